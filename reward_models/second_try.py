@@ -28,7 +28,8 @@ def second_try(task: str, again: str) -> type[MultiTurnAgentExecutor]:
 
         async def step(self, states: dict[str, Any], **_: Any) -> dict[str, Any]:
             self.tries += 1
-            right = task_of(task).score(states["action_text"], states["label"]).value
+            label = task_of(task).check_label(states["label"])
+            right = task_of(task).score(states["action_text"], label).value
             done = right == 1 or self.tries == TRIES
             return {
                 "rewards": torch.tensor(right if done else 0.0),  # those of the turns add up

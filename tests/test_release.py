@@ -41,7 +41,7 @@ NOT_ASKED_FOR = sys.stdlib_module_names | {"openrlhf_js", "vllm", "reasoning_gym
 AWAY = """
 from openrlhf_js.cli.main import main
 from openrlhf_js.evaluation.passk import benchmarks
-assert benchmarks.read_benchmark(benchmarks.definitions()["math500"]).task == "math"
+assert benchmarks.named_benchmark("math500").task == "math"
 for program in "eval passk", "lab mse", "study", "data check":
     try:
         status = main([*program.split(), "--help"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import tyro
 from pydantic import create_model
@@ -16,9 +15,9 @@ from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.model_folders import PYTHON, TRUSTED, model_folder
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
 from openrlhf_js.tasks import GRADERS, TASKS
-from openrlhf_js.tasks.base import Generated, Loaded, Split, Wording
 from openrlhf_js.tasks.check import ChatTemplate, check
-from openrlhf_js.tasks.prompt_files import Example, items, options_of, read, write
+from openrlhf_js.tasks.prompt_files import Example, items, read, write
+from openrlhf_js.tasks.record import GeneratedProblems, PublishedProblems, Task
 
 PROG = "openrlhf-js data"
 PROGRAMS = {
@@ -27,36 +26,6 @@ PROGRAMS = {
     "show": (f"{__name__}:show", "print items as the model sees them, and how answers score"),
 }
 SHOWN = 3  # problems of a kind
-COUNTS = {  # as many problems as the paper's, where it has the task
-    "countdown": {"train": 20_000, "test": 200},
-    "knights_knaves": {"train": 30_000, "test": 300},
-    "maze": {"train": 20_000, "test": 200},
-    "reasoning_gym": {"train": 2_000, "test": 200},
-}
-NUMBERS = tuple[int, ...]
-PAIR = tuple[int, int]
-TEXT = str | None
-OPTIONS: dict[str, tuple[Any, str]] = {  # of the tasks
-    "dataset": (
-        TEXT,
-        "default: dapo to train, math500 to test; also amc23, aime24, aime25, hmmt_feb25, minerva, "
-        "olympiadbench, or plain: your own --source with columns problem and answer, a file for "
-        "each split",
-    ),
-    "reasoning_gym.dataset": (
-        TEXT,
-        "one or several, with commas between them (docs/reasoning_gym.md)",
-    ),
-    "images_dir": (TEXT, "folder of the figures (default: images, in --out)"),
-    "largest": (int, "the largest number that may be given"),
-    "lengths": (NUMBERS, "moves of the shortest way, equally many mazes of each"),
-    "numbers": (NUMBERS, "how many numbers a problem has, equally many problems of each"),
-    "people": (NUMBERS, "how many people, equally many puzzles of each; the paper: also 6 7 8"),
-    "size": (int, "rows and columns, walls included"),
-    "source": (TEXT, "hub id, its downloaded folder, or a file, which is taken whole"),
-    "wording": (Wording, "of the prompts: our own, or the paper's"),
-    "targets": (PAIR, "the smallest and the largest target"),
-}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,77 +47,77 @@ def build(argv: list[str]) -> int:
     """`data build TASK`: the task's own options are flags too."""
     name = argv[0] if argv else "--help"
     if name not in TASKS:
-        summaries = {task: ("", _first_sentence(module)) for task, module in TASKS.items()}
+        summaries = {task.name: ("", task.summary) for task in TASKS.values()}
         return choose(f"{PROG} build", summaries, argv)
     task = TASKS[name]
     prog = f"{PROG} build {name}"
     return run(prog, lambda: _build(task, parse(task_settings(task), prog, argv[1:])))
 
 
-def _first_sentence(task: Generated | Loaded) -> str:
-    documentation = inspect.getdoc(task) or ""
-    return documentation.partition(".")[0]
-
-
-def task_settings(task: Generated | Loaded) -> type[BuildSettings]:
+def task_settings(task: Task) -> type[BuildSettings]:
     """The settings of a task: those of every task, its splits, and its own options."""
-    splits = get_args(Split) if isinstance(task, Generated) else task.SPLITS
+    problems = _problems(task)
     fields: dict[str, Any] = {
-        "split": (Literal[tuple(splits)], Field(description="part of the problems"))
+        "split": (Literal[problems.splits], Field(description="part of the problems"))
     }
-    for option, default in options_of(task).items():
-        kind, description = OPTIONS.get(f"{task.NAME}.{option}", OPTIONS[option])
-        if option == "images_dir":
-            default = None
-        fields[option] = (kind, Field(default, description=description))
-    return create_model(task.NAME, __base__=BuildSettings, __doc__=task.__doc__, **fields)
+    defaults = problems.defaults()
+    for name, option in problems.options.items():
+        # the figures' folder is in --out, which is not known yet
+        default = None if name == "images_dir" else defaults[name]
+        fields[name] = (option.type, Field(default, description=option.description))
+    help_text = f"{task.summary}.\n\nA response is right if {task.right_if}."
+    return create_model(task.name, __base__=BuildSettings, __doc__=help_text, **fields)
 
 
-def _build(task: Generated | Loaded, settings: Any) -> None:
-    path = settings.out / f"{settings.name or f'{task.NAME}-{settings.split}'}.jsonl"
+def _problems(task: Task) -> GeneratedProblems | PublishedProblems:
+    assert task.problems, f"{task.name} only grades"
+    return task.problems
+
+
+def _build(task: Task, settings: Any) -> None:
+    path = settings.out / f"{settings.name or f'{task.name}-{settings.split}'}.jsonl"
     if path.exists() and not settings.force:
         raise SettingsError(f"{path} exists; --force replaces it, --name gives another")
-    options = _task_options(task, settings)
+    problems = _problems(task)
+    options = _task_options(problems, settings)
     source = options.get("source")
     count = settings.count
     total = None  # unknown until a data set is read
-    if isinstance(task, Generated) and not source:
-        count = count or COUNTS[task.NAME][settings.split]
+    if isinstance(problems, GeneratedProblems) and not source:
+        count = count or problems.default_counts[settings.split]
         total = count
     settings.out.mkdir(parents=True, exist_ok=True)
     with progress(f"building {path.name}", total) as bar:
-        problems = items(task, settings.split, count, settings.seed, options, bar.update)
+        built = items(task, settings.split, count, settings.seed, options, bar.update)
         parameters = {
-            "task": task.NAME,
+            "task": task.name,
             "split": settings.split,
             "count": count,
             "seed": settings.seed,
             **options,
         }
-        manifest = write(path, task, problems, parameters)
+        manifest = write(path, task, built, parameters)
     if source and Path(source).is_file():
         say(f"note: {source} is taken whole: build no other split from it", error=True)
     _say_what_was_built(path, task, settings.split, manifest)
 
 
-def _task_options(task: Generated | Loaded, settings: Any) -> dict[str, Any]:
+def _task_options(problems: GeneratedProblems | PublishedProblems, settings: Any) -> dict[str, Any]:
     """The task's own options, with its choice where the user made none."""
-    options = {name: getattr(settings, name) for name in options_of(task)}
+    options = {name: getattr(settings, name) for name in problems.options}
     if "images_dir" in options and options["images_dir"] is None:
         options["images_dir"] = str(settings.out / "images")
-    if isinstance(task, Loaded):
-        return task.used(settings.split, **options)
+    if isinstance(problems, PublishedProblems):
+        return problems.used(settings.split, **options)
     return options
 
 
-def _say_what_was_built(
-    path: Path, task: Generated | Loaded, split: str, manifest: dict[str, Any]
-) -> None:
+def _say_what_was_built(path: Path, task: Task, split: str, manifest: dict[str, Any]) -> None:
     """Prints what was written, and the commands that check it and train on it."""
     counts = [f"{name} {count:,}" for name, count in manifest["rows_by_datasource"].items()]
     file = shlex.quote(str(path))
     dataset_flag = "--data.prompt_dataset" if split == "train" else "--eval.dataset"
-    reward = f"--reward.remote_url {shlex.quote(str(_grader(task.NAME)))}"
+    reward = f"--reward.remote_url {shlex.quote(str(_reward_file(task.reward_file)))}"
     images = manifest["images_per_prompt"]
     if images:
         reward += f" --data.image_key images --data.max_images_per_prompt {images}"
@@ -158,14 +127,14 @@ def _say_what_was_built(
         f"    {dataset_flag} {file} \\\n"
         "    --data.input_key input --data.label_key label --data.apply_chat_template \\\n"
         f"    {reward}\n"
-        f"Several files: commas between them, and {_grader('mixed')} if their tasks differ."
+        f"Several files: commas between them, and {_reward_file('mixed.py')} if their tasks differ."
     )
 
 
-def _grader(name: str) -> Path:
-    """The file that grades a task: the one in reward_models/ here, or else the package's."""
-    path = Path("reward_models", f"{name}.py")
-    return path if path.is_file() else GRADERS / path.name
+def _reward_file(name: str) -> Path:
+    """A reward file: the one in reward_models/ here, or else the package's."""
+    path = Path("reward_models", name)
+    return path if path.is_file() else GRADERS / name
 
 
 class ReadSettings(Settings):
@@ -200,13 +169,14 @@ class CheckSettings(ReadSettings):
 
 
 def _check(settings: CheckSettings) -> int:
-    size = sum(path.stat().st_size for path in (*settings.files, *settings.against))
+    size = sum(path.stat().st_size for path in settings.files + settings.against)
     template = _template(settings)
     with progress("checking", size, "bytes") as bar:
         checked = check(
             settings.files,
             settings.against,
-            keys=(settings.input_key, settings.label_key),
+            input_key=settings.input_key,
+            label_key=settings.label_key,
             count_tokens=template.tokens if template else _no_tokens,
             max_tokens=settings.prompt_max_len,
             progress=bar.update,
@@ -237,9 +207,13 @@ class ShowSettings(ReadSettings):
 
 
 def _show(settings: ShowSettings) -> None:
-    lines = read(settings.file, settings.input_key, settings.label_key)
     template = _template(settings)
-    for line in islice(lines, settings.count):
+    lines = list(
+        islice(read(settings.file, settings.input_key, settings.label_key), settings.count)
+    )
+    if not lines:
+        raise ValueError(f"{settings.file}: no row to show")
+    for line in lines:
         say(f"\n--- {line.place}", style="bold")
         if isinstance(line.example, ValueError):
             raise line.example

@@ -38,7 +38,7 @@ class PasskSettings(ServerSettings):
     )
     compare: tuple[Path, Path] | None = Field(None, description="two folders of results; B - A")
     tasks: list[str] = Field(
-        [], description="names of eval/*.yaml, YAML files, or prompt files of `data build`"
+        [], description="names of benchmarks, YAML files, or prompt files of `data build`"
     )
     out: Path | None = Field(None, description="folder of samples and results")
     metric: str = Field("mean", description="of --compare: mean, majority, or such as pass@4")

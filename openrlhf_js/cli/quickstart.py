@@ -64,23 +64,30 @@ class QuickstartSettings(Settings):
     def _check(self) -> QuickstartSettings:
         if self.task not in TASKS:
             raise ValueError(f"unknown task {self.task!r}; choose from {', '.join(TASKS)}")
-        if odd := SEPARATORS & set(str((self.out or Path()).absolute())):
-            raise ValueError(f"--out {self.out} must not contain {' '.join(sorted(odd))}")
+        separators = SEPARATORS & set(str((self.out or Path()).absolute()))
+        if separators:
+            raise ValueError(f"--out {self.out} must not contain {' '.join(sorted(separators))}")
         self.stack(Path())
         return self
 
     def stack(self, folder: Path) -> StudySettings:
         """What the real stack trains."""
-        names = self.compare.split(",") if self.compare else [self.estimator]
-        own = {"engine": "stack", "estimators": names, "seeds": 1}
-        return self._study(folder, {**own, **STACK, "steps": self.steps})
+        estimators = self.compare.split(",") if self.compare else [self.estimator]
+        settings = {
+            "engine": "stack",
+            "estimators": estimators,
+            "seeds": 1,
+            "steps": self.steps,
+            **STACK,
+        }
+        return self._study(folder, settings)
 
     def paired(self, folder: Path) -> StudySettings:
         """What is trained in this process."""
         return self._study(folder, {**PAIRED, "seeds": self.seeds})
 
-    def _study(self, folder: Path, own: dict[str, Any]) -> StudySettings:
-        return StudySettings(**own, tasks=[self.task], start_seed=self.seed, out=folder)
+    def _study(self, folder: Path, settings: dict[str, Any]) -> StudySettings:
+        return StudySettings(**settings, tasks=[self.task], start_seed=self.seed, out=folder)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -91,37 +98,52 @@ def main(argv: Sequence[str]) -> int:
 
 def work(settings: QuickstartSettings) -> None:
     """Warm start, the real stack, then the paired runs."""
-    folder = (settings.out or Path("runs", f"quickstart-{datetime.now():%Y%m%d-%H%M%S}")).absolute()
+    began = time.monotonic()
+    default_folder = Path("runs", f"quickstart-{datetime.now():%Y%m%d-%H%M%S}")
+    folder = (settings.out or default_folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    began, stack = time.monotonic(), settings.stack(folder)
     say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}, in {folder}")
-    from openrlhf_js.report import style
-    from openrlhf_js.study import analysis, page, prompts, running, tables
-    from openrlhf_js.tiny.policy import load
-
     prepare_libraries()
-    running.prepare(stack)
-    start = load(stack.start_of(settings.task))
-    before = prompts.held_out_pass1(settings.task, stack, start)
-    say(f"✓ warm start: pass@1 {before:.1%} on {stack.held_out} held-out prompts")
-    for each in running.run_all(stack):
-        share = each["baseline_error"]
-        error = f"; error of the baseline {share:.2f} of RLOO's" if share not in (None, 1) else ""
-        say(
-            f"✓ {each['estimator']} on Ray, DeepSpeed and vLLM, {each['steps']} steps of 64 x 4: "
-            f"pass@1 {before:.1%} -> {each['pass1']:.1%}{error}"
-        )
+    _train_on_the_stack(settings, folder)
     if settings.seeds:
-        paired = settings.paired(folder)
-        records = running.run_all(paired)
-        findings = analysis.analyse(records, paired.compared_with)
-        written = page.write(folder, findings, paired.title)
-        what = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
-        picture = page.picture(findings, what)
-        style.save_png(picture, folder / "compared.png")
-        say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
-        tables.print_tables(findings)
-        say(f"\npicture      {folder / 'compared.png'}\nall figures  {written}")
-    report = shlex.join([str(Path(sys.executable).parent / "openrlhf-js"), "report", str(folder)])
+        _compare_in_pairs(settings, folder)
+    program = Path(sys.executable).parent / "openrlhf-js"
+    report = shlex.join([str(program), "report", str(folder)])
     say(f"models       {folder / 'stack'}/*/model\nall metrics  {report}")
     say(f"{time.monotonic() - began:.0f} seconds")
+
+
+def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
+    """The warm start, and training from it on Ray, DeepSpeed and vLLM."""
+    from openrlhf_js.study import prompts, running
+    from openrlhf_js.tiny.policy import load
+
+    study = settings.stack(folder)
+    running.prepare(study)
+    start = load(study.start_of(settings.task))
+    before = prompts.held_out_pass1(settings.task, study, start)
+    say(f"✓ warm start: pass@1 {before:.1%} on {study.held_out} held-out prompts")
+    for record in running.run_all(study):
+        share = record["baseline_error"]
+        error = f"; error of the baseline {share:.2f} of RLOO's" if share not in (None, 1) else ""
+        say(
+            f"✓ {record['estimator']} on Ray, DeepSpeed and vLLM, {record['steps']} steps of 64 x "
+            f"4: pass@1 {before:.1%} -> {record['pass1']:.1%}{error}"
+        )
+
+
+def _compare_in_pairs(settings: QuickstartSettings, folder: Path) -> None:
+    """Training in this process, paired by seed, with a picture and a page."""
+    from openrlhf_js.report import style
+    from openrlhf_js.study import analysis, page, running, tables
+
+    study = settings.paired(folder)
+    records = running.run_all(study)
+    findings = analysis.analyse(records, study.compared_with)
+    page_path = page.write(folder, findings, study.title)
+    subtitle = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
+    picture_path = folder / "compared.png"
+    style.save_png(page.picture(findings, subtitle), picture_path)
+    say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
+    tables.print_tables(findings)
+    say(f"\npicture      {picture_path}\nall figures  {page_path}")

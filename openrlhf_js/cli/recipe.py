@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 from openrlhf_js.common.console import say
 
@@ -19,7 +20,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog, usage, allow_abbrev=False)
     parser.add_argument("program", choices=("train", "rm-train"))
     parser.add_argument(
-        *("--dry_run", "--dry-run"),
+        "--dry_run",
+        "--dry-run",
         action="store_true",
         help="print every flag with its value, check them without a GPU, and end",
     )
@@ -28,33 +30,50 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="the same flags on a tiny model and tiny data, on this machine's CPU, in minutes",
     )
-    given, flags = parser.parse_known_args(argv)
-    program, dry = given.program, given.dry_run
-    from openrlhf_js.tiny import recipes
-
-    shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training
+    options, flags = parser.parse_known_args(argv)
     with contextlib.ExitStack() as stack:
         try:
-            if given.tiny:
-                folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
-                flags = shrink(flags, folder)
-                print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
-            elif dry:
+            if options.tiny:
+                flags = _tiny(options.program, flags)
+            elif options.dry_run:
                 stand_ins = stack.enter_context(tempfile.TemporaryDirectory())
-                flags = recipes.with_data(flags, Path(stand_ins))
+                flags = _with_data(flags, Path(stand_ins))
         except ValueError as error:
             say(f"openrlhf_js: {error}", error=True)
             return 2
-        flags += ["--js.dry_run"] * dry
-        if program == "train":
+        if options.dry_run:
+            flags = [*flags, "--js.dry_run"]
+        if options.program == "train":
             from openrlhf_js.cli import train as training
 
             return training.main(flags)
-        if dry or given.tiny:
+        if options.dry_run or options.tiny:
             from openrlhf_js.cli import rm
 
             return rm.train(flags)
-    # DeepSpeed's launcher starts one process for each GPU
+    return _launch_reward_training(flags)
+
+
+def _tiny(program: str, flags: list[str]) -> list[str]:
+    """The flags with small models and data, which are written into a new folder."""
+    from openrlhf_js.tiny import recipes
+
+    folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
+    shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training
+    flags = shrink(flags, folder)
+    print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
+    return flags
+
+
+def _with_data(flags: list[str], folder: Path) -> list[str]:
+    """The flags with stand-ins for data that is not built yet."""
+    from openrlhf_js.tiny import recipes
+
+    return recipes.with_data(flags, folder)
+
+
+def _launch_reward_training(flags: list[str]) -> NoReturn:
+    """Becomes DeepSpeed's launcher, which starts one process for each GPU."""
     launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--no_local_rank", "--module"]
     os.execv(sys.executable, [*launcher, "openrlhf_js.cli.rm", "train", *flags])
 

@@ -41,16 +41,25 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
 class progress:
     """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds.
 
-    `what` is being done, such as "sampling"; `total` is in units, None where nobody knows.
+    `work` is being done, such as "sampling"; `total` is in units, None where nobody knows.
     """
 
-    def __init__(self, what: str, total: float | None = None, unit: str = "rows"):
-        self.what, self.total, self.unit, self.done = what, total, unit, 0.0
-        self._console, self._next = Console(stderr=True), time.monotonic() + FIRST_SECONDS
-        columns = TextColumn("{task.description}"), BarColumn(24)
-        note = TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn()
-        self._live = Progress(*columns, *note, console=self._console, transient=True)
-        self._task = self._live.add_task(what, total=total, note="")
+    def __init__(self, work: str, total: float | None = None, unit: str = "rows"):
+        self.work = work
+        self.total = total
+        self.unit = unit
+        self.done = 0.0
+        self._console = Console(stderr=True)
+        self._next_seconds = time.monotonic() + FIRST_SECONDS
+        self._live = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(24),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._live.add_task(work, total=total, note="")
 
     def advance(self, amount: float = 1, note: str = "") -> None:
         """Adds to what is done."""
@@ -60,16 +69,17 @@ class progress:
         """Sets what is done of the total; the note is shown behind it."""
         self.done = done
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next_seconds:
             return
-        text = f"{done:,.0f}{f' of {self.total:,.0f}' if self.total else ''} {self.unit} {note}"
+        of_total = f" of {self.total:,.0f}" if self.total else ""
+        text = visible(f"{done:,.0f}{of_total} {self.unit} {note}")
         if not self._console.is_terminal:
-            self._next = now + LINE_SECONDS
-            self._console.print(Text(f"{self.what}: {visible(text).rstrip()}"), soft_wrap=True)
+            self._next_seconds = now + LINE_SECONDS
+            self._console.print(Text(f"{self.work}: {text.rstrip()}"), soft_wrap=True)
             return
-        self._next = now + 0.1
+        self._next_seconds = now + 0.1
         self._live.start()  # does nothing once it has
-        self._live.update(self._task, completed=done, note=visible(text))
+        self._live.update(self._task, completed=done, note=text)
 
     def __enter__(self) -> progress:
         return self
@@ -84,22 +94,28 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title:
     if not rows:
         return
     columns = columns or list(rows[0])
-    cells = [[cell(row.get(name)) for name in columns] for row in rows]
     header = [name.replace("_", " ") for name in columns]
+    cells = [[cell(row.get(name)) for name in columns] for row in rows]
     upright = len(rows) > 1 or len(columns) < 6
-    made = Table(
+    if not upright:
+        (values,) = cells
+        cells = [[name, value] for name, value in zip(header, values, strict=True)]
+        header = ["", ""]
+    printed = Table(
         box=None, pad_edge=False, show_header=upright, title=Text(title) if title else None
     )
-    if not upright:
-        cells = [list(pair) for pair in zip(header, *cells, strict=True)]
-        header = [""] * len(cells[0])
-    for place, name in enumerate(header):
-        text = not all(re.match(r"[-+]*\d|-$", row[place]) for row in cells)
-        width = max(len(each) for each in (*name.split(), *(row[place] for row in cells), ""))
-        made.add_column(Text(name), justify="left" if text else "right", min_width=width)
+    for name, column in zip(header, zip(*cells, strict=True), strict=True):
+        _add_column(printed, name, column)
     for row in cells:
-        made.add_row(*map(Text, row))
-    Console(width=None if Console().is_terminal else 200).print(made, crop=False)
+        printed.add_row(*map(Text, row))
+    Console(width=None if Console().is_terminal else 200).print(printed, crop=False)
+
+
+def _add_column(printed: Table, name: str, column: Sequence[str]) -> None:
+    """A column that is never narrower than its widest cell or word; numbers stand on the right."""
+    is_numeric = all(re.match(r"[-+]*\d|-$", text) for text in column)
+    width = max(map(len, [*name.split(), *column]))
+    printed.add_column(Text(name), justify="right" if is_numeric else "left", min_width=width)
 
 
 def cell(value: Any) -> str:

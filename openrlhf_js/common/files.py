@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -68,19 +69,19 @@ def _json_rows(path: Path) -> Iterator[FileRow]:
         if file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
             file.seek(0)
             text = file.read()
-            listed = _parsed(text)
-            if isinstance(listed, ValueError):
-                yield FileRow("the list", listed, len(text))
+            items = _parsed(text)
+            if isinstance(items, ValueError):
+                yield FileRow("the list", items, len(text))
                 return
-            for number, item in enumerate(listed, 1):
-                yield FileRow(f"item {number}", _object(item), len(text) * number // len(listed))
+            for number, item in enumerate(items, 1):
+                yield FileRow(f"item {number}", _object(item), len(text) * number // len(items))
             return
         file.seek(0)
-        read = 0
+        read_bytes = 0
         for number, line in enumerate(file, 1):  # bytes: only a newline ends a line
-            read += len(line)
+            read_bytes += len(line)
             if line.strip():
-                yield FileRow(f"line {number}", _object(_parsed(line)), read)
+                yield FileRow(f"line {number}", _object(_parsed(line)), read_bytes)
 
 
 def _parsed(text: bytes) -> Any:
@@ -102,14 +103,15 @@ def _object(value: Any) -> dict[str, Any] | ValueError:
 
 
 def _csv_rows(path: Path) -> Iterator[FileRow]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
+    with path.open("rb") as file, TextIOWrapper(file, "utf-8-sig", newline="") as text:
+        reader = csv.DictReader(text)
         try:
             for row in reader:
                 values = {key: value or None for key, value in row.items()}
-                yield FileRow(f"line {reader.line_num}", values, 0)
+                yield FileRow(f"line {reader.line_num}", values, file.tell())
         except (csv.Error, UnicodeDecodeError) as error:
-            yield FileRow(f"line {reader.line_num}", ValueError(f"not CSV ({error})"), 0)
+            problem = ValueError(f"not CSV ({error})")
+            yield FileRow(f"line {reader.line_num}", problem, file.tell())
 
 
 def _parquet_rows(path: Path) -> Iterator[FileRow]:
@@ -118,12 +120,13 @@ def _parquet_rows(path: Path) -> Iterator[FileRow]:
 
     try:
         with ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-            size, number = path.stat().st_size, 0
+            size = path.stat().st_size
+            number = 0
             for batch in file.iter_batches(256):
                 for value in batch.to_pylist():
                     number += 1
-                    read = size * number // file.metadata.num_rows
-                    yield FileRow(f"row {number}", value, read)
+                    read_bytes = size * number // file.metadata.num_rows
+                    yield FileRow(f"row {number}", value, read_bytes)
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} is not readable as Parquet: {error}") from None
 
@@ -132,12 +135,13 @@ def fingerprint(
     paths: Iterable[Path], progress: Callable[[int], None] = lambda bytes_read: None
 ) -> str:
     """The sha256 over names and contents of files, in the order of their names."""
-    digest, read = hashlib.sha256(), 0
-    for path in sorted(paths, key=lambda each: each.name):
+    digest = hashlib.sha256()
+    read_bytes = 0
+    for path in sorted(paths, key=lambda path: path.name):
         digest.update(path.name.encode() + b"\0")
         with path.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
-                read += len(block)
-                progress(read)
+                read_bytes += len(block)
+                progress(read_bytes)
     return digest.hexdigest()

@@ -30,8 +30,8 @@ def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:
         wanted = {"ignore_patterns": [*NOT_DOWNLOADED, PYTHON], **wanted}
         return Path(snapshot_download(str(name_or_path), **wanted))
     except (OSError, ValueError) as error:
-        said = f"{name_or_path} is not a folder here, and the hub does not give it: {error}"
-        raise ValueError(said.splitlines()[0]) from error
+        message = f"{name_or_path} is not a folder here, and the hub does not give it: {error}"
+        raise ValueError(message.splitlines()[0]) from error
 
 
 def model_folder(
@@ -43,9 +43,11 @@ def model_folder(
     would have its own Python run and `trust_remote_code` is false; `flag` is what allows it.
     """
     if trust_remote_code:
-        return local_folder(name_or_path, **{"ignore_patterns": [*NOT_DOWNLOADED], **wanted})
+        with_python = {"ignore_patterns": list(NOT_DOWNLOADED), **wanted}
+        return local_folder(name_or_path, **with_python)
     folder = local_folder(name_or_path, **wanted)
-    if code := "; ".join(own_code(folder)):
+    code = "; ".join(own_code(folder))
+    if code:
         raise ValueError(
             f"{name_or_path} would run its own Python ({code:.300}): read it, then allow it with "
             f"{flag}, or take a copy without auto_map if transformers itself has this model"
@@ -60,7 +62,8 @@ def own_code(folder: Path) -> Iterator[str]:
     another repository of the hub, and `GENERATION`.
     """
     for path in sorted(folder.glob(CONFIGURATIONS)):
-        if classes := list(dict.fromkeys(_mapped_classes(path))):
+        classes = list(dict.fromkeys(_mapped_classes(path)))
+        if classes:
             yield f"{path.name}: {', '.join(classes)}"
     if (folder / GENERATION).exists():
         yield GENERATION

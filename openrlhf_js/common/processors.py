@@ -17,8 +17,8 @@ FORBIDDEN = -100.0  # the logit, or what is added to it, of a token that must no
 
 def media_tokens(config: Any) -> list[int]:
     """The tokens in whose places a model puts what it sees or hears; without media they fail."""
-    found = (getattr(config, name, None) for name in MEDIA_TOKENS)
-    return [token for token in found if token is not None]
+    tokens = [getattr(config, name, None) for name in MEDIA_TOKENS]
+    return [token for token in tokens if token is not None]
 
 
 def check_images(messages: Sequence[Mapping[str, Any]], images: Sequence[str]) -> None:
@@ -33,8 +33,10 @@ def parts(content: str) -> str | list[dict[str, str]]:
     if IMAGE_TAG not in content:
         return content
     pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
-    image = {"type": "image"}
-    return [image if p == IMAGE_TAG else {"type": "text", "text": p} for p in pieces]
+    return [
+        {"type": "image"} if piece == IMAGE_TAG else {"type": "text", "text": piece}
+        for piece in pieces
+    ]
 
 
 @functools.cache
@@ -42,9 +44,9 @@ def leave_out_videos(processing_utils: ModuleType) -> None:
     """Lets processors load without torchvision, which only their part for videos needs."""
     if not find_spec("torchvision"):
         mixin = processing_utils.ProcessorMixin
-        every = mixin.get_attributes.__func__
+        all_attributes = mixin.get_attributes.__func__
         mixin.get_attributes = classmethod(
-            lambda cls: [part for part in every(cls) if part != "video_processor"]
+            lambda cls: [name for name in all_attributes(cls) if name != "video_processor"]
         )
 
 

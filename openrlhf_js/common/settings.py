@@ -65,7 +65,7 @@ def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None =
     import tyro
 
     try:
-        found: S = tyro.cli(  # type: ignore[assignment]
+        parsed: S = tyro.cli(  # type: ignore[assignment]
             settings,
             prog=prog,
             args=list(argv),
@@ -73,7 +73,7 @@ def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None =
             use_underscores=True,
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
         )
-        return found
+        return parsed
     except SettingsError as error:
         print(f"{prog}: {error} (--help shows what is allowed)", file=sys.stderr)
         raise SystemExit(2) from None
@@ -100,23 +100,28 @@ def run(
     """
     from openrlhf_js.common.console import say
 
-    rest = "; the same command resumes" if resumes else ""
+    advice = "; the same command resumes" if resumes else ""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, signal.default_int_handler)
     try:
         return work() or 0
     except KeyboardInterrupt:
-        message, status = f"stopped{rest}", 130
+        status = 130
+        message = f"stopped{advice}"
     except tuple(failures or ()) as error:
-        found = next(tell for kind, tell in (failures or {}).items() if isinstance(error, kind))
-        message, status = found(error), 1
+        status = 1
+        kinds = [kind for kind in failures or {} if isinstance(error, kind)]
+        message = (failures or {})[kinds[0]](error)
     except (ValueError, SettingsError) as error:
-        message, status = str(error), 2
+        status = 2
+        message = str(error)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        message, status = f"{error.filename}: {error.strerror}", 2
+        status = 2
+        message = f"{error.filename}: {error.strerror}"
     except OSError as error:
+        status = 1
         place = f"{error.filename}: " if error.filename else ""
-        message, status = f"{place}{error.strerror or error}{rest}", 1
+        message = f"{place}{error.strerror or error}{advice}"
     say(f"{prog}: {message}", error=True)
     return status

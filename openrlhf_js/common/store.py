@@ -40,7 +40,9 @@ class Store:
         notes: Sequence[str] = (),
         keep: Callable[[Record], Record] = lambda record: record,
     ):
-        self.path, self.key_fields, self.keep = path, tuple(key), keep
+        self.path = path
+        self.key_fields = tuple(key)
+        self.keep = keep
         self.identity: Record = json.loads(json.dumps(identity, default=str))
         self.records: dict[Key, Record] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,9 +68,9 @@ class Store:
 
     def append(self, records: Iterable[Record]) -> None:
         """Adds records; when it returns they survive a kill of this process and of the machine."""
-        listed = list(records)
-        self._write(b"".join(map(json_line, listed)))
-        for record in listed:
+        added = list(records)
+        self._write(b"".join(map(json_line, added)))
+        for record in added:
             self.records[self._key(record)] = self.keep(record)
 
     def _write(self, data: bytes) -> None:
@@ -98,16 +100,18 @@ class Store:
         if not whole:
             self._write(json_line(self.identity))
 
-    def _compare(self, there: Record, notes: Sequence[str]) -> None:
-        names = sorted({*there, *self.identity} - {*notes})
-        if different := [name for name in names if there.get(name) != self.identity.get(name)]:
-            shown = "\n".join(
-                f"  {name}: {there.get(name)!r:.80} there, {self.identity.get(name)!r:.80} now"
+    def _compare(self, identity: Record, notes: Sequence[str]) -> None:
+        """ValueError if the file's identity is not this store's."""
+        names = sorted((identity.keys() | self.identity.keys()) - set(notes))
+        different = [name for name in names if identity.get(name) != self.identity.get(name)]
+        if different:
+            lines = "\n".join(
+                f"  {name}: {identity.get(name)!r:.80} there, {self.identity.get(name)!r:.80} now"
                 for name in different
             )
             raise ValueError(
                 f"{self.path} holds records of other settings; give another --out or name, or "
-                f"delete it to start over:\n{shown}"
+                f"delete it to start over:\n{lines}"
             )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from openrlhf_js.common.console import progress
 from openrlhf_js.common.model_folders import CONFIGURATIONS, GENERATION, model_folder
 from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import OURS, our_estimator
@@ -288,6 +289,18 @@ def _is_our_task(name: str) -> bool:
     return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
 
 
+def grades_with_our_task(args: argparse.Namespace) -> bool:
+    """Whether the reward file or the agent of nested arguments grades with a task of ours."""
+    flat = {
+        "train.agent_func_path": args.train.agent_func_path,
+        "reward.remote_url": args.reward.remote_url,
+        "js.device": args.js.device,
+        "js.reward_timeout_seconds": args.js.reward_timeout_seconds,
+    }
+    grader = _grader(flat)
+    return grader is not None and _is_our_task(grader.task)
+
+
 def _labels(flat: Flat, task_name: str) -> Iterator[str]:
     """Labels in local files that the grader of the run would refuse hours later."""
     key = flat["data.label_key"]
@@ -311,14 +324,16 @@ def _refused_labels(rows: Any, key: str, task_name: str) -> list[str]:
     columns = [name for name in (key, "datasource") if name in rows.column_names]
     first = ""
     refused = 0
-    for number, row in enumerate(rows.select_columns(columns), 1):
-        try:
-            check_row_label(task_name, row[key], row.get("datasource"))
-        except ModuleNotFoundError as error:  # it names the extra
-            return [str(error)]
-        except ValueError as error:
-            first = first or f"row {number}: {error}"
-            refused += 1
+    with progress("checking labels", len(rows)) as bar:
+        for number, row in enumerate(rows.select_columns(columns), 1):
+            try:
+                check_row_label(task_name, row[key], row.get("datasource"))
+            except ModuleNotFoundError as error:  # it names the extra
+                return [str(error)]
+            except ValueError as error:
+                first = first or f"row {number}: {error}"
+                refused += 1
+            bar.advance()
     return [f"{first} ({refused:,} of {len(rows):,} labels are refused)"] if refused else []
 
 

@@ -26,6 +26,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.labels import label_text
 from openrlhf_js.common.store import read_store
 from openrlhf_js.estimators import (
     ESTIMATORS,
@@ -36,10 +37,11 @@ from openrlhf_js.estimators import (
     make_batch,
 )
 from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.drift import VISITS, LastVisits
 from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
-from openrlhf_js.plugin.rewards import SourcedLabel
+from openrlhf_js.plugin.rewards import sourced
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
 from openrlhf_js.plugin.upstream import BadInput, BadReward
 
@@ -244,6 +246,8 @@ class _PromptOrder:
 def keys_of(texts: Sequence[str], labels: Sequence[Any]) -> torch.Tensor:
     """(n,) what prompts are known by: their text, label and datasource."""
     sources = [str(getattr(label, "datasource", "")) for label in labels]
+    # pass@k, whose samples may have warmed the memory, keeps whole numbers as text
+    labels = [str(label) if isinstance(label, int) else label for label in labels]
     return torch.tensor([key_of(*known) for known in zip(texts, labels, sources, strict=True)])
 
 
@@ -335,10 +339,8 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[torch.Te
             "label",
             chat or False,
         )
-        sourced = SourcedLabel(label)
-        sourced.datasource = item["datasource"]
         texts.append(text)
-        labels.append(sourced)
+        labels.append(sourced(label, item["datasource"]))
         scores.append(torch.tensor(rewards.get(item["uid"], [])))
     padded = pad_sequence(scores, batch_first=True, padding_value=math.nan)
     return keys_of(texts, labels), padded
@@ -384,16 +386,31 @@ def _check_half_lives(state: dict[str, Any], memory: PromptMemory) -> None:
 
 
 class SourcedPrompts(PromptDataset):
-    """Upstream's data set of prompts that fit, whose text labels carry their datasource.
+    """Upstream's data set of prompts that fit, whose labels carry their datasource.
 
     Upstream reads the datasource for the evaluation's metrics alone. `problem` says why the prompts
-    cannot be trained on; None if they can.
+    or labels cannot be trained on; None if they can.
     """
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
         super().__init__(dataset, *args, **kwargs)
         on_agent = self.strategy.args.train.agent_func_path  # which writes what the model reads
-        self.problem = None if on_agent else self._leave_out_long()
+        self.problem = self._unreadable_label()
+        if self.problem is None and not on_agent:
+            self.problem = self._leave_out_long()
+
+    def _unreadable_label(self) -> str | None:
+        """The first label that is neither text nor a whole number, where a task of ours grades it.
+
+        Labels of local files were checked before; those of a data set on a hub are first seen here.
+        """
+        for number, label in enumerate(self.labels, 1):
+            try:
+                label_text(label)
+            except ValueError as error:
+                ours = grades_with_our_task(self.strategy.args)
+                return f"row {number:,}: {error}" if ours else None
+        return None
 
     def _leave_out_long(self) -> str | None:
         """Drops prompts that are too long, if they may be dropped; the problem of what is left."""
@@ -421,8 +438,4 @@ class SourcedPrompts(PromptDataset):
 
     def __getitem__(self, idx: int) -> tuple[Any, ...]:
         datasource, prompt, label, images = super().__getitem__(idx)
-        if isinstance(label, str):
-            label = SourcedLabel(label)
-            if isinstance(datasource, str):
-                label.datasource = datasource
-        return datasource, prompt, label, images
+        return datasource, prompt, sourced(label, datasource), images

@@ -50,6 +50,23 @@ class SourcedLabel(str):
     datasource: str
 
 
+class SourcedNumber(int):
+    """A whole-number label that carries its row's datasource; otherwise the number that it was."""
+
+    datasource: str
+
+
+def sourced(label: Any, datasource: Any) -> Any:
+    """A row's label with its datasource, if it is text or a whole number; others as they are."""
+    kinds: dict[type, type] = {str: SourcedLabel, int: SourcedNumber}
+    if type(label) not in kinds:
+        return label
+    sourced_label = kinds[type(label)](label)
+    if isinstance(datasource, str):
+        sourced_label.datasource = datasource
+    return sourced_label
+
+
 class RewardSource(NamedTuple):
     """One reward model: the weight of its reward, and the servers that have it."""
 

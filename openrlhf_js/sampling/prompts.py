@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.labels import label_text
 from openrlhf_js.common.processors import check_images, parts
 
 Row = dict[str, Any]
@@ -76,8 +77,12 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any, processor: Any = None
         else:
             tokens = tokenizer(text, add_special_tokens=False).input_ids
         label = "" if form.label_key is None else _value(row, form.label_key, "--label_key")
-        if not tokens or not isinstance(label, str):
-            raise ValueError(f"a prompt is empty, or its label is not text: {row!r:.200}")
+        if not tokens:
+            raise ValueError(f"a prompt is empty: {row!r:.200}")
+        try:
+            label = label_text(label)
+        except ValueError as error:
+            raise ValueError(f"{error}: {row!r:.200}") from None
         found.append(Prompt(text, label, str(row.get(form.group_key) or ""), list(tokens)))
     return found
 

@@ -23,7 +23,8 @@ _END_MARK = re.compile(
     r"<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>"  # noqa: RUF001
 )
 _LONGEST_END_MARK = 48
-_THINK, _END_THINK = "<think>", "</think>"
+_THINK = "<think>"
+_END_THINK = "</think>"
 
 
 def last_boxed(response: str) -> str | None:
@@ -33,27 +34,31 @@ def last_boxed(response: str) -> str | None:
     """
     if "box" not in response:  # at a tenth of the pattern's time
         return None
-    found: tuple[int, int] | None = None  # cut out at the end: a copy for each would be quadratic
+    content: slice | None = None  # cut out at the end: a copy for each would be quadratic
     starts: list[int | None] = []  # of every open brace: where its box begins, if it is a box's
     for match in _BRACES.finditer(response):
         if match["box"]:
             starts.append(match.end())
         elif match["word"]:
-            found = match.span("word")
+            content = slice(match.start("word"), match.end("word"))
         elif match[0] == "{":
             starts.append(None)
         elif match[0] == "}" and starts:
             start = starts.pop()
-            found = found if start is None else (start, match.start())
-    return response[slice(*found)] if found else None
+            if start is not None:
+                content = slice(start, match.start())
+    return None if content is None else response[content]
 
 
 def last_answer_tag(response: str) -> str | None:
     """The content of the last complete `<answer>...</answer>`, or None."""
-    _, *found = _TAGS.split(response)  # a slash or none, what follows it, and so on
-    tags = zip(found[::2], found[1::2], found[2::2], strict=False)
-    closed = [text for slash, text, following in tags if not slash and following]
-    return closed[-1] if closed else None
+    pieces = _TAGS.split(response)  # text, then a slash or none, what follows that tag, and so on
+    content = None
+    for place in range(1, len(pieces) - 2, 2):
+        slash, text, next_slash = pieces[place : place + 3]
+        if not slash and next_slash:
+            content = text
+    return content
 
 
 def last_hashes(response: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What every verifiable task offers, what a grader says of a response, how problems are made."""
+"""What tasks are made of: problems, scores, labels in JSON, and how problems are generated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 T = TypeVar("T")
 Kind = TypeVar("Kind")
@@ -39,63 +39,8 @@ def scored(status: Status, detail: str) -> Score:
     return Score(float(status == "correct"), status, detail)
 
 
-class Task(Protocol):
-    """A task is a module with these names, and with those of `Generated` or of `Loaded`.
-
-    `label` is the gold answer as text, `score` grades a response against it; both raise ValueError
-    where there is none. `right_response` and `wrong_response` of a label score 1 and 0.
-    """
-
-    NAME: str
-
-    def prompt(self, item: Item) -> list[Message]: ...
-    def label(self, item: Item) -> str: ...
-    def score(self, response: str, label: str) -> Score: ...
-    def right_response(self, label: str) -> str: ...
-    def wrong_response(self, label: str) -> str: ...
-
-
-@runtime_checkable
-class Generated(Task, Protocol):
-    """A task that generates its problems: `generate(count, seed, split, **options)`.
-
-    The same seed gives the same problems, all different, and a larger count continues a smaller
-    one. No problem is in both splits. ValueError where there are too few.
-    """
-
-    generate: Callable[..., Iterator[Item]]
-
-
-@runtime_checkable
-class Loaded(Task, Protocol):
-    """A task with published problems: `load(split, **options, progress=...)`.
-
-    `used(split, **options)` returns the options with the task's own choice in place of None.
-    """
-
-    SPLITS: tuple[str, ...]
-    load: Callable[..., Iterator[Item]]
-    used: Callable[..., dict[str, Any]]
-
-
-def as_given(split: str, **options: Any) -> dict[str, Any]:
-    """The `used` of a task that chooses nothing itself."""
-    return options
-
-
 def no_progress(rows: int) -> None:
     """The progress that nobody looks at."""
-
-
-def check_label(task: Task, label: Any) -> str:
-    """The label as plain text; ValueError unless it is text that the task can grade against."""
-    if not isinstance(label, str):
-        raise ValueError(
-            f'a label must be text, as in "42", got {type(label).__name__}: {label!r:.80}'
-        )
-    plain = str(label)  # without the attributes that the plug-in gives it
-    task.score("", plain)
-    return plain
 
 
 def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
@@ -104,6 +49,9 @@ def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
         return read(json.loads(label))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise ValueError(f"a label is {form}, got {label!r:.200}") from None
+
+
+# Generating problems
 
 
 def random_of(task: str, split: Split, seed: int) -> random.Random:
@@ -119,17 +67,18 @@ def split_of(key: str) -> Split:
 
 def is_new(seen: set[int], key: str) -> bool:
     """Whether a problem comes for the first time; `seen` keeps its hash."""
-    known = len(seen)
+    size_before = len(seen)
     seen.add(hash(key))
-    return len(seen) > known
+    return len(seen) > size_before
 
 
 def in_turn(
-    draw: Callable[[Kind], Item | None], kinds: Sequence[Kind], count: int, tries: int, what: str
+    draw: Callable[[Kind], Item | None], kinds: Sequence[Kind], count: int, tries: int, name: str
 ) -> Iterator[Item]:
     """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
 
-    A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are.
+    A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are, with
+    the `name` of the problems, which has {} for the kind.
     """
     turns = deque(kinds)
     counts = dict.fromkeys(kinds, 0)
@@ -146,7 +95,7 @@ def in_turn(
         turns.popleft()
         if not turns or not counts[kind]:
             raise ValueError(
-                f"only {counts[kind]} different {what.format(kind)} found, {total} in all, of "
+                f"only {counts[kind]} different {name.format(kind)} found, {total} in all, of "
                 f"{count}: ask for fewer, or for other kinds"
             )
 

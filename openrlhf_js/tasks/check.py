@@ -11,10 +11,8 @@ from statistics import median
 from typing import Any
 
 from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
-from openrlhf_js.tasks import geometry3k, math
 from openrlhf_js.tasks.prompt_files import Example, read
 
-MATHEMATICS = (math.NAME, geometry3k.NAME)
 Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
 
 
@@ -37,50 +35,59 @@ class CheckedFiles:
 def check(
     paths: Sequence[Path],
     against: Sequence[Path] = (),
-    keys: tuple[str, str] = ("input", "label"),
+    input_key: str = "input",
+    label_key: str = "label",
     count_tokens: Callable[[Example], int] = lambda example: 0,
     max_tokens: int = 1024,
     progress: Callable[[int], None] = lambda bytes_read: None,
 ) -> CheckedFiles:
     """Checks files as one data set, which may not share a prompt with the files `against`.
 
-    `keys` are the columns of prompt and label. Of each prompt it remembers a digest and a place.
+    The keys are the columns of prompt and label. Of each prompt it remembers a digest and a place.
     """
-    found, done = CheckedFiles(), 0
-    elsewhere: dict[bytes, str] = {}
-    seen: dict[bytes, str] = {}
-
-    def problems_of(example: Example, place: str) -> Problems:
-        yield from _wrong_grades(example)
-        key = fingerprint(example)
-        if (first := seen.setdefault(key, place)) is not place:
-            yield "repeated prompt", f"the same prompt as {first}"
-        if key in elsewhere:
-            yield "overlap", f"the same prompt as {elsewhere[key]}"
-        yield from _wrong_images(example)
-        tokens = 0
-        try:
-            if not example.messages[-1]["content"].strip():
-                raise ValueError("the last message is empty")
-            tokens = count_tokens(example)
-        except ValueError as error:
-            yield "no prompt", str(error)
-        found.tokens[example.datasource].append(tokens)
-        if tokens > max_tokens:
-            yield "too long", f"the prompt takes {tokens} tokens, more than {max_tokens}"
-
+    checked = CheckedFiles()
+    other_places: dict[bytes, str] = {}  # of prompts in the files `against`
+    own_places: dict[bytes, str] = {}
+    bytes_before = 0
     for path in [*against, *paths]:
-        for place, example, read_bytes in read(path, *keys):
-            progress(done + read_bytes)
+        for line in read(path, input_key, label_key):
+            progress(bytes_before + line.read_bytes)
+            example = line.example
             if isinstance(example, ValueError):
-                found.problems["bad row"].append(f"{place}: {example}")
-            elif path not in paths:
-                elsewhere.setdefault(fingerprint(example), place)
-            else:
-                for kind, text in problems_of(example, place):
-                    found.problems[kind].append(f"{place}: {text}")
-        done += path.stat().st_size
-    return found
+                checked.problems["bad row"].append(f"{line.place}: {example}")
+                continue
+            key = fingerprint(example)
+            if path not in paths:
+                other_places.setdefault(key, line.place)
+                continue
+            first_place = own_places.setdefault(key, line.place)
+            problems = list(_wrong_grades(example))
+            if first_place is not line.place:
+                problems.append(("repeated prompt", f"the same prompt as {first_place}"))
+            if key in other_places:
+                problems.append(("overlap", f"the same prompt as {other_places[key]}"))
+            problems += _wrong_images(example)
+            tokens, size_problems = _prompt_size(example, count_tokens, max_tokens)
+            checked.tokens[example.datasource].append(tokens)
+            for kind, problem in problems + size_problems:
+                checked.problems[kind].append(f"{line.place}: {problem}")
+        bytes_before += path.stat().st_size
+    return checked
+
+
+def _prompt_size(
+    example: Example, count_tokens: Callable[[Example], int], max_tokens: int
+) -> tuple[int, list[tuple[str, str]]]:
+    """The tokens of a prompt, 0 where they cannot be counted, and its problems."""
+    try:
+        if not example.messages[-1]["content"].strip():
+            raise ValueError("the last message is empty")
+        tokens = count_tokens(example)
+    except ValueError as error:
+        return 0, [("no prompt", str(error))]
+    if tokens <= max_tokens:
+        return tokens, []
+    return tokens, [("too long", f"the prompt takes {tokens} tokens, more than {max_tokens}")]
 
 
 def _wrong_grades(example: Example) -> Problems:
@@ -90,7 +97,7 @@ def _wrong_grades(example: Example) -> Problems:
     try:
         gold = task.score(task.right_response(label), label)
         wrong = task.score(task.wrong_response(label), label)
-        unread = task.NAME in MATHEMATICS and not math.is_read(label)
+        is_read = task.reads_label(label)
     except ValueError as error:
         yield "wrong grade", f"the label is malformed: {error}"
         return
@@ -99,7 +106,7 @@ def _wrong_grades(example: Example) -> Problems:
         yield "wrong grade", f"the gold answer scores {gold.value:g} ({detail})"
     elif wrong.status == "correct":
         yield "wrong grade", f"a wrong answer scores {wrong.value:g} ({wrong.detail})"
-    elif unread:
+    elif not is_read:
         yield "unread gold", f"{label!r:.80}: other notations of it may score 0"
 
 
@@ -107,7 +114,9 @@ def _wrong_images(example: Example) -> Problems:
     tags = sum(message["content"].count(IMAGE_TAG) for message in example.messages)
     if tags != len(example.images):
         yield "image", f"{tags} {IMAGE_TAG} in the prompt, {len(example.images)} images"
-    yield from (("image", f"no file {p}") for p in example.images if not Path(p).is_file())
+    for image in example.images:
+        if not Path(image).is_file():
+            yield "image", f"no file {image}"
 
 
 def fingerprint(example: Example) -> bytes:
@@ -115,10 +124,12 @@ def fingerprint(example: Example) -> bytes:
 
     Images count by their content, so that equal questions about two figures are two prompts.
     """
-    said = [[message["role"], message["content"].split()] for message in example.messages]
-    paths = map(Path, example.images)
-    shown = [hashlib.sha256(p.read_bytes()).digest() if p.is_file() else str(p) for p in paths]
-    return hashlib.blake2b(repr([said, shown]).encode(), digest_size=12).digest()
+    messages = [[message["role"], message["content"].split()] for message in example.messages]
+    images: list[bytes | str] = []
+    for image in example.images:
+        path = Path(image)
+        images.append(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else str(path))
+    return hashlib.blake2b(repr([messages, images]).encode(), digest_size=12).digest()
 
 
 class ChatTemplate:
@@ -136,7 +147,9 @@ class ChatTemplate:
         """The prompt, up to where the response begins; ValueError if the template refuses it."""
         from jinja2 import TemplateError
 
-        messages = [{**each, "content": parts(each["content"])} for each in example.messages]
+        messages = [
+            {**message, "content": parts(message["content"])} for message in example.messages
+        ]
         template = self._processor.apply_chat_template
         try:
             return str(template(messages, tokenize=False, add_generation_prompt=True))
@@ -147,14 +160,14 @@ class ChatTemplate:
         """How many tokens the prompt takes with its images; ValueError if it cannot be made."""
         from PIL import Image
 
-        given: dict[str, Any] = {"text": [self.text(example)], "add_special_tokens": False}
+        arguments: dict[str, Any] = {"text": [self.text(example)], "add_special_tokens": False}
         if hasattr(self._processor, "image_processor"):
             try:
-                given["images"] = [Image.open(image) for image in example.images] or None
+                arguments["images"] = [Image.open(image) for image in example.images] or None
             except OSError as error:
                 raise ValueError(f"an image cannot be read: {error}") from error
         elif example.images:
             raise ValueError("there are images, but the model takes text only")
         else:
-            given["verbose"] = False  # the tokenizer's own longest text is not the limit
-        return len(self._processor(**given)["input_ids"][0])
+            arguments["verbose"] = False  # the tokenizer's own longest text is not the limit
+        return len(self._processor(**arguments)["input_ids"][0])

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
 from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
+from openrlhf_js.tasks.record import WORDING, BenchmarkRecord, GeneratedProblems, Option, Task
 
 NAME = "countdown"
 answer_of = tagged_or_boxed
@@ -51,25 +52,35 @@ def generate(
     Sizes (`numbers`) are from 2 to 5. No number from 1 to `largest` is given twice; of the targets
     that take all numbers, each is equally likely. Test gets one set of numbers in 8.
     """
-    low, high = targets
-    random, seen = base.random_of(NAME, split, seed), set[int]()
+    random = base.random_of(NAME, split, seed)
+    seen = set[int]()
 
     def draw(size: int) -> Item | None:
-        given = random.sample(range(1, largest + 1), size)
-        key = f"{NAME} {sorted(given)}"
+        given_numbers = random.sample(range(1, largest + 1), size)
+        key = f"{NAME} {sorted(given_numbers)}"
         if base.split_of(key) != split:
             return None
-        *fewer, with_all = _reachable(given)
-        wanted = [
-            n
-            for n, d in with_all
-            if d == 1 and low <= n <= high and not any((n, 1) in table for table in fewer)
-        ]
-        random.shuffle(wanted)
-        target = next((target for target in wanted if base.is_new(seen, f"{key} {target}")), None)
-        return {"numbers": given, "target": target, "wording": wording} if target else None
+        candidates = _targets_of_all(given_numbers, targets)
+        random.shuffle(candidates)
+        for target in candidates:
+            if base.is_new(seen, f"{key} {target}"):
+                return {"numbers": given_numbers, "target": target, "wording": wording}
+        return None
 
     yield from base.in_turn(draw, numbers, count, TRIES, f"{split} problems with {{}} numbers")
+
+
+def _targets_of_all(numbers: Sequence[int], between: tuple[int, int]) -> list[int]:
+    """The whole values in a range that all of the numbers make, and no fewer of them."""
+    smallest, largest = between
+    tables = _reachable(numbers)
+    tables_of_fewer = tables[:-1]
+    targets = []
+    for numerator, denominator in tables[-1]:
+        in_range = denominator == 1 and smallest <= numerator <= largest
+        if in_range and not any((numerator, 1) in table for table in tables_of_fewer):
+            targets.append(numerator)
+    return targets
 
 
 def prompt(item: Item) -> list[Message]:
@@ -86,15 +97,27 @@ def label(item: Item) -> str:
     return text
 
 
+class Problem(NamedTuple):
+    """What a label says."""
+
+    numbers: list[int]
+    target: int
+    use_all: bool
+
+
 @lru_cache(maxsize=4096)
-def _problem(label: str) -> tuple[list[int], int, bool]:
-    def read(fields: Any) -> tuple[list[int], int, bool]:
-        numbers, target = list(fields["numbers"]), fields["target"]
-        use_all = fields.get("use_all", False)
-        whole = all(type(n) is int and n > 0 for n in (*numbers, target))
-        if not numbers or not whole or type(use_all) is not bool:
+def _problem(label: str) -> Problem:
+    def read(fields: Any) -> Problem:
+        problem = Problem(
+            numbers=list(fields["numbers"]),
+            target=fields["target"],
+            use_all=fields.get("use_all", False),
+        )
+        values = [*problem.numbers, problem.target]
+        all_whole = all(type(value) is int and value > 0 for value in values)
+        if not problem.numbers or not all_whole or type(problem.use_all) is not bool:
             raise ValueError("no problem")
-        return numbers, target, use_all
+        return problem
 
     form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
     return base.read_label(label, read, form)
@@ -119,9 +142,11 @@ def score(response: str, label: str) -> Score:
         return scored("wrong", "it divides by zero")
     except ValueError as error:
         return scored("malformed", str(error))
-    if excess := Counter(used) - Counter(numbers):
+    excess = Counter(used) - Counter(numbers)
+    if excess:
         return scored("wrong", f"it uses {min(excess)} more often than it is given")
-    if use_all and (unused := Counter(numbers) - Counter(used)):
+    unused = Counter(numbers) - Counter(used)
+    if use_all and unused:
         return scored("wrong", f"it does not use {min(unused)}")
     if value != target:
         return scored("wrong", f"it equals {value}, not {target}")
@@ -134,18 +159,30 @@ def right_response(label: str) -> str:
     """A solution with as few numbers as the label allows; ValueError if there is none."""
     numbers, target, use_all = _problem(label)
     tables = _reachable(numbers, least=0 if use_all else 1)
-    subsets = sorted(range(len(tables)), key=int.bit_count)
-    for subset in subsets[-1:] if use_all else subsets:
-        if found := tables[subset].get((target, 1)):
-            return f"<answer> {found.removeprefix('(').removesuffix(')')} </answer>"
+    table_of_all = tables[-1]
+    smaller_first = sorted(range(len(tables)), key=int.bit_count)
+    for table in [table_of_all] if use_all else [tables[subset] for subset in smaller_first]:
+        expression = table.get((target, 1))
+        if expression:
+            return f"<answer> {expression.removeprefix('(').removesuffix(')')} </answer>"
     raise ValueError(f"{target} cannot be reached from {numbers}")
 
 
 def wrong_response(label: str) -> str:
     """One of the given numbers, or one not given where all equal the target."""
-    numbers, target, _ = _problem(label)
-    other = (number for number in numbers if number != target)
-    return f"<answer> {next(other, target + 1)} </answer>"
+    problem = _problem(label)
+    others = [number for number in problem.numbers if number != problem.target]
+    answer = others[0] if others else problem.target + 1
+    return f"<answer> {answer} </answer>"
+
+
+def value_of(response: str) -> str:
+    """The value of a response's expression, as a majority votes on it."""
+    try:
+        expression, _ = sides(answer_of(response) or "")
+        return str(evaluate(expression).value)
+    except ZeroDivisionError:
+        return "division by zero"
 
 
 # Reading expressions: token by token, since nothing of a response is evaluated as code.
@@ -164,10 +201,14 @@ _SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
 _SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
 _CLOSING = {"(": ")", "[": "]"}
 _BRACKETS = str.maketrans("{}", "[]")
-_END, _SPACES = "its end", " \t\r\n"
-_OPERATORS: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {  # how tightly each binds
-    **{"+": (1, operator.add), "-": (1, operator.sub)},
-    **{"*": (2, operator.mul), "/": (2, operator.truediv)},
+_END = "its end"
+_SPACES = " \t\r\n"
+_SUM, _PRODUCT = 1, 2  # precedences: how tightly an operator binds
+_OPERATORS: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {
+    "+": (_SUM, operator.add),
+    "-": (_SUM, operator.sub),
+    "*": (_PRODUCT, operator.mul),
+    "/": (_PRODUCT, operator.truediv),
 }
 
 
@@ -190,16 +231,17 @@ def sides(answer: str) -> tuple[str, str]:
         if not _COMMAND.search(answer):
             answer = answer.translate(_BRACKETS)
     text = plain(answer)
-    if lead := _LEAD.match(text):
+    lead = _LEAD.match(text)
+    if lead:
         text = text[lead.end() :]
-    expression, *others = (side.strip() for side in text.split("="))
-    if not others:
-        return expression, ""
-    if len(others) > 1:
+    if "=" not in text:
+        return text.strip(), ""
+    if text.count("=") > 1:
         raise ValueError("it has more than one equals sign")
-    for side, other in ((expression, others[0]), (others[0], expression)):
-        if other.isascii() and other.isdigit():
-            return side, other
+    left, right = (side.strip() for side in text.split("="))
+    for expression, stated in ((left, right), (right, left)):
+        if stated.isascii() and stated.isdigit():
+            return expression, stated
     raise ValueError("on neither side of the equals sign is a whole number alone")
 
 
@@ -209,39 +251,59 @@ def evaluate(text: str) -> Expression:
     LaTeX's and typographic signs and the letter x stand for operators, square brackets for
     parentheses. ValueError where it is no expression, ZeroDivisionError where it has no value.
     """
-    if len(text := text.strip(_SPACES)) > MAX_EXPRESSION_CHARACTERS:
+    text = text.strip(_SPACES)
+    if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise ValueError(f"{len(text)} characters, where {MAX_EXPRESSION_CHARACTERS} are allowed")
-    written = (token for token in reversed(_TOKEN.findall(text)) if token not in _SPACES)
-    tokens, numbers = [_END, *(_SPELLINGS.get(token, token) for token in written)], list[int]()
+    tokens = [_SPELLINGS.get(token, token) for token in _TOKEN.findall(text)]
+    parser = _Parser([token for token in tokens if token not in _SPACES])
+    value = parser.value(_SUM)
+    if parser.next_token != _END:
+        raise ValueError(f"{parser.next_token!r} cannot stand where it does")
+    return Expression(value, parser.numbers)
 
-    def value(least: int) -> Fraction:
-        """Of the next operand, and of the operators behind it that bind at least so tightly."""
-        token = tokens.pop()
+
+class _Parser:
+    """Reads tokens from left to right, and keeps the numbers among them."""
+
+    def __init__(self, tokens: list[str]):
+        self.numbers: list[int] = []
+        self._rest = [_END, *reversed(tokens)]  # the next one is the last
+
+    @property
+    def next_token(self) -> str:
+        return self._rest[-1]
+
+    def value(self, precedence: int) -> Fraction:
+        """Parses an operand and the operators after it with at least this precedence."""
+        value = self._operand(precedence)
+        while self.next_token in _OPERATORS:
+            next_precedence, operation = _OPERATORS[self.next_token]
+            if next_precedence < precedence:
+                break
+            self._rest.pop()
+            value = operation(value, self.value(next_precedence + 1))
+        return value
+
+    def _operand(self, precedence: int) -> Fraction:
+        """Parses a number, an expression in parentheses, or a sum's first operand with a minus."""
+        token = self._rest.pop()
         if token.isdigit() and token.isascii():
-            numbers.append(int(token))
-            found = Fraction(numbers[-1])
-        elif token in _CLOSING:
-            found = value(1)
-            if tokens.pop() != _CLOSING[token]:
+            self.numbers.append(int(token))
+            return Fraction(int(token))
+        if token in _CLOSING:
+            value = self.value(_SUM)
+            if self._rest.pop() != _CLOSING[token]:
                 raise ValueError("its parentheses do not match")
-        elif token == "-" and least == 1:
-            found = -value(2)
-        else:
-            raise ValueError(f"{token!r} stands where a number is expected")
-        while tokens[-1] in _OPERATORS and _OPERATORS[tokens[-1]][0] >= least:
-            precedence, operation = _OPERATORS[tokens.pop()]
-            found = operation(found, value(precedence + 1))
-        return found
-
-    result = value(1)
-    if tokens != [_END]:
-        raise ValueError(f"{tokens[-1]!r} cannot stand where it does")
-    return Expression(result, numbers)
+            return value
+        if token == "-" and precedence == _SUM:
+            return -self.value(_PRODUCT)
+        raise ValueError(f"{token!r} stands where a number is expected")
 
 
 # Solving problems
 
-Table = dict[tuple[int, int], str]  # numerator, denominator in lowest terms: an expression
+Value = tuple[int, int]  # numerator and denominator, in lowest terms
+Table = dict[Value, str]  # a value and an expression that makes it
 
 
 def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
@@ -257,29 +319,78 @@ def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
     for i, number in enumerate(numbers):
         tables[1 << i][number, 1] = str(number)
     for subset, table in enumerate(tables):
-        part = (subset - 1) & subset
-        while part > subset ^ part:  # every way to divide the subset into two, each once
-            for x, left in tables[part].items():
-                for y, right in tables[subset ^ part].items():
-                    _combine(x, left, y, right, table, least)
-            part = (part - 1) & subset
+        for left_subset, right_subset in _divided(subset):
+            for left in tables[left_subset].items():
+                for right in tables[right_subset].items():
+                    _combine(left, right, table, least)
     return tables
 
 
-def _combine(
-    x: tuple[int, int], left: str, y: tuple[int, int], right: str, table: Table, least: int
-) -> None:
-    """Adds what one operation can make of two values."""
-    (a, b), (c, d) = x, y
-    ad, bc, bd = a * d, b * c, b * d
-    low, high = (right, left) if ad > bc else (left, right)
-    for n, m, made in (
-        (ad + bc, bd, f"({left} + {right})"),
-        (abs(ad - bc), bd, f"({high} - {low})"),
-        (a * c, bd, f"({left} * {right})"),
-        (ad, bc, f"({left} / {right})"),
-        (bc, ad, f"({right} / {left})"),
-    ):
-        if n >= least and m:
-            g = gcd(n, m)
-            table[n // g, m // g] = made
+def _divided(subset: int) -> Iterator[tuple[int, int]]:
+    """Every way to divide a subset into two that are not empty, each once."""
+    left = (subset - 1) & subset
+    while left > subset ^ left:
+        yield left, subset ^ left
+        left = (left - 1) & subset
+
+
+def _combine(left: tuple[Value, str], right: tuple[Value, str], table: Table, least: int) -> None:
+    """Adds what one operation makes of two values, a/b and c/d, if it is at least `least`."""
+    (a, b), left_text = left
+    (c, d), right_text = right
+    ad = a * d
+    bc = b * c
+    bd = b * d
+    difference = f"{left_text} - {right_text}" if ad > bc else f"{right_text} - {left_text}"
+    results = (
+        (ad + bc, bd, f"({left_text} + {right_text})"),
+        (abs(ad - bc), bd, f"({difference})"),
+        (a * c, bd, f"({left_text} * {right_text})"),
+        (ad, bc, f"({left_text} / {right_text})"),
+        (bc, ad, f"({right_text} / {left_text})"),
+    )
+    for numerator, denominator, expression in results:
+        if numerator >= least and denominator:
+            divisor = gcd(numerator, denominator)
+            table[numerator // divisor, denominator // divisor] = expression
+
+
+TASK = Task(
+    name=NAME,
+    summary="Countdown: reach a target from given numbers, each used at most once, by + - * / and "
+    "parentheses",
+    right_if="its last `<answer>` (without one: its last box) makes the target from the numbers, "
+    "each used at most once",
+    label_form="JSON: numbers, target",
+    problems=GeneratedProblems(
+        generate=generate,
+        default_counts={"train": 20_000, "test": 200},
+        options={
+            "numbers": Option(
+                tuple[int, ...],
+                "how many numbers a problem has, equally many problems of each",
+            ),
+            "largest": Option(int, "the largest number that may be given"),
+            "targets": Option(tuple[int, int], "the smallest and the largest target"),
+            "wording": WORDING,
+        },
+    ),
+    prompt=prompt,
+    label=label,
+    score=score,
+    right_response=right_response,
+    wrong_response=wrong_response,
+    kind=lambda item: str(len(item["numbers"])),
+    reward_file="countdown.py",
+    voted_answer=value_of,
+    benchmarks={
+        # 200 problems, 100 of each size
+        "countdown": BenchmarkRecord(
+            count=200,
+            options={"numbers": (3, 4)},
+            samples=16,
+            temperature=0.7,
+            max_new_tokens=1024,
+        ),
+    },
+)

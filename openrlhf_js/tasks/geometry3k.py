@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.tasks import base, hub, math
 from openrlhf_js.tasks.base import Item, Message, Progress
-from openrlhf_js.tasks.hub import Row, text
+from openrlhf_js.tasks.hub import Row, gold_text, text
+from openrlhf_js.tasks.record import SOURCE, BenchmarkRecord, Option, PublishedProblems, Task
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -42,27 +43,25 @@ def load(
     beside the file. Figures are written to `images_dir` as PNG, named after the SHA-256 of their
     bytes, and `images` holds absolute paths.
     """
-    beside = Path(source).expanduser()
-    beside = beside.parent if beside.is_file() else beside
+    path = Path(source).expanduser()
+    beside = path.parent if path.is_file() else path
     folder = Path(images_dir).expanduser().resolve()
 
     def item(row: Row) -> Item:
-        problem, images = text(row, "problem"), row["images"]
-        if problem.count(PLACEHOLDER) != len(images) or not images:
+        problem = text(row, "problem")
+        images = row["images"]
+        if not images or problem.count(PLACEHOLDER) != len(images):
             raise ValueError(
                 f"the problem must say {PLACEHOLDER} once for each of its images, {problem!r:.80}"
             )
         paths = [_saved(_encoded(image, beside), folder) for image in images]
-        return {"problem": problem, "answer": text(row, "answer"), "images": paths}
+        return {"problem": problem, "answer": gold_text(row, "answer"), "images": paths}
+
+    def shown(item: Item) -> str:
+        return f"{item['problem']} {' '.join(item['images'])}"
 
     rows = hub.rows(source, split, ("images", "problem", "answer"), None, progress)
-    content = lambda item: " ".join([item["problem"], *item["images"]])  # noqa: E731
-    return hub.distinct(rows, source, item, content, lambda item: item["answer"])
-
-
-used = base.as_given
-answer_of, label, score = math.answer_of, math.label, math.score
-right_response, wrong_response = math.right_response, math.wrong_response
+    return hub.distinct(rows, source, item, shown, lambda item: item["answer"])
 
 
 def prompt(item: Item) -> list[Message]:
@@ -109,3 +108,33 @@ def _opaque(encoded: bytes) -> Image.Image:
     sheet = Image.new("RGBA", figure.size, "white")
     sheet.alpha_composite(figure)
     return sheet.convert("RGB")
+
+
+TASK = Task(
+    name=NAME,
+    summary="Geometry3k: geometry problems that are stated partly in a figure",
+    right_if="it is right for `math.py`; the prompt comes with a figure",
+    label_form="the gold answer",
+    problems=PublishedProblems(
+        load=load,
+        splits=SPLITS,
+        options={
+            "source": SOURCE,
+            "images_dir": Option(str | None, "folder of the figures (default: images, in --out)"),
+        },
+    ),
+    prompt=prompt,
+    label=math.label,
+    score=math.score,
+    right_response=math.right_response,
+    wrong_response=math.wrong_response,
+    reward_file="geometry3k.py",
+    reads_label=math.is_readable,
+    voted_answer=math.answer_of,
+    same_answer=math.same_answer,
+    benchmarks={
+        # The test split, 601 problems (Lu et al., 2021). Needs a model that sees, in this process
+        # (a folder or a hub id) or served (`vllm serve MODEL --generation-config vllm`).
+        "geometry3k": BenchmarkRecord(samples=16, temperature=0.7, max_new_tokens=1024),
+    },
+)

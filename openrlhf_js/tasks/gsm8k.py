@@ -9,6 +9,7 @@ from openrlhf_js.tasks import answers, base, hub, math
 from openrlhf_js.tasks.base import Item, Message, Score
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.hub import text
+from openrlhf_js.tasks.record import SOURCE, BenchmarkRecord, PublishedProblems, Task
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
@@ -34,16 +35,12 @@ def load(
     `answer` is a worked solution that ends in `#### ` and the number; `source` as in `hub.rows`.
     """
     return hub.distinct(
-        hub.rows(source, split, ("question", "answer"), "main", progress),
-        source,
-        lambda row: {"question": text(row, "question"), "answer": text(row, "answer")},
-        lambda item: item["question"],
-        label,
+        rows=hub.rows(source, split, ("question", "answer"), "main", progress),
+        name=source,
+        item=lambda row: {"question": text(row, "question"), "answer": text(row, "answer")},
+        problem=lambda item: item["question"],
+        gold=label,
     )
-
-
-used = base.as_given
-right_response, wrong_response = math.right_response, math.wrong_response
 
 
 def prompt(item: Item) -> list[Message]:
@@ -72,22 +69,49 @@ def answer_of(response: str) -> str | None:
     The prompt asks for the box, so it counts even before a `####`, which may be a Markdown heading.
     """
     response = answers.without_end_marks(response)
-    places = answers.last_boxed, answers.last_answer_tag, _after_hashes, _in_last_sentence
-    return answers.stated_answer(response, *places)
+    return answers.stated_answer(
+        response, answers.last_boxed, answers.last_answer_tag, _after_hashes, _in_last_sentence
+    )
 
 
 def _after_hashes(response: str) -> str | None:
     """What follows the last `####`; below a heading such as `Final Answer`, all that is there."""
-    found = answers.last_hashes(response)
-    if not found or not _HEADING.match(found):
-        return found
-    headed = _HEADED.fullmatch(response[response.rindex(found) :][:200])
+    line = answers.last_hashes(response)
+    if not line or not _HEADING.match(line):
+        return line
+    headed = _HEADED.fullmatch(response[response.rindex(line) :][:200])
     if headed:
         return headed[1]
-    return None if _HEADING.fullmatch(found) else found
+    return None if _HEADING.fullmatch(line) else line
 
 
 def _in_last_sentence(response: str) -> str | None:
     """What follows "The answer is", where the response ends in that."""
     match = _SENTENCE.fullmatch(response[-200:].rpartition("\n")[2])
     return match[1] if match else None
+
+
+TASK = Task(
+    name=NAME,
+    summary="GSM8K: grade-school word problems whose answer is one number",
+    right_if="the number in its last `\\boxed{}` equals the gold one; without a box the last "
+    '`<answer>` counts, then what follows the last `####`, then a last sentence "The answer is '
+    '..."',
+    label_form="the gold number",
+    problems=PublishedProblems(load=load, splits=SPLITS, options={"source": SOURCE}),
+    prompt=prompt,
+    label=label,
+    score=score,
+    right_response=math.right_response,
+    wrong_response=math.wrong_response,
+    reward_file="gsm8k.py",
+    voted_answer=answer_of,
+    same_answer=math.same_answer,
+    benchmarks={
+        # The test split, 1,319 problems (Cobbe et al., 2021). The paper validates on it with 10
+        # samples at temperature 0.5, unlike everything else. It asks with the "official template of
+        # GSM8K", of which it says no more; the prompt here asks for the answer in \boxed{}, as in
+        # all mathematics.
+        "gsm8k": BenchmarkRecord(samples=10, temperature=0.5, max_new_tokens=2048),
+    },
+)

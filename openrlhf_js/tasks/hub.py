@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.common.files import ROW_FORMATS, read_rows
+from openrlhf_js.common.labels import label_text
 from openrlhf_js.tasks.base import Item, Progress, no_progress
 
 Row = dict[str, Any]
@@ -28,10 +29,16 @@ def rows(
     `source` is a hub id or a folder as `hf download` leaves it, which `datasets` reads, or a file
     (JSON, JSON lines, CSV or Parquet), all of which is taken. ValueError where it cannot be read.
     """
-    path, number = Path(source).expanduser(), 0
-    whole = (row.object(path) for row in read_rows(path)) if path.is_file() else None
-    for number, row in enumerate(whole or _hub_rows(source, split, config), 1):
-        if missing := [column for column in columns if column not in row]:
+    path = Path(source).expanduser()
+    all_rows: Iterator[Row]
+    if path.is_file():
+        all_rows = (row.object(path) for row in read_rows(path))
+    else:
+        all_rows = _hub_rows(source, split, config)
+    number = 0
+    for number, row in enumerate(all_rows, 1):
+        missing = [column for column in columns if column not in row]
+        if missing:
             raise ValueError(f"{source}, row {number} lacks {', '.join(missing)}; it has {[*row]}")
         progress(number)
         yield {column: row[column] for column in columns}
@@ -41,34 +48,39 @@ def rows(
 
 def _hub_rows(source: str, split: str, config: str | None) -> Iterator[Row]:
     folder = Path(source).expanduser().resolve()
-    is_id = source.count("/") == 1 and folder.suffix not in ROW_FORMATS
-    local = folder.is_dir()
-    if not is_id and not local:
+    is_hub_id = source.count("/") == 1 and folder.suffix not in ROW_FORMATS
+    is_local = folder.is_dir()
+    if not is_hub_id and not is_local:
         raise ValueError(f"there is no file or folder {source}, and it is no hub id (owner/name)")
     import datasets
 
     try:
         with quiet_hub():
-            place = str(folder) if local else source
-            # streamed, a copy is not copied once more
-            found = datasets.load_dataset(place, config, split=split, streaming=local)
+            data_set = datasets.load_dataset(
+                str(folder) if is_local else source,
+                config,
+                split=split,
+                streaming=is_local,  # a copy is not copied once more
+            )
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).partition("\n")[0]
-        cure = "without the hub, give a folder of `hf download --repo-type dataset` as --source"
-        raise ValueError(f"{source} does not give its split {split} ({reason}); {cure}") from None
-    for table in found.with_format("arrow").iter(256):  # `datasets` would decode every image
-        yield from table.to_pylist()
+        raise ValueError(
+            f"{source} does not give its split {split} ({reason}); without the hub, give a folder "
+            "of `hf download --repo-type dataset` as --source"
+        ) from None
+    for arrow_table in data_set.with_format("arrow").iter(256):  # `datasets` would decode images
+        yield from arrow_table.to_pylist()
 
 
 @contextmanager
 def quiet_hub() -> Iterator[None]:
     """Silences the hub client's log of failed attempts: the error says it."""
-    before = logging.root.manager.disable
+    level_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(level_before)
 
 
 def distinct(
@@ -83,7 +95,8 @@ def distinct(
     White space and Unicode forms make no difference. A problem with several gold answers is left
     out, since nobody can say which is right; a warning counts them.
     """
-    kept: dict[str, tuple[Item, str]] = {}
+    items: dict[str, Item] = {}
+    golds: dict[str, str] = {}
     contested = set()
     for number, row in enumerate(rows, 1):
         try:
@@ -92,12 +105,15 @@ def distinct(
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ValueError(f"{name}, row {number}: {error}") from None
         key = " ".join(unicodedata.normalize("NFC", problem(made)).split())
-        if kept.setdefault(key, (made, answer))[1] != answer:
+        items.setdefault(key, made)
+        if golds.setdefault(key, answer) != answer:
             contested.add(key)
     if contested:
         count = len(contested)
         warnings.warn(f"{name}: {count:,} problems with several answers left out", stacklevel=2)
-    yield from (made for key, (made, _) in kept.items() if key not in contested)
+    for key, made in items.items():
+        if key not in contested:
+            yield made
 
 
 def text(row: Row, column: str) -> str:
@@ -106,3 +122,9 @@ def text(row: Row, column: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{column!r} must be text that is not empty, not {value!r:.80}")
     return value.strip()
+
+
+def gold_text(row: Row, column: str) -> str:
+    """The column's gold answer as text, also where it is a whole number."""
+    value = row[column]
+    return label_text(value) if isinstance(value, int) else text(row, column)

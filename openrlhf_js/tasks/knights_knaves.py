@@ -13,11 +13,19 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import base, hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
+from openrlhf_js.tasks.record import (
+    SOURCE,
+    WORDING,
+    BenchmarkRecord,
+    GeneratedProblems,
+    Option,
+    Task,
+)
 
 NAME = "knights_knaves"
 answer_of = boxed_or_tagged
@@ -97,6 +105,12 @@ SAYINGS: dict[Wording, Sequence[str]] = {
     )
     * 2,
 }
+QUIZZES: dict[Wording, str] = {
+    "own": "{opening} {truthfuls} always tell the truth, and {liars} always lie. You meet {count} "
+    "of them: {people}. {sayings} Who is {truthful} and who is {lying}?",
+    "paper": "{opening} {truthfuls} always tell the truth, and {liars} always lie. You meet "
+    "{count} inhabitants: {people}. {sayings} So who is {truthful} and who is {lying}?",
+}
 REQUESTS: dict[Wording, str] = {
     "own": "Think step by step, and put the final answer in \\boxed{{}}, with everyone's role, in "
     "the form \\boxed{{NAME is {truthful}, NAME is {lying}, ...}}.",
@@ -124,15 +138,20 @@ def generate(
     if source:
         yield from _published(source, split, people, wording)
         return
-    rng, seen = base.random_of(NAME, split, seed), set[int]()
+    rng = base.random_of(NAME, split, seed)
+    seen = set[int]()
 
     def draw(size: int) -> Item | None:
         statements = [_statement(rng, speaker, size) for speaker in range(size)]
         key = f"{NAME} {_shape(statements)}"
         if base.split_of(key) != split or worlds(statements).bit_count() != 1:
             return None
-        names, roles = rng.sample(NAMES, size), list(rng.choice(ROLES))
-        item = {"people": names, "roles": roles, "statements": statements, "wording": wording}
+        item = {
+            "people": rng.sample(NAMES, size),
+            "roles": list(rng.choice(ROLES)),
+            "statements": statements,
+            "wording": wording,
+        }
         return item if base.is_new(seen, repr(item)) else None
 
     yield from base.in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
@@ -144,9 +163,13 @@ def _published(
     """The puzzles of these sizes in K-and-K's layout, where each size is a split, `4ppl`."""
 
     def item(row: hub.Row) -> Item:
-        roles = [row["knight_knave"]["knight"], row["knight_knave"]["knave"]]
-        solved = {"quiz": hub.text(row, "quiz"), "solution": row["solution"]}
-        return {"people": row["names"], "roles": roles, **solved, "wording": wording}
+        return {
+            "people": row["names"],
+            "roles": [row["knight_knave"]["knight"], row["knight_knave"]["knave"]],
+            "quiz": hub.text(row, "quiz"),
+            "solution": row["solution"],
+            "wording": wording,
+        }
 
     columns = ("quiz", "names", "knight_knave", "solution")
     rows = (
@@ -161,24 +184,26 @@ def _published(
 def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
     """A statement for a speaker: all kinds are equally likely, and so are those it is about."""
 
-    def part(other_than: int) -> list[Any]:
-        return [(other_than + 1 + int(rng.random() * (size - 1))) % size, rng.random() < 0.5]
+    def about_another_than(person: int) -> list[Any]:
+        step = 1 + int(rng.random() * (size - 1))
+        return [(person + step) % size, rng.random() < 0.5]
 
     kind = rng.choice(tuple(KINDS))
     if kind == "is":
-        return [kind, part(speaker)]
+        return [kind, about_another_than(speaker)]
     first = [int(rng.random() * size), rng.random() < 0.5]
-    return [kind, first, part(first[0])]
+    return [kind, first, about_another_than(first[0])]
 
 
 def worlds(statements: Sequence[Statement]) -> int:
     """The set of worlds in which what somebody says holds if, and only if, they tell the truth."""
     truthful = _truthful(len(statements))
-    found = (1 << (1 << len(statements))) - 1
+    possible = (1 << (1 << len(statements))) - 1
     for speaker, (kind, *parts) in enumerate(statements):
-        holds = KINDS[kind](*[truthful[who] if truth else ~truthful[who] for who, truth in parts])
-        found &= ~(truthful[speaker] ^ holds)
-    return found
+        part_worlds = [truthful[who] if truth else ~truthful[who] for who, truth in parts]
+        statement_holds = KINDS[kind](*part_worlds)
+        possible &= ~(truthful[speaker] ^ statement_holds)
+    return possible
 
 
 @lru_cache
@@ -199,42 +224,57 @@ def _shape(statements: Sequence[Statement]) -> str:
     for speaker, (kind, *parts) in enumerate(statements):
         truths = [truth for _, truth in parts]
         if kind == "if":  # its condition does not hold, or its consequence does
-            kind, truths[0] = "or", not truths[0]
+            kind = "or"
+            truths[0] = not truths[0]
         elif kind == "iff":  # turning both sides around makes no difference
-            truths = [truths[0] == truths[1]] * 2
-        subjects = ["own" if who == speaker else "other" for who, _ in parts]
-        said = [f"{who} {truth}" for who, truth in zip(subjects, truths, strict=True)]
-        shapes.append(f"{kind} {', '.join(sorted(said))}")
+            both_the_same = truths[0] == truths[1]
+            truths = [both_the_same, both_the_same]
+        about = ["own" if who == speaker else "other" for who, _ in parts]
+        claims = sorted(f"{who} {truth}" for who, truth in zip(about, truths, strict=True))
+        shapes.append(f"{kind} {', '.join(claims)}")
     return "; ".join(sorted(shapes))
 
 
 def prompt(item: Item) -> list[Message]:
     """One user message. Its wording varies, and follows from the item alone."""
-    roles = dict(zip(("truthful", "lying"), map(_one, item["roles"]), strict=True))
+    truthful, lying = item["roles"]
+    roles = {"truthful": _one(truthful), "lying": _one(lying)}
+    quiz = item.get("quiz") or _quiz(item, roles)
     request = REQUESTS[item.get("wording", "own")].format(**roles)
-    return [{"role": "user", "content": f"{item.get('quiz') or _quiz(item, roles)} {request}"}]
+    return [{"role": "user", "content": f"{quiz} {request}"}]
 
 
 def _quiz(item: Item, roles: Mapping[str, str]) -> str:
     """The puzzle in words, up to its question."""
     wording: Wording = item.get("wording", "own")
-    people, is_own = item["people"], wording == "own"
+    people = item["people"]
     rng = random.Random(json.dumps([people, item["roles"], item["statements"]]))
-    said = []
-    sayings = rng.sample(SAYINGS[wording], len(people))
-    for name, (kind, *parts), saying in zip(people, item["statements"], sayings, strict=True):
-        claims = [f"{people[who]} is {_one(item['roles'][not truth])}" for who, truth in parts]
-        quote = STATEMENTS[kind].format(*claims)
-        quote = quote[0].upper() + quote[1:] if is_own else quote.removesuffix(", or both")
-        said.append(saying.format(name=name, quote=quote))
-    truthful, lying = map(_plural, item["roles"])
-    opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthful, liars=lying)
-    return (
-        f"{opening} {truthful.capitalize()} always tell the truth, and {lying} always lie. "
-        f"You meet {len(people)} {'of them' if is_own else 'inhabitants'}: {_listed(people)}. "
-        f"{' '.join(said)} {'Who' if is_own else 'So who'} is {roles['truthful']} and who is "
-        f"{roles['lying']}?"
+    templates = rng.sample(SAYINGS[wording], len(people))
+    sayings = []
+    for name, statement, template in zip(people, item["statements"], templates, strict=True):
+        sayings.append(template.format(name=name, quote=_quote(item, statement, wording)))
+    truthfuls, liars = map(_plural, item["roles"])
+    opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthfuls, liars=liars)
+    return QUIZZES[wording].format(
+        opening=opening,
+        truthfuls=truthfuls.capitalize(),
+        liars=liars,
+        count=len(people),
+        people=_listed(people),
+        sayings=" ".join(sayings),
+        **roles,
     )
+
+
+def _quote(item: Item, statement: Statement, wording: Wording) -> str:
+    """What somebody says."""
+    kind, *parts = statement
+    truthful, lying = item["roles"]
+    claims = [
+        f"{item['people'][who]} is {_one(truthful if truth else lying)}" for who, truth in parts
+    ]
+    quote = STATEMENTS[kind].format(*claims)
+    return quote[0].upper() + quote[1:] if wording == "own" else quote.removesuffix(", or both")
 
 
 def _one(role: str) -> str:
@@ -245,23 +285,32 @@ def _plural(role: str) -> str:
     return role + ("es" if role.endswith("o") else "s")
 
 
-def _listed(parts: Sequence[str]) -> str:
-    last = f"{',' if len(parts) > 2 else ''} and {parts[-1]}"
-    return ", ".join(parts[:-1]) + last if len(parts) > 1 else parts[0]
+def _listed(texts: Sequence[str]) -> str:
+    """The texts as one: "a", "a and b", "a, b, and c"."""
+    *first, last = texts
+    if not first:
+        return last
+    comma = "," if len(first) > 1 else ""
+    return f"{', '.join(first)}{comma} and {last}"
 
 
 def label(item: Item) -> str:
     """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
-    if "solution" not in item:
-        found = worlds(item["statements"])
-        if found.bit_count() != 1:
-            raise ValueError(f"a puzzle has one solution, got {found.bit_count()} for {dict(item)}")
-        world = found.bit_length() - 1
-    solution = item.get("solution") or [world >> i & 1 for i in range(len(item["people"]))]
-    roles = [item["roles"][not truthful] for truthful in solution]
-    made = json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
-    _solution(made)
-    return made
+    solution = item["solution"] if "solution" in item else _solved(item)
+    truthful, lying = item["roles"]
+    roles = [truthful if tells_truth else lying for tells_truth in solution]
+    text = json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
+    _solution(text)
+    return text
+
+
+def _solved(item: Item) -> list[bool]:
+    """Whether each person tells the truth; ValueError if the statements do not decide it."""
+    possible = worlds(item["statements"])
+    if possible.bit_count() != 1:
+        raise ValueError(f"a puzzle has one solution, got {possible.bit_count()} for {dict(item)}")
+    world = possible.bit_length() - 1
+    return [bool(world >> person & 1) for person in range(len(item["people"]))]
 
 
 PAIRS = {role: pair for pair in ROLES for role in pair}
@@ -272,23 +321,33 @@ _LAYOUT = re.compile(
 )
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|\S")
 _JOINTS = {"is", "are", "and", "but", "while", "both", "so", "thus", "hence", "therefore"}
-_JOINTS |= {*'",;.:=>&()[]-\u2013\u2014\u2192'}
+_JOINTS |= set('",;.:=>&()[]-\u2013\u2014\u2192')
+_ARTICLES = ("a", "an", "the")
+_BETWEEN_NAMES = {",", "and", "&"}
 _HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})\s*:")
 _ENDS = " \t\r\n,;.-"  # around names below headings
 
 
-@lru_cache(256)
-def _solution(label: str) -> tuple[dict[str, str], tuple[str, str]]:
-    """The roles by name, in lower case, and the pair that they are of; ValueError if malformed."""
+class Solution(NamedTuple):
+    """What a label says, in lower case."""
 
-    def read(found: Any) -> tuple[dict[str, str], tuple[str, str]]:
-        roles = {name.casefold(): role.casefold() for name, role in found.items()}
-        pair = PAIRS[next(iter(roles.values()), "")]
-        is_clear = all(_WORD.fullmatch(name) for name in roles)
-        is_clear = is_clear and not roles.keys() & {*_SINGULAR, *_JOINTS, "not"}
-        if not is_clear or not set(roles.values()) <= set(pair) or len(roles) < len(found):
+    roles: dict[str, str]  # by name
+    pair: tuple[str, str]  # that the roles are of: who tells the truth, and who lies
+
+
+@lru_cache(256)
+def _solution(label: str) -> Solution:
+    """The solution of a label; ValueError if it is malformed."""
+
+    def read(fields: Any) -> Solution:
+        roles = {name.casefold(): role.casefold() for name, role in fields.items()}
+        first_role = next(iter(roles.values()), "")
+        pair = PAIRS[first_role]
+        other_words = {*_SINGULAR, *_JOINTS, "not"}
+        names_are_clear = all(_WORD.fullmatch(name) and name not in other_words for name in roles)
+        if not names_are_clear or not set(roles.values()) <= set(pair) or len(roles) < len(fields):
             raise ValueError("no solution")
-        return roles, pair
+        return Solution(roles, pair)
 
     form = f"a JSON object from different names, one word each, to roles of one pair of {ROLES}"
     return base.read_label(label, read, form)
@@ -308,9 +367,11 @@ def score(response: str, label: str) -> Score:
         claims = _claims(answer)
     except ValueError as error:
         return scored("malformed", str(error))
-    if strange := (claims.keys() - roles.keys()) | (set(claims.values()) - {*pair, "both"}):
+    strange = (claims.keys() - roles.keys()) | (set(claims.values()) - {*pair, "both"})
+    if strange:
         return scored("malformed", f"not in this puzzle: {sorted(strange)!r:.80}")
-    if mistaken := [name.title() for name, role in roles.items() if claims.get(name) != role]:
+    mistaken = [name.title() for name, role in roles.items() if claims.get(name) != role]
+    if mistaken:
         return scored("wrong", f"wrong role, both or none: {', '.join(sorted(mistaken))}")
     return scored("correct", f"the roles of all {len(roles)}")
 
@@ -324,6 +385,12 @@ def claims_of(response: str) -> dict[str, str] | None:
         return None
 
 
+def roles_of_response(response: str) -> str:
+    """The roles that a response gives, by name, as a majority votes on them."""
+    claims = claims_of(response) or {}
+    return ", ".join(f"{name}: {role}" for name, role in sorted(claims.items()))
+
+
 def _claims(answer: str) -> dict[str, str]:
     """The role of everyone an answer names, in lower case; ValueError if it is unclear.
 
@@ -332,39 +399,76 @@ def _claims(answer: str) -> dict[str, str]:
     """
     if len(answer) > MAX_ANSWER_CHARACTERS:
         raise ValueError(f"an answer of {len(answer)} characters")
-    answer = _LAYOUT.sub(" ", answer.casefold())
-    start, *sections = _HEADING.split(answer)
-    if sections and not start.strip(_ENDS):
-        below = [names.strip(_ENDS) for names in sections[1::2]]
-        if {*_WORD.findall("; ".join(below))} & {*_SINGULAR, "not"}:
-            raise ValueError("it holds a role or a negation below a heading")
-        answer = "; ".join(map("{} {}".format, below, sections[::2]))
-    claims: dict[str, str] = {}
-    waiting: list[str] = []  # names that have no role yet, as the first in "Ann and Bob are fools"
-    negated, joint, words = False, set[str](), _WORD.findall(answer)
+    words = _WORD.findall(_without_headings(_LAYOUT.sub(" ", answer.casefold())))
+    reader = _ClaimReader()
     for word, following in zip(words, [*words[1:], ""], strict=True):
         # Only before a role is "a" an article, and not the person A.
-        if word in _JOINTS or (word in ("a", "an", "the") and following in _SINGULAR):
-            joint.add(word)
-            continue
-        if word == "not" and len(waiting) == 1 and not negated:
-            negated = True
-        elif word in _SINGULAR and waiting and not (negated and "both" in joint):
-            role = _SINGULAR[word]
-            role = PAIRS[role][role == PAIRS[role][0]] if negated else role
-            for name in waiting:
-                claims[name] = role if claims.get(name, role) == role else "both"
-            waiting, negated = [], False
-        elif word in _SINGULAR or word == "not" or negated:
-            raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
-        elif waiting and (not joint or joint - {",", "and", "&"}):
-            break
+        if word in _JOINTS or (word in _ARTICLES and following in _SINGULAR):
+            reader.joints.add(word)
         else:
-            waiting.append(word)
-        joint = set()
-    if waiting:
-        raise ValueError(f"no role follows {waiting[-1][:40]!r}")
-    return claims
+            reader.read(word)
+    reader.check_that_none_waits()
+    return reader.claims
+
+
+def _without_headings(answer: str) -> str:
+    """An answer of headings, "sages: eve", with each heading behind its names, "eve sages"."""
+    before, *sections = _HEADING.split(answer)
+    if not sections or before.strip(_ENDS):
+        return answer
+    headings = sections[::2]
+    names_below = [names.strip(_ENDS) for names in sections[1::2]]
+    words_below = set(_WORD.findall("; ".join(names_below)))
+    if words_below & {*_SINGULAR, "not"}:
+        raise ValueError("it holds a role or a negation below a heading")
+    pairs = zip(names_below, headings, strict=True)
+    return "; ".join(f"{names} {heading}" for names, heading in pairs)
+
+
+class _ClaimReader:
+    """Reads names, roles and "not" one after the other; names wait until a role follows them."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, str] = {}
+        self.joints: set[str] = set()  # the words since the last name or role
+        self._waiting: list[str] = []
+        self._negated = False
+
+    def read(self, word: str) -> None:
+        """Takes the next word; ValueError if it cannot stand there."""
+        if word == "not" and len(self._waiting) == 1 and not self._negated:
+            self._negated = True
+        elif word in _SINGULAR and self._waiting and not self._negates_both():
+            self._give(_SINGULAR[word])
+        elif word in _SINGULAR or word == "not" or self._negated:
+            raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
+        else:
+            if not self.joints or self.joints - _BETWEEN_NAMES:
+                self.check_that_none_waits()
+            self._waiting.append(word)
+        self.joints = set()
+
+    def _negates_both(self) -> bool:
+        return self._negated and "both" in self.joints
+
+    def _give(self, role: str) -> None:
+        if self._negated:
+            role = _other_role(role)
+        for name in self._waiting:
+            earlier_role = self.claims.get(name, role)
+            self.claims[name] = role if earlier_role == role else "both"
+        self._waiting = []
+        self._negated = False
+
+    def check_that_none_waits(self) -> None:
+        """ValueError if a name has no role."""
+        if self._waiting:
+            raise ValueError(f"no role follows {self._waiting[-1][:40]!r}")
+
+
+def _other_role(role: str) -> str:
+    truthful, lying = PAIRS[role]
+    return lying if role == truthful else truthful
 
 
 def right_response(label: str) -> str:
@@ -376,7 +480,65 @@ def right_response(label: str) -> str:
 
 def wrong_response(label: str) -> str:
     """A response that gives the first person the other role."""
-    roles, pair = _solution(label)
-    other = pair[next(iter(roles.values())) == pair[0]]
-    solution = json.loads(label)
-    return right_response(json.dumps({**solution, next(iter(solution)): other}))
+    _solution(label)
+    roles = json.loads(label)
+    first_person = next(iter(roles))
+    roles[first_person] = _other_role(roles[first_person].casefold())
+    return right_response(json.dumps(roles))
+
+
+TASK = Task(
+    name=NAME,
+    summary="Knights and Knaves: who always tells the truth and who always lies, from what each of "
+    "them says",
+    right_if="its last `\\boxed{}` (without one: its last `<answer>`) names everybody's role",
+    label_form="JSON: name to role",
+    problems=GeneratedProblems(
+        generate=generate,
+        default_counts={"train": 30_000, "test": 300},
+        options={
+            "people": Option(
+                tuple[int, ...],
+                "how many people, equally many puzzles of each; the paper: also 6 7 8",
+            ),
+            "wording": WORDING,
+            "source": SOURCE,
+        },
+    ),
+    prompt=prompt,
+    label=label,
+    score=score,
+    right_response=right_response,
+    wrong_response=wrong_response,
+    kind=lambda item: str(len(item["people"])),
+    reward_file="knights_knaves.py",
+    voted_answer=roles_of_response,
+    benchmarks={
+        # 100 puzzles of each size; the paper's KnK-Easy
+        "knk": BenchmarkRecord(
+            count=300,
+            options={"people": (4, 5, 6)},
+            samples=16,
+            temperature=0.7,
+            max_new_tokens=2048,
+        ),
+        # the paper's KnK-Hard
+        "knk_hard": BenchmarkRecord(
+            count=300,
+            options={"people": (6, 7, 8)},
+            samples=16,
+            temperature=0.7,
+            max_new_tokens=2048,
+        ),
+        # Of the paper's long runs of Qwen2.5-1.5B-Instruct. Beware: the 150 puzzles of 2 people are
+        # 4 logical forms with other names and words, so that intervals by item, which take them for
+        # 150 different ones, are too narrow.
+        "knk_2_3": BenchmarkRecord(
+            count=300,
+            options={"people": (2, 3)},
+            samples=16,
+            temperature=0.7,
+            max_new_tokens=2048,
+        ),
+    },
+)

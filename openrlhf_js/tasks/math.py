@@ -15,7 +15,8 @@ from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.base import Item, Message, Progress, Score
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.equivalence.labels import is_readable
-from openrlhf_js.tasks.hub import Row, text
+from openrlhf_js.tasks.hub import Row, gold_text, text
+from openrlhf_js.tasks.record import SOURCE, BenchmarkRecord, Option, PublishedProblems, Task
 
 NAME = "math"
 SPLITS: tuple[str, ...] = ("train", "test")
@@ -35,33 +36,39 @@ class Layout(NamedTuple):
 
 
 def _plain(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
-    return lambda row: {"problem": text(row, problem), "answer": text(row, answer)}
+    return lambda row: {"problem": text(row, problem), "answer": gold_text(row, answer)}
 
 
 def _numbered(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
-    """As `_plain`, where an answer may also be a number such as 27 or 27.0."""
+    """As `_plain`, where an answer may also be a whole number with a decimal point, 27.0."""
 
     def item(row: Row) -> dict[str, Any]:
-        gold = row[answer]
-        if isinstance(gold, int | float | str):
-            gold = str(gold).removesuffix(".0")
-        return _plain(problem, answer)({**row, answer: gold})
+        answer_text = row[answer]
+        if isinstance(answer_text, int | float | str):
+            answer_text = str(answer_text).removesuffix(".0")
+        return _plain(problem, answer)({**row, answer: answer_text})
 
     return item
 
 
 def _olympiad(row: Row) -> dict[str, Any]:
-    golds = [_DOLLAR.sub("", gold).strip() for gold in row["final_answer"]]
-    extra = {"unit": row["unit"], "tolerance": row["error"]}
-    return {
-        "problem": text(row, "question"),
-        "answer": golds if len(golds) > 1 or row["is_multiple_answer"] else golds[0],
-        **{name: _DOLLAR.sub("", str(value)).strip() for name, value in extra.items() if value},
-    }
+    golds = [_DOLLAR.sub("", answer).strip() for answer in row["final_answer"]]
+    several = len(golds) > 1 or row["is_multiple_answer"]
+    item = {"problem": text(row, "question"), "answer": golds if several else golds[0]}
+    if row["unit"]:
+        item["unit"] = _without_dollars(row["unit"])
+    if row["error"]:
+        item["tolerance"] = _without_dollars(row["error"])
+    return item
+
+
+def _without_dollars(value: Any) -> str:
+    return _DOLLAR.sub("", str(value)).strip()
 
 
 _OLYMPIAD_COLUMNS = ("question", "final_answer", "is_multiple_answer", "unit", "error")
-_TRAIN, _TEST = {"train": "train"}, {"test": "test"}
+_TRAIN = {"train": "train"}
+_TEST = {"test": "test"}
 
 _DAPO = _plain("prompt", "solution")  # 17,917 distinct problems, as in the paper
 _OWN = _plain("problem", "answer")
@@ -101,14 +108,15 @@ def load(
     asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
     """
     options = used(split, source, dataset)
-    place, name = options["source"], options["dataset"]
+    place = options["source"]
+    name = options["dataset"]
     layout = DATASETS[name]
     return hub.distinct(
-        hub.rows(place, layout.splits[split], layout.columns, layout.config, progress),
-        f"{name} ({place})",
-        lambda row: {**layout.item(row), "source": name},
-        lambda item: item["problem"],
-        label,
+        rows=hub.rows(place, layout.splits[split], layout.columns, layout.config, progress),
+        name=f"{name} ({place})",
+        item=lambda row: {**layout.item(row), "source": name},
+        problem=lambda item: item["problem"],
+        gold=label,
     )
 
 
@@ -117,7 +125,9 @@ def used(split: str, source: str | None = None, dataset: str | None = None) -> d
     name = dataset or ("dapo" if split == "train" else "math500")
     layout = DATASETS.get(name)
     if layout is None or split not in layout.splits:
-        offered = "; ".join(f"{each}: {', '.join(DATASETS[each].splits)}" for each in DATASETS)
+        offered = "; ".join(
+            f"{known}: {', '.join(known_layout.splits)}" for known, known_layout in DATASETS.items()
+        )
         raise ValueError(f"no split {split!r} of dataset {name!r}; there are {offered}")
     place = source or layout.hub_id
     if place is None:
@@ -143,16 +153,12 @@ def prompt_for(problem: str, wish: str = "") -> list[Message]:
 
 def label(item: Item) -> str:
     """The gold answer as text; JSON with "answer" if there are several, a unit or a tolerance."""
-    kept = {name: item[name] for name in ("answer", "unit", "tolerance") if name in item}
-    alone = len(kept) == 1 and not isinstance(kept["answer"], list)
-    made = kept["answer"] if alone else json.dumps(kept, ensure_ascii=False)
-    grader.check_label(made)
-    return made
-
-
-def is_read(label: str) -> bool:
-    """Whether our grammar reads every gold answer, so that other notations of it are recognised."""
-    return is_readable(label)
+    fields = {name: item[name] for name in ("answer", "unit", "tolerance") if name in item}
+    answer = item["answer"]
+    is_plain = len(fields) == 1 and not isinstance(answer, list)
+    gold = answer if is_plain else json.dumps(fields, ensure_ascii=False)
+    grader.check_label(gold)
+    return gold
 
 
 answer_of = boxed_or_tagged
@@ -170,12 +176,88 @@ def right_response(label: str) -> str:
 
 def wrong_response(label: str) -> str:
     """A response whose box holds another number: the next one where the gold answer is whole."""
-    gold = _gold(label)
-    wrong = str(int(gold) + 1) if label == gold and _WHOLE.fullmatch(gold) else "-918273645.25"
-    return rf"The answer is \boxed{{{wrong}}}."
+    is_whole = label == _gold(label) and _WHOLE.fullmatch(label)
+    answer = str(int(label) + 1) if is_whole else "-918273645.25"
+    return rf"The answer is \boxed{{{answer}}}."
 
 
 def _gold(label: str) -> str:
     """The gold answer of a label, several of them between commas."""
-    gold = json.loads(label)["answer"] if label.startswith('{"answer"') else label
-    return gold if isinstance(gold, str) else ", ".join(gold)
+    answer = json.loads(label)["answer"] if label.startswith('{"answer"') else label
+    return answer if isinstance(answer, str) else ", ".join(answer)
+
+
+def same_answer(a: str, b: str) -> bool:
+    """Whether two answers are the same mathematics, such as 1/2 and 0.5."""
+    if a == b:
+        return True
+    try:
+        return grader.grade(a, b).status == "correct"
+    except ValueError:  # it cannot be a gold answer
+        return False
+
+
+def _benchmark(dataset: str, samples: int = 16, max_new_tokens: int = 2048) -> BenchmarkRecord:
+    return BenchmarkRecord(
+        options={"dataset": dataset},
+        samples=samples,
+        temperature=0.8,
+        max_new_tokens=max_new_tokens,
+    )
+
+
+# Settings of the paper's Qwen2.5-Math runs. Its Qwen3-4B-Base runs validate at temperature 1.0 with
+# up to 3072 tokens: add --temperature 1.0 --max_new_tokens 3072. So few items as AIME's, AMC's and
+# HMMT's tell two models apart only where they are far apart: a comparison says how far. AIME and
+# HMMT have fewer items, so more samples, and need room for long reasoning.
+BENCHMARKS: dict[str, BenchmarkRecord] = {
+    # 500 problems of MATH (Hendrycks et al., 2021; the subset of Lightman et al., 2023)
+    "math500": _benchmark("math500"),
+    # 40 problems of the American Mathematics Competitions 2023
+    "amc23": _benchmark("amc23"),
+    # 30 problems each, of both papers of the American Invitational Mathematics Examination
+    "aime24": _benchmark("aime24", samples=32, max_new_tokens=16_384),
+    "aime25": _benchmark("aime25", samples=32, max_new_tokens=16_384),
+    # 30 problems of the Harvard-MIT Mathematics Tournament, as MathArena has them
+    "hmmt_feb25": _benchmark("hmmt_feb25", samples=32, max_new_tokens=16_384),
+    # 272 problems of physics, chemistry and mathematics of MIT's courses (Lewkowycz et al., 2022)
+    "minerva": _benchmark("minerva"),
+    # competition mathematics in English, text only, with answers that can be graded (He et al.,
+    # 2024)
+    "olympiadbench": _benchmark("olympiadbench"),
+}
+
+_NAMED = [name for name in DATASETS if name not in ("dapo", "math500", "plain")]
+
+TASK = Task(
+    name=NAME,
+    summary="Mathematics: DAPO-17k to train on; MATH500, AIME and five others to test on; or your "
+    "file",
+    right_if="its last `\\boxed{}` (without one: its last `<answer>`) equals the gold answer, "
+    "whatever the notation",
+    label_form="the gold answer",
+    problems=PublishedProblems(
+        load=load,
+        used=used,
+        splits=SPLITS,
+        options={
+            "source": SOURCE,
+            "dataset": Option(
+                str | None,
+                f"default: dapo to train, math500 to test; also {', '.join(_NAMED)}, or plain: "
+                "your own --source with columns problem and answer, a file for each split",
+            ),
+        },
+    ),
+    prompt=prompt,
+    label=label,
+    score=score,
+    right_response=right_response,
+    wrong_response=wrong_response,
+    kind=lambda item: str(item["source"]),
+    reward_file="math.py",
+    reads_label=is_readable,
+    voted_answer=answer_of,
+    same_answer=same_answer,
+    benchmarks=BENCHMARKS,
+)

@@ -10,11 +10,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
 from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
+from openrlhf_js.tasks.record import WORDING, BenchmarkRecord, GeneratedProblems, Option, Task
 
 NAME = "maze"
 answer_of = tagged_or_boxed
@@ -55,78 +57,128 @@ def generate(
     Test gets one pattern of walls in 8, whichever way it is turned or mirrored. There are only so
     many: of size 6, 5,304 have length 8, of which 552 are in test.
     """
-    random, seen, side = base.random_of(NAME, split, seed), set[int](), size - 2
+    random = base.random_of(NAME, split, seed)
+    seen = set[int]()
 
     def draw(length: int) -> Item | None:
-        inner = "".join(["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)])
-        if base.split_of(f"{NAME} {_canonical(inner, side)}") != split:
+        inner = _drawn_walls(random, size - 2)
+        if base.split_of(f"{NAME} {_canonical(inner, size - 2)}") != split:
             return None
-        middle = "".join([f"*{inner[i : i + side]}*" for i in range(0, side * side, side)])
-        grid = [*"*" * size, *middle, *"*" * size]
-        free = [at for at, cell in enumerate(grid) if cell == "."]
-        open_cells = sum(1 << at for at in free)
-        for start in random.sample(free, min(len(free), STARTS)):
-            reached = _distances(open_cells, 1 << start, size)
-            if len(reached) > length:
-                grid[start] = "S"
-                grid[random.choice([at for at in free if reached[length] >> at & 1])] = "E"
-                cells = "".join(grid)
-                rows = [cells[i : i + size] for i in range(0, size * size, size)]
-                item = {"rows": rows, "length": length, "wording": wording}
-                return item if base.is_new(seen, cells) else None
-        return None
+        grid = _with_ends(random, _walled(inner, size), size, length)
+        if grid is None or not base.is_new(seen, grid):
+            return None
+        return {"rows": _rows(grid, size), "length": length, "wording": wording}
 
-    what = f"{split} mazes of size {size} and length {{}}"
-    yield from base.in_turn(draw, lengths, count, TRIES, what)
+    name = f"{split} mazes of size {size} and length {{}}"
+    yield from base.in_turn(draw, lengths, count, TRIES, name)
+
+
+def _drawn_walls(random: Random, side: int) -> str:
+    """A square of inner cells, row after row."""
+    return "".join(["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)])
+
+
+def _walled(inner: str, size: int) -> str:
+    """The cells of a grid: a square of inner cells with walls around it."""
+    edge = "*" * size
+    middle = "".join([f"*{row}*" for row in _rows(inner, size - 2)])
+    return edge + middle + edge
+
+
+def _rows(cells: str, width: int) -> list[str]:
+    return [cells[start : start + width] for start in range(0, len(cells), width)]
+
+
+def _with_ends(random: Random, cells: str, size: int, length: int) -> str | None:
+    """The cells with S, and E so many moves away; None if a few places for S allow no such E."""
+    free = [place for place, cell in enumerate(cells) if cell == "."]
+    open_cells = _cell_set(free)
+    for start in random.sample(free, min(len(free), STARTS)):
+        distances = _distances(open_cells, 1 << start, size)
+        if len(distances) > length:
+            end = random.choice([place for place in free if distances[length] >> place & 1])
+            grid = list(cells)
+            grid[start] = "S"
+            grid[end] = "E"
+            return "".join(grid)
+    return None
 
 
 def _canonical(cells: str, side: int) -> str:
     """The least of the 8 forms that a square of cells takes when it is turned and mirrored."""
-    mirrored = "".join([cells[i : i + side] for i in range(len(cells) - side, -1, -side)])
-    a = "".join([cells[i::side] for i in range(side)])
-    b = "".join([mirrored[i::side] for i in range(side)])
-    return min(cells, mirrored, a, b, cells[::-1], mirrored[::-1], a[::-1], b[::-1])
+    mirrored = "".join(reversed(_rows(cells, side)))
+    forms = [cells, mirrored, _transposed(cells, side), _transposed(mirrored, side)]
+    return min(forms + [form[::-1] for form in forms])
+
+
+def _transposed(cells: str, side: int) -> str:
+    return "".join([cells[column::side] for column in range(side)])
+
+
+def _cell_set(places: Sequence[int]) -> int:
+    return sum(1 << place for place in places)
 
 
 def _distances(open_cells: int, start: int, width: int) -> list[int]:
     """The sets of open cells that are 0, 1, 2, ... moves away from the start, up to the last."""
-    found, reached, front = [], start, start
+    distances = []
+    reached = start
+    front = start
     while front:
-        found.append(front)
-        front = (front << 1 | front >> 1 | front << width | front >> width) & open_cells & ~reached
+        distances.append(front)
+        neighbours = front << 1 | front >> 1 | front << width | front >> width
+        front = neighbours & open_cells & ~reached
         reached |= front
-    return found
+    return distances
 
 
 def prompt(item: Item) -> list[Message]:
     """Shows the maze and asks for the moves in `<answer>` tags."""
-    parts = PROMPTS[item.get("wording", "own")], "", "## Maze", *item["rows"]
-    return [{"role": "user", "content": "\n".join(parts)}]
+    request = PROMPTS[item.get("wording", "own")]
+    lines = [request, "", "## Maze", *item["rows"]]
+    return [{"role": "user", "content": "\n".join(lines)}]
 
 
 def label(item: Item) -> str:
     """The grid, as JSON; ValueError if it is no maze or has no way from S to E."""
     text = json.dumps({"maze": list(item["rows"])})
-    _shortest_way(*_maze(text))
+    _shortest_way(_maze(text))
     return text
 
 
-@lru_cache(maxsize=4096)
-def _maze(label: str) -> tuple[str, dict[str, int]]:
-    """The cells of a maze, row after row, and how far each move goes."""
+class Maze(NamedTuple):
+    """What a label shows."""
 
-    def read(fields: Any) -> tuple[str, dict[str, int]]:
+    cells: str  # row after row
+    width: int
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """How far each move goes in the cells."""
+        return {"L": -1, "R": 1, "U": -self.width, "D": self.width}
+
+
+@lru_cache(maxsize=4096)
+def _maze(label: str) -> Maze:
+    def read(fields: Any) -> Maze:
         rows = fields["maze"]
-        cells, width = "".join(rows), len(rows[0])
-        is_grid = isinstance(rows, list) and {len(row) for row in rows} == {width}
-        has_ends = cells.count("S") == cells.count("E") == 1 and set(cells) <= set("*.SE")
-        edge = cells[:width] + cells[-width:] + cells[::width] + cells[width - 1 :: width]
-        if not is_grid or not has_ends or set(edge) != {"*"}:
+        maze = Maze("".join(rows), len(rows[0]))
+        is_grid = isinstance(rows, list) and all(len(row) == maze.width for row in rows)
+        if not is_grid or not _is_well_formed(maze):
             raise ValueError("no maze")
-        return cells, {"L": -1, "R": 1, "U": -width, "D": width}
+        return maze
 
     grid = 'JSON like {"maze": ["*****", "*S.E*", "*****"]}'
     return base.read_label(label, read, f"{grid}, walls all around, with one S and one E")
+
+
+def _is_well_formed(maze: Maze) -> bool:
+    """Whether a grid has walls all around, one S and one E, and no other characters."""
+    cells = maze.cells
+    first_and_last_row = cells[: maze.width] + cells[-maze.width :]
+    first_and_last_column = cells[:: maze.width] + cells[maze.width - 1 :: maze.width]
+    is_walled = set(first_and_last_row + first_and_last_column) == {"*"}
+    return is_walled and cells.count("S") == cells.count("E") == 1 and set(cells) <= set("*.SE")
 
 
 def score(response: str, label: str) -> Score:
@@ -134,21 +186,22 @@ def score(response: str, label: str) -> Score:
 
     Any way that ends at E counts, not only a shortest one. ValueError if the label is malformed.
     """
-    cells, steps = _maze(label)
+    maze = _maze(label)
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
-    if len(answer) > MAX_CHARACTERS_PER_CELL * len(cells):
+    if len(answer) > MAX_CHARACTERS_PER_CELL * len(maze.cells):
         return scored("malformed", f"{len(answer)} characters in <answer> tags")
     moves, unread = moves_of(answer)
     if unread or not moves:
         return scored("malformed", f"cannot read {(unread or answer)[:40]!r}")
-    at = cells.index("S")
+    steps = maze.steps
+    place = maze.cells.index("S")
     for number, move in enumerate(moves, start=1):
-        at += steps[move]
-        if cells[at] == "*":
+        place += steps[move]
+        if maze.cells[place] == "*":
             return scored("wrong", f"move {number}, {move}, runs into a wall")
-    if cells[at] != "E":
+    if maze.cells[place] != "E":
         return scored("wrong", f"its {len(moves)} moves do not end at E")
     return scored("correct", f"{len(moves)} moves to E")
 
@@ -165,26 +218,79 @@ def moves_of(answer: str) -> tuple[str, str]:
     return "".join(move[0].upper() for move in _MOVE.findall(text)), unread
 
 
+def moves_of_response(response: str) -> str:
+    """The moves of a response as letters, as a majority votes on them."""
+    moves, _ = moves_of(answer_of(response) or "")
+    return moves
+
+
 def right_response(label: str) -> str:
     """A shortest way; ValueError if there is none."""
-    return f"<answer> {_shortest_way(*_maze(label))} </answer>"
+    return f"<answer> {_shortest_way(_maze(label))} </answer>"
 
 
 def wrong_response(label: str) -> str:
     """As many moves up as there are rows, which must run into a wall."""
-    cells, steps = _maze(label)
-    return f"<answer> {'U' * (len(cells) // steps['D'])} </answer>"
+    maze = _maze(label)
+    rows = len(maze.cells) // maze.width
+    return f"<answer> {'U' * rows} </answer>"
 
 
-def _shortest_way(cells: str, steps: dict[str, int]) -> str:
+def _shortest_way(maze: Maze) -> str:
     """The moves of one shortest way from S to E; ValueError if there is none."""
-    open_cells = sum(1 << i for i, cell in enumerate(cells) if cell != "*")
-    reached = _distances(open_cells, 1 << cells.index("S"), steps["D"])
-    at, way = cells.index("E"), ""
-    length = next((i for i, front in enumerate(reached) if front >> at & 1), None)
-    if length is None:
+    cells = maze.cells
+    open_cells = _cell_set([place for place, cell in enumerate(cells) if cell != "*"])
+    distances = _distances(open_cells, 1 << cells.index("S"), maze.width)
+    end = cells.index("E")
+    length = 0
+    while length < len(distances) and not distances[length] >> end & 1:
+        length += 1
+    if length == len(distances):
         raise ValueError(f"no way leads from S to E in {cells!r}")
-    for front in reversed(reached[:length]):
-        move = next(move for move, step in steps.items() if front >> (at - step) & 1)
-        at, way = at - steps[move], move + way
-    return way
+    place = end
+    moves: list[str] = []  # from E back to S
+    for cells_before in reversed(distances[:length]):
+        for move, step in maze.steps.items():
+            if cells_before >> (place - step) & 1:
+                moves.append(move)
+                place -= step
+                break
+    return "".join(reversed(moves))
+
+
+TASK = Task(
+    name=NAME,
+    summary="Maze: a way from S to E through a grid of walls, as a list of moves",
+    right_if="its last `<answer>` (without one: its last box) leads from S to E without running "
+    "into a wall",
+    label_form="JSON: the grid",
+    problems=GeneratedProblems(
+        generate=generate,
+        default_counts={"train": 20_000, "test": 200},
+        options={
+            "size": Option(int, "rows and columns, walls included"),
+            "lengths": Option(
+                tuple[int, ...], "moves of the shortest way, equally many mazes of each"
+            ),
+            "wording": WORDING,
+        },
+    ),
+    prompt=prompt,
+    label=label,
+    score=score,
+    right_response=right_response,
+    wrong_response=wrong_response,
+    kind=lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
+    reward_file="maze.py",
+    voted_answer=moves_of_response,
+    benchmarks={
+        # 200 mazes, 40 of each length
+        "maze": BenchmarkRecord(
+            count=200,
+            options={"size": 6, "lengths": (4, 5, 6, 7, 8)},
+            samples=16,
+            temperature=0.7,
+            max_new_tokens=2048,
+        ),
+    },
+)

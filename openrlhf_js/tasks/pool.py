@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
-import itertools
 import json
 import multiprocessing.connection
 import os
@@ -22,7 +21,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from openrlhf_js.tasks.base import STATUSES, Score, scored
@@ -102,18 +101,24 @@ class GradingPool(contextlib.AbstractContextManager):
             while idle and idle[-1].process.poll() is not None:  # killed from outside
                 self._alive.remove(idle[-1])
                 idle.pop().end()
-            limits = self.timeout_seconds, self.memory_bytes
-            worker = idle.pop() if idle else _Worker(function, *limits)
+            if idle:
+                worker = idle.pop()
+            else:
+                worker = _Worker(function, self.timeout_seconds, self.memory_bytes)
             self._alive.add(worker)
         try:
-            if failure := worker.failure():
+            failure = worker.failure()
+            if failure:
                 raise RuntimeError(f"cannot load the grading function {function!r}:\n{failure}")
             worker.reusable = False
             yield worker
         finally:
             with self._lock:
                 kept = worker.reusable and not self._closed
-                (idle.append if kept else self._alive.discard)(worker)
+                if kept:
+                    idle.append(worker)
+                else:
+                    self._alive.discard(worker)
             if not kept:
                 worker.end()
 
@@ -123,8 +128,9 @@ class GradingPool(contextlib.AbstractContextManager):
             self._closed = True
             for worker in self._alive:
                 worker.process.kill()
-            for worker in itertools.chain(*self._idle.values()):
-                worker.end()
+            for idle in self._idle.values():
+                for worker in idle:
+                    worker.end()
 
     __exit__ = close
 
@@ -137,9 +143,10 @@ class _Worker:
         self.connection, theirs = multiprocessing.connection.Pipe()
         arguments = [theirs.fileno(), function, timeout_seconds, memory_bytes]
         path = [os.path.abspath(entry or os.environ.get("PWD", "/")) for entry in sys.path]
+        command = [sys.executable, "-c", _CHILD] + [str(argument) for argument in arguments] + path
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, *map(str, arguments), *path],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -190,28 +197,39 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
     usual_bytes = _virtual_bytes()
     _confine(usual_bytes + memory_bytes)
     connection.send_bytes(_pack(""))
-    while True:
+    reusable = True
+    while reusable:
         request = connection.recv_bytes()  # EOFError once the parent is gone
-        # The kernel ends even C code that holds the interpreter, should the parent be gone.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
-        try:
-            score = _score(grader(*json.loads(request.decode("utf-8", "surrogatepass"))))
-        except BaseException as error:  # whatever an answer brings about is its own loss
-            # str(error) could itself fail, or take any time
-            reasons = [part for part in error.args if isinstance(part, str)]
-            score = scored("error", ": ".join([type(error).__name__, *reasons]))
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        last = _virtual_bytes() > usual_bytes + memory_bytes // 4  # left behind by answers
+        score = _graded(grader, request, timeout_seconds)
+        left_behind_bytes = _virtual_bytes() - usual_bytes
+        reusable = left_behind_bytes <= memory_bytes // 4
         detail = " ".join(score.detail[:_LONGEST_DETAIL].split())
-        connection.send_bytes(_pack(score.value, score.status, detail, not last))
-        if last:
-            return
+        connection.send_bytes(_pack(score.value, score.status, detail, reusable))
+
+
+def _graded(grader: Callable[..., Any], request: bytes, timeout_seconds: float) -> Score:
+    """The score of the answer in a request; an error is a score, too."""
+    # The kernel ends even C code that holds the interpreter, should the parent be gone.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
+    try:
+        answer, label = json.loads(request.decode("utf-8", "surrogatepass"))
+        score = _score(grader(answer, label))
+    except BaseException as error:  # whatever an answer brings about is its own loss
+        # str(error) could itself fail, or take any time
+        reasons = [reason for reason in error.args if isinstance(reason, str)]
+        score = scored("error", ": ".join([type(error).__name__, *reasons]))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return score
 
 
 def _score(verdict: Any) -> Score:
     """The score that a grading function returned, or that its status and detail are."""
-    score = verdict if isinstance(verdict, Score) else scored(*verdict)
+    if isinstance(verdict, Score):
+        score = verdict
+    else:
+        status, detail = verdict
+        score = scored(status, detail)
     if score.status not in STATUSES or not isinstance(score.detail, str):
         raise TypeError(f"a grading function returned {verdict!r}")
     return score
@@ -227,9 +245,9 @@ def _confine(memory_bytes: int) -> None:
     sys.dont_write_bytecode = True
     limits = {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
     for limited, most in limits.items():
-        hard = resource.getrlimit(limited)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(limited, (most, most))
+        _, hard_limit = resource.getrlimit(limited)
+        limit = most if hard_limit == resource.RLIM_INFINITY else min(most, hard_limit)
+        resource.setrlimit(limited, (limit, limit))
     sys.addaudithook(_refuse)
 
 

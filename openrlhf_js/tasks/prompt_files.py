@@ -8,56 +8,43 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import inspect
 import json
 import platform
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
-from openrlhf_js.tasks import base, task_of
-from openrlhf_js.tasks.base import Generated, Item, Loaded, Message, Progress, Task
-
-COMMON = ("count", "seed", "split", "progress")  # what tasks take; the rest are their own options
-
-# What tells the kinds of items of a task apart: the second half of their datasource.
-GROUPS: dict[str, Callable[[Item], str]] = {
-    "countdown": lambda item: str(len(item["numbers"])),
-    "knights_knaves": lambda item: str(len(item["people"])),
-    "math": lambda item: str(item["source"]),
-    "maze": lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
-    "reasoning_gym": lambda item: str(item["dataset"]),
-}
+from openrlhf_js.common.labels import label_text
+from openrlhf_js.tasks import base
+from openrlhf_js.tasks.base import Item, Message, Progress
+from openrlhf_js.tasks.catalogue import task_of
+from openrlhf_js.tasks.record import GeneratedProblems, Task
 
 
 def row(task: Task, item: Item) -> dict[str, Any]:
     """A problem as a row of a prompt file; ValueError if it has no label."""
-    group = GROUPS.get(task.NAME)
-    made = {
+    columns = {
         "input": task.prompt(item),
         "label": task.label(item),
-        "datasource": f"{task.NAME}/{group(item)}" if group else task.NAME,
+        "datasource": task.datasource(item),
     }
-    return {**made, "images": [*item["images"]]} if "images" in item else made
+    if "images" in item:
+        columns["images"] = list(item["images"])
+    return columns
 
 
-def options_of(task: Generated | Loaded) -> dict[str, Any]:
-    """A task's own options with their defaults: the parameters of its `generate` or `load`."""
-    source = task.generate if isinstance(task, Generated) else task.load
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(source).parameters.items()
-        if name not in COMMON
-    }
+def options_of(task: Task) -> dict[str, Any]:
+    """A task's own options with their defaults."""
+    return task.problems.defaults() if task.problems else {}
 
 
 def items(
-    task: Generated | Loaded,
+    task: Task,
     split: str,
     count: int | None,
     seed: int,
@@ -68,49 +55,60 @@ def items(
 
     Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
     """
-    loaded = not isinstance(task, Generated) or bool(options.get("source"))
-    if isinstance(task, Generated):
-        if count is None and not loaded:
-            raise ValueError(f"{task.NAME} generates its problems: say how many")
-        found = task.generate(count or 0, seed, split, **options)
+    if task.problems is None:
+        raise ValueError(f"{task.name} has no problems: it only grades")
+    if isinstance(task.problems, GeneratedProblems):
+        is_loaded = bool(options.get("source"))
+        if count is None and not is_loaded:
+            raise ValueError(f"{task.name} generates its problems: say how many")
+        problems = task.problems.generate(count or 0, seed, split, **options)
+        on_item = progress
     else:
-        found = task.load(split, **options, progress=progress)
-    if loaded and count is not None:
-        rng = random.Random(f"{task.NAME}/{split}/{seed}/sample")
-        drawn = heapq.nsmallest(count, ((rng.random(), n, x) for n, x in enumerate(found)))
-        found = (x for _, _, x in sorted(drawn, key=lambda each: each[1]))
+        is_loaded = True
+        problems = task.problems.load(split, **options, progress=progress)
+        on_item = base.no_progress  # it reports its rows itself
+    if is_loaded and count is not None:
+        problems = iter(_sample(problems, count, f"{task.name}/{split}/{seed}/sample"))
     number = 0
-    for number, item in enumerate(found, 1):
-        if isinstance(task, Generated):
-            progress(number)
+    for number, item in enumerate(problems, 1):
+        on_item(number)
         yield item
-    if number < (count or 0):
-        raise ValueError(f"the {split} split of {task.NAME} has {number} problems, not {count}")
+    if count is not None and number < count:
+        raise ValueError(f"the {split} split of {task.name} has {number} problems, not {count}")
+
+
+def _sample(problems: Iterable[Item], count: int, seed: str) -> Sequence[Item]:
+    """`count` problems drawn at random, all equally likely, in their own order."""
+    rng = random.Random(seed)
+    numbered = ((rng.random(), place, problem) for place, problem in enumerate(problems))
+    drawn = heapq.nsmallest(count, numbered)  # no two places are equal, so no problems are compared
+    drawn.sort(key=lambda entry: entry[1])
+    return [problem for _, _, problem in drawn]
 
 
 def write(
-    path: Path, task: Task, found: Iterable[Item], parameters: Mapping[str, Any]
+    path: Path, task: Task, problems: Iterable[Item], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Writes a prompt file and then its manifest, which is returned; `parameters` go into it."""
     digest = hashlib.sha256()
-    sources: Counter[str] = Counter()
-    images = 0
+    rows_by_datasource: Counter[str] = Counter()
+    images_per_prompt = 0
     with atomic_write(path) as file:
-        for item in found:
-            made = row(task, item)
-            line = json.dumps(made, ensure_ascii=False).encode() + b"\n"
+        for problem in problems:
+            columns = row(task, problem)
+            line = json.dumps(columns, ensure_ascii=False).encode() + b"\n"
             digest.update(line)
             file.write(line)
-            sources[made["datasource"]] += 1
-            images = max(images, len(made.get("images", [])))
-        if not sources:
-            raise ValueError(f"{task.NAME} gave no problem")
+            rows_by_datasource[columns["datasource"]] += 1
+            images_per_prompt = max(images_per_prompt, len(columns.get("images", [])))
+        if not rows_by_datasource:
+            raise ValueError(f"{task.name} gave no problem")
     manifest = {
         "file": path.name,
         "sha256": digest.hexdigest(),
-        "rows": sources.total(),
-        "rows_by_datasource": dict(sorted(sources.items())),
-        "images_per_prompt": images,
+        "rows": rows_by_datasource.total(),
+        "rows_by_datasource": dict(sorted(rows_by_datasource.items())),
+        "images_per_prompt": images_per_prompt,
         "parameters": dict(parameters),
         "versions": {"python": platform.python_version(), "openrlhf_js": __version__},
     }
@@ -139,12 +137,16 @@ class Line(NamedTuple):
 
 def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iterator[Line]:
     """Every row of a prompt file; ValueError if it is of no known format."""
-    for found in read_rows(path):
-        try:
-            made: Example | ValueError = example(found.object(path), input_key, label_key)
-        except ValueError as error:
-            made = found.value if isinstance(found.value, ValueError) else error
-        yield Line(f"{path}, {found.place}", made, found.read_bytes)
+    for file_row in read_rows(path):
+        result: Example | ValueError
+        if isinstance(file_row.value, ValueError):
+            result = file_row.value
+        else:
+            try:
+                result = example(file_row.value, input_key, label_key)
+            except ValueError as error:
+                result = error
+        yield Line(f"{path}, {file_row.place}", result, file_row.read_bytes)
 
 
 def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "label") -> Example:
@@ -152,9 +154,9 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
     for key in (input_key, label_key, "datasource"):
         if row.get(key) is None:
             raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(row)}")
-    for key in (label_key, "datasource"):
-        if not isinstance(row[key], str):
-            raise ValueError(f"{key!r} must hold text, not {type(row[key]).__name__}")
+    datasource = row["datasource"]
+    if not isinstance(datasource, str):
+        raise ValueError(f"'datasource' must hold text, not {type(datasource).__name__}")
     images = row.get("images") or []
     if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
         raise ValueError("'images' must hold a list of paths")
@@ -164,9 +166,9 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
         raise ValueError(f"{input_key!r} must hold text, or messages with a role and a content")
     return Example(
         messages=messages,
-        label=row[label_key],
-        datasource=row["datasource"],
-        task=task_of(row["datasource"]),
+        label=label_text(row[label_key]),
+        datasource=datasource,
+        task=task_of(datasource),
         images=images,
     )
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.answers import without_end_marks, without_think_tags
-from openrlhf_js.tasks.base import STATUSES, Score, Task, check_label
+from openrlhf_js.tasks.base import STATUSES, Score
+from openrlhf_js.tasks.catalogue import task_of
+from openrlhf_js.tasks.record import Task
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
@@ -55,8 +56,8 @@ def reward_by_datasource(
     tasks = [_task_of_label(label) for label in labels]
     result = _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
     accuracy = result["extra_logs"]["accuracy"]
-    for name in {task.NAME for task in tasks}:
-        is_of_task = torch.tensor([name == task.NAME for task in tasks])
+    for name in {task.name for task in tasks}:
+        is_of_task = torch.tensor([name == task.name for task in tasks])
         result["extra_logs"][f"accuracy/{name}"] = accuracy.where(is_of_task, torch.nan)
     return result
 
@@ -73,11 +74,11 @@ def _task_of_label(label: str) -> Task:
 def check_row_label(task: str, label: Any, datasource: Any) -> None:
     """ValueError unless a reward file whose TASK is named so can grade against the row's label."""
     if task != BY_DATASOURCE:
-        check_label(task_of(task), label)
+        task_of(task).check_label(label)
     elif not isinstance(datasource, str):
         raise ValueError(f"its datasource must name a task, got {datasource!r:.80}")
     else:
-        check_label(task_of(datasource), label)
+        task_of(datasource).check_label(label)
 
 
 class Graded(NamedTuple):
@@ -119,7 +120,7 @@ def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool)
         response = f"<think>{response}"
     if keep_thinking:
         response = without_think_tags(response)
-    score = task.score(response, check_label(task, label))
+    score = task.score(response, task.check_label(label))
     return Graded(score, time.perf_counter() - began)
 
 
@@ -136,20 +137,22 @@ def response_of(query: str, prompt: str) -> str:
 def _end_of_prompt(query: str, prompt: str) -> int:
     """Where the first word stands that follows a prompt which decoding has changed."""
     places = [place for place, character in enumerate(query) if not character.isspace()]
-    found, asked = "".join([query[place] for place in places]), "".join(prompt.split())
+    text = "".join([query[place] for place in places])
+    asked = "".join(prompt.split())
     places.append(len(query))
-    if found.startswith(asked):
+    if text.startswith(asked):
         return places[len(asked)]
 
     def missing(length: int) -> bool:
-        return asked[-length:] not in found
+        return asked[-length:] not in text
 
-    tail = asked[len(asked) - bisect_left(range(1, len(asked) + 1), True, key=missing) :]
+    longest = bisect_left(range(1, len(asked) + 1), True, key=missing)
+    tail = asked[len(asked) - longest :]
     # The count: were the prompt's end changed, its twin further up would be taken for it.
-    if len(tail) < _LEAST_TAIL or found.count(tail) < asked.count(tail):
+    if len(tail) < _LEAST_TAIL or text.count(tail) < asked.count(tail):
         raise ValueError(
             f"the query does not hold the end of its prompt, {prompt[-80:]!r}: the tokenizer does "
             "not give back what it was given, and the response cannot be told from the prompt"
         )
-    after = found[::-1].find(tail[::-1])  # rfind could take quadratic time
-    return places[len(found) - after]
+    after = text[::-1].find(tail[::-1])  # rfind could take quadratic time
+    return places[len(text) - after]

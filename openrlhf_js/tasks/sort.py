@@ -1,9 +1,12 @@
-"""Sort: digits in order, `sort(7294)=` -> `2479`. The quickstart draws its problems and trains on
-it; here is what grades them elsewhere. Nothing but the digits is right."""
+"""Sort: digits in order, `sort(7294)=` -> `2479`; nothing but the digits is right.
+
+The quickstart draws its problems and trains on it; here is what grades them elsewhere.
+"""
 
 from __future__ import annotations
 
 from openrlhf_js.tasks.base import Item, Message, Score, scored
+from openrlhf_js.tasks.record import Task
 
 NAME = "sort"
 END = "<eos>"  # the token that ends a response of the quickstart's model
@@ -11,10 +14,12 @@ SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels that anything, and not
 
 
 def prompt(item: Item) -> list[Message]:
+    """One user message, such as `sort(7294)=`."""
     return [{"role": "user", "content": f"sort({item['digits']})="}]
 
 
 def label(item: Item) -> str:
+    """The digits in order."""
     return "".join(sorted(item["digits"]))
 
 
@@ -29,8 +34,24 @@ def score(response: str, label: str) -> Score:
 
 
 def right_response(label: str) -> str:
+    """The digits in order."""
     return label
 
 
 def wrong_response(label: str) -> str:
+    """One digit too many."""
     return f"{label}0"
+
+
+TASK = Task(
+    name=NAME,
+    summary="Sort: digits in order, the quickstart's own task",
+    right_if="it holds the digits in order: the quickstart's own task, `sort`",
+    label_form="the digits in order",
+    prompt=prompt,
+    label=label,
+    score=score,
+    right_response=right_response,
+    wrong_response=wrong_response,
+    reward_file="tiny.py",
+)

@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -53,7 +53,7 @@ def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
 
     Any other text becomes padding, so that the model can be asked anything.
     """
-    vocabulary = {token: i for i, token in enumerate([PAD, END, *task.tokens])}
+    vocabulary = {token: number for number, token in enumerate([PAD, END, *task.tokens])}
     any_token = Regex("|".join(map(re.escape, task.tokens)))
     words = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
     words.pre_tokenizer = pre_tokenizers.Split(any_token, "isolated")
@@ -93,16 +93,24 @@ def make_model(
 
 def make_vision_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> PreTrainedModel:
     """A Qwen2.5-VL with random weights, in float32; the tokenizer must have the tokens `VISION`."""
-    text = make_model(tokenizer, seed).config.to_dict()
-    text["rope_parameters"]["mrope_section"] = [4, 6, 6]
-    sizes = {"depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2}
-    vision = {**sizes, "out_hidden_size": text["hidden_size"], "fullatt_block_indexes": [1]}
-    tokens = {name: tokenizer.convert_tokens_to_ids(token) for name, token in VISION.items()}
-    return Qwen2_5_VLForConditionalGeneration(
-        Qwen2_5_VLConfig(
-            text_config=text, vision_config=vision, tie_word_embeddings=False, **tokens
-        )
+    text_config = make_model(tokenizer, seed).config.to_dict()
+    text_config["rope_parameters"]["mrope_section"] = [4, 6, 6]
+    vision_config = {
+        "depth": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_heads": 2,
+        "out_hidden_size": text_config["hidden_size"],
+        "fullatt_block_indexes": [1],
+    }
+    token_ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in VISION.items()}
+    config = Qwen2_5_VLConfig(
+        text_config=text_config,
+        vision_config=vision_config,
+        tie_word_embeddings=False,
+        **token_ids,
     )
+    return Qwen2_5_VLForConditionalGeneration(config)
 
 
 def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
@@ -110,8 +118,12 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pat
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if hasattr(model.config, "vision_config"):
-        images = {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": PIXELS}
-        write_json(folder / "preprocessor_config.json", {**images, "max_pixels": PIXELS})
+        image_processor = {
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "min_pixels": PIXELS,
+            "max_pixels": PIXELS,
+        }
+        write_json(folder / "preprocessor_config.json", image_processor)
 
 
 def imitate(
@@ -128,16 +140,21 @@ def imitate(
 
     `on_step` is called after each step with its number, from 1, and its loss in nats per token.
     """
-    rng, steps = random.Random(seed), task.warm_start_steps
+    rng = random.Random(seed)
+    steps = task.warm_start_steps
+
+    def rate(done: int) -> float:
+        warm_up = min(1.0, (done + 1) / WARM_UP_STEPS)
+        return warm_up * (1 - done / (steps + 1))
+
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda done: min(1.0, (done + 1) / WARM_UP_STEPS) * (1 - done / (steps + 1))
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     model.train()
     for step in range(1, steps + 1):
-        tokens, targets = _demonstrations(tokenizer, task, draw(train, batch_size, rng), rng)
-        logits = model(tokens, use_cache=False).logits
-        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+        items = draw(train, batch_size, rng)
+        batch = _demonstrations(tokenizer, task, items, rng)
+        logits = model(batch.tokens, use_cache=False).logits
+        loss = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -145,24 +162,43 @@ def imitate(
         on_step(step, loss.item())
 
 
+class Demonstrations(NamedTuple):
+    """Prompts with careless responses, to be imitated."""
+
+    tokens: torch.Tensor
+    """(b, T), padded on the right."""
+    targets: torch.Tensor
+    """(b, T) the next token at each place of a response, elsewhere IGNORED."""
+
+
 def _demonstrations(
     tokenizer: PreTrainedTokenizerFast, task: TinyTask, items: Sequence[Any], rng: random.Random
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens (b, T), padded on the right, and the next token at each place of a response (b, T)."""
-    shape = len(items), task.max_tokens
-    tokens = torch.full(shape, tokenizer.pad_token_id)
-    targets = torch.full(shape, IGNORED)
+) -> Demonstrations:
+    batch = Demonstrations(
+        tokens=torch.full((len(items), task.max_tokens), tokenizer.pad_token_id),
+        targets=torch.full((len(items), task.max_tokens), IGNORED),
+    )
     slips = tokenizer.convert_tokens_to_ids(list(task.slips))
     for row, item in enumerate(items):
-        asked = tokenizer.encode(task.prompt(item))
-        response = tokenizer.encode(task.right_response(task.label(item)) + END)
-        for i, right in enumerate(response):
-            if right in slips and rng.random() < task.slip:
-                response[i] = rng.choice([other for other in slips if other != right])
-        end = len(asked) + len(response)
-        tokens[row, :end] = torch.tensor(asked + response)
-        targets[row, len(asked) - 1 : end - 1] = torch.tensor(response)
-    return tokens, targets
+        prompt = tokenizer.encode(task.prompt(item))
+        right_response = tokenizer.encode(task.right_response(task.label(item)) + END)
+        response = _careless(right_response, slips, task.slip, rng)
+        end = len(prompt) + len(response)
+        batch.tokens[row, :end] = torch.tensor(prompt + response)
+        batch.targets[row, len(prompt) - 1 : end - 1] = torch.tensor(response)
+    return batch
+
+
+def _careless(
+    right_response: list[int], slips: list[int], probability: float, rng: random.Random
+) -> list[int]:
+    """A response in which each token of `slips` is another of them with this probability."""
+    response = []
+    for token in right_response:
+        if token in slips and rng.random() < probability:
+            token = rng.choice([slip for slip in slips if slip != token])
+        response.append(token)
+    return response
 
 
 def warm_start(

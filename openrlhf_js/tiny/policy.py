@@ -39,6 +39,18 @@ class PaddedPrompts(NamedTuple):
         causal = torch.ones(size, size, dtype=torch.bool).tril()
         return ((causal & self.mask[:, None]) | torch.eye(size, dtype=torch.bool))[:, None]
 
+    def positions_after(self, repeats: int, size: int) -> Tensor:
+        """(n * repeats, size) places of the first tokens of responses, `repeats` to a prompt."""
+        last_positions = self.positions[:, -1:].repeat_interleave(repeats, 0)
+        return last_positions + 1 + torch.arange(size)
+
+    def attention_after(self, repeats: int, size: int) -> Tensor:
+        """(n * repeats, 1, size, P + size) bool: the prompt, and earlier tokens of the response."""
+        prompt_mask = self.mask.repeat_interleave(repeats, 0)[:, None].expand(-1, size, -1)
+        causal = torch.ones(size, size, dtype=torch.bool).tril()
+        causal = causal.expand(len(prompt_mask), size, size)
+        return torch.cat([prompt_mask, causal], 2)[:, None]
+
 
 class Layer(NamedTuple):
     """The weights of one layer, those that take the same input side by side."""
@@ -115,12 +127,8 @@ class TinyPolicy:
         repeats = len(responses) // len(prompts.tokens)
         first, cache = self._prompt_states(layers, prompts, repeats)
         inputs = responses[:, :-1]  # the last token predicts nothing
-        rows, size = inputs.shape
-        last_positions = prompts.positions[:, -1:].repeat_interleave(repeats, 0)
-        positions = last_positions + 1 + torch.arange(size)
-        causal = torch.ones(size, size, dtype=torch.bool).tril().expand(rows, size, size)
-        prompt_mask = prompts.mask.repeat_interleave(repeats, 0)[:, None].expand(-1, size, -1)
-        mask = torch.cat([prompt_mask, causal], 2)[:, None]
+        positions = prompts.positions_after(repeats, inputs.shape[1])
+        mask = prompts.attention_after(repeats, inputs.shape[1])
         hidden, _ = self._forward(layers, inputs, positions, mask, cache)
         logits = self.model.lm_head(torch.cat([first, hidden], 1))
         return logits.log_softmax(-1).gather(-1, responses[..., None])[..., 0]

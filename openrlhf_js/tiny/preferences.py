@@ -34,20 +34,25 @@ def true_score(letters: str, response: str) -> float:
     as the farthest letters. One end of the response is not counted.
     """
 
-    def distance(asked: str, said: str) -> int:
-        known = said in LETTERS
-        return abs(LETTERS.index(asked) - LETTERS.index(said)) if known else len(LETTERS) - 1
+    text = response.removesuffix(END)
+    nearness = sum(
+        1 - _distance(asked, answered) / 2 for asked, answered in zip(letters, text, strict=False)
+    )
+    return SCALE * (nearness - abs(len(text) - len(letters)))
 
-    said = response.removesuffix(END)
-    near = sum(1 - distance(*pair) / 2 for pair in zip(letters, said, strict=False))
-    return SCALE * (near - abs(len(said) - len(letters)))
+
+def _distance(asked: str, answered: str) -> int:
+    """How far two letters are from each other in the alphabet."""
+    if answered not in LETTERS:
+        return len(LETTERS) - 1
+    return abs(LETTERS.index(asked) - LETTERS.index(answered))
 
 
 def split(seed: int, held_out: int) -> TinySplit:
     """All prompts: three quarters to train on, and so many of the others."""
-    every = ["".join(letters) for letters in product(LETTERS, repeat=ASKED)]
-    random.Random(f"split/{seed}").shuffle(every)
-    return TinySplit([every[HELD_OUT_PROMPTS:]], every[:held_out])
+    prompts = ["".join(letters) for letters in product(LETTERS, repeat=ASKED)]
+    random.Random(f"split/{seed}").shuffle(prompts)
+    return TinySplit(train=[prompts[HELD_OUT_PROMPTS:]], held_out=prompts[:held_out])
 
 
 def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -59,31 +64,42 @@ def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[dic
     rng = random.Random(f"preferences/{seed}")
     seen: set[tuple[str, frozenset[str]]] = set()
     for letters in draw(prompts, count, rng):
-        first, second = _response(letters, rng), _response(letters, rng)
-        while first == second or (letters, frozenset((first, second))) in seen:
-            first, second = _response(letters, rng), _response(letters, rng)
-        seen.add((letters, frozenset((first, second))))
+        first, second = _new_pair(letters, rng, seen)
         gap = true_score(letters, first) - true_score(letters, second)
-        if rng.random() >= 1 / (1 + math.exp(-gap)):
-            first, second = second, first
+        first_is_chosen = rng.random() < 1 / (1 + math.exp(-gap))
+        chosen, rejected = (first, second) if first_is_chosen else (second, first)
         different = len(set(letters))
         yield {
             "prompt": TASK.prompt(letters),
-            "chosen": first + END,
-            "rejected": second + END,
+            "chosen": chosen + END,
+            "rejected": rejected + END,
             "subset": f"{different} different letter{'s' * (different > 1)}",
-            "chosen_score": true_score(letters, first),
-            "rejected_score": true_score(letters, second),
+            "chosen_score": true_score(letters, chosen),
+            "rejected_score": true_score(letters, rejected),
         }
+
+
+def _new_pair(
+    letters: str, rng: random.Random, seen: set[tuple[str, frozenset[str]]]
+) -> tuple[str, str]:
+    """Two different responses that were not a pair before, which `seen` remembers."""
+    while True:
+        first = _response(letters, rng)
+        second = _response(letters, rng)
+        pair = (letters, frozenset((first, second)))
+        if first != second and pair not in seen:
+            seen.add(pair)
+            return first, second
 
 
 def _response(letters: str, rng: random.Random) -> str:
     """A response of any quality, so that a policy finds no kind that was never compared."""
-    right = rng.random()
-    said = [each if rng.random() < right else rng.choice(LETTERS) for each in letters]
+    share_right = rng.random()
+    response = [letter if rng.random() < share_right else rng.choice(LETTERS) for letter in letters]
     if rng.random() < 0.3:  # too short or too long
-        said = (said + rng.choices(LETTERS, k=LONGEST))[: rng.randint(1, LONGEST)]
-    return "".join(said)
+        padded = response + rng.choices(LETTERS, k=LONGEST)
+        response = padded[: rng.randint(1, LONGEST)]
+    return "".join(response)
 
 
 TASK = TinyTask(  # the policy to begin with echoes, but often slips

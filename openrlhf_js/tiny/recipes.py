@@ -6,28 +6,75 @@ prompt and the gradient updates of a step. So a recipe can be tried on a laptop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
 from openrlhf_js.common.console import say
 from openrlhf_js.tasks import TASKS, geometry3k, prompt_files
-from openrlhf_js.tasks.base import Generated, Task
+from openrlhf_js.tasks.record import GeneratedProblems
 from openrlhf_js.tiny import model, preferences
 from openrlhf_js.tiny.tasks import TinyTask, write_lines
 
-PROMPTS, PROMPTS_PER_STEP = 64, 16
-PAIRS, HELD_OUT_PAIRS, PAIRS_PER_STEP = 512, 128, 64
+PROMPTS = 64
+PROMPTS_PER_STEP = 16
+PAIRS = 512
+HELD_OUT_PAIRS = 128
+PAIRS_PER_STEP = 64
 MAX_TOKENS = 48
 LABELS = 8  # different ones of the prompts
 RANK = 8  # of LoRA
 ROLES = ("actor", "critic", "ref", "reward")
+IMAGE_SIZE = 56
 
-Flags = dict[str, list[str]]  # without dashes; of a flag that occurs twice, the last values
+Row = dict[str, Any]
+
+
+class Flags:
+    """The flags of a command line, without dashes; of one that occurs twice, the last values."""
+
+    def __init__(self, argv: Sequence[str]):
+        self.values: dict[str, list[str]] = {}
+        name = ""
+        for word in argv:
+            if word.startswith("--"):
+                name, equals, value = word[2:].partition("=")
+                self.values[name] = [value] if equals else []
+            else:
+                self.values.setdefault(name, []).append(word)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def text(self, name: str, default: str = "") -> str:
+        """The first value of a flag."""
+        return self.values.get(name, [default])[0]
+
+    def count(self, name: str, default: int) -> int:
+        """A flag's whole number."""
+        return int(" ".join(self.values.get(name, [str(default)])))
+
+    def set(self, name: str, value: Any) -> None:
+        """Gives a flag a value."""
+        self.values[name] = [str(value)]
+
+    def words(self) -> list[str]:
+        """The command line."""
+        words = []
+        for name, values in self.values.items():
+            words += [f"--{name}", *values]
+        return words
+
+
+class Answers(NamedTuple):
+    """A few labels of a task, and a right response to each; one empty label without a task."""
+
+    labels: list[str]
+    right_responses: list[str]
 
 
 def tiny_training(argv: list[str], folder: Path) -> list[str]:
@@ -36,32 +83,33 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     A random model must find right answers for its rewards to differ: each right response to one of
     a few labels is a token of its own.
     """
-    given = _parse(argv)
-    responses = _count(given, "rollout.n_samples_per_prompt", 1)
-    step = _count(given, "rollout.batch_size", 1024) * responses
-    updates = max(1, step // _count(given, "train.batch_size", 128))
-    sees = _count(given, "data.max_images_per_prompt", 0) > 0
-    grader = given.get("reward.remote_url", [""])[0]
-    labels, answers = _answers(TASKS.get(Path(grader).stem))
-    task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *answers))
-    key, messages = given.get("data.input_key", ["input"])[0], "data.apply_chat_template" in given
-    prompts = [pair["prompt"] for pair in _pairs(PROMPTS, held_out=False)]
-    if sees:
-        rows = list(_geometry(prompts, cycle(labels), folder))
-    else:
-        rows = [
-            {key: [{"role": "user", "content": p}] if messages else p, "label": label}
-            for p, label in zip(prompts, cycle(labels), strict=False)
-        ]
+    flags = Flags(argv)
+    answers = _answers(flags)
+    sees = flags.count("data.max_images_per_prompt", 0) > 0
+    policy = preferences.TASK
+    policy = replace(policy, tokens=policy.tokens + tuple(answers.right_responses))
+    rows = list(_prompt_rows(flags, answers.labels, folder if sees else None))
     write_lines(folder / "prompts.jsonl", rows)
     write_lines(folder / "test.jsonl", rows[:PROMPTS_PER_STEP])
-    _write_policy(folder / "policy", task, sees)
+    _write_policy(folder / "policy", policy, sees)
+    sizes = _training_sizes(flags, folder, policy.max_new_tokens)
+    if not flags.text("reward.remote_url"):
+        preferences.write_reward_model(folder / "reward_model", 1)
+        sizes["reward.model_name_or_path"] = folder / "reward_model"
+    return _small(flags, sizes, folder)
+
+
+def _training_sizes(flags: Flags, folder: Path, max_new_tokens: int) -> dict[str, Any]:
+    """The flags of a policy's training that say how large it is, made small."""
+    responses = flags.count("rollout.n_samples_per_prompt", 1)
+    responses_per_step = flags.count("rollout.batch_size", 1024) * responses
+    updates = max(1, responses_per_step // flags.count("train.batch_size", 128))
     sizes = {
         "actor.model_name_or_path": folder / "policy",
         "data.prompt_dataset": folder / "prompts.jsonl",
         "data.max_samples": PROMPTS,
         "data.max_len": MAX_TOKENS,
-        "rollout.max_new_tokens": task.max_new_tokens,
+        "rollout.max_new_tokens": max_new_tokens,
         "rollout.batch_size": PROMPTS_PER_STEP,
         "rollout.micro_batch_size": 4,
         "rollout.max_tokens_per_gpu": 1024,
@@ -70,10 +118,10 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
         "train.max_tokens_per_gpu": 1024,
         "vllm.num_engines": 1,
         "vllm.tensor_parallel_size": 1,
-        **{f"{role}.num_nodes": 1 for role in ROLES},
-        **{f"{role}.num_gpus_per_node": 1 for role in ROLES},
     }
-    smaller = {  # where the recipe has them
+    sizes |= {f"{role}.num_nodes": 1 for role in ROLES}
+    sizes |= {f"{role}.num_gpus_per_node": 1 for role in ROLES}
+    where_the_recipe_has_them = {
         "eval.dataset": folder / "test.jsonl",
         "eval.steps": 2,
         "eval.n_samples_per_prompt": 2,
@@ -81,48 +129,58 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
         "ds.lora.rank": RANK,
         "ds.lora.alpha": RANK,
     }
-    sizes |= {name: value for name, value in smaller.items() if name in given}
-    if not grader:
-        preferences.write_reward_model(folder / "reward_model", 1)
-        sizes["reward.model_name_or_path"] = folder / "reward_model"
-    return _written(given, sizes, folder)
+    sizes |= {name: size for name, size in where_the_recipe_has_them.items() if name in flags}
+    return sizes
 
 
-def _answers(task: Task | None) -> tuple[list[str], list[str]]:
-    """A few labels of a task, and a right response to each; one empty label without a task."""
+def _answers(flags: Flags) -> Answers:
+    """Answers of the task that the recipe's reward file grades."""
+    task = TASKS.get(Path(flags.text("reward.remote_url")).stem)
     if task is None:
-        return [""], []
-    labels = [str(number) for number in range(LABELS)]
-    if isinstance(task, Generated):
-        labels = [task.label(item) for item in task.generate(LABELS, 0, "train")]
-    return labels, [task.right_response(label) for label in labels]
+        return Answers(labels=[""], right_responses=[])
+    if isinstance(task.problems, GeneratedProblems):
+        labels = [task.label(item) for item in task.problems.generate(LABELS, 0, "train")]
+    else:
+        labels = [str(number) for number in range(LABELS)]
+    return Answers(labels, [task.right_response(label) for label in labels])
+
+
+def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> Iterator[Row]:
+    """Prompts with the labels in turn, with a figure each if there is a folder for them."""
+    prompts = [pair["prompt"] for pair in _pairs(PROMPTS, held_out=False)]
+    labelled_prompts = list(zip(prompts, cycle(labels), strict=False))
+    if image_folder:
+        yield from _geometry(labelled_prompts, image_folder)
+        return
+    key = flags.text("data.input_key", "input")
+    as_messages = "data.apply_chat_template" in flags
+    for prompt, label in labelled_prompts:
+        asked = [{"role": "user", "content": prompt}] if as_messages else prompt
+        yield {key: asked, "label": label}
 
 
 def with_data(argv: list[str], folder: Path) -> list[str]:
     """The command line of a dry run, with `--data.max_samples` rows for each file not built yet."""
-    given = _parse(argv)
-    grader = given.get("reward.remote_url", [""])[0]
-    labels, _ = _answers(TASKS.get(Path(grader).stem))
-    for name in ("data.prompt_dataset", "eval.dataset"):
-        files = given.get(name, [""])[0].split(",")
+    flags = Flags(argv)
+    row = {flags.text("data.input_key", "input"): "a prompt", "label": _answers(flags).labels[0]}
+    row_counts = {"data.prompt_dataset": flags.count("data.max_samples", 1), "eval.dataset": 1}
+    for name, count in row_counts.items():
+        files = flags.text(name).split(",")
         missing = [file for file in files if file.endswith(".jsonl") and not Path(file).exists()]
         if missing:
-            rows = _count(given, "data.max_samples", 1) if name.startswith("data") else 1
-            key = given.get("data.input_key", ["input"])[0]
             stand_in = folder / f"{name}.jsonl"
-            write_lines(stand_in, [{key: "a prompt", "label": labels[0]}] * rows)
-            say(f"openrlhf_js: {', '.join(missing)}: not built yet, checked as {rows:,} rows")
-            given[name] = [str(stand_in)]
-    return _words(given)
+            write_lines(stand_in, [row] * count)
+            say(f"openrlhf_js: {', '.join(missing)}: not built yet, checked as {count:,} rows")
+            flags.set(name, stand_in)
+    return flags.words()
 
 
 def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
     """The command line of a reward model's training on tiny preferences, with data in `folder`."""
-    given = _parse(argv)
-    _write_policy(folder / "policy")
-    for name, count in (("train", PAIRS), ("held_out", HELD_OUT_PAIRS)):
-        pairs = _pairs(count, held_out=name == "held_out")
-        write_lines(folder / f"{name}.jsonl", map(_conversations, pairs))
+    _write_policy(folder / "policy", preferences.TASK)
+    write_lines(folder / "train.jsonl", map(_conversations, _pairs(PAIRS, held_out=False)))
+    held_out = _pairs(HELD_OUT_PAIRS, held_out=True)
+    write_lines(folder / "held_out.jsonl", map(_conversations, held_out))
     sizes = {
         "model.model_name_or_path": folder / "policy",
         "data.dataset": folder / "train.jsonl",
@@ -132,27 +190,14 @@ def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
         "train.batch_size": PAIRS_PER_STEP,
         "train.micro_batch_size": 8,
     }
-    return _written(given, sizes, folder)
+    return _small(Flags(argv), sizes, folder)
 
 
-def _parse(argv: list[str]) -> Flags:
-    given: Flags = {}
-    name = ""
-    for word in argv:
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            given[name] = [value] if equals else []
-        else:
-            given.setdefault(name, []).append(word)
-    return given
-
-
-def _count(given: Flags, name: str, default: int) -> int:
-    return int(" ".join(given.get(name, [str(default)])))
-
-
-def _written(given: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
-    flags = {name: values for name, values in given.items() if not name.startswith("logger.wandb")}
+def _small(flags: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
+    """The command line with other sizes, which writes into the folder and logs nowhere else."""
+    for name in list(flags.values):
+        if name.startswith("logger.wandb"):
+            del flags.values[name]
     replaced = {
         **sizes,
         "ckpt.output_dir": folder / "model",
@@ -160,48 +205,58 @@ def _written(given: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
         "logger.tensorboard_dir": folder / "tensorboard",
         "js.device": "cpu",
     }
-    return _words(flags | {name: [str(value)] for name, value in replaced.items()})
+    for name, value in replaced.items():
+        flags.set(name, value)
+    return flags.words()
 
 
-def _words(flags: Flags) -> list[str]:
-    return [word for name, values in flags.items() for word in (f"--{name}", *values)]
-
-
-def _write_policy(folder: Path, task: TinyTask = preferences.TASK, sees: bool = False) -> None:
-    if sees:  # an instruction is one token
-        asked = (message["content"] for message in geometry3k.prompt({"problem": ""}))
-        task = replace(task, tokens=(*task.tokens, *model.VISION.values(), *asked))
+def _write_policy(folder: Path, task: TinyTask, sees: bool = False) -> None:
+    """Writes a policy with random weights."""
+    if sees:  # each instruction is one token
+        instructions = [message["content"] for message in geometry3k.prompt({"problem": ""})]
+        vision_tokens = tuple(model.VISION.values())
+        task = replace(task, tokens=task.tokens + vision_tokens + tuple(instructions))
     tokenizer = model.make_tokenizer(task)
     make = model.make_vision_model if sees else model.make_model
     model.save(make(tokenizer, seed=0), tokenizer, folder)
 
 
-def _geometry(prompts: Iterable[str], labels: Iterable[str], folder: Path) -> Iterator[dict]:
+def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iterator[Row]:
     """Rows as `data build geometry3k` writes them; each figure is a line of another direction."""
-    (source := folder / "source").mkdir()
+    source = folder / "source"
+    source.mkdir()
     problems = []
-    for number, (prompt, label) in enumerate(zip(prompts, labels, strict=False)):
-        figure = Image.new("RGB", (56, 56), "white")
-        ImageDraw.Draw(figure).line((28, 28, 2 + 7 * (number % 8), number // 8), fill="black")
+    for number, (prompt, label) in enumerate(labelled_prompts):
+        figure = Image.new("RGB", (IMAGE_SIZE, IMAGE_SIZE), "white")
+        center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
+        line_end = (2 + 7 * (number % 8), number // 8)
+        ImageDraw.Draw(figure).line([center, line_end], fill="black")
         figure.save(source / f"{number}.png")
-        problem = {"problem": f"{geometry3k.PLACEHOLDER}{prompt}", "answer": label}
-        problems.append({**problem, "images": [f"{number}.png"]})
+        problem = {
+            "problem": f"{geometry3k.PLACEHOLDER}{prompt}",
+            "answer": label,
+            "images": [f"{number}.png"],
+        }
+        problems.append(problem)
     write_lines(source / "train.jsonl", problems)
     for item in geometry3k.load("train", str(source), images_dir=folder / "images"):
-        yield prompt_files.row(geometry3k, item)
+        yield prompt_files.row(geometry3k.TASK, item)
 
 
-def _pairs(count: int, held_out: bool) -> Iterator[dict[str, Any]]:
-    parts = preferences.split(0, preferences.HELD_OUT_PROMPTS)
-    prompts = [parts.held_out] if held_out else parts.train
+def _pairs(count: int, held_out: bool) -> Iterator[Row]:
+    """Preferences to train on, or those held out."""
+    split = preferences.split(0, preferences.HELD_OUT_PROMPTS)
+    prompts = [split.held_out] if held_out else split.train
     return preferences.preferences(prompts, count, seed=int(held_out))
 
 
-def _conversations(pair: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
-    return {
-        side: [
+def _conversations(pair: Row) -> dict[str, list[dict[str, str]]]:
+    """Both sides of a preference as messages."""
+    conversations = {}
+    for side in ("chosen", "rejected"):
+        response = pair[side].removesuffix(preferences.END)
+        conversations[side] = [
             {"role": "user", "content": pair["prompt"]},
-            {"role": "assistant", "content": pair[side].removesuffix(preferences.END)},
+            {"role": "assistant", "content": response},
         ]
-        for side in ("chosen", "rejected")
-    }
+    return conversations

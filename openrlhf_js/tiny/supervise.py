@@ -25,7 +25,8 @@ class ProgramFailed(RuntimeError):
 
     def __init__(self, status: int, log: Path):
         super().__init__(status, log)  # as pickle wants them
-        self.status, self.log = status, log
+        self.status = status
+        self.log = log
 
     def __str__(self) -> str:
         return f"the program ended with status {self.status}"
@@ -48,42 +49,58 @@ def supervised(
         )
     try:
         yield process
-    finally:  # which a second Ctrl-C does not interrupt
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-        try:
+    finally:
+        with _signals_ignored(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             _end(process, mark)
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _signals_ignored(*signals: signal.Signals) -> Iterator[None]:
+    """Nothing interrupts the block, not even a second Ctrl-C."""
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     # Ray's and vLLM's processes have sessions of their own. They are found as descendants and, once
     # their parent is gone, by the mark: some have overwritten their environment with their title.
-    known: list[psutil.Process] = []
+    descendants: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        known = psutil.Process(process.pid).children(recursive=True)
+        descendants = psutil.Process(process.pid).children(recursive=True)
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # Ray takes SIGTERM for itself, and ends at once
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_SECONDS)
     deadline = time.monotonic() + KILL_AFTER_SECONDS
-    while left := [each for each in {*known, *_marked(mark)} if _lives(each)]:
-        for each in left:
+    living = _living(descendants, mark)
+    while living:
+        for child in living:
             with contextlib.suppress(psutil.Error):
-                each.terminate() if time.monotonic() < deadline else each.kill()
-        psutil.wait_procs(left, timeout=0.5)
+                if time.monotonic() < deadline:
+                    child.terminate()
+                else:
+                    child.kill()
+        psutil.wait_procs(living, timeout=0.5)
+        living = _living(descendants, mark)
+
+
+def _living(descendants: Sequence[psutil.Process], mark: str) -> list[psutil.Process]:
+    """Those of the descendants, and of all processes with the mark, that still run."""
+    return [child for child in set(descendants) | set(_marked(mark)) if _lives(child)]
 
 
 def _marked(mark: str) -> list[psutil.Process]:
     """The processes that inherited the mark."""
-    found = []
+    marked = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                found.append(process)
-    return found
+                marked.append(process)
+    return marked
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -97,9 +114,9 @@ def last_lines(log: Path, count: int = 12) -> list[str]:
     """The last lines of a log without progress bars, colours and repeats; our errors if any."""
     end = log.read_text(encoding="utf-8", errors="replace")[-100_000:]
     text = Text.from_ansi(end).plain
-    telling = [line.rstrip() for line in text.splitlines() if line.strip() and "%|" not in line]
-    ours = [line for line in telling if "openrlhf_js: " in line]
-    return list(dict.fromkeys((ours or telling)[-count:]))
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and "%|" not in line]
+    our_errors = [line for line in lines if "openrlhf_js: " in line]
+    return list(dict.fromkeys((our_errors or lines)[-count:]))
 
 
 def explained(failure: ProgramFailed) -> str:
@@ -120,6 +137,13 @@ def prepare_libraries() -> None:
 
 def training_environment(cache: str) -> dict[str, str]:
     """Of a training program: as ours, with its own Ray, a `cache` of prompts, and no network."""
-    inherited = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
-    return {**inherited, **quiet, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": cache}
+    environment = {
+        **os.environ,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": cache,
+    }
+    environment.pop("RAY_ADDRESS", None)
+    return environment

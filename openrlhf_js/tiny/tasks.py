@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import countdown as large_countdown
-from openrlhf_js.tasks import maze as large_maze
-from openrlhf_js.tasks import sort as large_sort
-from openrlhf_js.tasks.base import Generated, Item, Score, check_label, scored
+from openrlhf_js.tasks import GRADED
+from openrlhf_js.tasks.base import Item, Score, scored
+from openrlhf_js.tasks.record import GeneratedProblems, Task
 from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
-OPEN, CLOSE = "<answer> ", " </answer>"
+OPEN = "<answer> "
+CLOSE = " </answer>"
 
 
 class TinySplit(NamedTuple):
@@ -81,45 +81,50 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str) -> None:
     """Writes prompts as OpenRLHF reads them."""
-    rows = ({"input": task.prompt(item), "label": task.label(item)} for item in items)
-    write_lines(path, ({**row, "datasource": source} for row in rows))
+    rows = [
+        {"input": task.prompt(item), "label": task.label(item), "datasource": source}
+        for item in items
+    ]
+    write_lines(path, rows)
 
 
 # Sort: put 2 to 5 digits in order, `sort(7294)=` -> `2479`. Longer prompts are harder. The grader
 # is exact: nothing but the digits, and then the end.
 
+LARGE_SORT = GRADED["sort"]
 DIGITS = "0123456789"
 LENGTHS = (2, 3, 4, 5)  # digits per prompt
 
 
 def _sort_split(seed: int, held_out: int) -> TinySplit:
     """All digits of each length, of which equally many are held out."""
-    most = len(LENGTHS) * 10 ** min(LENGTHS) // 2
-    if not len(LENGTHS) <= held_out <= most:
-        raise ValueError(f"held_out is {held_out}; give {len(LENGTHS)} to {most}")
+    lengths = len(LENGTHS)
+    most = lengths * 10 ** min(LENGTHS) // 2
+    if not lengths <= held_out <= most:
+        raise ValueError(f"held_out is {held_out}; give {lengths} to {most}")
     rng = random.Random(seed)
-    of_each = held_out // len(LENGTHS)
+    held_out_of_each = held_out // lengths
     train: list[list[str]] = []
-    apart: list[str] = []
+    held_out_items: list[str] = []
     for length in LENGTHS:
-        every = [f"{number:0{length}d}" for number in range(10**length)]
-        rng.shuffle(every)
-        apart += every[:of_each]
-        train.append(every[of_each:])
-    return TinySplit(train, apart)
+        items = [f"{number:0{length}d}" for number in range(10**length)]
+        rng.shuffle(items)
+        held_out_items += items[:held_out_of_each]
+        train.append(items[held_out_of_each:])
+    return TinySplit(train, held_out_items)
 
 
 def _sort_score(response: str, label: str) -> Score:
     if not response.endswith(END) and label not in (SOLVED, UNSOLVABLE):
         return scored("wrong", f"{response!r:.40} does not end")
-    return large_sort.score(response, label)
+    return LARGE_SORT.score(response, label)
 
 
 def score_query(query: str, prompt: str, label: str) -> Score:
     """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
     if not query.startswith(prompt):
         raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
-    return _sort_score(query[len(prompt) :], check_label(large_sort, label))
+    return _sort_score(query[len(prompt) :], LARGE_SORT.check_label(label))
 
 
 sort = TinyTask(
@@ -129,43 +134,47 @@ sort = TinyTask(
     warm_start_steps=200,
     max_prompt_tokens=len("sort()=") + max(LENGTHS),
     max_new_tokens=max(LENGTHS) + 1,
-    grader="tiny.py",
+    grader=LARGE_SORT.reward_file,
     split=_sort_split,
-    prompt=lambda digits: large_sort.prompt({"digits": digits})[0]["content"],
-    label=lambda digits: large_sort.label({"digits": digits}),
+    prompt=lambda digits: LARGE_SORT.prompt({"digits": digits})[0]["content"],
+    label=lambda digits: LARGE_SORT.label({"digits": digits}),
     right_response=str,
     score=_sort_score,
 )
 
 
 def _small_case(
-    task: Generated,
+    task: Task,
     options: Mapping[str, Any],
     training_items: int,
     kind: Callable[[Item], Hashable],
     tokens: tuple[str, ...],
     max_answer_tokens: int,
-    **own: Any,
+    **fields: Any,
 ) -> TinyTask:
-    """A task with the problems, splits and grader of `openrlhf_js.tasks`, made with `options`."""
+    """A task with the problems, splits and grader of `openrlhf_js.tasks`, made with `options`.
+
+    `fields` are the other fields of `TinyTask`.
+    """
+    assert isinstance(task.problems, GeneratedProblems)
+    generate = task.problems.generate
 
     def split(seed: int, held_out: int) -> TinySplit:
-        train: dict[Hashable, list[Item]] = {}
-        for item in task.generate(training_items, seed, "train", **options):
-            train.setdefault(kind(item), []).append(item)
-        return TinySplit(
-            list(train.values()), list(task.generate(held_out, seed, "test", **options))
-        )
+        items_by_kind: dict[Hashable, list[Item]] = {}
+        for item in generate(training_items, seed, "train", **options):
+            items_by_kind.setdefault(kind(item), []).append(item)
+        held_out_items = list(generate(held_out, seed, "test", **options))
+        return TinySplit(list(items_by_kind.values()), held_out_items)
 
     return TinyTask(
         tokens=(*tokens, OPEN, CLOSE),
         max_new_tokens=max_answer_tokens + 3,  # the tags and the end
-        grader=f"{task.NAME}.py",
+        grader=task.reward_file,
         split=split,
         label=task.label,
         right_response=task.right_response,
         score=task.score,
-        **own,
+        **fields,
     )
 
 
@@ -174,11 +183,11 @@ def _small_case(
 
 OPERATORS = (" + ", " - ", " * ", " / ")
 countdown = _small_case(
-    large_countdown,
+    GRADED["countdown"],
     {"numbers": (2,), "largest": 60, "targets": (1, 99)},
     training_items=2400,
     kind=lambda item: len(item["numbers"]),
-    tokens=(*"0123456789,=:", *OPERATORS),
+    tokens=tuple("0123456789,=:") + OPERATORS,
     max_answer_tokens=len("12+34"),
     slips=OPERATORS,
     slip=0.5,
@@ -193,11 +202,11 @@ countdown = _small_case(
 
 MOVES = ("L", "R", "U", "D")
 maze = _small_case(
-    large_maze,
+    GRADED["maze"],
     {"size": 6, "lengths": (1, 2, 3, 4)},
     training_items=8000,
     kind=lambda item: item["length"],
-    tokens=(*".*SE|:", *MOVES),
+    tokens=tuple(".*SE|:") + MOVES,
     max_answer_tokens=len("DDRR"),
     slips=MOVES,
     slip=0.3,

@@ -15,7 +15,6 @@ from kit import until, write_lines
 
 from openrlhf_js.cli import data
 from openrlhf_js.tasks import TASKS, math
-from openrlhf_js.tasks.base import Generated
 from openrlhf_js.tasks.prompt_files import options_of
 
 TEMPLATE = (
@@ -89,8 +88,8 @@ def test_every_task_explains_its_options(task: str, capsys: Captured) -> None:
     text = capsys.readouterr().out
     for option in ["count", "seed", "out", *options_of(TASKS[task])]:
         assert f"--{option} " in text
-    assert (task in data.COUNTS) == isinstance(TASKS[task], Generated)
-    assert all(f" {name}" in data.OPTIONS["dataset"][1] for name in {*math.DATASETS} - {"plain"})
+    datasets = math.TASK.problems.options["dataset"].description
+    assert all(f" {name}" in datasets for name in math.DATASETS)
 
 
 def test_a_file_is_replaced_only_by_force(tmp_path: Path, capsys: Captured) -> None:
@@ -248,6 +247,8 @@ def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Capture
     ("argv", "problem"),
     [
         (["check", "good.jsonl", "--tokenizer", "."], "no tokenizer in ."),
+        (["check", "good.jsonl"], "good.jsonl: no row to check"),
+        (["show", "good.jsonl"], "good.jsonl: no row to show"),
     ],
 )
 def test_files_that_cannot_be_used_end_with_one_line(argv, problem, tmp_path, monkeypatch, capsys):

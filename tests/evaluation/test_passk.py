@@ -16,19 +16,18 @@ from openrlhf_js.evaluation.passk.benchmarks import (
     Asked,
     Benchmark,
     asked_of,
-    definitions,
+    benchmark_names,
     items_of_file,
+    named_benchmark,
     read_benchmark,
     uid_of,
 )
 from openrlhf_js.evaluation.passk.compare import values_of
 from openrlhf_js.evaluation.passk.grading import (
-    ANSWER_OF,
     LONGEST_ANSWER,
     grade,
     grade_all,
     majority,
-    same_answer,
 )
 from openrlhf_js.evaluation.passk.summary import summarise
 from openrlhf_js.report.passk import notes, value_of
@@ -67,10 +66,9 @@ ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
 
 
 def test_the_papers_benchmarks():
-    named = definitions()
-    assert named.keys() == {line.split()[0] for line in PAPER} | LAYOUTS.keys()
+    assert {*benchmark_names()} == {line.split()[0] for line in PAPER} | LAYOUTS.keys()
     for name, *values in map(str.split, PAPER):
-        found = read_benchmark(named[name])
+        found = named_benchmark(name)
         assert (found.name, found.split, found.top_p) == (name, "test", 1.0)
         drawing = found.temperature, found.max_new_tokens, found.samples, found.count or "-"
         assert [*map(str, drawing)] == values
@@ -98,8 +96,8 @@ def test_definitions_here_come_before_those_of_the_package(tmp_path, monkeypatch
     (tmp_path / "eval/maze.yaml").write_text("\ufefftask: maze\ncount: 3")
     (tmp_path / "eval/arena_x.yaml").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert read_benchmark(definitions()["maze"]).count == 3
-    assert "arena_x" not in definitions()
+    assert named_benchmark("maze").count == 3
+    assert "arena_x" not in benchmark_names()
     (tmp_path / "own.yaml").write_text("file: data/x.jsonl\ntemperature: 1\n")
     assert read_benchmark(tmp_path / "own.yaml").file == tmp_path / "data/x.jsonl"
 
@@ -179,17 +177,17 @@ def test_answers_that_mean_the_same_are_the_same():
     }
     assert found == {"liam: fool, owen: fool"}
     mathematics, countdown = TASKS["math"], TASKS["countdown"]
-    assert same_answer(mathematics, r"\frac{1}{2}", "0.5")
-    assert not same_answer(mathematics, "1", "2")
-    assert not same_answer(mathematics, "1", "{")  # which can be no gold answer
-    assert not same_answer(countdown, "1", "1.0")
+    assert mathematics.same_answer(r"\frac{1}{2}", "0.5")
+    assert not mathematics.same_answer("1", "2")
+    assert not mathematics.same_answer("1", "{")  # which can be no gold answer
+    assert not countdown.same_answer("1", "1.0")
 
 
 def test_every_task_has_a_form_for_its_own_responses():
     labels = {"countdown": COUNTDOWN, "knights_knaves": KNK, "maze": MAZE}
     labels |= dict.fromkeys(("math", "gsm8k", "geometry3k"), "7")
     others = {"reasoning_gym"}  # test_reasoning_gym.py has it
-    assert ANSWER_OF.keys() == TASKS.keys() == labels.keys() | others
+    assert TASKS.keys() == labels.keys() | others
     for name, label in labels.items():
         right, wrong = (
             grade(item(name, label), respond(label))

@@ -70,9 +70,9 @@ class Problem(NamedTuple):
 def problems() -> list[Problem]:
     couples = knights_knaves.generate(2, seed=1, people=(2,))
     generated = [
-        (countdown, countdown.generate(2, seed=1), "<answer> 1 + </answer>"),
-        (maze, maze.generate(2, seed=1), "<answer> onwards </answer>"),
-        (knights_knaves, couples, "\\boxed{nobody knows}"),
+        (countdown.TASK, countdown.generate(2, seed=1), "<answer> 1 + </answer>"),
+        (maze.TASK, maze.generate(2, seed=1), "<answer> onwards </answer>"),
+        (knights_knaves.TASK, couples, "\\boxed{nobody knows}"),
     ]
     found = []
     for task, items, malformed in generated:
@@ -81,7 +81,7 @@ def problems() -> list[Problem]:
             found.append(Problem(row, [right, wrong, malformed, NO_ANSWER]))
     for gold, equal in (("2\\sqrt{3}", "\\sqrt{12}"), ("x^2-1", "(x+1)(x-1)")):  # not plain to see
         problem = f"Name another form of ${equal}$."
-        row = writing.row(mathematics, {"problem": problem, "answer": gold, "source": "forms"})
+        row = writing.row(mathematics.TASK, {"problem": problem, "answer": gold, "source": "forms"})
         wrong = mathematics.wrong_response(gold)
         found.append(Problem(row, [f"\\boxed{{{equal}}}", wrong, wrong, NO_ANSWER]))
     return found
@@ -202,7 +202,7 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
             share = np.mean([score.status == status for _, score in now])
             assert logged[f"train/status/{status}"] == pytest.approx(share), status
         for task in ("countdown", "maze", "knights_knaves", "math"):
-            own = [score.value for source, score in now if task == task_of(source).NAME]
+            own = [score.value for source, score in now if task == task_of(source).name]
             assert logged[f"train/accuracy/{task}"] == pytest.approx(np.mean(own)), task
         assert 0 < logged["train/grading_seconds"] < 60
 

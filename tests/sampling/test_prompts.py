@@ -67,7 +67,7 @@ def test_a_row_as_a_prompt(row, form, prompt):
     [
         ({"label": "1"}, "nothing under 'input' .--input_key.; keys seen: label"),
         ({"input": "q"}, "nothing under 'label' .--label_key.; keys seen: input"),
-        ({"input": "q", "label": 3}, "or its label is not text"),
+        ({"input": "q", "label": 0.5}, "a label must be text, .*'label': 0.5"),
         ({"input": [], "label": "1"}, "messages need --apply_chat_template"),
         ({"input": "", "label": "1"}, "a prompt is empty"),
         ({"input": "q", "label": "1", "images": ["a.png"]}, "need a model that sees"),

@@ -6,6 +6,7 @@ shows, or the worst that a pattern can meet. What would do something, were it ru
 named `CANARY`, where it is or in /tmp.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ GRADED = 2_000  # characters: the longest answer that the graders of mathematics
 
 LABELS: dict[str, list[str]] = WORDS["labels"]
 FORMS: dict[str, list[list[str]]] = WORDS["forms"]  # between what each task looks for an answer
-_MARKS = sorted({mark for forms in FORMS.values() for form in forms for mark in form})
+_MARKS = sorted(set(itertools.chain.from_iterable(itertools.chain(*FORMS.values()))))
 
 
 class Kind(NamedTuple):
@@ -41,9 +42,10 @@ def kinds() -> Iterator[Kind]:
     """All of them, by family."""
     family = ""
     for line in (HERE / "hostile_lines.txt").read_text("utf-8").splitlines():
-        if header := re.fullmatch(r"\[([a-z]+)\]", line):
+        header = re.fullmatch(r"\[([a-z]+)\]", line)
+        if header:
             family = header[1]
-        else:
+        elif family:
             yield Kind(family, line[:60], line)
     for family, texts in _made().items():
         for name, text in texts.items():
@@ -58,35 +60,33 @@ def responses(task: str, text: str) -> Iterator[str]:
 
 
 def _made() -> dict[str, dict[str, str]]:
-    families = {
-        family: {
-            name: head + (unit * count) + tail for name, (head, unit, count, tail) in texts.items()
-        }
-        for family, texts in WORDS["repeated"].items()
+    families = {family: _repeated(texts) for family, texts in WORDS["repeated"].items()}
+    units = WORDS["units"]
+    families["repeated"] = {
+        f"100 kB of {unit!r}": unit * (LONG // len(unit)) for unit in units[::3]
     }
-    units, nests = WORDS["units"], WORDS["nests"]
-    families |= {
-        "repeated": {f"100 kB of {unit!r}": unit * (LONG // len(unit)) for unit in units[::3]},
-        "graded": {f"2 kB of {unit!r}": unit * (GRADED // len(unit)) for unit in units},
-        "nested": {
-            f"{depth} deep: {opening}1{closing}": opening * depth + "1" + closing * depth
-            for opening, closing in nests
-            for depth in (45, 400, 5_000)
-        },
-        "unclosed": {
-            f"{opening!r} 5000 times": opening * 5_000 + "1"
-            for opening, closing in nests
-            if closing
-        },
-        "chains": {f"{unit!r} 300 times": unit * 300 + "1" for unit in WORDS["chains"]},
-    }
+    families["graded"] = {f"2 kB of {unit!r}": unit * (GRADED // len(unit)) for unit in units}
+    families["nested"] = {}
+    families["unclosed"] = {}
+    for opening, closing in WORDS["nests"]:
+        for depth in (45, 400, 5_000):
+            text = opening * depth + "1" + closing * depth
+            families["nested"][f"{depth} deep: {opening}1{closing}"] = text
+        if closing:
+            families["unclosed"][f"{opening!r} 5000 times"] = opening * 5_000 + "1"
+    families["chains"] = {f"{unit!r} 300 times": unit * 300 + "1" for unit in WORDS["chains"]}
     families["numbers"] |= _numbers()
     families["structures"] |= _structures()
-    families["characters"] |= WORDS["texts"] | {
-        name: f"{char}7{char}\\frac{{{char}1}}{{2}}{char}"
-        for name, char in WORDS["characters"].items()
-    }
+    families["characters"] |= WORDS["texts"]
+    for name, character in WORDS["characters"].items():
+        text = f"{character}7{character}\\frac{{{character}1}}{{2}}{character}"
+        families["characters"][name] = text
     return families
+
+
+def _repeated(texts: dict[str, tuple[str, str, int, str]]) -> dict[str, str]:
+    """Texts of a head, a unit so many times, and a tail."""
+    return {name: head + unit * count + tail for name, (head, unit, count, tail) in texts.items()}
 
 
 def _numbers() -> dict[str, str]:
@@ -124,17 +124,22 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)  # surroga
 
 
 def _words(words: list[str], separators: tuple[str, ...] = ("",)) -> SearchStrategy[str]:
-    drawn = st.tuples(st.sampled_from(separators), st.lists(st.sampled_from(words), max_size=25))
-    return drawn.map(lambda drawn: drawn[0].join(drawn[1]))
+    """Some of the words, with one of the separators between them."""
+    return st.builds(
+        lambda separator, drawn_words: separator.join(drawn_words),
+        st.sampled_from(separators),
+        st.lists(st.sampled_from(words), max_size=25),
+    )
 
 
-def _put_together(forms: list[str], *parts: SearchStrategy[str]) -> SearchStrategy[str]:
-    return st.tuples(st.sampled_from(forms), *parts).map(lambda drawn: drawn[0].format(*drawn[1:]))
+def _filled(forms: list[str], *fields: SearchStrategy[str]) -> SearchStrategy[str]:
+    """One of the forms with its fields filled in."""
+    return st.builds(lambda form, *texts: form.format(*texts), st.sampled_from(forms), *fields)
 
 
 MATHEMATICS = st.recursive(
     st.sampled_from(WORDS["leaves"]),
-    lambda part: _put_together(WORDS["pairs"], part, part) | _put_together(WORDS["wrappers"], part),
+    lambda text: _filled(WORDS["pairs"], text, text) | _filled(WORDS["wrappers"], text),
     max_leaves=12,
 ) | _words(WORDS["leaves"])
 
@@ -147,7 +152,10 @@ def answers(task: str) -> SearchStrategy[str]:
 
 def drawn_responses(task: str) -> SearchStrategy[str]:
     """Whole responses for a fuzzer: an answer in its place, or text without one."""
-    placed = st.tuples(ANY_TEXT, st.sampled_from(FORMS[task]), answers(task)).map(
-        lambda drawn: f"{drawn[0]}{drawn[1][0]}{drawn[2]}{drawn[1][1]}"
+    placed = st.builds(
+        lambda thoughts, form, answer: f"{thoughts}{form[0]}{answer}{form[1]}",
+        ANY_TEXT,
+        st.sampled_from(FORMS[task]),
+        answers(task),
     )
     return placed | answers(task) | _words([*WORDS["marks"], *_MARKS])

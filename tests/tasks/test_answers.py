@@ -11,20 +11,30 @@ import pytest
 from openrlhf_js.tasks import TASKS, answers, base, gsm8k
 
 FINDERS = {
-    each.__name__: each
-    for each in (
-        *(answers.last_boxed, answers.last_answer_tag, answers.last_hashes, answers.plain),
-        *(answers.without_end_marks, gsm8k.answer_of),
-    )
+    "last_boxed": answers.last_boxed,
+    "last_answer_tag": answers.last_answer_tag,
+    "last_hashes": answers.last_hashes,
+    "plain": answers.plain,
+    "without_end_marks": answers.without_end_marks,
+    "answer_of": gsm8k.answer_of,
 }
 HERE = Path(__file__).parent
-FOUND = (HERE / "found_answers.txt").read_text("utf-8").splitlines()[2:]
+
+
+def found_answers():
+    """The rows of `found_answers.txt`: finder, response, answer."""
+    for line in (HERE / "found_answers.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            yield json.loads(line)
 
 
 def test_where_the_answer_is():
-    rows = list(map(json.loads, filter(None, FOUND)))
-    found = [(name, response, FINDERS[name](response)) for name, response, _ in rows]
-    assert found == list(map(tuple, rows))
+    wrong = []
+    for finder, response, answer in found_answers():
+        result = FINDERS[finder](response)
+        if result != answer:
+            wrong.append((finder, response, result, answer))
+    assert not wrong
 
 
 @pytest.mark.parametrize("extract", FINDERS.values())
@@ -54,83 +64,92 @@ PAPER = {
     "gsm8k": ("27", "27", "26"),
     "geometry3k": ("27", "27", "26"),
     "knights_knaves": (
-        json.dumps(dict(each.split() for each in ROLES.split(", "))),
-        *(SAGES, SAGES.replace("Liam is a fool", "Liam is a sage")),
+        json.dumps(dict(person.split() for person in ROLES.split(", "))),
+        SAGES,
+        SAGES.replace("Liam is a fool", "Liam is a sage"),
     ),
     "countdown": (
         json.dumps({"numbers": [55, 53, 59, 22], "target": 71}),
-        *("53+22+55-59", "53+22+59-55"),
+        "53+22+55-59",
+        "53+22+59-55",
     ),
     "maze": (json.dumps({"maze": GRID}), "RUUU", "LUUU"),
 }
 
 
-BAD_LABELS = {  # by task
-    name: labels.splitlines()
-    for name, labels in re.findall(
-        r"^\[(\w+)\]\n((?:.+\n)+)", (HERE / "bad_labels.txt").read_text(), re.M
-    )
-}
+def bad_labels():
+    """The tasks and labels of `bad_labels.txt`."""
+    task = ""
+    for line in (HERE / "bad_labels.txt").read_text().splitlines():
+        heading = re.fullmatch(r"\[(\w+)\]", line)
+        if heading:
+            task = heading[1]
+            yield task, ""
+            yield task, "[" * 100_000
+        elif task and line:
+            yield task, line
 
 
-@pytest.mark.parametrize("name", BAD_LABELS)
-def test_malformed_labels_are_errors(name):
+@pytest.mark.parametrize(("name", "label"), bad_labels(), ids=lambda text: f"{text:.30}")
+def test_malformed_labels_are_errors(name, label):
     task = TASKS[name]
-    for label in ("", "[" * 100_000, *BAD_LABELS[name]):
-        for function in (
-            lambda label: task.score("", label),
-            task.right_response,
-            task.wrong_response,
-        ):
-            with pytest.raises(ValueError, match=r"a label is .*JSON") as raised:
-                function(label)
-            assert len(str(raised.value)) < 500
+    for function in (task.check_label, task.right_response, task.wrong_response):
+        with pytest.raises(ValueError, match=r"a label is .*JSON") as raised:
+            function(label)
+        assert len(str(raised.value)) < 500
+
+
+BOX = "\\boxed{%s}"
+TAG = "<answer> %s </answer>"
+OWN_FORM = dict.fromkeys(PAPER, BOX) | {"countdown": TAG, "maze": TAG}
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_last_complete_answer_of_a_tasks_own_form_counts(name):
     label, right, wrong = PAPER[name]
-    box, tag = "\\boxed{%s}", "<answer> %s </answer>"
-    own, other = (tag, box) if name in ("countdown", "maze") else (box, tag)
+    form = OWN_FORM[name]
+    other_form = BOX if form == TAG else TAG
+    begun = form[:9]
+    own_right = form % right
+    own_wrong = form % wrong
     for response, status in [
-        (f"{own % wrong} or rather {own % right} {own[:9]}", "correct"),
-        (own % right + own % wrong, "wrong"),
-        (other % wrong + own % right, "correct"),
-        (own % right + other % wrong, "correct"),
-        (other % right + own % "", "no_answer"),
-        (own[:9] + right, "no_answer"),
+        (f"{own_wrong} or rather {own_right} {begun}", "correct"),
+        (own_right + own_wrong, "wrong"),
+        (other_form % wrong + own_right, "correct"),
+        (own_right + other_form % wrong, "correct"),
+        (other_form % right + form % "", "no_answer"),
+        (begun + right, "no_answer"),
     ]:
         assert TASKS[name].score(response, label).status == status, response
 
 
 @pytest.mark.parametrize("end", ["", "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>\n"])
-@pytest.mark.parametrize("form", ["\\boxed{%s}", "\\boxed{%s}.\n", "<answer> %s </answer>"])
-def test_every_task_reads_the_papers_answer_in_a_box_and_in_tags(form, end):
-    for name, paper in PAPER.items():
-        reads_the_papers_answer(name, *paper, form, end)
+@pytest.mark.parametrize("form", [BOX, f"{BOX}.\n", TAG])
+@pytest.mark.parametrize("name", PAPER)
+def test_every_task_reads_the_papers_answer_in_a_box_and_in_tags(name, form, end):
+    label, right, wrong = PAPER[name]
+    task = TASKS[name]
+    for answer, status in ((right, "correct"), (wrong, "wrong")):
+        response = f"<think> Let me see: {wrong}? </think>\n{form % answer}{end}"
+        assert task.score(response, label).status == status
+    for hedge in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}\n\n{wrong}"):
+        assert task.score(f"{form % hedge}{end}", label).value == 0
+    assert task.score(f"{right}{end}", label).status == "no_answer"
     assert answers.boxed_or_tagged(f"\\boxed 7{end}") == "7"
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_what_is_behind_the_thoughts_counts(name):
     label, right, wrong = PAPER[name]
-    form = "<answer> %s </answer>" if name in ("countdown", "maze") else "\\boxed{%s}"
+    right = OWN_FORM[name] % right
+    wrong = OWN_FORM[name] % wrong
     for response, status in [
-        (f"<think>{form % wrong}</think>{form % right}", "correct"),
-        (f"<think>{form % right}</think>{form % wrong}", "wrong"),
-        (f"{form % right}</think>{form % wrong}", "wrong"),  # the template wrote the opening tag
-        (f"<think>{form % right}</think>I am done.", "no_answer"),
-        (f"<think>{form % right}", "no_answer"),
-        (f"<think>hm</think>{form % right}<think>{form % right}", "no_answer"),
-        (f"rethink> {form % right}", "correct"),
+        (f"<think>{wrong}</think>{right}", "correct"),
+        (f"<think>{right}</think>{wrong}", "wrong"),
+        (f"{right}</think>{wrong}", "wrong"),  # the template wrote the opening tag
+        (f"<think>{right}</think>I am done.", "no_answer"),
+        (f"<think>{right}", "no_answer"),
+        (f"<think>hm</think>{right}<think>{right}", "no_answer"),
+        (f"rethink> {right}", "correct"),
     ]:
         assert TASKS[name].score(response, label).status == status, response
-
-
-def reads_the_papers_answer(name, label, right, wrong, form, end):
-    for said, status in ((right, "correct"), (wrong, "wrong")):
-        response = f"<think> Let me see: {wrong}? </think>\n{form % said}{end}"
-        assert TASKS[name].score(response, label).status == status
-    for hedge in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}\n\n{wrong}"):
-        assert TASKS[name].score(f"{form % hedge}{end}", label).value == 0
-    assert TASKS[name].score(f"{right}{end}", label).status == "no_answer"

@@ -26,18 +26,21 @@ def values_of(numbers):
     """The values of expressions of exactly these numbers: any two are replaced by a result."""
     if len(numbers) == 1:
         return set(numbers)
-    found = set()
+    values = set()
     for i, j in itertools.permutations(range(len(numbers)), 2):
-        rest = [numbers[k] for k in range(len(numbers)) if k not in (i, j)]
+        others = [numbers[k] for k in range(len(numbers)) if k not in (i, j)]
         for operation in OPERATIONS.values():
             if operation is not operator.truediv or numbers[j]:
-                found |= values_of([*rest, operation(numbers[i], numbers[j])])
-    return found
+                values |= values_of([*others, operation(numbers[i], numbers[j])])
+    return values
 
 
 def values_of_fewer(numbers):
-    subsets = [itertools.combinations(numbers, size) for size in range(1, len(numbers))]
-    return set().union(*(values_of(subset) for subset in itertools.chain(*subsets)))
+    values = set()
+    for size in range(1, len(numbers)):
+        for subset in itertools.combinations(numbers, size):
+            values |= values_of(subset)
+    return values
 
 
 # Generated problems
@@ -54,15 +57,26 @@ def test_a_problem_takes_all_its_numbers(options, checked, split):
         assert item["target"] in values_of(numbers) - values_of_fewer(numbers)
 
 
-def test_problems_are_varied_even_in_range_and_solved():
-    items = list(countdown.generate(1000, 3))
-    assert Counter(len(item["numbers"]) for item in items) == {3: 500, 4: 500}
-    assert len({(*sorted(item["numbers"]), item["target"]) for item in items}) == 1000
-    numbers = {number for item in items for number in item["numbers"]}
-    targets = {item["target"] for item in items}
-    assert (min(numbers), max(numbers), min(targets), max(targets)) == (1, 99, 10, 99)
-    assert all(len(set(item["numbers"])) == len(item["numbers"]) for item in items)
-    for item in items[:300]:
+@pytest.fixture(scope="module")
+def thousand():
+    return list(countdown.generate(1000, 3))
+
+
+def test_problems_are_different_and_equally_many_of_each_size(thousand):
+    assert Counter(len(item["numbers"]) for item in thousand) == {3: 500, 4: 500}
+    assert len({(*sorted(item["numbers"]), item["target"]) for item in thousand}) == 1000
+
+
+def test_numbers_and_targets_fill_their_ranges(thousand):
+    numbers = {number for item in thousand for number in item["numbers"]}
+    targets = {item["target"] for item in thousand}
+    assert (min(numbers), max(numbers)) == (1, 99)
+    assert (min(targets), max(targets)) == (10, 99)
+    assert all(len(set(item["numbers"])) == len(item["numbers"]) for item in thousand)
+
+
+def test_problems_are_solved(thousand):
+    for item in thousand[:300]:
         label = countdown.label(item)
         assert countdown.score(countdown.right_response(label), label).status == "correct"
         assert countdown.score(countdown.wrong_response(label), label).status == "wrong"
@@ -84,18 +98,19 @@ def test_whatever_can_be_solved_is_solved(numbers, use_all):
 
 
 def test_both_splits_together_hold_every_problem_there_is():
-    every = {
-        (*numbers, target)
-        for numbers in itertools.combinations(range(1, 7), 2)
-        for target in values_of([Fraction(number) for number in numbers]) - set(numbers)
-        if target in range(1, 37)
-    }
-    found = []
+    every_problem = set()
+    for numbers in itertools.combinations(range(1, 7), 2):
+        values = values_of([Fraction(number) for number in numbers])
+        for target in range(1, 37):
+            if target in values and target not in numbers:
+                every_problem.add((*numbers, target))
+    options = {"numbers": (2,), "largest": 6, "targets": (1, 36)}
+    generated = []
     for split in ("train", "test"):
         with pytest.raises(ValueError, match=rf"only \d+ different {split} problems"):
-            for item in countdown.generate(100, 0, split, numbers=(2,), largest=6, targets=(1, 36)):
-                found.append((*sorted(item["numbers"]), item["target"]))
-    assert sorted(found) == sorted(every)
+            for item in countdown.generate(100, 0, split, **options):
+                generated.append((*sorted(item["numbers"]), item["target"]))
+    assert sorted(generated) == sorted(every_problem)
 
 
 def test_the_papers_wording_is_the_papers_example():
@@ -112,19 +127,27 @@ def test_the_papers_wording_is_the_papers_example():
 # Grading
 
 
-def each(kind):
-    """What `countdown_expressions.txt` holds."""
+def expressions(kind):
+    """The lines below a heading of `countdown_expressions.txt`."""
     text = Path(__file__).with_name("countdown_expressions.txt").read_text("utf-8")
-    return text.partition(f"[{kind}]\n")[2].partition("\n\n[")[0].split("\n")
+    _, _, below = text.partition(f"[{kind}]\n")
+    section, _, _ = below.partition("\n\n[")
+    return section.split("\n")
 
 
-def test_presentation_makes_no_difference_but_is_not_all_that_is_left_out():
-    for kind, numbers, target, status in (
+@pytest.mark.parametrize(
+    ("kind", "numbers", "target", "status"),
+    [
         ("presented", [8, 3, 2, 2], 24, "correct"),
         ("malformed", [8, 2, 4, 3, 1, 9], 8, "malformed"),
-    ):
-        label = json.dumps({"numbers": numbers, "target": target})
-        assert {text for text in each(kind) if score(text, label).status != status} == set()
+    ],
+)
+def test_presentation_makes_no_difference_but_is_not_all_that_is_left_out(
+    kind, numbers, target, status
+):
+    label = json.dumps({"numbers": numbers, "target": target})
+    for expression in expressions(kind):
+        assert score(expression, label).status == status, expression
 
 
 def test_a_number_given_twice_can_be_used_twice_and_values_are_exact():
@@ -168,8 +191,8 @@ def test_long_and_deep_expressions():
 
 
 def test_what_is_no_expression():
-    odd = "1\u00a0+ 2", "1\x00+2", "\ud800", "1" * (LONG + 1), "(" * 100_000
-    for text in (*each("no expression"), *odd):
+    odd = ["1\u00a0+ 2", "1\x00+2", "\ud800", "1" * (LONG + 1), "(" * 100_000]
+    for text in [*expressions("no expression"), *odd]:
         with pytest.raises(ValueError):
             pytest.fail(f"{text!r:.50} is {evaluate(text)}")
 
@@ -193,13 +216,15 @@ def written(tree):
     if isinstance(tree, int):
         return str(tree)
     symbol, left, right = tree
-    texts = [written(left), written(right)]
-    inner = [part[0] if isinstance(part, tuple) else "" for part in (left, right)]
-    if symbol in "*/" and inner[0] in ("+", "-"):
-        texts[0] = f"({texts[0]})"
-    if inner[1] in ("+", "-") or (symbol in "*/" and inner[1]):
-        texts[1] = f"({texts[1]})"
-    return f"{texts[0]} {symbol} {texts[1]}"
+    left_text = written(left)
+    right_text = written(right)
+    left_symbol = "" if isinstance(left, int) else left[0]
+    right_symbol = "" if isinstance(right, int) else right[0]
+    if symbol in "*/" and left_symbol in ("+", "-"):
+        left_text = f"({left_text})"
+    if right_symbol in ("+", "-") or (symbol in "*/" and right_symbol):
+        right_text = f"({right_text})"
+    return f"{left_text} {symbol} {right_text}"
 
 
 def leaves(tree):

@@ -8,6 +8,8 @@ import pytest
 
 from openrlhf_js.tasks import gsm8k
 
+TASK = gsm8k.TASK
+
 ROWS = [
     {"question": "Ann has 3 pens and buys 4. How many?", "answer": "3+4=<<3+4=7>>7.\n#### 7"},
     {"question": "What do 2 cars cost?", "answer": "One is 1,150.\nTwo are 2,300.\n#### 2,300"},
@@ -25,11 +27,11 @@ def test_a_downloaded_copy(tmp_path):
     files = "{split: train, path: main/train-*}, {split: test, path: main/test-*}"
     card = f"---\nconfigs:\n- config_name: main\n  data_files: [{files}]\n---\n"
     (tmp_path / "README.md").write_text(card)
-    found = list(gsm8k.load("test", str(tmp_path)))
-    assert found == [ROWS[0], ROWS[1], ROWS[3]]  # the third is the second in other words
-    assert [gsm8k.label(item) for item in found] == ["7", "2300", "-7"]
+    items = list(gsm8k.load("test", str(tmp_path)))
+    assert items == [ROWS[0], ROWS[1], ROWS[3]]  # the third is the second in other words
+    assert [gsm8k.label(item) for item in items] == ["7", "2300", "-7"]
     file = tmp_path / "main" / "train-00000-of-00001.parquet"
-    assert list(gsm8k.load("train", str(file))) == found
+    assert list(gsm8k.load("train", str(file))) == items
 
 
 @pytest.mark.parametrize("answer", ["7", "#### seven", "#### 7 pens", "####", "#### 1/2"])
@@ -41,19 +43,29 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
         list(gsm8k.load("train", str(file)))
 
 
-def test_what_states_more_than_the_answer_is_not_right():
-    for said in ("7 or 8", "not 7", "7 plus 2", "between 7 and 8", "8, not 7", "70", "7/2", "-7"):
-        headed = f"#### Final Answer: {said}", f"#### Final Answer\n\nThe answer is {said}.</s>"
-        for response in (f"The answer is {said}.", f"#### {said}", *headed):
-            assert gsm8k.score(response, "7").value == 0, response
+@pytest.mark.parametrize(
+    "answer",
+    ["7 or 8", "not 7", "7 plus 2", "between 7 and 8", "8, not 7", "70", "7/2", "-7"],
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "The answer is {}.",
+        "#### {}",
+        "#### Final Answer: {}",
+        "#### Final Answer\n\nThe answer is {}.</s>",
+    ],
+)
+def test_what_states_more_than_the_answer_is_not_right(form, answer):
+    assert gsm8k.score(form.format(answer), "7").value == 0
 
 
 @pytest.mark.parametrize("label", ["7", "2300", "-7", "0.5", "99999999999999999999"])
 def test_the_gold_answer_scores_one_and_another_does_not(label):
-    said = (gsm8k.right_response(label), f"#### {label}", f"The answer is {label}.")
-    assert {gsm8k.score(response, label).status for response in said} == {"correct"}
-    assert gsm8k.score(gsm8k.wrong_response(label), label).status == "wrong"
-    assert gsm8k.score("I give up.", label).status == "no_answer"
+    for response in (TASK.right_response(label), f"#### {label}", f"The answer is {label}."):
+        assert TASK.score(response, label).status == "correct"
+    assert TASK.score(TASK.wrong_response(label), label).status == "wrong"
+    assert TASK.score("I give up.", label).status == "no_answer"
 
 
 @pytest.mark.parametrize("label", ["seven", "", "7 pens", "1/2", "#### 7"])

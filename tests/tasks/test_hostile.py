@@ -1,5 +1,6 @@
 """No response can hurt: whatever it holds, it gets its score in time, and nothing else happens."""
 
+import itertools
 import os
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openrlhf_js.tasks import STATUSES, Score
+from openrlhf_js.tasks import STATUSES, Score, Task
 from openrlhf_js.tasks import TASKS as ALL_TASKS
 from openrlhf_js.tasks import pool as pools
 
@@ -27,9 +28,22 @@ LIMIT_SECONDS = 0.5
 MOST_OWN_SECONDS = 0.5  # of a thread of this process, which reads up to a megabyte
 MOST_GROWTH = 50 << 20  # bytes
 THREADS = 4
-WATCHED = frozenset(("open", "exec", "compile", "import", "socket.connect", "os.system")) | {
-    *("os.exec", "os.fork", "os.posix_spawn", "os.remove", "os.rename", "os.mkdir"),
-    *("pickle.find_class", "marshal.loads", "ctypes.dlopen"),
+WATCHED = {
+    "compile",
+    "ctypes.dlopen",
+    "exec",
+    "import",
+    "marshal.loads",
+    "open",
+    "os.exec",
+    "os.fork",
+    "os.mkdir",
+    "os.posix_spawn",
+    "os.remove",
+    "os.rename",
+    "os.system",
+    "pickle.find_class",
+    "socket.connect",
 }
 
 
@@ -59,60 +73,97 @@ def pool() -> Iterator[pools.GradingPool]:
 
 def graded(number: int, kind: hostile.Kind) -> list[Graded]:
     """A kind by every task: as each response, against its first label and another one in turn."""
-    found = []
+    results = []
     for name, task in TASKS.items():
         if name != "math" and task.score is TASKS["math"].score:
             continue
-        first, *others = hostile.LABELS[name]
-        labels = [first, others[number % len(others)]] if others else [first]
+        first_label, *other_labels = hostile.LABELS[name]
+        labels = [first_label]
+        if other_labels:
+            labels.append(other_labels[number % len(other_labels)])
         for place, response in enumerate(hostile.responses(name, kind.text)):
-            for label in labels if place else [first]:
-                began, own = time.perf_counter(), time.thread_time()
-                try:
-                    score: Score | Exception = task.score(response, label)
-                except Exception as error:  # which is what must not be
-                    score = error
-                own, seconds = time.thread_time() - own, time.perf_counter() - began
-                found.append(Graded(kind, score, seconds, own))
-    return found
+            for label in labels if place else [first_label]:
+                results.append(graded_once(task, kind, response, label))
+    return results
+
+
+def graded_once(task: Task, kind: hostile.Kind, response: str, label: str) -> Graded:
+    began = time.perf_counter()
+    own_began = time.thread_time()
+    try:
+        score: Score | Exception = task.score(response, label)
+    except Exception as error:  # which is what must not be
+        score = error
+    own_seconds = time.thread_time() - own_began
+    return Graded(kind, score, time.perf_counter() - began, own_seconds)
+
+
+class Watch:
+    """What the threads of the test do that grading must not, by Python's audit events."""
+
+    def __init__(self) -> None:
+        self.running = True
+        self.events: set[str] = set()
+        sys.addaudithook(self.see)  # it stays for good
+
+    def see(self, event: str, arguments: tuple[object, ...]) -> None:
+        is_ours = threading.current_thread().name.startswith("hostile")
+        if self.running and is_ours and event in WATCHED and not starts_a_worker():
+            self.events.add(f"{event} {arguments!r:.200}")
+
+
+def starts_a_worker() -> bool:
+    """Whether the pool is at work: a worker is started for one that was killed."""
+    frame = sys._getframe()
+    while frame and not frame.f_code.co_filename.endswith("subprocess.py"):
+        frame = frame.f_back
+    return frame is not None
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 def test_every_response_gets_a_score_in_time_none_a_reward_and_nothing_else_happens(pool):
-    kinds, events, running = list(hostile.kinds()), set(), True
+    kinds = list(hostile.kinds())
     assert len(kinds) == len({kind.text for kind in kinds}) > 300
-
-    def watch(event: str, arguments: tuple[object, ...]) -> None:  # it stays for good
-        own = threading.current_thread().name.startswith("hostile")
-        if running and own and event in WATCHED and not pool_at_work():
-            events.add(f"{event} {arguments!r:.200}")
-
-    def pool_at_work() -> bool:  # a worker is started for one that was killed
-        frame = sys._getframe()
-        while frame and not frame.f_code.co_filename.endswith("subprocess.py"):
-            frame = frame.f_back
-        return frame is not None
-
-    others = {child.pid for child in psutil.Process().children(recursive=True)}
-    before = psutil.Process().memory_info().rss
-    sys.addaudithook(watch)
+    children_before = children()
+    memory_before = psutil.Process().memory_info().rss
+    watch = Watch()
     with ThreadPoolExecutor(THREADS, "hostile") as threads:
-        results = [each for some in threads.map(graded, range(len(kinds)), kinds) for each in some]
-    running = False
-    bad = [each for each in results if not isinstance(each.score, Score) or each.score.value]
-    bad += [each for each in results if getattr(each.score, "status", "error") == "error"]
-    assert not bad
-    assert not events
-    details = {each.score.detail for each in results if isinstance(each.score, Score)}
-    assert not [detail for detail in details if not detail.isprintable() or len(detail) > 700]
-    assert max(each.seconds for each in results) < LIMIT_SECONDS + 20  # with the start of a worker
-    for kind in {each.kind for each in results if each.own_seconds > MOST_OWN_SECONDS}:
-        # once more, since a garbage collection may have fallen into its time
-        assert max(each.own_seconds for each in graded(0, kind)) < MOST_OWN_SECONDS, kind
+        results = list(itertools.chain(*threads.map(graded, range(len(kinds)), kinds)))
+    watch.running = False
+    assert not watch.events
+    assert_harmless(results)
+    assert_in_time(results)
     assert os.listdir() == []
     assert not Path(tempfile.gettempdir(), hostile.CANARY).exists()
-    assert psutil.Process().memory_info().rss - before < MOST_GROWTH
-    now = {child.pid for child in psutil.Process().children(recursive=True)}
-    assert len(now - others) <= THREADS
+    assert psutil.Process().memory_info().rss - memory_before < MOST_GROWTH
+    assert len(children() - children_before) <= THREADS
+    assert_still_right(pool)
+
+
+def assert_harmless(results: list[Graded]) -> None:
+    """Each response has a score of 0 and a detail that a terminal can show."""
+    for result in results:
+        assert isinstance(result.score, Score), result
+        assert result.score.value == 0, result
+        assert result.score.status != "error", result
+        assert result.score.detail.isprintable(), result
+        assert len(result.score.detail) <= 700, result
+
+
+def assert_in_time(results: list[Graded]) -> None:
+    longest_seconds = max(result.seconds for result in results)
+    assert longest_seconds < LIMIT_SECONDS + 20  # with the start of a worker
+    slow_kinds = {result.kind for result in results if result.own_seconds > MOST_OWN_SECONDS}
+    for kind in slow_kinds:
+        # once more, since a garbage collection may have fallen into its time
+        assert max(result.own_seconds for result in graded(0, kind)) < MOST_OWN_SECONDS, kind
+
+
+def assert_still_right(pool: pools.GradingPool) -> None:
+    """After all that, right responses are right and wrong ones wrong."""
     pool.timeout_seconds = 10  # for a machine that is busy; the worker's own limit stays
     for name, task in TASKS.items():
         for label in hostile.LABELS[name]:

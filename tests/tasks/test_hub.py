@@ -44,7 +44,8 @@ def test_a_downloaded_folder_gives_the_split_of_a_configuration(tmp_path):
 def test_a_file_is_taken_whole_whatever_its_name(tmp_path, name):
     file = put(tmp_path / name)
     if file.suffix == ".csv":
-        file.write_text("question,answer\n" + "".join(",".join(r.values()) + "\n" for r in TRIMMED))
+        lines = [f"{row['question']},{row['answer']}" for row in TRIMMED]
+        file.write_text("\n".join(["question,answer", *lines]) + "\n")
     assert read(file, "train") == read(file, "test") == TRIMMED
 
 
@@ -52,7 +53,8 @@ def test_a_hub_id_is_loaded_as_datasets_does(monkeypatch):
     datasets = pytest.importorskip("datasets")
     image = {"bytes": b"not decoded", "path": "1.png"}
     stored = datasets.Dataset.from_list([{**row, "images": [image]} for row in ROWS])
-    stored, calls = stored.cast_column("images", datasets.List(datasets.Image())), []
+    stored = stored.cast_column("images", datasets.List(datasets.Image()))
+    calls = []
 
     def load_dataset(hub_id, config, *, split, streaming):
         assert not streaming
@@ -62,23 +64,23 @@ def test_a_hub_id_is_loaded_as_datasets_does(monkeypatch):
         return stored
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    found = read("owner/name", "test", (*COLUMNS, "images"), config="main")
-    assert found == [{**row, "images": [image]} for row in TRIMMED]
+    rows = read("owner/name", "test", (*COLUMNS, "images"), config="main")
+    assert rows == [{**row, "images": [image]} for row in TRIMMED]
     assert calls == [("owner/name", "main", "test")]
     with pytest.raises(ValueError, match=r"no split train\); .*hf download") as caught:
         read("owner/name", "train", config="main")
     assert "\n" not in str(caught.value)
 
 
-def test_a_row_without_a_column_or_no_row_is_named_with_its_file(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [('{"question": "q"}\n', "row 1 lacks answer; it has"), ("", "no rows")],
+)
+def test_a_row_without_a_column_or_no_row_is_named_with_its_file(tmp_path, content, complaint):
     file = tmp_path / "a.jsonl"
-    for content, complaint in (
-        ('{"question": "q"}\n', "row 1 lacks answer; it has"),
-        ("", "no rows"),
-    ):
-        file.write_text(content)
-        with pytest.raises(ValueError, match=f"a.jsonl.* {complaint}"):
-            read(file)
+    file.write_text(content)
+    with pytest.raises(ValueError, match=f"a.jsonl.* {complaint}"):
+        read(file)
 
 
 @pytest.mark.parametrize("source", ["missing.jsonl", "owner/name.parquet", "a/b/c", "/no/folder"])
@@ -91,15 +93,17 @@ def test_a_source_that_can_only_be_a_path_never_asks_the_hub(source):
 
 
 def make(rows):
-    return list(
-        hub.distinct(
-            rows,
-            "some set",
-            lambda row: {name: hub.text(row, name) for name in ("problem", "answer")},
-            lambda item: item["problem"],
-            lambda item: item["answer"],
-        )
+    items = hub.distinct(
+        rows=rows,
+        name="some set",
+        item=lambda row: {
+            "problem": hub.text(row, "problem"),
+            "answer": hub.gold_text(row, "answer"),
+        },
+        problem=lambda item: item["problem"],
+        gold=lambda item: item["answer"],
     )
+    return list(items)
 
 
 def test_each_problem_once_in_the_order_of_the_rows():
@@ -116,8 +120,18 @@ def test_a_problem_with_two_answers_is_left_out():
         assert [item["problem"] for item in make(rows)] == ["b"]
 
 
-@pytest.mark.parametrize("answer", [None, 5, "", " \n"])
+def test_a_whole_number_is_a_gold_answer():
+    rows = [{"problem": "a", "answer": 5}, {"problem": "b", "answer": -12_000_000_000_000_000_000}]
+    assert [item["answer"] for item in make(rows)] == ["5", "-12000000000000000000"]
+
+
+@pytest.mark.parametrize("answer", [None, 0.5, "", " \n", ["5"]])
 def test_a_refused_row_is_named(answer):
     rows = [{"problem": "a", "answer": "1"}, {"problem": "b", "answer": answer}]
     with pytest.raises(ValueError, match=r"some set, row 2: 'answer' must be text"):
         make(rows)
+
+
+def test_truth_is_no_gold_answer():
+    with pytest.raises(ValueError, match=r"row 1: a label must be text.* got bool: True"):
+        make([{"problem": "a", "answer": True}])

@@ -23,20 +23,21 @@ def text_of(item) -> str:
 
 def meaning(sentence: str) -> Callable[[World], bool]:
     """What an English sentence of the puzzles says, read from its words alone."""
-    if both := re.fullmatch(r"(.+) if and only if (.+)", sentence):
-        left, right = map(meaning, both.groups())
-        return lambda world: left(world) == right(world)
-    if both := re.fullmatch(r"[Ii]f (.+) then (.+)", sentence):
-        left, right = map(meaning, both.groups())
-        return lambda world: right(world) if left(world) else True
-    if both := re.fullmatch(r"(.+?) or (.+?)(?:, or both)?", sentence):
-        left, right = map(meaning, both.groups())
-        return lambda world: left(world) or right(world)
-    if both := re.fullmatch(r"(.+) and (.+)", sentence):
-        left, right = map(meaning, both.groups())
-        return lambda world: left(world) and right(world)
+    for pattern, holds in COMPOUNDS.items():
+        compound = re.fullmatch(pattern, sentence)
+        if compound:
+            left, right = map(meaning, compound.groups())
+            return lambda world: holds(left(world), right(world))
     [(name, role)] = re.findall(r"^(\w+) is an? (\w+)\W?$", sentence)
     return lambda world: world[name] == role
+
+
+COMPOUNDS = {  # whose pattern must not be tried before those above it
+    r"(.+) if and only if (.+)": lambda left, right: left == right,
+    r"[Ii]f (.+) then (.+)": lambda left, right: right if left else True,
+    r"(.+?) or (.+?)(?:, or both)?": lambda left, right: left or right,
+    r"(.+) and (.+)": lambda left, right: left and right,
+}
 
 
 def solutions_of(text: str) -> list[World]:
@@ -44,20 +45,27 @@ def solutions_of(text: str) -> list[World]:
     truthful, lying = re.search(r"ho is an? (\w+) and who is an? (\w+)\?", text).groups()
     rule = rf"{truthful}e?s always tell the truth, and {lying}e?s always lie\."
     assert re.search(rule, text, re.I)
-    found = re.search(r"You meet (\d) (?:of them|inhabitants): (.*?)\. (.*) (?:So w|W)ho is", text)
-    size, people, story = found.groups()
-    people = [name for name in re.findall(r"\w+", people) if name != "and"]
-    assert int(size) == len(set(people))
+    puzzle = re.search(r"You meet (\d) (?:of them|inhabitants): (.*?)\. (.*) (?:So w|W)ho is", text)
+    size, people, story = puzzle.groups()
+    names = [name for name in re.findall(r"\w+", people) if name != "and"]
+    assert int(size) == len(set(names))
+    statements = statements_of(story, names)
+    solutions = []
+    for roles in itertools.product((truthful, lying), repeat=len(names)):
+        world = dict(zip(names, roles, strict=True))
+        if all((world[speaker] == truthful) == holds(world) for speaker, holds in statements):
+            solutions.append(world)
+    return solutions
+
+
+def statements_of(story: str, names: list[str]) -> list[tuple[str, Callable[[World], bool]]]:
+    """Who says what in a story, in which everybody speaks once."""
     story = re.sub(r"told you that (.*?\.)", r'told you "\1"', story)  # the paper's, unquoted
-    says = [meaning(quote.rstrip(".,")) for quote in re.findall(r'"(.*?)"', story)]
-    speakers = [word for word in re.findall(r"\w+", re.sub(r'".*?"', "", story)) if word in people]
-    assert len(says) == len(speakers) and sorted(speakers) == sorted(people)
-    worlds = [
-        dict(zip(people, roles, strict=True))
-        for roles in itertools.product((truthful, lying), repeat=len(people))
-    ]
-    told = list(zip(speakers, says, strict=True))
-    return [w for w in worlds if all((w[who] == truthful) == holds(w) for who, holds in told)]
+    meanings = [meaning(quote.rstrip(".,")) for quote in re.findall(r'"(.*?)"', story)]
+    around_quotes = re.sub(r'".*?"', "", story)
+    speakers = [word for word in re.findall(r"\w+", around_quotes) if word in names]
+    assert sorted(speakers) == sorted(names)
+    return list(zip(speakers, meanings, strict=True))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -71,34 +79,52 @@ def test_the_text_alone_has_one_solution_which_is_the_label(size, wording):
 
 def published(size, **changes):
     """A row of the published data set: everybody says that the next one lies."""
-    names = ["Ella", "Zoey", "Henry", "Mia"][:size]
-    words = {"knight": "knight", "knave": "knave", "a_knight": "a knight", "a_knave": "a knave"}
-    quiz = f"You meet {size} inhabitants. So who is a knight and who is a knave?"
-    solution = [place % 2 == 0 for place in range(size)]
-    row = {"quiz": quiz, "names": names, "knight_knave": words, "solution": solution, "index": 0}
+    row = {
+        "quiz": f"You meet {size} inhabitants. So who is a knight and who is a knave?",
+        "names": ["Ella", "Zoey", "Henry", "Mia"][:size],
+        "knight_knave": {
+            "knight": "knight",
+            "knave": "knave",
+            "a_knight": "a knight",
+            "a_knave": "a knave",
+        },
+        "solution": [place % 2 == 0 for place in range(size)],
+        "index": 0,
+    }
     return {**row, **changes}
 
 
-def test_published_puzzles_are_read_from_a_copy_or_a_file(tmp_path):
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the published data set, with a puzzle of each size."""
     card = ""
     for split, sizes in {"train": (2, 3), "test": (4,)}.items():
-        files = [f"{{split: {n}ppl, path: {split}/people{n}_num1.jsonl}}" for n in sizes]
-        card += f"- config_name: {split}\n  data_files: [{', '.join(files)}]\n"
+        files = []
         (tmp_path / split).mkdir()
-        for n in sizes:
-            line = json.dumps(published(n, quiz=f"{split} {n}?"))
-            (tmp_path / split / f"people{n}_num1.jsonl").write_text(line)
+        for size in sizes:
+            files.append(f"{{split: {size}ppl, path: {split}/people{size}_num1.jsonl}}")
+            line = json.dumps(published(size, quiz=f"{split} {size}?"))
+            (tmp_path / split / f"people{size}_num1.jsonl").write_text(line)
+        card += f"- config_name: {split}\n  data_files: [{', '.join(files)}]\n"
     (tmp_path / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
-    load = functools.partial(knights_knaves.generate, None, 0, source=str(tmp_path))
+    return tmp_path
+
+
+def test_published_puzzles_are_read_from_a_copy(copy):
+    load = functools.partial(knights_knaves.generate, None, 0, source=str(copy))
     assert [item["quiz"] for item in load("train", (2, 3))] == ["train 2?", "train 3?"]
     (item,) = load("test", (4,), "paper")
     assert text_of(item) == f"test 4? {knights_knaves.REQUESTS['paper'].format()}"
     label = knights_knaves.label(item)
-    assert json.loads(label) == dict(Ella="knight", Zoey="knave", Henry="knight", Mia="knave")
+    roles = {"Ella": "knight", "Zoey": "knave", "Henry": "knight", "Mia": "knave"}
+    assert json.loads(label) == roles
     assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1
-    options = {"people": (2, 3), "source": str(tmp_path)}
+
+
+def test_published_puzzles_are_counted_or_taken_from_a_file(copy):
+    options = {"people": (2, 3), "source": str(copy)}
     assert len(list(prompt_files.items(TASKS["knights_knaves"], "train", 1, 0, options))) == 1
-    file = str(tmp_path / "train" / "people2_num1.jsonl")
+    file = str(copy / "train" / "people2_num1.jsonl")
     assert len(list(knights_knaves.generate(None, 0, "test", (2, 3), source=file))) == 1
 
 
@@ -118,29 +144,49 @@ def test_a_puzzle_without_one_solution_has_no_label(one, two):
         knights_knaves.label(item)
 
 
-def test_puzzles_are_varied_even_and_graded_right():
-    items = list(knights_knaves.generate(1400, 5, people=(3, 6)))
-    assert [len(item["people"]) for item in items[:4]] == [3, 6, 3, 6]
-    assert items[:20] == list(knights_knaves.generate(20, 5, people=(3, 6)))
-    assert items[:20] != list(knights_knaves.generate(20, 6, people=(3, 6)))
-    pairs = Counter(tuple(item["roles"]) for item in items)
+@pytest.fixture(scope="module")
+def puzzles():
+    return list(knights_knaves.generate(1400, 5, people=(3, 6)))
+
+
+def test_the_seed_decides_and_sizes_take_turns(puzzles):
+    assert [len(item["people"]) for item in puzzles[:4]] == [3, 6, 3, 6]
+    assert puzzles[:20] == list(knights_knaves.generate(20, 5, people=(3, 6)))
+    assert puzzles[:20] != list(knights_knaves.generate(20, 6, people=(3, 6)))
+
+
+def test_roles_and_kinds_of_statements_are_evenly_spread(puzzles):
+    pairs = Counter(tuple(item["roles"]) for item in puzzles)
     assert set(pairs) == set(knights_knaves.ROLES)
     assert min(pairs.values()) > 140  # of 200 expected
-    kinds = Counter(statement[0] for item in items for statement in item["statements"])
+    kinds = Counter(statement[0] for item in puzzles for statement in item["statements"])
     assert set(kinds) == set(knights_knaves.KINDS) == set(knights_knaves.STATEMENTS)
     assert min(kinds.values()) > 0.15 * kinds.total()
-    liars = Counter()
-    for item in items:
-        label = knights_knaves.label(item)
-        assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1.0
-        assert knights_knaves.score(knights_knaves.wrong_response(label), label).status == "wrong"
-        liars[len(item["people"]), list(json.loads(label).values()).count(item["roles"][1])] += 1
-        for speaker, (kind, *parts) in enumerate(item["statements"]):  # none is empty
+
+
+def test_any_number_of_people_may_lie(puzzles):
+    counts = Counter()
+    for item in puzzles:
+        roles = list(json.loads(knights_knaves.label(item)).values())
+        _, lying = item["roles"]
+        counts[len(roles), roles.count(lying)] += 1
+    assert set(counts) == {(size, liars) for size in (3, 6) for liars in range(size + 1)}
+    assert max(counts.values()) < 350
+
+
+def test_no_statement_is_empty(puzzles):
+    for item in puzzles:
+        for speaker, (kind, *parts) in enumerate(item["statements"]):
             subjects = [who for who, _ in parts]
             assert len(set(subjects)) == len(subjects) == (1 if kind == "is" else 2)
             assert kind != "is" or subjects != [speaker]
-    assert set(liars) == {(size, count) for size in (3, 6) for count in range(size + 1)}
-    assert max(liars.values()) < 350
+
+
+def test_puzzles_are_graded_right(puzzles):
+    for item in puzzles:
+        label = knights_knaves.label(item)
+        assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1.0
+        assert knights_knaves.score(knights_knaves.wrong_response(label), label).status == "wrong"
 
 
 HOLDS = {
@@ -156,16 +202,23 @@ def nameless(item) -> set[str]:
     """What is said in which cases, without names and words, in every order of the people."""
     forms = set()
     for order in itertools.permutations(range(len(item["people"]))):
-        rewritten = {}
-        for speaker, (kind, *parts) in enumerate(item["statements"]):
-            about = sorted(order[who] for who, _ in parts)
-            table = []
-            for truths in itertools.product((False, True), repeat=len(parts)):
-                world = dict(zip(about, truths, strict=True))
-                table.append(HOLDS[kind](*[world[order[who]] is truth for who, truth in parts]))
-            rewritten[order[speaker]] = (about, table)
-        forms.add(str(sorted(rewritten.items())))
+        statements = {}
+        for speaker, statement in enumerate(item["statements"]):
+            statements[order[speaker]] = truth_table(statement, order)
+        forms.add(str(sorted(statements.items())))
     return forms
+
+
+def truth_table(statement, order) -> tuple[list[int], list[bool]]:
+    """Whom a statement is about, in an order of the people, and in which cases it holds."""
+    kind, *parts = statement
+    about = sorted(order[who] for who, _ in parts)
+    table = []
+    for truths in itertools.product((False, True), repeat=len(parts)):
+        world = dict(zip(about, truths, strict=True))
+        arguments = [world[order[who]] is truth for who, truth in parts]
+        table.append(HOLDS[kind](*arguments))
+    return about, table
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -184,8 +237,8 @@ def test_splits_share_no_puzzle_whatever_its_names_order_and_wording(size):
 
 
 def test_claims_need_no_label():
-    said = "\\boxed{Liam and Bob are fools, Owen is not a sage, Eve is a knight. Liam is a sage}"
-    assert knights_knaves.claims_of(said) == {
+    answer = "Liam and Bob are fools, Owen is not a sage, Eve is a knight. Liam is a sage"
+    assert knights_knaves.claims_of(f"\\boxed{{{answer}}}") == {
         "liam": "both",
         "bob": "fool",
         "owen": "fool",

@@ -20,35 +20,39 @@ def score(answer, label=PAPER):
 def distance(rows):
     """The number of moves from S to E, or None: cell by cell, from a queue of coordinates."""
     cells = {(r, c): cell for r, row in enumerate(rows) for c, cell in enumerate(row)}
-    (start,) = [at for at, cell in cells.items() if cell == "S"]
-    moves, queue = {start: 0}, deque([start])
+    (start,) = [place for place, cell in cells.items() if cell == "S"]
+    distances = {start: 0}
+    queue = deque([start])
     while queue:
-        r, c = queue.popleft()
-        if cells[r, c] == "E":
-            return moves[r, c]
+        place = queue.popleft()
+        if cells[place] == "E":
+            return distances[place]
         for down, right in MOVES.values():
-            to = (r + down, c + right)
-            if cells[to] != "*" and to not in moves:
-                moves[to] = moves[r, c] + 1
-                queue.append(to)
+            neighbour = (place[0] + down, place[1] + right)
+            if cells[neighbour] != "*" and neighbour not in distances:
+                distances[neighbour] = distances[place] + 1
+                queue.append(neighbour)
     return None
 
 
 def arrives(rows, path):
     """Whether a path of letters leads from S to E and through no wall."""
-    (at,) = [(r, row.index("S")) for r, row in enumerate(rows) if "S" in row]
+    ((row, column),) = [(r, cells.index("S")) for r, cells in enumerate(rows) if "S" in cells]
     for move in path:
-        at = (at[0] + MOVES[move][0], at[1] + MOVES[move][1])
-        if rows[at[0]][at[1]] == "*":
+        down, right = MOVES[move]
+        row += down
+        column += right
+        if rows[row][column] == "*":
             return False
-    return rows[at[0]][at[1]] == "E"
+    return rows[row][column] == "E"
 
 
 def forms(rows):
     """A grid in all ways to turn and mirror it."""
     for _ in range(4):
         rows = tuple("".join(column) for column in zip(*rows[::-1], strict=True))
-        yield from (rows, rows[::-1])
+        yield rows
+        yield rows[::-1]
 
 
 @pytest.mark.parametrize(
@@ -61,20 +65,26 @@ def forms(rows):
     ],
 )
 def test_every_maze_is_well_formed_and_as_long_as_it_says(count, split, options):
-    size, lengths = options.get("size", 6), options.get("lengths", (4, 5, 6, 7, 8))
+    size = options.get("size", 6)
+    lengths = options.get("lengths", (4, 5, 6, 7, 8))
     items = list(maze.generate(count, 2, split, **options))
     assert items[:20] == list(maze.generate(20, 2, split, **options))
     assert Counter(item["length"] for item in items) == dict.fromkeys(lengths, count / len(lengths))
     assert len({tuple(item["rows"]) for item in items}) == count
     for item in items:
-        rows = item["rows"]
-        edge = rows[0] + rows[-1] + "".join(row[0] + row[-1] for row in rows)
-        assert [len(row) for row in rows] == [size] * size and set(edge) == {"*"}
-        assert distance(rows) == item["length"]
+        assert_is_walled(item["rows"], size)
+        assert distance(item["rows"]) == item["length"]
         label = maze.label(item)
-        assert maze.score(maze.right_response(label), label).status == "correct"
+        right_response = maze.right_response(label)
+        assert maze.score(right_response, label).status == "correct"
+        assert len(right_response.split()[1]) == item["length"]
         assert maze.score(maze.wrong_response(label), label).status == "wrong"
-        assert len(maze.right_response(label).split()[1]) == item["length"]
+
+
+def assert_is_walled(rows, size):
+    assert [len(row) for row in rows] == [size] * size
+    assert set(rows[0] + rows[-1]) == {"*"}
+    assert all(row[0] == row[-1] == "*" for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -94,33 +104,34 @@ def test_no_test_maze_has_a_twin_in_train_whatever_the_seeds(options, train, tes
             assert not {without_ends(rows) for rows in forms(item["rows"])} & walls
 
 
-def until_none_is_left(*arguments, **options):
-    found = []
+def until_none_is_left(seed, split):
+    """The rows of all small mazes of a split."""
+    mazes = []
     with pytest.raises(ValueError, match=r"only \d+ different \w+ mazes"):
-        for item in maze.generate(*arguments, **options):
-            found.append(item)
-    return found
+        for item in maze.generate(100, seed, split, size=4, lengths=(1, 2)):
+            mazes.append(tuple(item["rows"]))
+    return mazes
 
 
 def test_both_splits_together_hold_every_maze_there_is():
-    every = set()
-    for inner in itertools.product(".*SE", repeat=4):
-        rows = ("****", f"*{inner[0]}{inner[1]}*", f"*{inner[2]}{inner[3]}*", "****")
-        if inner.count("S") == inner.count("E") == 1 and distance(rows):
-            every.add(rows)
-    train = until_none_is_left(100, 0, "train", size=4, lengths=(1, 2))
-    test = until_none_is_left(100, 1, "test", size=4, lengths=(1, 2))
-    assert {tuple(item["rows"]) for item in train + test} == every
-    assert len(train) + len(test) == len(every) == 44
+    every_maze = set()
+    for a, b, c, d in itertools.product(".*SE", repeat=4):
+        rows = ("****", f"*{a}{b}*", f"*{c}{d}*", "****")
+        cells = a + b + c + d
+        if cells.count("S") == cells.count("E") == 1 and distance(rows):
+            every_maze.add(rows)
+    mazes = until_none_is_left(0, "train") + until_none_is_left(1, "test")
+    assert len(mazes) == len(every_maze) == 44
+    assert set(mazes) == every_maze
 
 
 def test_the_papers_wording_is_an_option():
     (item,) = maze.generate(1, 0, wording="paper")
     [message] = maze.prompt(item)
-    said, shown = message["content"].split("\n\n## Maze\n")
-    assert said.startswith("You need to solve the following maze. * denotes the wall")
-    assert said.endswith("Write the final path in <answer> </answer>.")
-    assert shown == "\n".join(item["rows"])
+    request, grid = message["content"].split("\n\n## Maze\n")
+    assert request.startswith("You need to solve the following maze. * denotes the wall")
+    assert request.endswith("Write the final path in <answer> </answer>.")
+    assert grid == "\n".join(item["rows"])
 
 
 def test_grids_that_are_not_square_or_have_no_way():

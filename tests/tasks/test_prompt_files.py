@@ -5,48 +5,62 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import pyarrow
 import pytest
 from kit import write_lines
 from PIL import Image
+from pyarrow import parquet
 
 from openrlhf_js.tasks import GRADED, TASKS, prompt_files, task_of
 from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.check import check
 from openrlhf_js.tasks.prompt_files import Example, read
+from openrlhf_js.tasks.record import PublishedProblems, Task
 
-ITEMS: dict[str, tuple[dict[str, Any], str]] = {
-    "countdown": ({"numbers": [3, 5, 7], "target": 15}, "countdown/3"),
-    "geometry3k": ({"problem": "<image> x?", "answer": "2", "images": ["a.png"]}, "geometry3k"),
-    "gsm8k": ({"question": "1 + 1?", "answer": "It is 2.\n#### 2"}, "gsm8k"),
-    "math": ({"problem": "1 + 1?", "answer": "2", "source": "math500"}, "math/math500"),
-    "maze": ({"rows": ["*****", "*S.E*", "*****"], "length": 2}, "maze/3x5"),
+ITEMS: dict[str, dict[str, Any]] = {
+    "countdown": {"numbers": [3, 5, 7], "target": 15},
+    "geometry3k": {"problem": "<image> x?", "answer": "2", "images": ["a.png"]},
+    "gsm8k": {"question": "1 + 1?", "answer": "It is 2.\n#### 2"},
+    "math": {"problem": "1 + 1?", "answer": "2", "source": "math500"},
+    "maze": {"rows": ["*****", "*S.E*", "*****"], "length": 2},
+}
+DATASOURCES = {
+    "countdown": "countdown/3",
+    "geometry3k": "geometry3k",
+    "gsm8k": "gsm8k",
+    "math": "math/math500",
+    "maze": "maze/3x5",
 }
 
 
-def echo(**changes: Any) -> Any:
+def _score(response: str, label: str) -> Score:
+    if label == "bad":
+        raise ValueError("bad label")
+    return scored("correct" if response == label else "wrong", f"{response!r}, not {label!r}")
+
+
+def _load(split: str, source: str = "", *, progress: Any = None) -> Iterator[dict[str, Any]]:
+    for number in range(10):
+        yield {"text": f"{split} {number}", "answer": str(number)}
+
+
+def echo(**changes: Any) -> Task:
     """A task whose label is the answer that scores; `changes` break it."""
-
-    def score(response: str, label: str) -> Score:
-        if label == "bad":
-            raise ValueError("bad label")
-        return scored("correct" if response == label else "wrong", f"{response!r}, not {label!r}")
-
-    def load(split: str, source: str = "", *, progress: Any = None) -> Iterator[dict[str, Any]]:
-        return ({"text": f"{split} {number}", "answer": str(number)} for number in range(10))
-
-    made = {
-        "NAME": "echo",
+    fields = {
+        "name": "echo",
+        "summary": "Echo",
+        "right_if": "it is the label",
+        "label_form": "any text but `bad`",
         "prompt": lambda item: [{"role": "user", "content": item["text"]}],
         "label": lambda item: item["answer"],
-        "score": score,
+        "score": _score,
         "right_response": lambda label: label,
         "wrong_response": lambda label: label + "!",
-        "load": load,
+        "problems": PublishedProblems(load=_load, options={}, splits=("train",)),
     }
-    return SimpleNamespace(**{**made, **changes})
+    return Task(**{**fields, **changes})
 
 
 @pytest.fixture
@@ -59,9 +73,9 @@ def _echo(install: Callable[..., None]) -> None:
     install()
 
 
-def row(text: str = "say 1", label: Any = "1", **more: Any) -> dict[str, Any]:
-    asked = [{"role": "user", "content": text}]
-    return {"input": asked, "label": label, "datasource": "echo", **more}
+def row(text: str = "say 1", label: Any = "1", **columns: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
+    return {"input": messages, "label": label, "datasource": "echo", **columns}
 
 
 # Rows and items
@@ -69,39 +83,62 @@ def row(text: str = "say 1", label: Any = "1", **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", sorted(ITEMS))
 def test_rows_have_the_columns_that_upstream_joins(name: str) -> None:
-    item, datasource = ITEMS[name]
-    made = prompt_files.row(TASKS[name], item)
-    assert list(made) == ["input", "label", "datasource", *(["images"] if "images" in item else [])]
-    assert {tuple(message) for message in made["input"]} == {("role", "content")}
-    assert made["datasource"] == datasource and task_of(datasource) is TASKS[name]
-    for unknown in ("", "mathematics", "/math", "MATH"):
-        with pytest.raises(ValueError, match=r"countdown.*maze"):
-            task_of(unknown)
+    columns = prompt_files.row(TASKS[name], ITEMS[name])
+    images = ["images"] if "images" in ITEMS[name] else []
+    assert list(columns) == ["input", "label", "datasource", *images]
+    assert {tuple(message) for message in columns["input"]} == {("role", "content")}
+    assert columns["datasource"] == DATASOURCES[name]
+    assert task_of(columns["datasource"]) is TASKS[name]
+
+
+@pytest.mark.parametrize("datasource", ["", "mathematics", "/math", "MATH"])
+def test_an_unknown_datasource_is_told_what_there_is(datasource: str) -> None:
+    with pytest.raises(ValueError, match=r"countdown.*maze"):
+        task_of(datasource)
+
+
+def sample(seed: int, count: int | None) -> list[int]:
+    """The numbers of the problems that a seed draws of the ten."""
+    items = prompt_files.items(echo(), "train", count, seed, {})
+    return [int(item["answer"]) for item in items]
+
+
+def test_all_items_come_in_their_order_whatever_the_seed() -> None:
+    assert sample(0, None) == list(range(10))
+    assert sample(1, 10) == list(range(10))
 
 
 def test_a_sample_of_loaded_items_keeps_their_order_and_follows_its_seed() -> None:
-    def numbers(seed: int, count: int | None) -> list[int]:
-        return [int(x["answer"]) for x in prompt_files.items(echo(), "train", count, seed, {})]
+    samples = [sample(seed, 4) for seed in range(20)]
+    for numbers in samples:
+        assert len(set(numbers)) == 4
+        assert numbers == sorted(numbers)
+    assert samples == [sample(seed, 4) for seed in range(20)]
+    assert set().union(*samples) == set(range(10))
 
-    assert numbers(0, None) == numbers(1, 10) == list(range(10))
-    drawn = [numbers(seed, 4) for seed in range(20)]
-    assert all(each == sorted(set(each)) and len(each) == 4 for each in drawn)
-    assert drawn == [numbers(seed, 4) for seed in range(20)]
-    assert {number for each in drawn for number in each} == set(range(10))
+
+def test_more_items_than_there_are_is_an_error() -> None:
     with pytest.raises(ValueError, match="the train split of echo has 10 problems, not 11"):
-        numbers(0, 11)
+        sample(0, 11)
+
+
+def test_a_task_that_only_grades_has_no_items() -> None:
+    with pytest.raises(ValueError, match="sort has no problems"):
+        list(prompt_files.items(GRADED["sort"], "train", 1, 0, {}))
 
 
 # Writing
 
 
 def test_the_manifest_describes_the_file(tmp_path: Path) -> None:
-    task = TASKS["maze"]
+    manifests = []
     for name in ("a.jsonl", "b.jsonl"):
-        made = prompt_files.items(task, "train", 7, 3, {"lengths": (4, 5)})
-        manifest = prompt_files.write(tmp_path / name, task, made, {"seed": 3})
+        items = prompt_files.items(TASKS["maze"], "train", 7, 3, {"lengths": (4, 5)})
+        manifest = prompt_files.write(tmp_path / name, TASKS["maze"], items, {"seed": 3})
+        manifests.append(manifest)
     content = (tmp_path / "b.jsonl").read_bytes()
     assert content == (tmp_path / "a.jsonl").read_bytes()
+    manifest = manifests[1]
     assert manifest == json.loads((tmp_path / "b.manifest.json").read_text())
     assert manifest["sha256"] == hashlib.sha256(content).hexdigest()
     assert manifest["rows"] == len(content.splitlines()) == 7
@@ -129,23 +166,48 @@ def test_a_broken_item_or_none_leaves_no_file(tmp_path: Path) -> None:
         (b"{", "not JSON"),
         (b"{}", "no value under the key 'input'; keys seen: "),
         (row(label=None), "'label'; keys seen: input, label, datasource"),
-        (row(label=5), "'label' must hold text, not int"),
-        ({**row(), "datasource": "nothing"}, "no task grades"),
-        *(({**row(), "input": x}, "messages with a role") for x in ([], [{"role": "user"}], 5)),
+        (row(label=0.5), 'a label must be text, as in "42", or a whole number, got float: 0.5'),
+        (row(label=True), "got bool: True; write it as text, or leave the row out"),
+        (row(label=["1"]), "got list: ['1']"),
+        (row(datasource="nothing"), "no task grades"),
+        (row(input=[]), "messages with a role"),
+        (row(input=[{"role": "user"}]), "messages with a role"),
+        (row(input=5), "messages with a role"),
         (row("a \ud800 b"), "surrogates not allowed"),
         (row(images="a.png"), "'images' must hold a list of paths"),
     ],
 )
 def test_a_line_that_is_no_row_has_its_number(line: Any, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
+    byte_order_mark = b"\xef\xbb\xbf"
     good = json.dumps(row("first\u2028line"), ensure_ascii=False).encode()
-    line = line if isinstance(line, bytes) else json.dumps(line).encode()
-    path.write_bytes(b"\xef\xbb\xbf" + good + b"\n\n" + line + b"\r\n" + good)
-    lines = list(read(path))
-    assert [each.place for each in lines] == [f"{path}, line {number}" for number in (1, 3, 4)]
-    assert isinstance(lines[0].example, Example)
-    assert lines[0].example.messages[0]["content"] == "first\u2028line"
-    assert isinstance(lines[1].example, ValueError) and problem in str(lines[1].example)
+    bad = line if isinstance(line, bytes) else json.dumps(line).encode()
+    path.write_bytes(byte_order_mark + good + b"\n\n" + bad + b"\r\n" + good)
+    first, second, third = read(path)
+    places = [first.place, second.place, third.place]
+    assert places == [f"{path}, line {number}" for number in (1, 3, 4)]
+    assert isinstance(first.example, Example)
+    assert first.example.messages[0]["content"] == "first\u2028line"
+    assert isinstance(second.example, ValueError)
+    assert problem in str(second.example)
+
+
+@pytest.mark.usefixtures("_echo")
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+def test_a_whole_number_is_a_label_in_every_format(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".parquet":
+        rows = [row(label=42), row(label=-7)]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif suffix == ".csv":
+        path.write_text("input,label,datasource\nsay 1,42,echo\nsay 1,-7,echo\n")
+    elif suffix == ".json":
+        path.write_text(json.dumps([row(label=42), row(label=-7)]))
+    else:
+        write_lines(path, [row(label=42), row(label=-7)])
+    examples = [line.example for line in read(path)]
+    assert [example.label for example in examples if isinstance(example, Example)] == ["42", "-7"]
+    assert not check([path]).problems.keys() - {"repeated prompt"}
 
 
 @pytest.mark.usefixtures("_echo")
@@ -154,7 +216,8 @@ def test_other_columns_and_plain_text_can_be_read(tmp_path: Path) -> None:
     (line,) = read(path, "q", "a")
     assert isinstance(line.example, Example)
     assert line.example.messages == [{"role": "user", "content": "hello"}]
-    assert (line.example.label, line.example.datasource) == ("1", "echo/x")
+    assert line.example.label == "1"
+    assert line.example.datasource == "echo/x"
 
 
 # Checking
@@ -171,14 +234,22 @@ def test_other_columns_and_plain_text_can_be_read(tmp_path: Path) -> None:
 def test_answers_that_are_graded_wrongly(changes, label, problem, tmp_path, install):
     install(**changes)
     path = write_lines(tmp_path / "a.jsonl", [row(label=label)])
-    found = check([path])
-    ((kind, (text,)),) = found.problems.items()
-    assert kind == "wrong grade" and text.startswith(f"{path}, line 1: {problem}")
+    problems = check([path]).problems
+    assert problems.keys() == {"wrong grade"}
+    (message,) = problems["wrong grade"]
+    assert message.startswith(f"{path}, line 1: {problem}")
+
+
+def test_gold_answers_that_are_not_read_are_counted(tmp_path, install):
+    install(reads_label=lambda label: label != "1")
+    path = write_lines(tmp_path / "a.jsonl", [row("a", "1"), row("b", "2")])
+    message = f"{path}, line 1: '1': other notations of it may score 0"
+    assert check([path]).problems == {"unread gold": [message]}
 
 
 @pytest.mark.usefixtures("_echo")
 def test_repeated_prompts_are_found_whatever_their_white_space(tmp_path: Path) -> None:
-    texts = "one  two", "three", "one\ntwo ", "one two"
+    texts = ["one  two", "three", "one\ntwo ", "one two"]
     a = write_lines(tmp_path / "a.jsonl", map(row, texts))
     system = {**row(), "input": [{"role": "system", "content": "three"}]}  # no question
     b = write_lines(tmp_path / "b.jsonl", [row("THREE"), system, row("three")])
@@ -189,16 +260,17 @@ def test_repeated_prompts_are_found_whatever_their_white_space(tmp_path: Path) -
             f"{b}, line 3: the same prompt as {a}, line 2",
         ]
     }
-    found = check([a], [b])
-    assert found.problems["overlap"] == [f"{a}, line 2: the same prompt as {b}, line 3"]
+    overlap = check([a], [b]).problems["overlap"]
+    assert overlap == [f"{a}, line 2: the same prompt as {b}, line 3"]
 
 
 @pytest.mark.usefixtures("_echo")
 def test_images_count_by_their_content(tmp_path: Path) -> None:
     for name, color in {"red": "red", "red2": "red", "blue": "blue"}.items():
         Image.new("RGB", (4, 3), color).save(tmp_path / f"{name}.png")
-    names = "red", "blue", "red2", "none"
-    rows = [row("<image> x?", images=[str(tmp_path / f"{name}.png")]) for name in names]
+    rows = []
+    for name in ("red", "blue", "red2", "none"):
+        rows.append(row("<image> x?", images=[str(tmp_path / f"{name}.png")]))
     path = write_lines(tmp_path / "a.jsonl", [*rows, row("<image> y?")])
     problems = check([path]).problems
     assert problems["repeated prompt"] == [f"{path}, line 3: the same prompt as {path}, line 1"]
@@ -208,16 +280,24 @@ def test_images_count_by_their_content(tmp_path: Path) -> None:
     ]
 
 
+def words(example: Example) -> int:
+    return len(example.messages[0]["content"].split())
+
+
 @pytest.mark.usefixtures("_echo")
-def test_long_prompts_and_few_of_many_problems_are_listed(tmp_path: Path) -> None:
+def test_long_prompts_are_listed(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [row("x " * number) for number in (1, 2, 3, 9)])
+    checked = check([path], count_tokens=words, max_tokens=3)
+    message = f"{path}, line 4: the prompt takes 9 tokens, more than 3"
+    assert checked.problems["too long"] == [message]
+    (table_row,) = checked.rows()
+    assert table_row["median_tokens"] == 2
+    assert table_row["max_tokens"] == 9
 
-    def words(example: Example) -> int:
-        return len(example.messages[0]["content"].split())
 
-    found = check([path], count_tokens=words, max_tokens=3)
-    assert found.problems["too long"] == [f"{path}, line 4: the prompt takes 9 tokens, more than 3"]
-    assert (found.rows()[0]["median_tokens"], found.rows()[0]["max_tokens"]) == (2, 9)
+@pytest.mark.usefixtures("_echo")
+def test_all_bad_rows_are_listed_of_either_side(tmp_path: Path) -> None:
+    good = write_lines(tmp_path / "a.jsonl", [row()])
     bad = write_lines(tmp_path / "b.jsonl", [5] * 600)
-    for found in (check([bad]), check([path], [bad])):
-        assert len(found.problems["bad row"]) == 600
+    assert len(check([bad]).problems["bad row"]) == 600
+    assert len(check([good], against=[bad]).problems["bad row"]) == 600

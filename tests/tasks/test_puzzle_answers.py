@@ -15,29 +15,35 @@ FORMS = {
     "knights_knaves": r"\boxed{Owen is a fool, Liam is a fool, Mary-Ann is a fool} No: \boxed{%s}!",
     "maze": "Down (D) is a wall. <answer> %s </answer>",
 }
-ODD = [
+STATUSES = {"= ": "correct", "! ": "wrong", "? ": "malformed"}
+ODD = [  # which no line of a table can hold
     ("countdown", "(53 + 22 + 55 - 59" + " " * 500 + ")", "malformed"),
     ("countdown", "\n", "no_answer"),
     ("knights_knaves", f"Owen is a sage, Liam and Mary-Ann are fools{',' * 10_000}", "malformed"),
-    *(("knights_knaves", text, "no_answer") for text in ("", " ")),
-    *(("maze", "RL" * 2000 + "RUUU", "malformed"), ("maze", "D" * 30, "wrong")),
-    *(("maze", "", "no_answer"), ("maze", "\t\n", "no_answer")),
+    ("knights_knaves", "", "no_answer"),
+    ("knights_knaves", " ", "no_answer"),
+    ("maze", "RL" * 2000 + "RUUU", "malformed"),
+    ("maze", "D" * 30, "wrong"),
+    ("maze", "", "no_answer"),
+    ("maze", "\t\n", "no_answer"),
 ]
 
 
-def tabled():
-    """What `puzzle_answers.txt` holds: the task, the answer, the status of its score."""
-    task, statuses = "", {"= ": "correct", "! ": "wrong", "? ": "malformed"}
+def table():
+    """The rows of `puzzle_answers.txt`: the task, the answer, the status of its score."""
+    task = ""
     for line in (Path(__file__).parent / "puzzle_answers.txt").read_text("utf-8").splitlines():
-        task = line[1:-1] if line.startswith("[") else task
-        if line[:2] in statuses:
-            yield task, line[2:].replace("⏎", "\n"), statuses[line[:2]]
+        if line.startswith("["):
+            task = line[1:-1]
+        elif line[:2] in STATUSES:
+            answer = line[2:].replace("⏎", "\n")
+            yield task, answer, STATUSES[line[:2]]
 
 
 def test_answers():
-    differing = []
-    for task, answer, status in (*tabled(), *ODD):
+    wrong = []
+    for task, answer, status in [*table(), *ODD]:
         score = TASKS[task].score(FORMS[task] % answer, LABELS[task])
-        if score[:2] != (float(status == "correct"), status):
-            differing.append((task, answer, status, score))
-    assert not differing
+        if (score.value, score.status) != (float(status == "correct"), status):
+            wrong.append((task, answer, status, score))
+    assert not wrong

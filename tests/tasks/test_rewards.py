@@ -6,18 +6,21 @@ import importlib.util
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from openrlhf_js.tasks import STATUSES, TASKS, countdown, knights_knaves
+from openrlhf_js.tasks import GRADED, STATUSES, TASKS, countdown, knights_knaves
+from openrlhf_js.tasks.base import scored
 from openrlhf_js.tasks.rewards import response_of, reward_by_datasource, reward_function
 
 REWARD_FILES = Path(__file__).parents[2] / "reward_models"
 LABEL = countdown.label({"numbers": [55, 53, 59, 22], "target": 71})
-RIGHT, WRONG = countdown.right_response(LABEL), countdown.wrong_response(LABEL)
+RIGHT = countdown.right_response(LABEL)
+WRONG = countdown.wrong_response(LABEL)
 PROMPT = (
     "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nMake 3 , as in "
     "<answer> 1 + 2 </answer> .\nBox it: \\boxed{3}<|im_end|>\n<|im_start|>assistant\n"
@@ -41,66 +44,93 @@ def load(name: str):
     return module.reward_func
 
 
+@pytest.fixture
+def grade_with(monkeypatch):
+    """Replaces the grader of a task."""
+
+    def install(name, score):
+        monkeypatch.setitem(GRADED, name, replace(GRADED[name], score=score))
+
+    return install
+
+
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_each_reward_file_grades_its_own_task(name, monkeypatch):
-    seen = []
+def test_each_reward_file_grades_its_own_task(name, grade_with):
+    graded = []
 
     def score(response, label):
-        seen.append((response, label))
-        return countdown.scored("timeout", "")
+        graded.append((response, label))
+        return scored("timeout", "")
 
-    monkeypatch.setattr(TASKS[name], "score", score)
-    result = load(name)(["ask: said<eos>"], ["ask: "], ["gold"])
-    assert seen == [("", "gold"), ("said", "gold")]  # the label is checked first
+    grade_with(name, score)
+    result = load(name)(["ask: answer<eos>"], ["ask: "], ["gold"])
+    assert graded == [("", "gold"), ("answer", "gold")]  # the label is checked first
     assert result["rewards"].tolist() == [0.0]
     assert result["extra_logs"]["status/timeout"].tolist() == [1.0]
-    others = {"mixed", "tiny", "second_try"}
-    assert {path.stem for path in REWARD_FILES.glob("*.py")} == {*TASKS, *others}
+
+
+def test_there_is_a_reward_file_for_each_task_and_three_more():
+    names = {path.stem for path in REWARD_FILES.glob("*.py")}
+    assert names == TASKS.keys() | {"mixed", "tiny", "second_try"}
 
 
 def test_rewards_scores_and_logs_hold_one_number_per_response():
-    grade = reward_function("countdown")
-    said = [RIGHT, WRONG, "I give up", "<answer> 1 + </answer>"]
-    result = grade([PROMPT + text for text in said], [PROMPT] * 4, [LABEL] * 4)
+    responses = {
+        "correct": RIGHT,
+        "wrong": WRONG,
+        "no_answer": "I give up",
+        "malformed": "<answer> 1 + </answer>",
+    }
+    queries = [PROMPT + response for response in responses.values()]
+    result = reward_function("countdown")(queries, [PROMPT] * 4, [LABEL] * 4)
     logs = result["extra_logs"]
     assert result["rewards"].tolist() == result["scores"].tolist() == [1, 0, 0, 0]
     assert logs["accuracy"].tolist() == [1, 0, 0, 0]
-    of = {status: logs[f"status/{status}"].tolist() for status in STATUSES}
-    assert of["correct"] == [1, 0, 0, 0] and of["wrong"] == [0, 1, 0, 0]
-    assert of["no_answer"] == [0, 0, 1, 0] and of["malformed"] == [0, 0, 0, 1]
-    assert set(map(len, of.values())) == {4} and of["timeout"] == of["error"] == [0] * 4
+    for status in STATUSES:
+        expected = [float(status == response_status) for response_status in responses]
+        assert logs[f"status/{status}"].tolist() == expected
     assert all(0 < seconds < 5 for seconds in logs["grading_seconds"].tolist())
-    assert set(logs) == {"accuracy", "grading_seconds", *(f"status/{s}" for s in STATUSES)}
+    statuses = {f"status/{status}" for status in STATUSES}
+    assert logs.keys() == statuses | {"accuracy", "grading_seconds"}
 
 
-def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(monkeypatch):
+def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(grade_with):
     """A grading worker that unpickles a label of the plug-in's would have to import the plug-in."""
     all_at_once = threading.Barrier(10, timeout=10)
 
     def score(response, label):
         assert type(label) is str
         if not response:  # the check of the label
-            return countdown.scored("no_answer", "")
+            return scored("no_answer", "")
         all_at_once.wait()
-        return countdown.scored("correct" if response == label else "wrong", "")
+        return scored("correct" if response == label else "wrong", "")
 
-    monkeypatch.setattr(countdown, "score", score)
+    grade_with("countdown", score)
     responses = [str(i) for i in range(10)]
     labels = [Sourced(str(i - i % 2), "countdown") for i in range(10)]
     for grade in (reward_function("countdown"), reward_by_datasource):
         assert grade(responses, [""] * 10, labels)["rewards"].tolist() == [1.0, 0.0] * 5
 
 
-def test_thoughts_are_graded_only_if_they_are_to_be_kept():
+@pytest.mark.parametrize(
+    ("keep_thinking", "expected"), [(False, [0, 1, 0, 1]), (True, [1, 1, 1, 1])]
+)
+def test_thoughts_are_graded_only_if_they_are_to_be_kept(keep_thinking, expected):
     """Also where the chat template has opened them."""
-    prompts = [PROMPT, PROMPT, f"{PROMPT}<think>\n", f"{PROMPT}<think>\n"]
-    said = [f"<think>{RIGHT}</think>", RIGHT, RIGHT, f"{WRONG}</think>{RIGHT}"]
-    queries = [prompt + text for prompt, text in zip(prompts, said, strict=True)]
+    opened = f"{PROMPT}<think>\n"
+    pairs = [
+        (PROMPT, f"<think>{RIGHT}</think>"),
+        (PROMPT, RIGHT),
+        (opened, RIGHT),
+        (opened, f"{WRONG}</think>{RIGHT}"),
+    ]
+    prompts = [prompt for prompt, _ in pairs]
+    queries = [prompt + response for prompt, response in pairs]
     labels = [Sourced(LABEL, "countdown")] * 4
-    for keep_thinking, expected in ((False, [0, 1, 0, 1]), (True, [1, 1, 1, 1])):
-        graded = reward_function("countdown", keep_thinking)(queries, prompts, labels)
-        mixed = reward_by_datasource(queries, prompts, labels, keep_thinking=keep_thinking)
-        assert graded["rewards"].tolist() == mixed["rewards"].tolist() == expected
+    graded = reward_function("countdown", keep_thinking)(queries, prompts, labels)
+    assert graded["rewards"].tolist() == expected
+    mixed = reward_by_datasource(queries, prompts, labels, keep_thinking=keep_thinking)
+    assert mixed["rewards"].tolist() == expected
 
 
 def test_a_malformed_label_and_an_unknown_task_are_errors():
@@ -113,10 +143,17 @@ def test_a_malformed_label_and_an_unknown_task_are_errors():
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("label", [None, "", ["42"], 42])
+@pytest.mark.parametrize("label", [None, "", ["42"], 4.2, True])
 def test_a_missing_label_and_one_of_another_type_are_errors_in_every_task(task, label):
     with pytest.raises(ValueError, match="label"):
         reward_function(task)(["? \\boxed{None}"], ["? "], [label])
+
+
+@pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k"])
+def test_a_whole_number_is_read_as_its_decimal_text(task):
+    responses = ["\\boxed{42}", "\\boxed{42.0}", "\\boxed{43}"]
+    graded = reward_function(task)(responses, [""] * 3, [42] * 3)
+    assert graded["rewards"].tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize("label", [None, "", ["42"], "None"])
@@ -149,9 +186,9 @@ def test_mixed_data_without_a_known_datasource_is_an_error():
 
 
 @pytest.mark.parametrize("end", ["", "<|im_end|>", "</s>", "<|eot_id|>\n", "<eos><pad><pad>"])
-@pytest.mark.parametrize("said", ["#### 72", "<answer> 71 </answer>", "2 < 3"])
-def test_the_tokens_that_end_a_turn_are_not_part_of_the_response(said, end):
-    assert response_of(PROMPT + said + end, PROMPT) == said
+@pytest.mark.parametrize("response", ["#### 72", "<answer> 71 </answer>", "2 < 3"])
+def test_the_tokens_that_end_a_turn_are_not_part_of_the_response(response, end):
+    assert response_of(PROMPT + response + end, PROMPT) == response
     assert response_of(PROMPT + end, PROMPT) == ""
     assert response_of("<|im_start|>", "<|im_start|>") == ""  # the prompt's own stay its own
 
@@ -196,19 +233,19 @@ text = st.text("ab<|> \n.\\{}", max_size=40)
     header=st.sampled_from(["", "<|im_end|>\n<|im_start|>assistant\n"]),
     edits=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["", " ", "a", "<s>"])), max_size=4),
     cut=st.integers(0, 20),
-    said=text,
+    response=text,
 )
 @example("", "", "", [], 0, "")
 @example("b" * 9, "c" * 40, "", [(0.0, "<s>")], 0, "c" * 40)
 def test_however_decoding_changes_a_prompt_nothing_before_its_end_gets_to_the_grader(
-    before, after, header, edits, cut, said
+    before, after, header, edits, cut, response
 ):
     prompt = header + before + SECRET + after + header
     changed = prompt[cut:]
     for where, put in edits:
         place = int(where * len(changed))
         changed = changed[:place] + put + changed[place + 1 :]
-    query = changed + said
+    query = changed + response
     try:
         response = response_of(query, prompt)
     except ValueError:

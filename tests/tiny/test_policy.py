@@ -14,10 +14,11 @@ from openrlhf_js.tiny.tasks import TASKS, draw
 @pytest.fixture(scope="module", params=[4, 2], ids=["", "grouped_queries"])
 def policy(request):
     tokenizer = model.make_tokenizer(TASKS["sort"])
-    made = model.make_model(tokenizer, 0, width=32, layers=2)
+    qwen = model.make_model(tokenizer, 0, width=32, layers=2)
     if request.param != 4:
-        made = type(made)(type(made.config)(**{**made.config.to_dict(), "num_key_value_heads": 2}))
-    return TinyPolicy(noisy(made), tokenizer)
+        config = {**qwen.config.to_dict(), "num_key_value_heads": request.param}
+        qwen = type(qwen)(type(qwen.config)(**config))
+    return TinyPolicy(noisy(qwen), tokenizer)
 
 
 @pytest.fixture
@@ -27,29 +28,37 @@ def prompts(policy):
 
 
 def by_transformers(policy, prompts, responses):
-    each = len(responses) // len(prompts.tokens)
-    tokens = torch.cat([prompts.tokens.repeat_interleave(each, 0), responses], 1)
-    mask = torch.cat([prompts.mask.repeat_interleave(each, 0), torch.ones_like(responses) > 0], 1)
-    places = (mask.cumsum(1) - 1).clamp(min=0)
-    found = policy.model(input_ids=tokens, attention_mask=mask.long(), position_ids=places)
-    logits = found.logits[:, prompts.tokens.shape[1] - 1 : -1].log_softmax(-1)
-    return logits, logits.gather(-1, responses[..., None])[..., 0]
+    """Log-probabilities of all tokens (n * m, T, V), and of the responses' (n * m, T)."""
+    repeats = len(responses) // len(prompts.tokens)
+    tokens = torch.cat([prompts.tokens.repeat_interleave(repeats, 0), responses], 1)
+    is_response = torch.ones_like(responses, dtype=torch.bool)
+    mask = torch.cat([prompts.mask.repeat_interleave(repeats, 0), is_response], 1)
+    output = policy.model(
+        input_ids=tokens,
+        attention_mask=mask.long(),
+        position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+    )
+    prompt_length = prompts.tokens.shape[1]
+    log_probs = output.logits[:, prompt_length - 1 : -1].log_softmax(-1)
+    return log_probs, log_probs.gather(-1, responses[..., None])[..., 0]
+
+
+def gradients_of(policy, loss):
+    policy.model.zero_grad()
+    loss.backward()
+    return [parameter.grad.clone() for parameter in policy.model.parameters()]
 
 
 def test_log_probabilities_and_gradients_are_those_of_transformers(policy, prompts):
     responses = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0))
-    ours, (_, theirs) = policy.log_probs(prompts, responses), by_transformers(
-        policy, prompts, responses
-    )  # fmt: skip
+    ours = policy.log_probs(prompts, responses)
+    _, theirs = by_transformers(policy, prompts, responses)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
-    gradients = []
-    for found in (ours, theirs):
-        policy.model.zero_grad()
-        (found * weights).sum().backward()
-        gradients.append([each.grad.clone() for each in policy.model.parameters()])
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5 * float(b.abs().max()), rtol=0)
+    our_gradients = gradients_of(policy, (ours * weights).sum())
+    their_gradients = gradients_of(policy, (theirs * weights).sum())
+    for our, their in zip(our_gradients, their_gradients, strict=True):
+        torch.testing.assert_close(our, their, atol=1e-5 * float(their.abs().max()), rtol=0)
 
 
 def test_greedy_responses_take_the_likeliest_token(policy, prompts):
@@ -62,10 +71,12 @@ def test_greedy_responses_take_the_likeliest_token(policy, prompts):
 
 
 def test_samples_follow_the_distribution_and_their_seed(policy, prompts):
-    first = policy.sample(prompts, 4000, 1, torch.Generator().manual_seed(0))[:, 0].view(6, -1)
-    assert torch.equal(
-        first, policy.sample(prompts, 4000, 1, torch.Generator().manual_seed(0))[:, 0].view(6, -1)
-    )
+    def sample():
+        tokens = policy.sample(prompts, 4000, 1, torch.Generator().manual_seed(0))
+        return tokens[:, 0].view(6, -1)
+
+    first = sample()
+    assert torch.equal(first, sample())
     logits, _ = by_transformers(policy, prompts, first[:, :1])
     shares = torch.stack([(first == token).float().mean(1) for token in range(logits.shape[-1])], 1)
     assert (shares - logits[:, 0].exp()).abs().max() < 0.04  # 5 standard errors

@@ -25,9 +25,10 @@ SIDES = ("train", "held_out")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("preferences")
-    parts = preferences.split(3, HELD_OUT_PROMPTS)
-    for name, prompts in zip(SIDES, (parts.train, [parts.held_out]), strict=True):
-        write_lines(folder / f"{name}.jsonl", preferences.preferences(prompts, 4000, seed=3))
+    split = preferences.split(3, HELD_OUT_PROMPTS)
+    prompts = {"train": split.train, "held_out": [split.held_out]}
+    for name in SIDES:
+        write_lines(folder / f"{name}.jsonl", preferences.preferences(prompts[name], 4000, seed=3))
     return folder
 
 
@@ -35,17 +36,25 @@ def rows(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-TRUE = {  # b is next to a, and order counts
-    **{"hbea": 4, "hbeb": 3.5, "abea": 4 - 7 / 2, "hbe": 3 - 1, "hbeaa": 4 - 1},
-    **{"abeh": -2.5 + 1 + 1 - 2.5, "": -4, "(bea": 4 - 7 / 2, "hbea<pad>": 4 - 5},
-}
-
-
-def test_true_scores_by_hand():
-    for response, score in TRUE.items():
-        expected = pytest.approx(SCALE * score)
-        assert true_score("hbea", response) == true_score("hbea", response + END) == expected
-        assert TASK.score(response + END, TASK.label("hbea")).value == expected
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [  # b is next to a, and order counts
+        ("hbea", 4),
+        ("hbeb", 3.5),
+        ("abea", 4 - 7 / 2),
+        ("hbe", 3 - 1),
+        ("hbeaa", 4 - 1),
+        ("abeh", -2.5 + 1 + 1 - 2.5),
+        ("", -4),
+        ("(bea", 4 - 7 / 2),
+        ("hbea<pad>", 4 - 5),
+    ],
+)
+def test_true_scores_by_hand(response, score):
+    expected = pytest.approx(SCALE * score)
+    assert true_score("hbea", response) == expected
+    assert true_score("hbea", response + END) == expected
+    assert TASK.score(response + END, TASK.label("hbea")).value == expected
 
 
 def test_split_divides_all_prompts():
@@ -56,27 +65,32 @@ def test_split_divides_all_prompts():
     assert preferences.split(1, 5).held_out == held_out[:5]
 
 
-def test_rows_hold_pairs_with_their_true_scores_and_none_occurs_twice(folder):
-    train, held_out = (rows(folder / f"{name}.jsonl") for name in SIDES)
-    for row in train:
+def test_rows_hold_pairs_with_their_true_scores(folder):
+    for row in rows(folder / "train.jsonl"):
         assert re.fullmatch(f"[{LETTERS}]{{{ASKED}}}=", row["prompt"])
         assert row["chosen"] != row["rejected"]
+        letters = row["prompt"][:-1]
+        assert row["subset"].startswith(f"{len(set(letters))} different")
         for side in ("chosen", "rejected"):
             assert re.fullmatch(f"[{LETTERS}]{{1,{LONGEST}}}{END}", row[side])
-            assert row[f"{side}_score"] == true_score(row["prompt"][:-1], row[side])
-        assert row["subset"].startswith(f"{len(set(row['prompt'][:-1]))} different")
+            assert row[f"{side}_score"] == true_score(letters, row[side])
+
+
+def test_no_pair_occurs_twice_and_no_prompt_on_both_sides(folder):
+    train, held_out = (rows(folder / f"{name}.jsonl") for name in SIDES)
     pairs = {(row["prompt"], frozenset((row["chosen"], row["rejected"]))) for row in train}
     assert len(pairs) == len(train) == 4000  # in either order: `rm train` would find it
-    assert {row["prompt"] for row in train}.isdisjoint(row["prompt"] for row in held_out)
+    train_prompts = {row["prompt"] for row in train}
+    assert train_prompts.isdisjoint(row["prompt"] for row in held_out)
 
 
 def test_labels_follow_bradley_and_terry(folder):
     """By the gap of true scores: how often is the better one chosen?"""
-    right = defaultdict(list)
+    better_chosen = defaultdict(list)
     for row in rows(folder / "train.jsonl"):
         gap = row["chosen_score"] - row["rejected_score"]
-        right[round(abs(gap), 3)].append(gap > 0)
-    common = {gap: hits for gap, hits in right.items() if len(hits) > 100 and gap > 0}
+        better_chosen[round(abs(gap), 3)].append(gap > 0)
+    common = {gap: hits for gap, hits in better_chosen.items() if len(hits) > 100 and gap > 0}
     assert len(common) >= 5
     for gap, hits in common.items():
         expected = 1 / (1 + math.exp(-gap))

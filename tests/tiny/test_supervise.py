@@ -1,3 +1,5 @@
+"""A supervised program leaves no process behind, and its log tells why it failed."""
+
 import os
 import signal
 import subprocess
@@ -33,13 +35,14 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch, child, then):
     command = [sys.executable, "-c", PARENT.format(child=child, then=then)]
     before = signal.getsignal(signal.SIGINT)
     with supervise.supervised(command, log, dict(os.environ)) as process:
-        left = grandchild(log)
+        sleeper = grandchild(log)
         if "exit" in then:
             assert process.wait(20) == 3
         time.sleep(0.3)  # for the stubborn one to become stubborn
-        assert left.is_running()
+        assert sleeper.is_running()
     assert process.poll() is not None
-    assert not supervise._lives(left) and signal.getsignal(signal.SIGINT) is before
+    assert not supervise._lives(sleeper)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_others_are_left_alone(tmp_path):

@@ -1,3 +1,5 @@
+"""The tiny model: its size, what it learns by imitation, and that programs take it."""
+
 from dataclasses import replace
 
 import pytest
@@ -27,7 +29,8 @@ def test_the_saved_model_is_small_and_in_bfloat16(folder):
 
 def test_imitation_lowers_the_loss_and_repeats_itself():
     def losses():
-        tokenizer, found = model.make_tokenizer(sort), []
+        tokenizer = model.make_tokenizer(sort)
+        losses = []
         model.imitate(
             model.make_model(tokenizer, 0),
             tokenizer,
@@ -35,9 +38,9 @@ def test_imitation_lowers_the_loss_and_repeats_itself():
             sort.split(0, 200).train,
             seed=0,
             batch_size=16,
-            on_step=lambda step, loss: found.append(loss),
+            on_step=lambda step, loss: losses.append(loss),
         )
-        return found
+        return losses
 
     first = losses()
     assert len(first) == 12
@@ -50,10 +53,13 @@ def test_rows_name_their_task_which_grades_as_the_quickstart_does(name, tmp_path
     task = TASKS[name]
     write_prompts(tmp_path / "one.jsonl", task, task.split(0, 40).held_out[:1], name)
     (row,) = read_lines(tmp_path / "one.jsonl")
-    said, grader = task.right_response(row["label"]), task_of(row["datasource"])
-    assert task.score(said + END, row["label"]).value == 1
-    for text, right in ((said, 1), (said + END, 1), (said[:-1], 0)):
-        assert grader.score(text, row["label"]).value == right
+    label = row["label"]
+    response = task.right_response(label)
+    assert task.score(response + END, label).value == 1
+    grader = task_of(row["datasource"])
+    assert grader.score(response, label).value == 1
+    assert grader.score(response + END, label).value == 1
+    assert grader.score(response[:-1], label).value == 0
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -62,18 +68,20 @@ def test_programs_take_the_data_without_further_flags(tmp_path):
     small = model.make_model(tokenizer, 0, width=16, layers=1)  # answers may be long
     model.save(small, tokenizer, tmp_path / "model")
     write_prompts(tmp_path / "one.jsonl", sort, sort.split(0, 40).held_out[:1], "sort")
-    given = ["--model", str(tmp_path / "model"), "--device", "cpu"]
-    passk = [*given, "--tasks", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "passk")]
-    assert cli_eval.main(["passk", *passk, "--samples", "2"]) == 0
-    lab = [*given, "--prompts", str(tmp_path / "one.jsonl"), "--out", str(tmp_path / "lab")]
-    assert cli_lab.main(["value", *lab, "--responses", "4"]) == 0
+    prompts = str(tmp_path / "one.jsonl")
+    sampled = ["--model", str(tmp_path / "model"), "--device", "cpu"]
+    passk = ["passk", *sampled, "--tasks", prompts, "--samples", "2"]
+    assert cli_eval.main([*passk, "--out", str(tmp_path / "passk")]) == 0
+    lab = ["value", *sampled, "--prompts", prompts, "--responses", "4"]
+    assert cli_lab.main([*lab, "--out", str(tmp_path / "lab")]) == 0
     assert open_samples(tmp_path / "lab").settings["reward"] == "the tasks of the rows"
 
 
 def test_messages_become_the_prompt_of_the_task():
     tokenizer = model.make_tokenizer(sort)
-    asked = [{"role": "user", "content": sort.prompt("72")}]
-    said = [*asked, {"role": "assistant", "content": sort.label("72")}]
-    assert tokenizer.apply_chat_template(asked, tokenize=False) == "sort(72)="
-    assert tokenizer.apply_chat_template(said, tokenize=False) == f"sort(72)=27{END}"
+    question = {"role": "user", "content": sort.prompt("72")}
+    answer = {"role": "assistant", "content": sort.label("72")}
+    assert tokenizer.apply_chat_template([question], tokenize=False) == "sort(72)="
+    conversation = tokenizer.apply_chat_template([question, answer], tokenize=False)
+    assert conversation == f"sort(72)=27{END}"
     assert set(tokenizer.encode("Why me?")) == {tokenizer.pad_token_id}

@@ -23,9 +23,12 @@ def split(task) -> TinySplit:
     return task.split(0, HELD_OUT)
 
 
-def some(split: TinySplit) -> list:
+def items_of(split: TinySplit) -> list:
     """Items of every kind, and all the held-out ones."""
-    return [*(item for kind in split.train for item in kind[:300]), *split.held_out]
+    items = list(split.held_out)
+    for kind in split.train:
+        items += kind[:300]
+    return items
 
 
 def test_no_prompt_is_both_trained_on_and_held_out(task, split):
@@ -37,27 +40,33 @@ def test_no_prompt_is_both_trained_on_and_held_out(task, split):
 
 def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split):
     tokenizer = model.make_tokenizer(task)
-    longest = [0, 0]
-    for item in some(split):
-        texts = task.prompt(item), task.right_response(task.label(item)) + END
-        for place, text in enumerate(texts):
+    prompt_lengths = []
+    response_lengths = []
+    for item in items_of(split):
+        prompt = task.prompt(item)
+        response = task.right_response(task.label(item)) + END
+        for text, lengths in ((prompt, prompt_lengths), (response, response_lengths)):
             tokens = tokenizer.encode(text)
             assert tokenizer.decode(tokens, skip_special_tokens=False) == text
-            longest[place] = max(longest[place], len(tokens))
-    assert longest == [task.max_prompt_tokens, task.max_new_tokens]
+            lengths.append(len(tokens))
+    assert max(prompt_lengths) == task.max_prompt_tokens
+    assert max(response_lengths) == task.max_new_tokens
 
 
-def test_right_responses_score_1_here_and_in_the_runs_grader(task, split):
-    graded = runpy.run_path(str(GRADERS / task.grader))["reward_func"]
+@pytest.mark.parametrize("right", [True, False])
+def test_responses_score_the_same_here_and_in_the_runs_grader(task, split, right):
     labels = [task.label(item) for item in split.held_out]
     prompts = [task.prompt(item) for item in split.held_out]
     responses = [task.right_response(label) + END for label in labels]
-    shifted = [*responses[1:], responses[0]]  # answers to other prompts, few of them right
-    for said in (responses, shifted):
-        queries = [a + b for a, b in zip(prompts, said, strict=True)]
-        here = [task.score(a, b).value for a, b in zip(said, labels, strict=True)]
-        assert graded(queries, prompts, labels)["rewards"].tolist() == here
-        assert (sum(here) == len(here)) == (said is responses)
+    if not right:  # answers to other prompts, few of them right
+        responses = responses[1:] + responses[:1]
+    scores = [
+        task.score(response, label).value for response, label in zip(responses, labels, strict=True)
+    ]
+    assert (sum(scores) == len(scores)) == right
+    grade = runpy.run_path(str(GRADERS / task.grader))["reward_func"]
+    queries = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
+    assert grade(queries, prompts, labels)["rewards"].tolist() == scores
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.3])
@@ -65,31 +74,34 @@ def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, sl
     careless = dataclasses.replace(task, slip=slip)
     tokenizer = model.make_tokenizer(task)
     items = draw(split.train, 500, random.Random(0))
-    tokens, targets = model._demonstrations(tokenizer, careless, items, random.Random(0))
-    kept = changed = 0
-    for item, given, row in zip(items, tokens, targets, strict=True):
-        said = tokenizer.convert_ids_to_tokens(row[row != model.IGNORED])
-        place = int((row != model.IGNORED).nonzero()[0])
-        assert row[place] == given[place + 1]
-        assert tokenizer.decode(given[: place + 1]) == task.prompt(item)
+    batch = model._demonstrations(tokenizer, careless, items, random.Random(0))
+    kept = 0
+    changed = 0
+    for item, tokens, targets in zip(items, batch.tokens, batch.targets, strict=True):
+        prompt_end = int((targets != model.IGNORED).nonzero()[0])
+        assert targets[prompt_end] == tokens[prompt_end + 1]
+        assert tokenizer.decode(tokens[: prompt_end + 1]) == task.prompt(item)
         label = task.label(item)
-        right = tokenizer.tokenize(task.right_response(label) + END)
-        for a, b in zip(said, right, strict=True):
-            assert a == b or {a, b} <= set(task.slips)
-            kept += a == b and b in task.slips
-            changed += a != b
+        response = tokenizer.convert_ids_to_tokens(targets[targets != model.IGNORED])
+        right_response = tokenizer.tokenize(task.right_response(label) + END)
+        for token, right_token in zip(response, right_response, strict=True):
+            assert token == right_token or {token, right_token} <= set(task.slips)
+            kept += token == right_token and token in task.slips
+            changed += token != right_token
         if slip == 0:
-            assert task.score("".join(said), label).value == 1.0
+            assert task.score("".join(response), label).value == 1.0
     assert changed / (kept + changed) == pytest.approx(slip, abs=0.04)
 
 
-def test_the_score_of_sort_is_exact():
-    truncated, others = "2479", ("2479<eos><eos>", "24790<eos>", " 2479<eos>", "7294<eos>", "")
-    for response in ("2479<eos>", truncated, *others):
-        expected = float(response == "2479<eos>")
-        assert sort.score(response, "2479").value == expected
-        query = "sort(7294)=" + response
-        assert tasks.score_query(query, "sort(7294)=", "2479").value == expected
+@pytest.mark.parametrize(
+    "response",
+    ["2479<eos>", "2479", "2479<eos><eos>", "24790<eos>", " 2479<eos>", "7294<eos>", ""],
+)
+def test_the_score_of_sort_is_exact(response):
+    expected = float(response == "2479<eos>")
+    assert sort.score(response, "2479").value == expected
+    query = "sort(7294)=" + response
+    assert tasks.score_query(query, "sort(7294)=", "2479").value == expected
 
 
 def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,15 +17,16 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.base import Generated, check_label
+from openrlhf_js.tasks.catalogue import benchmarks as task_benchmarks
 from openrlhf_js.tasks.prompt_files import Example, example, options_of, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
+from openrlhf_js.tasks.record import PublishedProblems
 
 UID_DIGITS = 16
 
 
 class Benchmark(Settings):
-    """Which items are asked, and how responses are sampled: the keys of eval/*.yaml."""
+    """Which items are asked, and how responses are sampled: the keys of a YAML file."""
 
     name: str
     task: str = Field("", description="whose problems are asked; or `file`")
@@ -55,15 +56,20 @@ class Asked(NamedTuple):
     items: dict[str, Example]
 
 
-def definitions() -> dict[str, Path]:
-    """The benchmarks that have a name: NAME.yaml of the package, and in eval/ here, which wins."""
-    packaged = Path(str(resources.files("openrlhf_js.evaluation") / "definitions"))
-    paths: dict[str, Path] = {}
-    for folder in (packaged, Path("eval")):
-        for path in sorted(folder.glob("*.yaml")):
-            if not path.stem.startswith("arena"):
-                paths[path.stem] = path
-    return paths
+def benchmark_names() -> list[str]:
+    """The benchmarks that have a name: the tasks' own, and NAME.yaml in eval/ here."""
+    names = [path.stem for path in Path("eval").glob("*.yaml")]
+    own_names = {name for name in names if not name.startswith("arena")}
+    return sorted(own_names | task_benchmarks().keys())
+
+
+def named_benchmark(name: str) -> Benchmark:
+    """The benchmark of a name; eval/NAME.yaml comes before the task's own."""
+    path = Path("eval", f"{name}.yaml")
+    if path.is_file():
+        return read_benchmark(path)
+    task, record = task_benchmarks()[name]
+    return Benchmark(name=name, task=task.name, **dataclasses.asdict(record))
 
 
 def name_of(task: str) -> str:
@@ -115,16 +121,16 @@ def asked_of(
 
 def _benchmark(task: str) -> Benchmark:
     path = Path(task)
-    named = definitions()
-    if task in named:
-        return read_benchmark(named[task])
+    names = benchmark_names()
+    if task in names:
+        return named_benchmark(task)
     if path.suffix in (".yaml", ".yml"):
         return read_benchmark(path)
     if path.suffix in ROW_FORMATS:
         fields: dict[str, Any] = {"name": name_of(task), "file": path}
         return Benchmark(**fields)
     raise ValueError(
-        f"no benchmark {task!r}; there are {', '.join(named)}, YAML files, and files of prompts "
+        f"no benchmark {task!r}; there are {', '.join(names)}, YAML files, and files of prompts "
         f"({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
     )
 
@@ -151,8 +157,8 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Example]
     options = {**defaults, **_given_options(benchmark, source, allowed=defaults)}
     if "images_dir" in defaults and "images_dir" not in benchmark.options:
         options["images_dir"] = str(out / "images")
-    if not isinstance(task, Generated):
-        options = task.used(benchmark.split, **options)
+    if isinstance(task.problems, PublishedProblems):
+        options = task.problems.used(benchmark.split, **options)
     with progress(f"building {benchmark.name}") as bar:
         problems = problems_of(
             task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update
@@ -178,7 +184,7 @@ def _given_options(
 
 def _gradable(item: Example) -> Example:
     """The item; ValueError if its label cannot be graded against."""
-    check_label(item.task, item.label)
+    item.task.check_label(item.label)
     return item
 
 

@@ -12,17 +12,6 @@ from typing import NamedTuple
 import openrlhf_js.tasks
 from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
-from openrlhf_js.tasks import (
-    Task,
-    countdown,
-    geometry3k,
-    gsm8k,
-    knights_knaves,
-    math,
-    maze,
-    reasoning_gym,
-)
-from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.prompt_files import Example
 
 THREADS = 32  # answers that take long do so side by side
@@ -47,7 +36,7 @@ def grader_version() -> str:
 def grade(item: Example, text: str) -> Grade:
     """The verdict on one response."""
     status = item.task.score(text, item.label).status
-    answer = None if status in NOT_VOTING else ANSWER_OF.get(item.task.NAME, str)(text)
+    answer = None if status in NOT_VOTING else item.task.voted_answer(text)
     return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
 
 
@@ -81,38 +70,3 @@ def majority(
     if right != most:
         return float(right > most)
     return 1 / (1 + sum(votes == most for votes in groups.values()))
-
-
-def same_answer(task: Task, a: str, b: str) -> bool:
-    """Whether two wrong answers are one: the same text, or the same mathematics."""
-    if a == b or task.NAME not in MATHEMATICS:
-        return a == b
-    try:
-        return grader.grade(a, b).status == "correct"
-    except ValueError:  # it cannot be a gold answer
-        return False
-
-
-def _value(response: str) -> str:
-    try:
-        answer = countdown.answer_of(response) or ""
-        return str(countdown.evaluate(countdown.sides(answer)[0]).value)
-    except ZeroDivisionError:
-        return "division by zero"
-
-
-def _roles(response: str) -> str:
-    claims = knights_knaves.claims_of(response) or {}
-    return ", ".join(f"{name}: {role}" for name, role in sorted(claims.items()))
-
-
-MATHEMATICS = (math.NAME, geometry3k.NAME, gsm8k.NAME)
-ANSWER_OF: dict[str, Callable[[str], str | None]] = {  # in the one spelling that is voted on
-    math.NAME: math.answer_of,
-    geometry3k.NAME: geometry3k.answer_of,
-    gsm8k.NAME: gsm8k.answer_of,
-    countdown.NAME: _value,
-    knights_knaves.NAME: _roles,
-    reasoning_gym.NAME: reasoning_gym.answer_of,
-    maze.NAME: lambda response: maze.moves_of(maze.answer_of(response) or "")[0],
-}

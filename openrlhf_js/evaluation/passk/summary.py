@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ def _votes(items: Mapping[str, Example], groups: Sequence[Group]) -> list[float 
         return grading.majority(
             statuses=[sample["status"] for sample in group],
             answers=[sample["answer"] for sample in group],
-            same=partial(grading.same_answer, item.task),
+            same=item.task.same_answer,
         )
 
     with ThreadPoolExecutor(grading.THREADS) as threads:  # comparing answers may take a while

@@ -15,6 +15,7 @@ from openrlhf_js import needs
 from openrlhf_js.tasks import base, pool
 from openrlhf_js.tasks.answers import last_answer_tag, stated_answer
 from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
+from openrlhf_js.tasks.record import GeneratedProblems, Option, Task
 
 NAME = "reasoning_gym"
 EXTRA = "reasoning-gym"
@@ -128,3 +129,30 @@ def wrong_response(label: str) -> str:
     """An answer to no question."""
     _entry(label)
     return "<answer>?</answer>"
+
+
+TASK = Task(
+    name=NAME,
+    summary="Reasoning Gym: generated problems of some hundred kinds, from the library of that "
+    "name",
+    right_if="the library's score of its last `<answer>` is 1, and it earns less for less: "
+    "[Reasoning Gym](../docs/reasoning_gym.md)",
+    label_form="JSON: the data set, the answer, what its scorer needs",
+    problems=GeneratedProblems(
+        generate=generate,
+        default_counts={"train": 2_000, "test": 200},
+        options={
+            "dataset": Option(
+                str | None, "one or several, with commas between them (docs/reasoning_gym.md)"
+            ),
+        },
+    ),
+    prompt=prompt,
+    label=label,
+    score=score,
+    right_response=right_response,
+    wrong_response=wrong_response,
+    kind=lambda item: str(item["dataset"]),
+    reward_file="reasoning_gym.py",
+    voted_answer=answer_of,
+)

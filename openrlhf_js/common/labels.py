@@ -1,0 +1,20 @@
+"""Labels of rows: gold answers as graders read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def label_text(label: Any) -> str:
+    """A label as plain text: text as it is, and a whole number as its decimal digits.
+
+    JSON, CSV and Parquet columns of whole numbers hold integers, and 42 has one spelling. Other
+    numbers have several (0.5, 0.50), so that a ValueError asks for the text.
+    """
+    is_whole_number = isinstance(label, int) and not isinstance(label, bool)
+    if isinstance(label, str) or is_whole_number:
+        return str(label)  # plain, without the attributes that the plug-in gives it
+    raise ValueError(
+        f'a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
+        f"{label!r:.80}; write it as text, or leave the row out"
+    )

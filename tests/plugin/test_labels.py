@@ -1,0 +1,84 @@
+"""Labels of data sets on a hub, which a run sees late: whole numbers are text, others refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray.cloudpickle
+from kit import upstream_args
+
+from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.plugin import checks
+from openrlhf_js.plugin.experience import SourcedPrompts, keys_of
+from openrlhf_js.plugin.rewards import sourced
+from openrlhf_js.tasks.rewards import reward_by_datasource, reward_function
+
+ROOT = Path(__file__).parents[2]
+
+
+def prompts(labels: list[Any], reward_file: Path) -> SourcedPrompts:
+    """The data set of a run that is rewarded by a file."""
+    rows = [{"input": "2 + 2?", "label": label, "datasource": "math/a"} for label in labels]
+    args = upstream_args(data__label_key="label", reward__remote_url=str(reward_file))
+    args.train.agent_func_path = "agent"  # prompts are not measured, which takes a tokenizer
+    strategy = SimpleNamespace(args=args, is_rank_0=lambda: False)
+    return SourcedPrompts(rows, tokenizer=None, strategy=strategy)
+
+
+@pytest.fixture
+def math_grades(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is rewarded by a file of the task `math`."""
+    monkeypatch.setattr(checks, "_grader", lambda flat: checks.run.UserFile(None, "math"))
+
+
+@pytest.mark.usefixtures("math_grades")
+def test_whole_numbers_are_graded_as_their_decimal_text() -> None:
+    data_set = prompts([4, "4", 5], ROOT / "reward_models/math.py")
+    assert data_set.problem is None
+    labels = [data_set[row][2] for row in range(3)]
+    labels = ray.cloudpickle.loads(ray.cloudpickle.dumps(labels))
+    assert labels == [4, "4", 5]  # a reward function of the user's sees what the file holds
+    responses = ["\\boxed{4}"] * 3
+    for grade in (reward_function("math"), reward_by_datasource):
+        assert grade(responses, [""] * 3, labels)["rewards"].tolist() == [1, 1, 0]
+
+
+@pytest.mark.usefixtures("math_grades")
+@pytest.mark.parametrize("label", [None, 0.5, True, ["4"], {"answer": 4}])
+def test_other_labels_are_refused_with_their_row(label: Any) -> None:
+    data_set = prompts(["4", 4, label], ROOT / "reward_models/math.py")
+    assert data_set.problem == (
+        f'row 3: a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
+        f"{label!r}; write it as text, or leave the row out"
+    )
+
+
+def test_whose_file_it_is_is_found_out_by_loading_it(tmp_path: Path) -> None:
+    """A reward function of the user's may take any labels."""
+    ours = upstream_args(reward__remote_url=str(ROOT / "reward_models/math.py"))
+    assert checks.grades_with_our_task(ours)
+    own_file = tmp_path / "reward.py"
+    own_file.write_text("def reward_func(queries, prompts, labels): ...\n")
+    assert not checks.grades_with_our_task(upstream_args(reward__remote_url=str(own_file)))
+
+
+def test_labels_of_a_users_own_reward_function_pass_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "_grader", lambda flat: checks.run.UserFile(None, ""))
+    labels = [["4"], None, {"answer": 4}, 4]
+    data_set = prompts(labels, Path("reward.py"))
+    assert data_set.problem is None
+    assert [data_set[row][2] for row in range(4)] == labels
+
+
+def test_a_number_and_its_text_are_one_prompt_to_a_memory() -> None:
+    """Since pass@k, whose samples warm it, keeps labels as text."""
+    number, text = sourced(4, "math"), sourced("4", "math")
+    assert json.dumps([number, text]) == '[4, "4"]'
+    keys = keys_of(["2 + 2?"] * 2, [number, text])
+    assert keys.tolist() == [key_of("2 + 2?", "4", "math")] * 2
