@@ -50,7 +50,10 @@ class Finished:
         return {tag: [value for _, value in found] for tag, found in scalars(last).items()}
 
     def check_advantages(self, steps: int | None = STEPS) -> None:
-        """What went to training is what `estimators` makes of the same rewards."""
+        """What went to training is what `estimators` makes of the same rewards.
+
+        `steps` is the number of batches; None where a killed run may have saved any number.
+        """
         assert steps in (None, len(self.batches()))
         for batch in self.batches():
             assert (batch["prompts"] == batch["prompts"][:, :1]).all()  # a row is a prompt group
@@ -107,6 +110,10 @@ class Running:
             return condition()
 
         until(met, timeout_seconds)
+
+    def until_batches(self, count: int) -> None:
+        """Waits until so many rollout batches have been saved."""
+        self.until(lambda: len(list((self.folder / "batches").glob("*.npz"))) >= count)
 
     def finish(self, timeout_seconds: float = 300) -> Finished:
         try:
