@@ -158,8 +158,11 @@ def against_model(answers: int, rounds: int) -> ModelComparison:
     ratios: dict[int, list[float]] = {1: [], 2: []}
     with GradingPool(1) as one_worker, GradingPool(2) as two_workers:
         pools = (one_worker, two_workers)
+        warm_up = list(islice(new_pairs, answers))
+        for pair in warm_up:  # imports
+            numeric(*pair)
         for pool in pools:  # the workers start
-            time_pool(pool, list(islice(new_pairs, answers)))
+            time_pool(pool, warm_up)
         for _ in range(rounds):
             pairs = list(islice(new_pairs, answers))
             alone = [time_call(lambda pair=pair: numeric(*pair)) for pair in pairs]

@@ -25,6 +25,7 @@ import torch
 from grading_pool import against_model, makespan
 from markdown_table import print_table
 from ray import cloudpickle
+from run_arguments import run_arguments
 
 from openrlhf_js.estimators import Past, PromptMemory, advantage, diagnostics
 from openrlhf_js.plugin.run import prepare_device
@@ -116,21 +117,6 @@ class PickleForRay:
         return [pickle.loads(reference) for reference in references]
 
 
-def arguments_of_training(micro_batch: int) -> Any:
-    """Upstream's arguments of a run with `js_memory`."""
-    from openrlhf.utils.config import hierarchize
-
-    from openrlhf_js.plugin import flags, parser
-
-    flat_parser = parser.upstream_parser()
-    flags.add_flags(flat_parser)
-    words = (
-        "--algo.advantage.estimator js_memory "
-        f"--rollout.n_samples_per_prompt {RESPONSES} --rollout.micro_batch_size {micro_batch}"
-    )
-    return hierarchize(flat_parser.parse_args(words.split()))
-
-
 def arriving_responses(responses: int, tokens: int) -> list[bytes]:
     """Responses as vLLM's actors send them."""
     from openrlhf_js.plugin.rollout import PROMPT_NUMBER
@@ -192,7 +178,10 @@ def controller(responses: int, tokens: int, micro_batch: int, ranks: int) -> Cos
     log_probs = torch.zeros(micro_batches // ranks, micro_batch, tokens - 1)  # of a rank
     answer_of_rank = cloudpickle.dumps([rows.clone() for rows in log_probs])
     group = group_of_ranks(ranks, answer_of_rank)
-    args = arguments_of_training(micro_batch)
+    args = run_arguments(
+        "--algo.advantage.estimator js_memory "
+        f"--rollout.n_samples_per_prompt {RESPONSES} --rollout.micro_batch_size {micro_batch}"
+    )
     samples_generator = OrderedSamples.__new__(OrderedSamples)
     samples_generator.args = args
     maker = ShrinkageExperienceMaker(

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from markdown_table import print_table
+from run_arguments import run_arguments
 
 from openrlhf_js.plugin.run import prepare_device
 
@@ -44,22 +45,8 @@ def median_step_seconds(tensorboard: Path) -> float:
 
 def make_maker(maker_class: Any, estimator: str) -> Any:
     """An experience maker that has what computing advantages needs."""
-    args = Namespace(
-        algo=Namespace(
-            advantage=Namespace(estimator=estimator, gamma=1.0, no_std_norm=False),
-        ),
-        rollout=Namespace(n_samples_per_prompt=RESPONSES),
-        reward=Namespace(
-            clip_range=(-10, 10),
-            overlong_buffer_len=None,
-            stop_properly_penalty_coef=None,
-        ),
-        js=Namespace(
-            shrinkage=None,
-            max_masked_share=0.5,
-            on_bad_reward="stop",
-            save_batches=None,
-        ),
+    args = run_arguments(
+        f"--algo.advantage.estimator {estimator} --rollout.n_samples_per_prompt {RESPONSES}"
     )
     kl_controller = Namespace(value=0.0)
     strategy = Namespace(args=args)
