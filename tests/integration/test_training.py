@@ -202,9 +202,22 @@ def test_a_critic_trains_on_dynamic_batches_until_it_is_interrupted(start, polic
     assert all(variance > 0 for variance in scalars["train/js/gradient_variance"])
 
 
-# reward_models/second_try.py with a task that a model which has learned nothing solves at times.
+# reward_models/second_try.py with a task that a model which has learned nothing solves at times; an
+# actor of the agent's own crashes, which the agent survives.
 AGENT = f"""
-import runpy, types
+import os, runpy, types
+import ray
+
+@ray.remote(num_cpus=0)
+class Tool:
+    def use(self):
+        os._exit(1)
+
+try:
+    ray.get(Tool.remote().use.remote())
+except ray.exceptions.RayActorError:
+    print("the agent's own actor has crashed", flush=True)
+
 example = runpy.run_path({str(Path(__file__).parents[2] / "reward_models/second_try.py")!r})
 
 def score(response, label):
@@ -228,6 +241,7 @@ def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajector
         grader=None,
     ).finish()
     assert run.status == 0, run.output[-3000:]
+    assert "the agent's own actor has crashed" in run.output
     run.check_advantages()
     scalars = run.scalars()
     again = run.batches()[0]["tokens"][0]  # every prompt begins with "sort("
