@@ -63,7 +63,7 @@ def start(tmp_path: Path):
     """Starts a small training in a session of its own."""
     tokenizer = make_tokenizer(sort)
     tokenizer.pad_token = None  # as Llama's: OpenRLHF pads with the end, and saves that
-    save(make_model(tokenizer, seed=0), tokenizer, tmp_path / "model")
+    save(make_model(tokenizer, seed=0, width=64, layers=2), tokenizer, tmp_path / "model")
     write_pairs(tmp_path / "train.jsonl", PAIRS, 0)
     write_pairs(tmp_path / "held_out.jsonl", 2000, 1)
     left: list[Forked] = []
