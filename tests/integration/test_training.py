@@ -23,7 +23,6 @@ from openrlhf_js.plugin.run import RECORD
 pytestmark = pytest.mark.integration
 
 JS_METRICS = tuple(estimators.diagnostics("js_plus", torch.rand(4, 3)))
-GRADIENT_METRICS = ("js/gradient_variance", "js/gradient_norm_squared", "js/gradient_snr")
 RESPONSES, STEPS = 4, 3  # as the fixture `start` has them
 
 
@@ -42,90 +41,118 @@ def same_start():
     return check
 
 
+MEMORY_FLAGS = (
+    *("--advantage_estimator", "js_memory", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
+    *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
+    *("--js.gradient_variance", "--js.group_micro_batches", "--js.half_life", "5"),
+    *("--train.num_episodes", "1000", "--js.max_steps", "8"),
+    *("--ckpt.save_steps", "2", "--ckpt.max_num", "9", "--logger.wandb.run_name", "one"),
+)
+
+
 def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_start, tmp_path):
-    """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life."""
-    flags = (
-        *("--advantage_estimator", "js_memory", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
-        *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
-        *("--js.gradient_variance", "--js.group_micro_batches", "--js.half_life", "5"),
-        *("--train.num_episodes", "1000", "--js.max_steps", "8"),
-        *("--ckpt.save_steps", "2", "--ckpt.max_num", "9", "--logger.wandb.run_name", "one"),
-    )
-    first = start(*flags).finish()
+    """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life.
+
+    The second run finds damaged checkpoints; its driver is killed, and then its engine.
+    """
+    first = start(*MEMORY_FLAGS).finish()
     assert first.status == 0, first.output[-3000:]
     assert "the live advantage estimator is js_memory\n" in first.output
-    assert first.scalars()["train/js/memory_share"][: STEPS + 1] == [0] * STEPS + [1]
+    memory_shares = first.scalars()["train/js/memory_share"]
+    assert memory_shares[: STEPS + 1] == [0] * STEPS + [1]
     same_start(first)
     uninterrupted = first.batches()
     trained = (first.folder / "model").rename(first.folder / "uninterrupted")
     assert _weights_differ(trained, policy)
 
-    for step in (4, 6, 8):
-        folder = first.folder / "checkpoints" / "_actor" / f"global_step{step}"
-        os.truncate(folder / "mp_rank_00_model_states.pt", 10_000)
-    written = tmp_path / "batches"
-    for path in sorted(written.glob("*"))[2:]:
-        path.unlink()
-    running = start(*flags, "--ckpt.load_enable", "--js.restarts", "2", program=True)
-    running.until_batches(5)
-    (driver,) = psutil.Process(running.process.pid).children()
-    driver.kill()
-    driver.wait()
-    program = psutil.Process(running.process.pid)
-    running.until(lambda: program.children() not in ([], [driver]))
-    (driver,) = program.children()
-    line_of_death = deaths.kill_while(running, "sending weights", "engine", driver)
-    second = running.finish()
+    _leave_two_steps(tmp_path)
+    second = _killed_twice(start)
     assert second.status == 0, second.output[-3000:]
     assert "global_step8 is damaged, global_step2 is resumed" in second.output
-    assert "status -9 and is started again" in second.output
-    assert re.search(line_of_death, second.output), second.output[-3000:]
-    assert "status 1 and is started again" in second.output
     assert "it/s" not in second.output  # no progress bars
     record = json.loads((second.folder / "tensorboard" / "one" / RECORD).read_text())
-    starts = [*record["earlier_starts"], record]
-    outcomes = [record_of_start["outcome"] for record_of_start in starts]
-    assert outcomes == ["done", None, "failed", "done"]
+    outcomes = [earlier["outcome"] for earlier in record["earlier_starts"]]
+    assert [*outcomes, record["outcome"]] == ["done", None, "failed", "done"]
+
     batches = second.batches()  # of all starts
     assert len(batches) == len(uninterrupted) == 8
     for batch, expected in zip(batches, uninterrupted, strict=True):
         for name, values in expected.items():
             np.testing.assert_array_equal(batch[name], values)
     assert not _weights_differ(second.folder / "model", trained)
-    rows = map(json.loads, prompts.read_text().splitlines())
+    _check_memory(batches, prompts)
+    _check_logged(second.scalars(), batches)
+
+
+def _leave_two_steps(folder: Path) -> None:
+    """Damages the checkpoints after step 2 of a run, and removes the batches."""
+    for step in (4, 6, 8):
+        checkpoint = folder / "checkpoints" / "_actor" / f"global_step{step}"
+        os.truncate(checkpoint / "mp_rank_00_model_states.pt", 10_000)
+    for batch in sorted((folder / "batches").glob("*"))[2:]:
+        batch.unlink()
+
+
+def _killed_twice(start):
+    """A resumed program whose driver is killed, and in its next start the engine."""
+    running = start(*MEMORY_FLAGS, "--ckpt.load_enable", "--js.restarts", "2", program=True)
+    program = psutil.Process(running.process.pid)
+    running.until_batches(5)
+    (driver,) = program.children()
+    driver.kill()
+    driver.wait()
+    running.until(lambda: program.children() not in ([], [driver]))
+    (driver,) = program.children()
+    line_of_death = deaths.kill_while(running, "sending weights", "engine", driver)
+    ended = running.finish()
+    assert "status -9 and is started again" in ended.output
+    assert re.search(line_of_death, ended.output), ended.output[-3000:]
+    assert "status 1 and is started again" in ended.output
+    return ended
+
+
+def _check_memory(batches: list[dict], prompts: Path) -> None:
+    """The advantages are those of an estimator that has learned from the batches before."""
+    rows = [json.loads(line) for line in prompts.read_text().splitlines()]
     labels = {row["input"]: row["label"] for row in rows}
     live = estimators.LiveEstimator("js_memory", half_life=5.0)
-    mattered = 0
-    for step, batch in enumerate(batches, 1):
+    steps_where_it_mattered = 0
+    for step, batch in enumerate(batches, start=1):
         rewards = torch.tensor(batch["rewards"])
-        keys = torch.tensor(
-            [key_of(text, labels[text], "default") for text in batch["prompts"][:, 0]]
-        )
+        texts = batch["prompts"][:, 0]
+        keys = torch.tensor([key_of(text, labels[text], "default") for text in texts])
         group = live.batch(rewards, keys=keys, step=step)
-        expected = live.estimate(group).advantages.float()
-        np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
-        mattered += (expected - estimators.advantage("js_plus", rewards)).abs().max() > 1e-3
+        advantages = live.estimate(group).advantages.float()
+        np.testing.assert_allclose(batch["advantages"], advantages.numpy(), atol=1e-5)
+        without_memory = estimators.advantage("js_plus", rewards)
+        steps_where_it_mattered += (advantages - without_memory).abs().max() > 1e-3
         live.learn(group)
-    assert mattered >= STEPS
+    assert steps_where_it_mattered >= STEPS
 
-    scalars = second.scalars()
+
+def _check_logged(scalars: dict[str, list[float]], batches: list[dict]) -> None:
+    """The rewards of each step once, and gradient variances that fit the gradients' norms."""
     for name in JS_METRICS:
         assert all(map(math.isfinite, scalars[f"train/{name}"])), name
     rewards = [batch["rewards"].mean() for batch in batches]
-    np.testing.assert_allclose(scalars["train/reward"], rewards, atol=1e-5)  # each step once
-    variance, norm_squared, snr = (scalars[f"train/{name}"][-STEPS:] for name in GRADIENT_METRICS)
+    np.testing.assert_allclose(scalars["train/reward"], rewards, atol=1e-5)
+    variance = scalars["train/js/gradient_variance"][-STEPS:]
+    norm_squared = scalars["train/js/gradient_norm_squared"][-STEPS:]
+    snr = scalars["train/js/gradient_snr"][-STEPS:]
     norms = scalars["train/actor_grad_norm"][-STEPS:]
     assert all(value > 0 and math.isfinite(value) for value in variance)
-    for i in range(STEPS):
-        assert snr[i] == pytest.approx(norm_squared[i] / variance[i], rel=1e-5)
+    for step in range(STEPS):
+        assert snr[step] == pytest.approx(norm_squared[step] / variance[step], rel=1e-5)
         # the two add up to the squared norm of what trained, that is what DeepSpeed would clip by
-        assert variance[i] + norm_squared[i] == pytest.approx(norms[i] ** 2, rel=1e-4)
+        together = variance[step] + norm_squared[step]
+        assert together == pytest.approx(norms[step] ** 2, rel=1e-4)
 
 
 def _weights_differ(one, other) -> bool:
     from safetensors.torch import load_file
 
-    first, second = (load_file(folder / "model.safetensors") for folder in (one, other))
+    first = load_file(one / "model.safetensors")
+    second = load_file(other / "model.safetensors")
     return any(not torch.equal(first[name], second[name]) for name in second)
 
 
