@@ -33,11 +33,16 @@ def tiny(tmp_path, monkeypatch):
 
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     tokenizer = model.make_tokenizer(sort)
-    folder, policy = tmp_path / "model", model.make_model(tokenizer, seed=0)
+    policy = model.make_model(tokenizer, seed=0)
     policy.config.max_position_embeddings = 64
+    folder = tmp_path / "model"
     model.save(policy, tokenizer, folder)
-    prompts = [sort.prompt(str(number)) for number in range(10, 16)] + [sort.prompt("1" * 300)]
-    rows = [{"uid": f"q{n}", "category": "c", "prompt": prompt} for n, prompt in enumerate(prompts)]
+    prompts = [sort.prompt(str(number)) for number in range(10, 16)]
+    prompts.append(sort.prompt("1" * 300))  # too long for the model
+    rows = [
+        {"uid": f"q{number}", "category": "c", "prompt": prompt}
+        for number, prompt in enumerate(prompts)
+    ]
     bench = write_bench(tmp_path / "data", len(rows), ("other",))
     write_lines(bench / "question.jsonl", rows)
     return folder
@@ -46,46 +51,66 @@ def tiny(tmp_path, monkeypatch):
 def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     data = tmp_path / "data"
     place = ["--data", str(data), "--bench", "own"]
-    words = ["generate", *place, "--model", str(tiny), "--name", "m", "--max_new_tokens", "5"]
+    generate_answers(tiny, place, data, capsys, monkeypatch)
+    judge_answers(place, tmp_path, capsys, monkeypatch)
+    score_and_show(place, tmp_path, capsys, monkeypatch)
+
+
+def generate_answers(model, place, data, capsys, monkeypatch):
+    """Six of seven questions are answered; tokens are counted once their tokenizer is there."""
+    folder = Folder(data, "own")
+    words = ["generate", *place, "--model", str(model), "--name", "m", "--max_new_tokens", "5"]
     with monkeypatch.context() as offline:
         offline.setattr(style, "load_tokenizer", Mock(side_effect=multiprocessing.TimeoutError))
         assert eval_arena.main([*words, "--questions", "2"]) == 0
     assert "tokenizer; the same command counts it later" in capsys.readouterr().err
-    assert not any("metadata" in row for row in read_lines(Folder(data, "own").answers("m")))
+    assert not any("metadata" in row for row in read_lines(folder.answers("m")))
+
     assert eval_arena.main(words) == 0  # the last one is too long, and recorded as failed
-    said = capsys.readouterr()
-    assert "answers to 6 of 7 questions" in said.out and "1 questions failed" in said.err
-    rows = read_lines(Folder(data, "own").answers("m"))
-    assert [row["uid"] for row in rows] == [f"q{n}" for n in range(6)]
+    printed = capsys.readouterr()
+    assert "answers to 6 of 7 questions" in printed.out
+    assert "1 questions failed" in printed.err
+    rows = read_lines(folder.answers("m"))
+    assert [row["uid"] for row in rows] == [f"q{number}" for number in range(6)]
     assert all(row["metadata"]["token_len"] <= 5 for row in rows)
-    identity, kept = read_store(data / "own" / "generation" / "m.jsonl")
-    cut_off = sum(each.get("finish_reason") == "length" for each in kept)
+    identity, records = read_store(data / "own" / "generation" / "m.jsonl")
+    cut_off = sum(record.get("finish_reason") == "length" for record in records)
     assert identity["max_new_tokens"] == 5
-    assert f"{cut_off} were cut off at 5 tokens" in said.out
-    assert failed_answers(Folder(data, "own"), "m") == {"q6"}
+    assert f"{cut_off} were cut off at 5 tokens" in printed.out
+    assert failed_answers(folder, "m") == {"q6"}
+
     assert eval_arena.main([*words, "--temperature", "1"]) == 2
     assert "temperature: 0.0 there, 1.0 now" in capsys.readouterr().err
 
-    price = tmp_path / "judge.yaml"
-    price.write_text("judge_model: j\nprices: {j: {input: 1, output: 1}}\n")
+
+def judge_answers(place, tmp_path, capsys, monkeypatch):
+    """26 games, none of them before a server answers and the budget allows it."""
+    bench = tmp_path / "data" / "own"
+    settings = tmp_path / "judge.yaml"
+    settings.write_text("judge_model: j\nprices: {j: {input: 1, output: 1}}\n")
     words = ["judge", *place, "--baseline", BASELINE, "--models", "m", "other"]
-    words += ["--settings", str(price)]
+    words += ["--settings", str(settings)]
     assert eval_arena.main([*words, "--dry_run"]) == 0
     assert "26 games to ask" in capsys.readouterr().out
-    assert not (data / "own" / "judge_ledger" / "j" / "all.jsonl").exists()
+    assert not (bench / "judge_ledger" / "j" / "all.jsonl").exists()
+
     began = time.monotonic()
-    for more in ([], ["--check"]):
-        assert eval_arena.main([*words, "--url", "http://127.0.0.1:9/v1", *more]) == 1
-        assert "no server answers at http://127.0.0.1:9/v1" in capsys.readouterr().err
+    nobody = "http://127.0.0.1:9/v1"
+    for options in ([], ["--check"]):
+        assert eval_arena.main([*words, "--url", nobody, *options]) == 1
+        assert f"no server answers at {nobody}" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         assert eval_arena.main([*words, "--url", url, "--check"]) == 1
     assert f"no server answers at {url}" in capsys.readouterr().err
     assert time.monotonic() - began < 10
-    monkeypatch.setenv("A_KEY", "sk-abcdefghijkl")
+
+    key = "sk-abcdefghijkl"
+    monkeypatch.setenv("A_KEY", key)
     with serving(by_hash) as stub:
         words += ["--url", stub.url, "--key_env", "A_KEY"]
-        assert eval_arena.main([*words, "--check"]) == 0 and not stub.requests
+        assert eval_arena.main([*words, "--check"]) == 0
+        assert not stub.requests
         words += ["--parameters", '{"temperature": null, "reasoning_effort": "low"}']
         assert eval_arena.main([*words, "--budget", "0.0001"]) == 1
         assert "the budget allows no more games" in capsys.readouterr().out
@@ -93,28 +118,34 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     assert len(stub.requests) == 26
     assert stub.requests[0]["reasoning_effort"] == "low"
     assert "temperature" not in stub.requests[0]
-    assert {*stub.keys} == {"Bearer sk-abcdefghijkl"}
-    every = [p.read_bytes() for p in (data / "own").rglob("*") if p.is_file()]
-    assert not any(b"sk-abcdefghijkl" in each for each in every)
+    assert set(stub.keys) == {f"Bearer {key}"}
+    for path in bench.rglob("*"):
+        assert path.is_dir() or key.encode() not in path.read_bytes()
 
-    out = {name: tmp_path / "out" / f"s.{name}" for name in ("json", "html")}
+
+def score_and_show(place, tmp_path, capsys, monkeypatch):
+    """Scores on the console, as JSON and as a page, which `show` opens."""
+    scores = tmp_path / "out" / "s.json"
+    page = tmp_path / "out" / "s.html"
     words = ["score", *place, "--compare", "m", "other", "--style_control", "none", "all"]
-    for name, path in out.items():
-        words += [f"--{name}", str(path)]
+    words += ["--json", str(scores), "--html", str(page)]
     assert eval_arena.main(words) == 0
-    shown = capsys.readouterr().out
-    assert "c, judged by j: m against other, paired by question" in shown
-    scores = json.loads(out["json"].read_bytes())
-    assert {row["model"] for row in scores} == {"m", "other", BASELINE}
-    line = next(row for row in scores if row["model"] == "m")
-    assert line["questions"] == 6 and line["answers_failed"] == 1 and line["games_missing"] == 2
-    assert b'class="question"' in out["html"].read_bytes()
+    printed = capsys.readouterr().out
+    assert "c, judged by j: m against other, paired by question" in printed
+    rows = {row["model"]: row for row in reversed(json.loads(scores.read_bytes()))}
+    assert set(rows) == {"m", "other", BASELINE}
+    assert rows["m"]["questions"] == 6
+    assert rows["m"]["answers_failed"] == 1
+    assert rows["m"]["games_missing"] == 2
+    assert b'class="question"' in page.read_bytes()
+
     assert eval_arena.main(["score", *place, "--models", "m", "nobody"]) == 0
     assert "not judged: nobody; judged: base, m, other" in capsys.readouterr().err
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert eval_arena.main(["show", *place]) == 0
-    assert opened == [(data / "own" / "arena.html").resolve().as_uri()]
+    expected = (tmp_path / "data" / "own" / "arena.html").resolve()
+    assert opened == [expected.as_uri()]
 
 
 @pytest.mark.parametrize(
