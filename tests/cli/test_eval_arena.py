@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
@@ -273,109 +274,177 @@ case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STAT
 """
 
 
+class ScriptRun(NamedTuple):
+    """What a run of the script left."""
+
+    status: int
+    calls: list[str]  # the words of each program that it called
+    output: str
+
+    @property
+    def programs(self) -> list[str]:
+        return [call.split()[0] for call in self.calls]
+
+
 @pytest.fixture
 def script(tmp_path):
-    (tmp_path / "python").write_text(PYTHON)
-    (tmp_path / "python").chmod(0o755)
+    """Runs the script with a Python that writes down what it is called for."""
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
     calls = tmp_path / "calls"
 
-    def run(*words: str, **variables: str) -> tuple[int, list[str], str]:
+    def run(*words: str, **variables: str) -> ScriptRun:
         calls.write_text("")
-        own = {"PATH": os.environ["PATH"], "PYTHON": str(tmp_path / "python"), "CALLS": str(calls)}
-        found = subprocess.run(
+        finished = subprocess.run(
             ["bash", str(SCRIPT), *words],
             cwd=tmp_path,
-            env={**own, **variables},
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHON": str(python),
+                "CALLS": str(calls),
+                **variables,
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=30,
         )
-        return found.returncode, calls.read_text().split("\n")[:-1], found.stdout
+        return ScriptRun(finished.returncode, calls.read_text().splitlines(), finished.stdout)
 
     return run
 
 
+V2_SETTINGS = ROOT / "eval" / "arena_hard_v2.0.yaml"
+
+
 def test_the_script_stops_before_it_costs(script):
-    status, calls, said = script("runs/js/model/")
-    settings = ROOT / "eval" / "arena_hard_v2.0.yaml"
-    assert status == 0 and "give BUDGET=DOLLARS" in said
+    run = script("runs/js/model/")
+    assert run.status == 0
+    assert "give BUDGET=DOLLARS" in run.output
     place = "--data data --bench arena-hard-v2.0"
-    assert calls == [
+    assert run.calls == [
         f"fetch {place}",
         f"generate {place} --model runs/js/model --name js-model --max_new_tokens 4096 "
         "--temperature 0",
-        f"judge {place} --models js-model --judge gpt-4.1 --settings {settings} --dry_run",
+        f"judge {place} --models js-model --judge gpt-4.1 --settings {V2_SETTINGS} --dry_run",
     ]
 
 
 def test_all_of_the_script(script):
-    variables = {"BENCH": "arena-hard-v0.1", "BUDGET": "25", "NAME": "js", "FROM": "my clone"}
-    variables |= {"CATEGORY": "arena-hard-v0.1", "COMPARE": "rloo", "TEXTS": "t"}
-    status, calls, said = script("runs/js/model", **variables)
+    run = script(
+        "runs/js/model",
+        BENCH="arena-hard-v0.1",
+        BUDGET="25",
+        NAME="js",
+        FROM="my clone",
+        CATEGORY="arena-hard-v0.1",
+        COMPARE="rloo",
+        TEXTS="t",
+    )
+    assert run.status == 0
+    check, fetch, _, _, judge, score = run.calls
     asking = "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
-    assert status == 0 and calls[0].endswith(f"{asking} --check")
-    assert calls[1].endswith("--source my clone --texts t") and calls[4].endswith(asking)
-    assert calls[5].startswith(
+    assert check.endswith(f"{asking} --check")
+    assert fetch.endswith("--source my clone --texts t")
+    assert judge.endswith(asking)
+    assert score.startswith(
         "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
         "--judge gpt-4-1106-preview --compare js rloo --json runs/arena-hard/js/scores.json"
     )
-    assert len(calls) == 6 and said.rstrip().endswith("runs/arena-hard/js/arena.html")
-    own = {"BUDGET": "none", "JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1"}
-    _, calls, _ = script("model", **own, JUDGE_NAME="k", BATCH="1")
-    assert (
-        calls[4].endswith("--judge_name k --batch --url http://h/v1") and " --judge k " in calls[5]
+    assert run.output.rstrip().endswith("runs/arena-hard/js/arena.html")
+
+
+def test_the_script_takes_another_judge_and_a_bench_of_ones_own(script):
+    run = script(
+        "model",
+        BUDGET="none",
+        JUDGE_KEY="none",
+        JUDGE="j",
+        JUDGE_URL="http://h/v1",
+        JUDGE_NAME="k",
+        BATCH="1",
     )
-    bench = {"BENCH": "mine", "BASELINE": "base"}
-    _, calls, _ = script("model", **bench, SETTINGS=str(ROOT / "eval/arena_hard_v2.0.yaml"))
-    assert calls[1].startswith("judge --data data --bench mine --baseline base --models model")
-    assert script("model", **bench)[:2] == (2, [])
-    assert script()[0] == 2 and script("--help")[0] == 0
-    assert script("http://localhost:8000/v1")[0] == 2  # which checkpoint is it?
-    _, calls, _ = script("http://localhost:8000/v1", NAME="js", JUDGE_EMPTY="1")
-    assert "--name js" in calls[1] and "--judge_empty" in calls[2]
+    judge, score = run.calls[4:6]
+    assert judge.endswith("--judge_name k --batch --url http://h/v1")
+    assert " --judge k " in score
+
+    run = script("model", BENCH="mine", BASELINE="base", SETTINGS=str(V2_SETTINGS))
+    assert run.calls[1].startswith("judge --data data --bench mine --baseline base --models model")
+    without_settings = script("model", BENCH="mine", BASELINE="base")
+    assert without_settings.status == 2
+    assert without_settings.calls == []
 
 
-def test_what_goes_wrong_ends_the_script(script, tmp_path):
-    status, calls, said = script("model", FETCH_STATUS="1")
-    assert status != 0 and len(calls) == 1  # not even the questions are there
-    assert "--source is FROM" in said
+def test_the_script_needs_a_model_and_a_name_for_an_address(script):
+    address = "http://localhost:8000/v1"
+    assert script("--help").status == 0
+    assert script().status == 2
+    assert script(address).status == 2  # which checkpoint is it?
+    run = script(address, NAME="js", JUDGE_EMPTY="1")
+    assert "--name js" in run.calls[1]
+    assert "--judge_empty" in run.calls[2]
+
+
+def test_what_cannot_be_fetched_ends_the_script_unless_it_is_there(script, tmp_path):
+    run = script("model", FETCH_STATUS="1")
+    assert run.status != 0
+    assert run.programs == ["fetch"]  # not even the questions are there
+    assert "--source is FROM" in run.output
+
     folder = tmp_path / "data" / "arena-hard-v2.0"
     folder.mkdir(parents=True)
     (folder / "question.jsonl").touch()
-    status, calls, _ = script("model", FETCH_STATUS="2")
-    assert status == 0 and [call.split()[0] for call in calls] == ["fetch", "generate", "judge"]
+    run = script("model", FETCH_STATUS="2")
+    assert run.status == 0
+    assert run.programs == ["fetch", "generate", "judge"]
+
+
+def test_what_goes_wrong_ends_the_script(script, tmp_path):
+    folder = tmp_path / "data" / "arena-hard-v2.0"
+    folder.mkdir(parents=True)
+    (folder / "question.jsonl").touch()
     (folder / "judge_prompts.json").touch()
-    status, calls, _ = script("model", GENERATE_STATUS="1")
-    assert status == 1 and [call.split()[0] for call in calls] == ["generate"]
-    status, calls, _ = script("model", GENERATE_STATUS="3")  # questions are open: not in the way
-    assert status == 3 and [call.split()[0] for call in calls] == ["generate", "judge"]
-    status, calls, _ = script("model", BUDGET="9", CHECK_STATUS="1")  # before hours of answering
-    assert status == 1 and [call.split()[0] for call in calls] == ["judge"]
-    judged = {"BUDGET": "9", "JUDGE_STATUS": "1"}
-    assert [call.split()[0] for call in script("model", **judged)[1]][2:] == ["judge"] * 2
+    run = script("model", GENERATE_STATUS="1")
+    assert run.status == 1
+    assert run.programs == ["generate"]
+    run = script("model", GENERATE_STATUS="3")  # questions are open: not in the way
+    assert run.status == 3
+    assert run.programs == ["generate", "judge"]
+    run = script("model", BUDGET="9", CHECK_STATUS="1")  # before hours of answering
+    assert run.status == 1
+    assert run.programs == ["judge"]
+    run = script("model", BUDGET="9", JUDGE_STATUS="1")
+    assert run.programs[2:] == ["judge", "judge"]
+
     write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
-    status, calls, said = script("model", **judged)  # some games are open: the others are scored
-    assert status == 1 and calls[-1].startswith("score") and "is open counts as missing" in said
-    status, calls, _ = script("model", BUDGET="9", JUDGE_STATUS="2")
-    assert status == 2 and not calls[-1].startswith("score")
+    run = script("model", BUDGET="9", JUDGE_STATUS="1")  # some games are open: others are scored
+    assert run.status == 1
+    assert run.programs[-1] == "score"
+    assert "is open counts as missing" in run.output
+    run = script("model", BUDGET="9", JUDGE_STATUS="2")
+    assert run.status == 2
+    assert run.programs[-1] != "score"
 
 
 @pytest.mark.timeout(300)  # imports torch twice
 @pytest.mark.integration  # trains, serves a judge, and runs five programs
 def test_the_example_needs_no_key_and_no_network(tmp_path):
-    own = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
-    assert subprocess.run(["bash", str(SCRIPT), "--example"], env=own).returncode == 0
+    environment = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
+    example = subprocess.run(["bash", str(SCRIPT), "--example"], env=environment)
+    assert example.returncode == 0
     scores = {row["model"]: row for row in json.loads((tmp_path / "scores.json").read_bytes())}
-    assert scores["tiny"]["questions"] == 40 and scores["tiny"]["games_missing"] == 0
-    assert 5 < scores["tiny"]["score"] < 95 and {*scores} == {"careless", "tiny"}
+    assert set(scores) == {"careless", "tiny"}
+    assert scores["tiny"]["questions"] == 40
+    assert scores["tiny"]["games_missing"] == 0
+    assert 5 < scores["tiny"]["score"] < 95
     assert (tmp_path / "arena.html").stat().st_size > 40_000
 
 
 @pytest.mark.parametrize("name", ["v0.1", "v2.0"])
 def test_the_settings_are_the_official_ones(name):
-    found = read_settings(ROOT / "eval" / f"arena_hard_{name}.yaml")
+    settings = read_settings(ROOT / "eval" / f"arena_hard_{name}.yaml")
     bench = BENCHES[f"arena-hard-{name}"]
-    assert found.bench_name == bench.name
-    assert found.request() == bench.judges[found.judge_model]
-    assert {*bench.judges} <= {*found.prices}
+    assert settings.bench_name == bench.name
+    assert settings.request() == bench.judges[settings.judge_model]
+    assert set(bench.judges) <= set(settings.prices)
