@@ -1,9 +1,12 @@
-"""What does `--js.gradient_variance` cost in training time?
+"""Claim: `--js.gradient_variance` takes some two percent of a training step.
+
+    OMP_NUM_THREADS=1 python benchmarks/gradient_variance_cost.py      # some minutes
 
 Upstream's trainer on a real DeepSpeed engine, one rank, ZeRO-2, float32: every second optimizer
-step is measured, so that both kinds run side by side. Time is the process's CPU time; the hooks'
-share of a measured step is known more precisely than the difference between two steps. The
-micro-batches are small (512 tokens): the cost is one per gradient, so larger ones pay less.
+step is measured, so that steps with it are compared to steps without it, side by side. Time is the
+process's CPU time; the hooks' share of a measured step is known more precisely than the difference
+between two steps. The micro-batches are small (512 tokens): the cost is one per gradient, so larger
+ones pay less.
 """
 
 from __future__ import annotations
@@ -14,25 +17,48 @@ import os
 import tempfile
 import time
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markdown_table import print_table
 
 from openrlhf_js.stats import clustered_mean
 
-SIZES = ((256, 768, 6), (512, 1536, 6))  # hidden, intermediate, layers
-RESPONSES, TOKENS, MICRO_BATCHES, VOCABULARY = 4, 128, 4, 16_000
-WARM_UP_STEPS, MEASURED_STEPS = 2, 40  # an even number
+
+class Size(NamedTuple):
+    """Of a Qwen2."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+
+
+SIZES = (Size(256, 768, 6), Size(512, 1536, 6))
+RESPONSES = 4  # of a micro-batch
+TOKENS = 128
+MICRO_BATCHES = 4
+BATCH = RESPONSES * MICRO_BATCHES
+VOCABULARY = 16_000
+HEADS = 8
+WARM_UP_STEPS = 2
+MEASURED_STEPS = 40  # an even number
 FLAGS = (
     "--actor.model_name_or_path policy --data.prompt_dataset prompts --vllm.num_engines 1 "
     "--reward.remote_url reward.py --ds.attn_implementation sdpa --ds.zero_stage 2 "
-    f"--train.batch_size {RESPONSES * MICRO_BATCHES} --train.micro_batch_size {RESPONSES} "
-    f"--rollout.batch_size {RESPONSES * MICRO_BATCHES} --rollout.n_samples_per_prompt 1"
+    f"--train.batch_size {BATCH} --train.micro_batch_size {RESPONSES} "
+    f"--rollout.batch_size {BATCH} --rollout.n_samples_per_prompt 1"
 )
 
 
-def make_trainer(hidden: int, intermediate: int, layers: int) -> Any:
+class Measured(NamedTuple):
+    """The parameters of a model, and the CPU seconds of each step and of the hooks in it."""
+
+    parameters: int
+    step_seconds: np.ndarray
+    hook_seconds: np.ndarray
+
+
+def make_trainer(size: Size) -> Any:
     """Upstream's policy trainer with a fresh model of the given size."""
     from openrlhf.models import Actor
     from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
@@ -48,83 +74,113 @@ def make_trainer(hidden: int, intermediate: int, layers: int) -> Any:
     args.ds.param_dtype = "fp32"
     strategy = get_strategy(args)
     strategy.setup_distributed()
+
     config = Qwen2Config(
         vocab_size=VOCABULARY,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=layers,
-        num_attention_heads=8,
-        num_key_value_heads=8,
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
+        num_hidden_layers=size.layers,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
         tie_word_embeddings=True,
         use_cache=False,
     )
     config._attn_implementation = "sdpa"
     actor = Actor(Qwen2ForCausalLM(config))
-    actor.packing_samples = actor.is_vlm = False
-    settings = {name: vars(getattr(args.actor, name)) for name in ("muon", "adam")}
-    settings |= {"optim": "adam", "lr_scheduler": "constant"}
-    settings |= {"max_norm": 1.0, "scheduler_steps": 1000}
-    actor, optimizer, scheduler = strategy.prepare((actor, settings))
+    actor.packing_samples = False
+    actor.is_vlm = False
+    optimizer_settings = {
+        "optim": "adam",
+        "adam": vars(args.actor.adam),
+        "muon": vars(args.actor.muon),
+        "lr_scheduler": "constant",
+        "max_norm": 1.0,
+        "scheduler_steps": 1000,
+    }
+    actor, optimizer, scheduler = strategy.prepare((actor, optimizer_settings))
     return ActorPPOTrainer(strategy, actor, None, optimizer, scheduler, RESPONSES)
 
 
-def run(size: tuple[int, int, int]) -> tuple[int, np.ndarray, np.ndarray]:
-    """Parameters, and the CPU seconds of each step and of the hooks in it."""
-    from openrlhf_js.plugin.run import prepare_device
-
-    prepare_device("cpu")
+def start_process_group() -> None:
+    """A process group of this process alone."""
     import torch
-    from openrlhf.trainer.ppo_utils.experience import Experience
-
-    from openrlhf_js.plugin import gradient_variance
 
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     store = f"file://{tempfile.mkdtemp()}/store"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+
+
+def random_experience() -> Any:
+    """A micro-batch of responses to train on."""
+    import torch
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    action_shape = (RESPONSES, TOKENS - 1)
+    return Experience(
+        sequences=torch.randint(0, VOCABULARY, (RESPONSES, TOKENS)),
+        attention_mask=torch.ones(RESPONSES, TOKENS, dtype=torch.long),
+        action_mask=torch.ones(action_shape, dtype=torch.bool),
+        action_log_probs=torch.full(action_shape, -math.log(VOCABULARY)),
+        advantages=torch.randn(RESPONSES, 1).expand(action_shape),
+        info={},
+    )
+
+
+def measure(size: Size) -> Measured:
+    """Trains a model of a size; every second step from the first on is measured."""
+    from openrlhf_js.plugin.run import prepare_device
+
+    prepare_device("cpu")
+    from openrlhf_js.plugin import gradient_variance
+
+    start_process_group()
+    step_seconds = np.zeros(WARM_UP_STEPS + MEASURED_STEPS)
+    hook_seconds = np.zeros(WARM_UP_STEPS + MEASURED_STEPS)
     squared_norm = gradient_variance.squared_norm
-    seconds, hooks = np.zeros((2, WARM_UP_STEPS + MEASURED_STEPS))
 
-    def timed(gradient: Any) -> Any:
+    def timed_squared_norm(gradient: Any) -> Any:
         began = time.process_time()
-        found = squared_norm(gradient)
-        hooks[step] += time.process_time() - began
-        return found
+        result = squared_norm(gradient)
+        hook_seconds[step] += time.process_time() - began
+        return result
 
-    gradient_variance.squared_norm = timed
-    trainer = make_trainer(*size)
+    gradient_variance.squared_norm = timed_squared_norm
+    trainer = make_trainer(size)
     gradient_variance.GradientVariance(trainer, every=2)
-    shape = RESPONSES, TOKENS - 1
-    for step in range(len(seconds)):
+    for step in range(len(step_seconds)):
         for _ in range(MICRO_BATCHES):
-            experience = Experience(
-                sequences=torch.randint(0, VOCABULARY, (RESPONSES, TOKENS)),
-                attention_mask=torch.ones(RESPONSES, TOKENS, dtype=torch.long),
-                action_mask=torch.ones(shape, dtype=torch.bool),
-                action_log_probs=torch.full(shape, -math.log(VOCABULARY)),
-                advantages=torch.randn(RESPONSES, 1).expand(shape),
-                info={},
-            )
+            experience = random_experience()
             began = time.process_time()
             trainer.training_step(experience, 0.0, step)
-            seconds[step] += time.process_time() - began
-    parameters = sum(p.numel() for p in trainer.actor.parameters())
-    return parameters, seconds[WARM_UP_STEPS:], hooks[WARM_UP_STEPS:]
+            step_seconds[step] += time.process_time() - began
+    return Measured(
+        parameters=sum(parameter.numel() for parameter in trainer.actor.parameters()),
+        step_seconds=step_seconds[WARM_UP_STEPS:],
+        hook_seconds=hook_seconds[WARM_UP_STEPS:],
+    )
 
 
-def row(size: tuple[int, int, int]) -> list[str]:
-    """Of the table, measured in a process of its own, which has its own process group."""
+def row(size: Size) -> list[str]:
+    """A row of the table, measured in a process of its own, which has its own process group."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        parameters, seconds, hooks = pool.apply(run, (size,))
-    on, off = seconds[::2], seconds[1::2]
-    ratio, low, high = (100 * math.expm1(x) for x in clustered_mean(np.log(on / off)))
+        measured = pool.apply(measure, (size,))
+    seconds_on = measured.step_seconds[::2]
+    seconds_off = measured.step_seconds[1::2]
+    hooks_percent = 100 * median(measured.hook_seconds[::2] / seconds_on)
+    log_ratio = clustered_mean(np.log(seconds_on / seconds_off))
+    extra_percent, low, high = (100 * math.expm1(value) for value in log_ratio)
     return [
-        f"{parameters / 1e6:.1f}M",
-        *(f"{median(each):.2f} s" for each in (off, on)),
-        f"{100 * median(hooks[::2] / on):.2f} %",
-        f"{ratio:+.1f} % ({low:+.1f} to {high:+.1f})",
+        f"{measured.parameters / 1e6:.1f}M",
+        f"{median(seconds_off):.2f} s",
+        f"{median(seconds_on):.2f} s",
+        f"{hooks_percent:.2f} %",
+        f"{extra_percent:+.1f} % ({low:+.1f} to {high:+.1f})",
     ]
 
 
 if __name__ == "__main__":
-    print_table(["parameters", "off", "on", "hooks' share", "on/off (95 %)"], map(row, SIZES))
+    print_table(
+        columns=["parameters", "off", "on", "hooks' share", "on/off (95 %)"],
+        rows=map(row, SIZES),
+    )

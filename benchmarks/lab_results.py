@@ -1,9 +1,12 @@
-"""The whole experiment of docs/results.md: a tiny model from nothing, and the lab's figures on it.
+"""Claim: on a tiny model `js` and `js_plus` err less than `rloo`, in baselines and gradients.
 
-A model is warm-started on the quickstart's task `sort`; then `openrlhf-js lab` samples many
-responses to each prompt, and measures values, the baselines' errors, the gradients' distances and
-how they depend on lambda; last, the same errors for made-up values. The same command resumes what
-takes long, sampling and gradients. Prints the tables of docs/results.md; the pictures are in --out.
+    python benchmarks/lab_results.py                   # four minutes; the tables of docs/results.md
+
+The whole experiment of docs/results.md, from nothing. A model is warm-started on the quickstart's
+task `sort`; then `openrlhf-js lab` samples many responses to each prompt, and measures values, the
+baselines' errors, the gradients' distances and how they depend on lambda, all compared to `rloo`;
+last, the same errors for made-up values. The same command resumes what takes long, sampling and
+gradients. Prints the tables of docs/results.md; the pictures are in --out.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ import json
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markdown_table import print_table, shown
 from tiny_policies import training_items, warm_start
@@ -26,8 +29,13 @@ from openrlhf_js.tiny.supervise import prepare_libraries
 from openrlhf_js.tiny.tasks import GRADERS, TASKS, draw, write_prompts
 
 TASK = TASKS["sort"]
-PROMPTS, RESPONSES, BATCHES = 128, 256, 20  # of the sample: prompts, responses to each; gradients
+PROMPTS = 128
+RESPONSES = 256  # to each prompt
+BATCHES = 20  # of the gradients
 PROGRAMS = ("value", "mse", "gradient", "sweep", "simulate")
+REDUCTION = "reduction_percent"
+
+Results = Mapping[str, Mapping[str, Any]]  # what a program of the lab has found, by its name
 
 
 class ExperimentSettings(Settings):
@@ -37,19 +45,28 @@ class ExperimentSettings(Settings):
     seed: int = Field(0, ge=0, description="of everything")
 
 
-def words(settings: ExperimentSettings, name: str) -> list[str]:
+def command_line(settings: ExperimentSettings, program: str) -> list[str]:
     """The command line of one of the lab's programs."""
-    given: dict[str, Any] = {"out": settings.out, "seed": settings.seed}
-    if name == "value":  # which samples; the others take what is there
-        given |= {"model": settings.out / "model", "prompts": settings.out / "prompts.jsonl"}
-        given |= {"reward": GRADERS / TASK.grader, "prompts_count": PROMPTS}
-        given |= {"responses": RESPONSES, "max_new_tokens": TASK.max_new_tokens}
-        given |= {"engine": "transformers", "batch_size": 512}
-    if name in ("gradient", "sweep"):
-        given["batches"] = BATCHES
-    if name != "simulate":
-        given["device"] = "cpu"
-    return [name, *(str(word) for flag in given for word in (f"--{flag}", given[flag]))]
+    flags: dict[str, Any] = {"out": settings.out, "seed": settings.seed}
+    if program == "value":  # which samples; the others take what is there
+        flags |= {
+            "model": settings.out / "model",
+            "prompts": settings.out / "prompts.jsonl",
+            "reward": GRADERS / TASK.grader,
+            "prompts_count": PROMPTS,
+            "responses": RESPONSES,
+            "max_new_tokens": TASK.max_new_tokens,
+            "engine": "transformers",
+            "batch_size": 512,
+        }
+    if program in ("gradient", "sweep"):
+        flags["batches"] = BATCHES
+    if program != "simulate":
+        flags["device"] = "cpu"
+    words = [program]
+    for name, value in flags.items():
+        words += [f"--{name}", str(value)]
+    return words
 
 
 def prepare(settings: ExperimentSettings) -> None:
@@ -57,51 +74,111 @@ def prepare(settings: ExperimentSettings) -> None:
     settings.out.mkdir(parents=True, exist_ok=True)
     with progress("imitating", TASK.warm_start_steps, "steps") as bar:
         warm_start(TASK, settings.seed, settings.out / "model", bar.update)
-    train, rng = training_items(TASK, settings.seed), random.Random(f"lab/{settings.seed}")
-    write_prompts(settings.out / "prompts.jsonl", TASK, draw(train, PROMPTS, rng), "sort")
+    generator = random.Random(f"lab/{settings.seed}")
+    items = draw(training_items(TASK, settings.seed), PROMPTS, generator)
+    write_prompts(settings.out / "prompts.jsonl", TASK, items, "sort")
 
 
-def print_tables(found: Mapping[str, Mapping[str, Any]]) -> None:
-    rows = {
-        (name, row.get("m"), row.get("estimator", row.get("point")), row["quantity"]): row
-        for name, result in found.items()
-        for row in result["rows"]
-        if row.get("group", "all") == "all"
-    }
+class CellKey(NamedTuple):
+    """Where a figure stands in the lab's results; m and rule are None where there are none."""
 
-    def cell(name: str, m: int, rule: str, quantity: str = "reduction_percent") -> str:
-        row = rows[name, m, rule, quantity]
-        return shown(row["value"], row["low"], row["high"], 2 if quantity == "shrinkage" else 1)
+    program: str
+    m: int | None
+    rule: str | None  # an estimator, or a point of a sweep
+    quantity: str
 
-    def cells(m: int, *asked: Sequence[str]) -> list[str]:
-        return [cell(name, m, *rest) for name, *rest in asked]
 
-    gradient, simulated = found["gradient"], found["simulate"]
-    mean, sd = (rows["value", None, None, each]["value"] for each in ("mean_value", "sd_of_values"))
-    precise, counts = gradient["precise"], gradient["settings"]["m"]
+class Cells:
+    """The figures of all results, over all prompts."""
+
+    def __init__(self, results: Results) -> None:
+        self.rows: dict[CellKey, Mapping[str, Any]] = {}
+        for program, result in results.items():
+            for row in result["rows"]:
+                if row.get("group", "all") == "all":
+                    rule = row.get("estimator", row.get("point"))
+                    key = CellKey(program, row.get("m"), rule, row["quantity"])
+                    self.rows[key] = row
+
+    def value(self, quantity: str) -> float:
+        """A figure of the prompts' values."""
+        return self.rows[CellKey("value", None, None, quantity)]["value"]
+
+    def reduction(self, program: str, m: int, rule: str) -> str:
+        """How much lower than rloo's, in percent, with its interval."""
+        row = self.rows[CellKey(program, m, rule, REDUCTION)]
+        return shown(row["value"], row["low"], row["high"], digits=1)
+
+    def shrinkage(self, program: str, m: int, rule: str) -> str:
+        """Lambda, with its interval."""
+        row = self.rows[CellKey(program, m, rule, "shrinkage")]
+        return shown(row["value"], row["low"], row["high"], digits=2)
+
+
+def print_tables(results: Results) -> None:
+    cells = Cells(results)
+    gradient = results["gradient"]
+    response_counts = gradient["settings"]["m"]
+    precise = gradient["precise"]
     print(
-        f"Mean reward {mean:.3f}, standard deviation of the prompts' values {sd:.3f}. Gradients: "
-        f"{gradient['batches']} batches of {gradient['batch_prompts']} prompts for each m, against "
-        f"a gradient of {precise['responses']:,} other responses whose own squared error is "
-        f"{precise['relative_error']:.1%} of the squared norm.\n\n"
-        "How much lower than `rloo`'s, in percent, with 95 % intervals:\n"
+        f"Mean reward {cells.value('mean_value'):.3f}, "
+        f"standard deviation of the prompts' values {cells.value('sd_of_values'):.3f}. "
+        f"Gradients: {gradient['batches']} batches of {gradient['batch_prompts']} prompts for each "
+        f"m, against a gradient of {precise['responses']:,} other responses whose own squared "
+        f"error is {precise['relative_error']:.1%} of the squared norm.\n"
     )
-    columns = "baseline", "MSE to the value", "squared distance of the gradient", "mean lambda"
-    lower = (
-        (m, f"`{rule}`", *cells(m, ("mse", rule), ("gradient", rule), ("mse", rule, "shrinkage")))
-        for m in counts
-        for rule in ("js", "js_plus")
+
+    print("How much lower than `rloo`'s, in percent, with 95 % intervals:\n")
+    print_table(
+        columns=[
+            "m",
+            "baseline",
+            "MSE to the value",
+            "squared distance of the gradient",
+            "mean lambda",
+        ],
+        rows=[
+            (
+                m,
+                f"`{rule}`",
+                cells.reduction("mse", m, rule),
+                cells.reduction("gradient", m, rule),
+                cells.shrinkage("mse", m, rule),
+            )
+            for m in response_counts
+            for rule in ("js", "js_plus")
+        ],
     )
-    print_table(["m", *columns], lower)
+
     print("\nThe best constant lambda, and what it would save, in percent:\n")
-    best = ("mse", "js_fixed"), ("sweep", "least distance")
-    asked = [each for own in best for each in ((*own, "shrinkage"), own)]
-    columns = "for the MSE", "saves", "for the gradient (95 %)", "saves (95 %)"
-    print_table(["m", *columns], ([m, *cells(m, *asked)] for m in counts))
+    print_table(
+        columns=["m", "for the MSE", "saves", "for the gradient (95 %)", "saves (95 %)"],
+        rows=[
+            (
+                m,
+                cells.shrinkage("mse", m, "js_fixed"),
+                cells.reduction("mse", m, "js_fixed"),
+                cells.shrinkage("sweep", m, "least distance"),
+                cells.reduction("sweep", m, "least distance"),
+            )
+            for m in response_counts
+        ],
+    )
+
+    simulated = results["simulate"]
     print(f"\nWithout a model: {simulated['title']}, {simulated['batch_prompts']} prompts:\n")
-    asked = [("simulate", rule) for rule in ("js", "js_plus", "js_fixed")]
-    columns = "`js`", "`js_plus`", "best constant lambda"
-    print_table(["m", *columns], ([m, *cells(m, *asked)] for m in simulated["settings"]["m"]))
+    print_table(
+        columns=["m", "`js`", "`js_plus`", "best constant lambda"],
+        rows=[
+            (
+                m,
+                cells.reduction("simulate", m, "js"),
+                cells.reduction("simulate", m, "js_plus"),
+                cells.reduction("simulate", m, "js_fixed"),
+            )
+            for m in simulated["settings"]["m"]
+        ],
+    )
 
 
 def main() -> int:
@@ -110,11 +187,16 @@ def main() -> int:
     prepare_libraries()
     began = time.monotonic()
     prepare(settings)
-    for name in PROGRAMS:
-        if status := lab.main(words(settings, name)):
+    for program in PROGRAMS:
+        status = lab.main(command_line(settings, program))
+        if status:
             return status
-    print_tables({n: json.loads((settings.out / f"{n}.json").read_bytes()) for n in PROGRAMS})
-    print(f"\nIt took {(time.monotonic() - began) / 60:.1f} minutes.")
+    results = {
+        program: json.loads((settings.out / f"{program}.json").read_bytes()) for program in PROGRAMS
+    }
+    print_tables(results)
+    minutes = (time.monotonic() - began) / 60
+    print(f"\nIt took {minutes:.1f} minutes.")
     return 0
 
 

@@ -1,4 +1,6 @@
-"""How much closer to the value of a prompt than RLOO are other baselines on real-valued rewards?
+"""Claim: on real-valued rewards `js` and `js_plus` are closer to a prompt's value than RLOO.
+
+    python benchmarks/reward_model_rewards.py          # a minute and a half
 
 Rewards are value + standard deviation x noise; both are Gaussian, heavy-tailed (Student's t with 3
 degrees of freedom) or skewed (exponential), of variance 1, the values then scaled to s2. A cell is
@@ -19,52 +21,76 @@ from openrlhf_js.estimators import baseline
 from openrlhf_js.lab.simulate import Draw
 from openrlhf_js.stats import ratio_of_means
 
-SKEWED: Draw = lambda g, shape: g.standard_exponential(shape) - 1  # noqa: E731
 
-SHAPES: dict[str, Draw] = {"Gaussian": NORMAL, "Student t(3)": STUDENT, "skewed": SKEWED}
+def skewed(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Exponential draws of mean 0 and variance 1."""
+    return generator.standard_exponential(shape) - 1
+
+
+SHAPES: dict[str, Draw] = {"Gaussian": NORMAL, "Student t(3)": STUDENT, "skewed": skewed}
 SPREADS: dict[str, Draw] = {"the same": SAME, "by prompt": LOGNORMAL}
 VALUE_VARIANCES = (0.25, 1.0, 4.0)
 RESPONSES = (2, 4, 8)
-COLUMNS = ("bloo", "js", "js_plus", "best")
-PROMPTS, ROUNDS, SEED = 64, 500, 0  # prompts of a batch, batches of a cell
+COMPARED = ("bloo", "js", "js_plus", "best")
+PROMPTS = 64  # of a batch
+BATCHES = 500  # of a cell
+SEED = 0
+
+
+def best_shrinkage(s2: float, m: int) -> float:
+    """v2 / (v2 + error of the batch mean), for values of variance s2 and noise of variance 1."""
+    v2 = 1 / (m - 1)
+    other_prompts = PROMPTS - 1
+    error_of_batch_mean = s2 * (1 + 1 / other_prompts) + 1 / m / other_prompts
+    return v2 / (v2 + error_of_batch_mean)
 
 
 def batch_errors(
-    g: np.random.Generator, shape: str, spread: str, s2: float, m: int
+    generator: np.random.Generator, shape: str, spread: str, s2: float, m: int
 ) -> dict[str, float]:
     """Mean squared distance of each baseline to the values, in one batch."""
-    values = s2**0.5 * SHAPES[shape](g, (PROMPTS, 1))
-    noise = SPREADS[spread](g, (PROMPTS, 1)) * SHAPES[shape](g, (PROMPTS, m))
-    v, rewards = torch.from_numpy(values), torch.from_numpy(values + noise)
-    v2, p = 1 / (m - 1), PROMPTS - 1
-    best = v2 / (v2 + s2 * (1 + 1 / p) + 1 / m / p)  # v2 / (v2 + error of the batch mean)
-    errors = {}
-    for name in ("rloo", *COLUMNS):
-        estimator, shrinkage = ("js_fixed", best) if name == "best" else (name, None)
-        b = baseline(estimator, rewards, shrinkage=shrinkage)
-        errors[name] = (b - v).square().mean().item()
-    return errors
+    values = s2**0.5 * SHAPES[shape](generator, (PROMPTS, 1))
+    deviations = SPREADS[spread](generator, (PROMPTS, 1))
+    noise = deviations * SHAPES[shape](generator, (PROMPTS, m))
+    rewards = torch.from_numpy(values + noise)
+    baselines = {
+        "rloo": baseline("rloo", rewards),
+        "bloo": baseline("bloo", rewards),
+        "js": baseline("js", rewards),
+        "js_plus": baseline("js_plus", rewards),
+        "best": baseline("js_fixed", rewards, shrinkage=best_shrinkage(s2, m)),
+    }
+    return {
+        name: (values_guessed - torch.from_numpy(values)).square().mean().item()
+        for name, values_guessed in baselines.items()
+    }
 
 
 def row(shape: str, spread: str, s2: float, m: int) -> list[object]:
-    g = np.random.default_rng([SEED, PROMPTS, m])
-    batches = [batch_errors(g, shape, spread, s2, m) for _ in range(ROUNDS)]
-    errors = {name: np.array([each[name] for each in batches]) for name in batches[0]}
+    """A row of the table: its setting, and a cell for each baseline that is compared."""
+    generator = np.random.default_rng([SEED, PROMPTS, m])
+    batches = [batch_errors(generator, shape, spread, s2, m) for _ in range(BATCHES)]
+    errors = {name: np.array([batch[name] for batch in batches]) for name in batches[0]}
     cells: list[object] = [shape, spread, f"{s2:g}", m]
-    for name in COLUMNS:
+    for name in COMPARED:
         ratio = ratio_of_means(errors[name], errors["rloo"])
-        wins = (errors[name] < errors["rloo"]).mean()
-        less, half = 100 * (1 - ratio.value), 50 * (ratio.high - ratio.low)
-        cells.append(f"{less:.1f} ± {half:.1f} ({100 * wins:.0f} %)")
+        reduction_percent = 100 * (1 - ratio.value)
+        half_width_percent = 50 * (ratio.high - ratio.low)
+        smaller_percent = 100 * (errors[name] < errors["rloo"]).mean()
+        cells.append(
+            f"{reduction_percent:.1f} ± {half_width_percent:.1f} ({smaller_percent:.0f} %)"
+        )
     return cells
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(f"n = {PROMPTS} prompts, {ROUNDS} batches, seed {SEED}\n")
-    every = product(SHAPES, SPREADS, VALUE_VARIANCES, RESPONSES)
-    columns = ["values and noise", "std of the noise", "s2", "m", *COLUMNS]
-    print_table(columns, (row(*setting) for setting in every))
+    print(f"n = {PROMPTS} prompts, {BATCHES} batches, seed {SEED}\n")
+    cells = product(SHAPES, SPREADS, VALUE_VARIANCES, RESPONSES)
+    print_table(
+        columns=["values and noise", "std of the noise", "s2", "m", *COMPARED],
+        rows=(row(shape, spread, s2, m) for shape, spread, s2, m in cells),
+    )
 
 
 if __name__ == "__main__":

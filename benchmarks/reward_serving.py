@@ -1,4 +1,6 @@
-"""How many requests for a reward does the server answer, beside OpenRLHF's own server?
+"""Claim: the reward server answers some three times as many requests as OpenRLHF's own server.
+
+    python benchmarks/reward_serving.py                # three minutes
 
 Both serve the same tiny reward model, in bfloat16 and with the same number of threads, as processes
 of their own. Clients in a third process send one query after the other, each on its own connection.
@@ -22,6 +24,7 @@ from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from markdown_table import print_table
 
@@ -36,8 +39,20 @@ COMMANDS = {
     "OpenRLHF": ["-c", UPSTREAM, "--ds.attn_implementation", "sdpa"],
     "openrlhf_js": ["-m", "openrlhf_js.cli.rm", "serve", "--device", "cpu"],
 }
-CLIENTS, ROUNDS, SECONDS, WARM_UP_SECONDS = 64, 6, 8.0, 1.0
+CLIENTS = 64
+ROUNDS = 6
+SECONDS = 8.0  # of a round
+WARM_UP_SECONDS = 1.0
 START_SECONDS = 120
+QUERIES = 256
+
+
+class Round(NamedTuple):
+    """What one server answered in one round."""
+
+    requests_per_second: float
+    median_seconds: float
+    p99_seconds: float
 
 
 @contextlib.contextmanager
@@ -48,10 +63,7 @@ def serving(command: list[str], port: int, log: Path) -> Iterator[None]:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
         deadline = time.monotonic() + START_SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
+        while not is_listening(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"{command}: no server\n{log.read_text()[-3000:]}")
             time.sleep(0.1)
@@ -63,41 +75,64 @@ def serving(command: list[str], port: int, log: Path) -> Iterator[None]:
         process.kill()
 
 
-def requests() -> list[bytes]:
-    draws, found = random.Random(0), []
-    for _ in range(256):
-        digits = draws.choices("0123456789", k=draws.randint(2, 6))
+def is_listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def http_requests() -> list[bytes]:
+    """Requests for the reward of one text each."""
+    generator = random.Random(0)
+    requests = []
+    for _ in range(QUERIES):
+        digits = generator.choices("0123456789", k=generator.randint(2, 6))
         query = f"sort({''.join(digits)})={''.join(sorted(digits))}<eos>"
         body = json.dumps({"query": [query], "prompts": [""], "labels": [""]}).encode()
-        head = "POST /get_reward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        found.append(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-    return found
+        head = (
+            "POST /get_reward HTTP/1.1\r\n"
+            "host: x\r\n"
+            "content-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        requests.append(head.encode() + body)
+    return requests
 
 
-async def load(port: int) -> list[float]:
+async def request_seconds(port: int) -> list[float]:
     """The seconds of each request of one round, after the warm-up."""
-    given, times = requests(), []
+    requests = http_requests()
+    seconds = []
     start = time.perf_counter() + WARM_UP_SECONDS
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (began := time.perf_counter()) < start + SECONDS:
-            writer.write(random.choice(given))
+        began = time.perf_counter()
+        while began < start + SECONDS:
+            writer.write(random.choice(requests))
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
             answer = json.loads(await reader.readexactly(length))
             if began >= start:
-                times.append(time.perf_counter() - began)
-            assert head.startswith(b"HTTP/1.1 200") and len(answer["rewards"]) == 1, (head, answer)
+                seconds.append(time.perf_counter() - began)
+            assert head.startswith(b"HTTP/1.1 200"), (head, answer)
+            assert len(answer["rewards"]) == 1, (head, answer)
+            began = time.perf_counter()
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return times
+    return seconds
 
 
-def measure(port: int) -> tuple[float, float, float]:
-    """Requests per second, and the median and 99th percentile of their seconds."""
-    times = asyncio.run(load(port))
-    return len(times) / SECONDS, median(times), quantiles(times, n=100)[98]
+def measure(port: int) -> Round:
+    """One round of all clients."""
+    seconds = asyncio.run(request_seconds(port))
+    return Round(
+        requests_per_second=len(seconds) / SECONDS,
+        median_seconds=median(seconds),
+        p99_seconds=quantiles(seconds, n=100)[98],
+    )
 
 
 def free_port() -> int:
@@ -105,36 +140,75 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def main() -> None:
+def all_rounds() -> dict[str, list[Round]]:
+    """The rounds of either server."""
     from openrlhf_js.tiny.preferences import write_reward_model  # loads torch
     from openrlhf_js.tiny.tasks import sort
 
-    rounds: dict[str, list[tuple[float, float, float]]] = {server: [] for server in COMMANDS}
+    rounds: dict[str, list[Round]] = {server: [] for server in COMMANDS}
+    ports = {server: free_port() for server in COMMANDS}
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         write_reward_model(folder / "model", task=sort)
-        ports = {server: free_port() for server in COMMANDS}
-        for server, words in COMMANDS.items():
-            command = [sys.executable, *words, "--host", "127.0.0.1", "--data.max_len", "32"]
-            command += ["--reward.model_name_or_path", str(folder / "model")]
-            command += ["--port", str(ports[server])]
+        for server, program in COMMANDS.items():
+            flags = {
+                "host": "127.0.0.1",
+                "port": ports[server],
+                "data.max_len": 32,
+                "reward.model_name_or_path": folder / "model",
+            }
+            command = [sys.executable, *program]
+            for flag, value in flags.items():
+                command += [f"--{flag}", str(value)]
             stack.enter_context(serving(command, ports[server], folder / f"{server}.log"))
         clients = stack.enter_context(get_context("spawn").Pool(1))
-        for number in range(-1, ROUNDS):  # the first requests are slow
-            for server in list(COMMANDS)[:: 1 if number % 2 else -1]:
-                done = clients.apply(measure, (ports[server],))
-                rounds[server] += [done] * (number >= 0)
-    rows = (
-        (server, number, f"{rate:.0f}", f"{p50 * 1e3:.1f}", f"{p99 * 1e3:.1f}")
-        for server, found in rounds.items()
-        for number, (rate, p50, p99) in enumerate(found, 1)
+        for server in COMMANDS:  # the first requests are slow
+            clients.apply(measure, (ports[server],))
+        for number in range(ROUNDS):
+            in_turn = list(COMMANDS) if number % 2 else list(reversed(COMMANDS))
+            for server in in_turn:
+                rounds[server].append(clients.apply(measure, (ports[server],)))
+    return rounds
+
+
+def compared(title: str, ours: list[float], theirs: list[float]) -> str:
+    """The ratio of ours to theirs over the rounds."""
+    ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} rounds"
+    return f"{title}, ours to theirs: median {median(ratios):.2f}, {spread}"
+
+
+def main() -> None:
+    rounds = all_rounds()
+    rows = []
+    for server, of_server in rounds.items():
+        for number, measured in enumerate(of_server, start=1):
+            rows.append(
+                (
+                    server,
+                    number,
+                    f"{measured.requests_per_second:.0f}",
+                    f"{measured.median_seconds * 1e3:.1f}",
+                    f"{measured.p99_seconds * 1e3:.1f}",
+                )
+            )
+    print_table(columns=["server", "round", "requests/s", "p50, ms", "p99, ms"], rows=rows)
+    ours = rounds["openrlhf_js"]
+    theirs = rounds["OpenRLHF"]
+    print(
+        compared(
+            "requests/s",
+            ours=[measured.requests_per_second for measured in ours],
+            theirs=[measured.requests_per_second for measured in theirs],
+        )
     )
-    print_table(["server", "round", "requests/s", "p50, ms", "p99, ms"], rows)
-    for what, place in (("requests/s", 0), ("p99", 2)):
-        pairs = zip(rounds["openrlhf_js"], rounds["OpenRLHF"], strict=True)
-        ratios = [ours[place] / theirs[place] for ours, theirs in pairs]
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} rounds"
-        print(f"{what}, ours to theirs: median {median(ratios):.2f}, {spread}")
+    print(
+        compared(
+            "p99",
+            ours=[measured.p99_seconds for measured in ours],
+            theirs=[measured.p99_seconds for measured in theirs],
+        )
+    )
 
 
 if __name__ == "__main__":

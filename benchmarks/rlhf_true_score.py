@@ -1,9 +1,11 @@
-"""Do responses truly become better when a policy learns from a reward model?
+"""Claim: responses truly become better when a policy learns from a reward model, `js` as `rloo`.
+
+    python benchmarks/rlhf_true_score.py --out runs/rlhf --seeds 0 1   # ten minutes on two cores
 
 On preferences with a known truth: the reward model is trained on labels drawn from true scores, the
 policy on the reward model's rewards, on the real stack, and then the true scores of its responses
 are measured, which neither has seen. Policy and reward model start from the same careless policy,
-and the prompts of the measurements are held out from both.
+to which the trained ones are compared, and the prompts of the measurements are held out from both.
 
 The rise is that of the mean true score, responses being sampled at temperature 1 before and after.
 Intervals are over seeds (Student's t). "In sds": divided by the standard deviation over all
@@ -44,13 +46,22 @@ from openrlhf_js.tiny.supervise import (
 )
 from openrlhf_js.tiny.tasks import draw, write_lines, write_prompts
 
-PROMPTS_PER_STEP, RESPONSES_PER_PROMPT = 64, 4  # as the quickstart
-LEARNING_RATE, STEPS = 1e-3, 50
+# as the quickstart
+PROMPTS_PER_STEP = 64
+RESPONSES_PER_PROMPT = 4
+LEARNING_RATE = 1e-3
+STEPS = 50
 ESTIMATORS = ("js", "rloo")
-PAIRS, SAMPLES = 64_000, 32  # for the reward model; responses to each held-out prompt
+PAIRS = 64_000  # for the reward model
+HELD_OUT_PAIRS = 4_000
+TRAINING_PROMPTS = 6_400
+SAMPLES = 32  # responses to each held-out prompt
+PROMPTS_AT_ONCE = 50  # whose responses are sampled together
 POLL_SECONDS = 0.5
-BATCH = 50  # prompts whose responses are sampled together
 POLICY = "policy"  # a folder
+ROLES = ("actor", "reward", "ref", "critic")
+
+Flags = dict[str, Any]
 
 
 class TrueScoreSettings(Settings):
@@ -60,19 +71,20 @@ class TrueScoreSettings(Settings):
     seeds: list[int] = Field([0, 1], min_length=2, description="of prompts and all sampling")
 
 
-def prepare(folder: Path, train: int = PAIRS, held_out: int = 4_000) -> None:
+def prepare(folder: Path) -> None:
     """Writes pairs, prompts, and a policy that has imitated careless responses."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = TASK.split(0, HELD_OUT_PROMPTS)
-    write_lines(folder / "train.jsonl", preferences.preferences(parts.train, train, 0))
-    held = preferences.preferences([parts.held_out], held_out, 0)
-    write_lines(folder / "held_out.jsonl", held)
-    drawn = draw(parts.train, 6_400, random.Random("prompts/0"))
-    write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
-    write_prompts(folder / "prompts_held_out.jsonl", TASK, parts.held_out, "held_out")
+    split = TASK.split(0, HELD_OUT_PROMPTS)
+    pairs = preferences.preferences(split.train, PAIRS, 0)
+    held_out_pairs = preferences.preferences([split.held_out], HELD_OUT_PAIRS, 0)
+    write_lines(folder / "train.jsonl", pairs)
+    write_lines(folder / "held_out.jsonl", held_out_pairs)
+    items = draw(split.train, TRAINING_PROMPTS, random.Random("prompts/0"))
+    write_prompts(folder / "prompts.jsonl", TASK, items, "train")
+    write_prompts(folder / "prompts_held_out.jsonl", TASK, split.held_out, "held_out")
     tokenizer = make_tokenizer(TASK)
     policy = make_model(tokenizer, 0)
-    imitate(policy, tokenizer, TASK, parts.train, seed=0)
+    imitate(policy, tokenizer, TASK, split.train, seed=0)
     save(policy, tokenizer, folder / POLICY)
 
 
@@ -85,9 +97,11 @@ def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def program(log: Path, words: str) -> None:
-    """Runs one of our programs to its end; no path may have a space."""
-    command = [sys.executable, "-m", *words.split()]
+def run_program(log: Path, words: list[str], flags: Flags) -> None:
+    """Runs one of our programs to its end; a flag whose value is True stands alone."""
+    command = [sys.executable, "-m", *words]
+    for name, value in flags.items():
+        command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     with (
         tempfile.TemporaryDirectory() as cache,
         supervised(command, log, training_environment(cache)) as process,
@@ -98,35 +112,84 @@ def program(log: Path, words: str) -> None:
             raise ProgramFailed(process.returncode, log)
 
 
-def reward_model(folder: Path) -> dict[str, Any]:
+def train_reward_model(folder: Path) -> dict[str, Any]:
     """Trains `rm/`; its accuracy and calibration on held-out pairs, and that of the true scores."""
-    pairs, out = folder / "held_out.jsonl", folder / "rm_eval"
-    program(
+    pairs = folder / "held_out.jsonl"
+    evaluation = folder / "rm_eval"
+    run_program(
         folder / "rm.log",
-        f"openrlhf_js.cli.rm train --model.model_name_or_path {folder / POLICY} "
-        f"--data.dataset {folder / 'train.jsonl'} --data.prompt_key prompt --data.max_len 16 "
-        "--train.batch_size 64 --train.micro_batch_size 64 --adam.lr 1e-3 --ds.zero_stage 0 "
-        f"--ds.attn_implementation sdpa --ckpt.output_dir {folder / 'rm'} "
-        f"--ckpt.path {folder / 'rm.checkpoints'} --js.device cpu",
+        ["openrlhf_js.cli.rm", "train"],
+        {
+            "model.model_name_or_path": folder / POLICY,
+            "data.dataset": folder / "train.jsonl",
+            "data.prompt_key": "prompt",
+            "data.max_len": 16,
+            "train.batch_size": 64,
+            "train.micro_batch_size": 64,
+            "adam.lr": 1e-3,
+            "ds.zero_stage": 0,
+            "ds.attn_implementation": "sdpa",
+            "ckpt.output_dir": folder / "rm",
+            "ckpt.path": folder / "rm.checkpoints",
+            "js.device": "cpu",
+        },
     )
-    program(
+    run_program(
         folder / "rm_eval.log",
-        f"openrlhf_js.cli.rm eval {pairs} --model {folder / 'rm'} --max_len 16 "
-        f"--prompt_key prompt --device cpu --out {out}",
+        ["openrlhf_js.cli.rm", "eval", str(pairs)],
+        {
+            "model": folder / "rm",
+            "max_len": 16,
+            "prompt_key": "prompt",
+            "device": "cpu",
+            "out": evaluation,
+        },
     )
-    found = json.loads((out / "evaluation.json").read_text())
+    results = json.loads((evaluation / "evaluation.json").read_text())
     return {
-        "accuracy": found["accuracy"],
+        "accuracy": results["accuracy"],
         "accuracy_of_truth": accuracy_of_truth(pairs),
-        "calibration_error": found["calibration"]["error"],
+        "calibration_error": results["calibration"]["error"],
     }
 
 
 def accuracy_of_truth(path: Path) -> float:
     """The share of a file's labels that its true scores predict; equal scores count half."""
-    pairs = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    gaps = [round(pair["chosen_score"] - pair["rejected_score"], 9) for pair in pairs]
-    return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / len(gaps)
+    points = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        pair = json.loads(line)
+        gap = round(pair["chosen_score"] - pair["rejected_score"], 9)
+        points.append(0.5 if gap == 0 else float(gap > 0))
+    return sum(points) / len(points)
+
+
+def training_flags(estimator: str, seed: int, data: Path, folder: Path) -> Flags:
+    """Of a run on the reward model's rewards."""
+    return {
+        "actor.model_name_or_path": data / POLICY,
+        "actor.adam.lr": LEARNING_RATE,
+        "reward.model_name_or_path": data / "rm",
+        **{f"{role}.num_gpus_per_node": 1 for role in ROLES},
+        "vllm.num_engines": 1,
+        "vllm.enforce_eager": True,
+        "algo.advantage.estimator": estimator,
+        "algo.kl.init_coef": 0,
+        "data.prompt_dataset": folder / "prompts.jsonl",
+        "data.max_len": TASK.max_tokens,
+        "rollout.batch_size": PROMPTS_PER_STEP,
+        "rollout.micro_batch_size": 128,
+        "rollout.n_samples_per_prompt": RESPONSES_PER_PROMPT,
+        "rollout.max_new_tokens": TASK.max_new_tokens,
+        "train.batch_size": PROMPTS_PER_STEP * RESPONSES_PER_PROMPT,
+        "train.micro_batch_size": 128,
+        "train.seed": seed,
+        "ds.zero_stage": 2,
+        "ds.attn_implementation": "sdpa",
+        "ckpt.output_dir": folder / "model",
+        "ckpt.path": folder / "checkpoints",
+        "ckpt.best_metric_key": "none",
+        "js.device": "cpu",
+    }
 
 
 def train(estimator: str, seed: int, data: Path, folder: Path) -> dict[str, Any]:
@@ -134,42 +197,34 @@ def train(estimator: str, seed: int, data: Path, folder: Path) -> dict[str, Any]
     began = time.monotonic()
     shutil.rmtree(folder)  # of a run that was stopped
     folder.mkdir()
-    items = TASK.split(0, HELD_OUT_PROMPTS).train
-    drawn = draw(items, STEPS * PROMPTS_PER_STEP, random.Random(f"rlhf/{seed}"))
-    write_prompts(folder / "prompts.jsonl", TASK, drawn, "train")
-    roles = ("actor", "reward", "ref", "critic")
-    program(
+    items = draw(
+        TASK.split(0, HELD_OUT_PROMPTS).train,
+        STEPS * PROMPTS_PER_STEP,
+        random.Random(f"rlhf/{seed}"),
+    )
+    write_prompts(folder / "prompts.jsonl", TASK, items, "train")
+    run_program(
         folder / "train.log",
-        f"openrlhf_js.cli.train --actor.model_name_or_path {data / POLICY} "
-        f"--actor.adam.lr {LEARNING_RATE} --reward.model_name_or_path {data / 'rm'} "
-        f"{' '.join(f'--{role}.num_gpus_per_node 1' for role in roles)} "
-        "--vllm.num_engines 1 --vllm.enforce_eager "
-        f"--algo.advantage.estimator {estimator} --algo.kl.init_coef 0 "
-        f"--data.prompt_dataset {folder / 'prompts.jsonl'} --data.max_len {TASK.max_tokens} "
-        f"--rollout.batch_size {PROMPTS_PER_STEP} --rollout.micro_batch_size 128 "
-        f"--rollout.n_samples_per_prompt {RESPONSES_PER_PROMPT} "
-        f"--rollout.max_new_tokens {TASK.max_new_tokens} "
-        f"--train.batch_size {PROMPTS_PER_STEP * RESPONSES_PER_PROMPT} "
-        f"--train.micro_batch_size 128 --train.seed {seed} "
-        "--ds.zero_stage 2 --ds.attn_implementation sdpa "
-        f"--ckpt.output_dir {folder / 'model'} --ckpt.path {folder / 'checkpoints'} "
-        "--ckpt.best_metric_key none --js.device cpu",
+        ["openrlhf_js.cli.train"],
+        training_flags(estimator, seed, data, folder),
     )
     return {"seconds": time.monotonic() - began}
 
 
 def measure(policy: Path, seed: int) -> dict[str, Any]:
     """True scores (prompts, responses) of fresh responses to the held-out prompts."""
-    held_out, scores = TASK.split(0, HELD_OUT_PROMPTS).held_out, []
-    model, generator = load(policy), torch.Generator().manual_seed(seed)
-    for start in range(0, len(held_out), BATCH):
-        items = held_out[start : start + BATCH]
+    held_out = TASK.split(0, HELD_OUT_PROMPTS).held_out
+    model = load(policy)
+    generator = torch.Generator().manual_seed(seed)
+    scores = []
+    for start in range(0, len(held_out), PROMPTS_AT_ONCE):
+        items = held_out[start : start + PROMPTS_AT_ONCE]
         prompts = model.prompts([TASK.prompt(item) for item in items])
-        drawn = model.sample(prompts, SAMPLES, TASK.max_new_tokens, generator)
-        texts = iter(model.texts(drawn))
+        responses = model.sample(prompts, SAMPLES, TASK.max_new_tokens, generator)
+        texts = iter(model.texts(responses))
         for item in items:
-            group = (TASK.score(next(texts), TASK.label(item)) for _ in range(SAMPLES))
-            scores.append([score.value for score in group])
+            label = TASK.label(item)
+            scores.append([TASK.score(next(texts), label).value for _ in range(SAMPLES)])
     return {"true_scores": scores}
 
 
@@ -178,27 +233,51 @@ def work(settings: TrueScoreSettings) -> None:
     prepare_libraries()
     if not (folder / POLICY / "tokenizer_config.json").is_file():  # written last
         prepare(folder)
-    quality = kept(folder / "reward_model.json", lambda: reward_model(folder))
-    before = kept(folder / f"before-{SAMPLES}.json", lambda: measure(folder / POLICY, 0))
-    after: dict[str, list[float]] = {name: [] for name in ESTIMATORS}  # means, by seed
+    quality = kept(folder / "reward_model.json", lambda: train_reward_model(folder))
+    before = kept(folder / f"before-{SAMPLES}.json", lambda: measure(folder / POLICY, seed=0))
+    means_after: dict[str, list[float]] = {name: [] for name in ESTIMATORS}  # by seed
     for seed, name in product(settings.seeds, ESTIMATORS):
-        own = folder / f"{name}-{STEPS}-seed{seed}"
-        kept(own / "trained.json", partial(train, name, seed, folder, own))
-        found = kept(own / f"after-{SAMPLES}.json", partial(measure, own / "model", 1 + seed))
-        after[name].append(np.mean(found["true_scores"]))
-    accuracy, truth = shown(**quality["accuracy"], digits=3), quality["accuracy_of_truth"]
-    print(f"Reward model: accuracy {accuracy}, of the true scores {truth:.3f}")
-    print(f"Its calibration error: {quality['calibration_error']:.3f}")
-    mean, sd = np.mean(before["true_scores"]), np.std(before["true_scores"], ddof=1)
-    print(f"Before: true score {mean:.2f}\n")
-    rises = {name: np.array(clustered_mean(np.array(own) - mean)) for name, own in after.items()}
-    rows = (
-        (name, f"{mean + each[0]:.2f}", shown(*each, digits=2), shown(*each / sd, digits=2))
-        for name, each in rises.items()
+        run_folder = folder / f"{name}-{STEPS}-seed{seed}"
+        kept(run_folder / "trained.json", partial(train, name, seed, folder, run_folder))
+        after = kept(
+            run_folder / f"after-{SAMPLES}.json",
+            partial(measure, run_folder / "model", 1 + seed),
+        )
+        means_after[name].append(np.mean(after["true_scores"]))
+    print_results(quality, before["true_scores"], means_after)
+
+
+def print_results(
+    quality: dict[str, Any],
+    scores_before: list[list[float]],
+    means_after: dict[str, list[float]],
+) -> None:
+    accuracy = shown(**quality["accuracy"], digits=3)
+    mean_before = np.mean(scores_before)
+    sd_before = np.std(scores_before, ddof=1)
+    print(
+        f"Reward model: accuracy {accuracy}, of the true scores {quality['accuracy_of_truth']:.3f}"
     )
-    print_table(["estimator", "true score", "rise", "rise in sds"], rows)
-    gap = shown(*clustered_mean(np.subtract(*after.values())), digits=2)
-    print(f"\n{' - '.join(ESTIMATORS)}, true score: {gap}, over {len(settings.seeds)} seeds")
+    print(f"Its calibration error: {quality['calibration_error']:.3f}")
+    print(f"Before: true score {mean_before:.2f}\n")
+    rows = []
+    for name, means in means_after.items():
+        value, low, high = clustered_mean(np.array(means) - mean_before)
+        rows.append(
+            (
+                name,
+                f"{mean_before + value:.2f}",
+                shown(value, low, high, digits=2),
+                shown(value / sd_before, low / sd_before, high / sd_before, digits=2),
+            )
+        )
+    print_table(columns=["estimator", "true score", "rise", "rise in sds"], rows=rows)
+
+    first, second = ESTIMATORS
+    differences = np.subtract(means_after[first], means_after[second])
+    value, low, high = clustered_mean(differences)
+    difference = shown(value, low, high, digits=2)
+    print(f"\n{first} - {second}, true score: {difference}, over {len(differences)} seeds")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""What grows with what: the controller's work on a rollout batch, the estimators, grading.
+"""Claim: what we add to a run grows no faster than what the run does, up to 64 GPUs.
 
-Upstream's and our own code run as they stand, with pickle in Ray's place; seconds are CPU time. A
-slope is of log cost over log size between two sizes: median of the rounds (least to largest).
+    OMP_NUM_THREADS=1 python benchmarks/scale.py       # 2 minutes on two quiet CPU cores
+
+What grows with what: the controller's work on a rollout batch, the estimators, grading. Upstream's
+and our own code run as they stand, with pickle in Ray's place, so that ours is compared to the rest
+of the same step; seconds are CPU time. A slope is of log cost over log size between two sizes:
+median of the rounds (least to largest).
 """
 
 from __future__ import annotations
@@ -9,12 +13,11 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
-from timeit import timeit
 from types import SimpleNamespace as Namespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -22,13 +25,17 @@ import torch
 from grading_pool import against_model, makespan
 from markdown_table import print_table
 from ray import cloudpickle
+from run_arguments import run_arguments
 
 from openrlhf_js.estimators import Past, PromptMemory, advantage, diagnostics, make_batch
 from openrlhf_js.plugin.run import prepare_device
 from openrlhf_js.tasks.pool import MOST_WORKERS
 
-M, WORDS, RANKS = 8, 143_262, (1, 4, 16, 64)  # responses per prompt; of a tokenizer
-STEPS = {
+RESPONSES = 8  # to a prompt
+WORDS = 143_262  # of a tokenizer
+RANKS = (1, 4, 16, 64)
+REWARDS = 1_000_000
+TITLES = {  # of what a step costs
     "arrive": "responses become tensors",
     "split_rollout_samples": "padded into micro-batches",
     "make_experience": "to policy and reference, log-probs back",
@@ -38,144 +45,371 @@ STEPS = {
     "GB": "gigabytes through Ray",
     "loop": "upstream in the place of ours: a loop over the tokens",
 }
-RUNS = {  # prompts, responses, tokens, micro-batch, GPUs, assumed seconds of a step without these
-    "0.5B, 1 GPU, b = 8": (128, 1024, 1024, 8, 1, 60),
-    "8B, 64 GPUs, b = 8": (1024, 16_384, 8192, 8, 64, 1200),
-    "8B, 64 GPUs, b = 1": (1024, 16_384, 8192, 1, 64, 1200),
+OF_UPSTREAM = ("split_rollout_samples", "make_experience")  # methods of its experience maker
+WRITE_TOKENIZER = f"a tokenizer of {WORDS:,} words, once a run; upstream for each prompt"
+READ_TOKENIZER = "the same, read by its engine"
+UPSTREAMS_TOKENIZERS = "upstream in the place of ours: a tokenizer for each prompt"
+ALL_OF_IT = "**all of it, seconds**"
+GPUS_AT_5_PERCENT = "GPUs at which that is 5 % of a step"
+POOL_WORKERS = (1, 2, MOST_WORKERS, 64, 1024)
+ANSWERS_OF_THE_MODEL = 10_000
+
+Costs = dict[str, float]  # by what they are of
+
+
+class Run(NamedTuple):
+    """The size of a step; `step_seconds` are assumed, without what is measured here."""
+
+    prompts: int
+    responses: int
+    tokens: int
+    micro_batch: int
+    gpus: int
+    step_seconds: float
+
+
+RUNS = {
+    "0.5B, 1 GPU, b = 8": Run(128, 1024, 1024, 8, 1, 60),
+    "8B, 64 GPUs, b = 8": Run(1024, 16_384, 8192, 8, 64, 1200),
+    "8B, 64 GPUs, b = 1": Run(1024, 16_384, 8192, 1, 64, 1200),
 }
-SENT = f"a tokenizer of {WORDS:,} words, once a run; upstream for each prompt"
-ALL, GPUS = "**all of it, seconds**", "GPUs at which that is 5 % of a step"
-once = partial(timeit, number=1, timer=time.process_time)
 
 
-def spread(values: Any) -> str:
-    return f"{np.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+def cpu_seconds(call: Callable[[], object]) -> float:
+    began = time.process_time()
+    call()
+    return time.process_time() - began
 
 
-def controller(responses: int, tokens: int, b: int, ranks: int) -> dict[str, float]:
-    """The cost of each of STEPS for one rollout batch, in micro-batches of b responses."""
-    from openrlhf.trainer.ppo_utils import experience_maker
-    from openrlhf.trainer.ray import launcher
-    from openrlhf.utils.config import hierarchize
+# --- the controller's work on a rollout batch --------------------------------------------------
 
-    from openrlhf_js.plugin import experience, flags, parser, rollout
 
-    flat, taken, sent = parser.upstream_parser(), {}, []
-    flags.add_flags(flat)
-    sizes = f"--rollout.n_samples_per_prompt {M} --rollout.micro_batch_size {b}"
-    args = hierarchize(flat.parse_args(f"--algo.advantage.estimator js_memory {sizes}".split()))
-    logits = torch.zeros(responses // b // ranks, b, tokens - 1)  # of a rank
-    back = cloudpickle.dumps([*map(torch.clone, logits)])
-    generator = rollout.OrderedSamples.__new__(rollout.OrderedSamples)
-    group = launcher.RayActorGroup.__new__(launcher.RayActorGroup)
-    generator.args, group.duplicate_actors = args, 1
-    group._actor_handlers = [Namespace(execute_batch=Namespace(remote=lambda *_: back))] * ranks
-    rest = Namespace(value=0.01), Namespace(args=args), Namespace(pad_token_id=0)
-    maker = experience.ShrinkageExperienceMaker(group, None, None, group, *rest)
-    said = {"observation_tokens": torch.randint(WORDS, (tokens,)).tolist(), "label": "1"}
-    said |= {"action_ranges": [(tokens // 8, tokens)], "rollout_log_probs": None}
-    own = ({"prompt": f"{i // M}", "reward": i % 3 / 2} for i in range(responses))
-    arrived = [pickle.dumps({**said, **each, rollout.PROMPT_NUMBER: 0}) for each in own]
+class Clock:
+    """CPU seconds of calls, by name."""
 
-    def clock(name: str, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def __init__(self) -> None:
+        self.seconds: Costs = {}
+
+    def call(self, name: str, function: Callable[..., Any], *args: Any, **settings: Any) -> Any:
         began = time.process_time()
-        result = call(*given, **named)
-        taken[name] = time.process_time() - began
+        result = function(*args, **settings)
+        self.seconds[name] = time.process_time() - began
         return result
 
-    base, read = experience_maker.RemoteExperienceMaker, generator._process_response_into_experience
-    calls = {name: getattr(base, name) for name in STEPS if hasattr(base, name)}
-    timed = {n: lambda *a, n=n, call=call: clock(n, call, *a) for n, call in calls.items()}
-    instead = {
-        "put": lambda value: sent.append(cloudpickle.dumps(value)) or sent[-1],
-        "get": lambda r: pickle.loads(r) if isinstance(r, bytes) else [*map(pickle.loads, r)],
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: self.call(name, function, *args)
+
+
+class PickleForRay:
+    """`put` and `get` as Ray's, with the bytes in the place of a reference to them."""
+
+    def __init__(self) -> None:
+        self.bytes_sent = 0
+
+    def put(self, value: Any) -> bytes:
+        sent = cloudpickle.dumps(value)
+        self.bytes_sent += len(sent)
+        return sent
+
+    def get(self, references: bytes | list[bytes]) -> Any:
+        if isinstance(references, bytes):
+            return pickle.loads(references)
+        return [pickle.loads(reference) for reference in references]
+
+
+def arriving_responses(responses: int, tokens: int) -> list[bytes]:
+    """Responses as vLLM's actors send them."""
+    from openrlhf_js.plugin.rollout import PROMPT_NUMBER
+
+    token_ids = torch.randint(WORDS, (tokens,)).tolist()
+    arriving = []
+    for number in range(responses):
+        response = {
+            "observation_tokens": token_ids,
+            "label": "1",
+            "action_ranges": [(tokens // 8, tokens)],
+            "rollout_log_probs": None,
+            "prompt": f"{number // RESPONSES}",
+            "reward": number % 3 / 2,
+            PROMPT_NUMBER: 0,
+        }
+        arriving.append(pickle.dumps(response))
+    return arriving
+
+
+def group_of_ranks(ranks: int, log_probs: bytes) -> Any:
+    """Upstream's group of actors, each of which answers with the same log-probs."""
+    from openrlhf.trainer.ray import launcher
+
+    group = launcher.RayActorGroup.__new__(launcher.RayActorGroup)
+    group.duplicate_actors = 1
+    actor = Namespace(execute_batch=Namespace(remote=lambda *_: log_probs))
+    group._actor_handlers = [actor] * ranks
+    return group
+
+
+@contextmanager
+def measuring(clock: Clock, ray_stand_in: PickleForRay) -> Iterator[None]:
+    """Times upstream's methods and ours, and puts pickle in Ray's place."""
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+
+    from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
+
+    timed_upstream = {
+        name: clock.timed(name, getattr(RemoteExperienceMaker, name)) for name in OF_UPSTREAM
     }
-    ours = experience.ShrinkageExperienceMaker
-    spread_out = ours._train_on
-    timed_ours = {"_train_on": lambda *a: clock("_train_on", spread_out, *a)}
+    timed_train_on = clock.timed("_train_on", ShrinkageExperienceMaker._train_on)
     with (
-        patch.multiple(base, **timed),
-        patch.multiple(ours, **timed_ours),
-        patch.multiple("ray", **instead),
+        patch.multiple(RemoteExperienceMaker, **timed_upstream),
+        patch.multiple(ShrinkageExperienceMaker, _train_on=timed_train_on),
+        patch.multiple("ray", put=ray_stand_in.put, get=ray_stand_in.get),
     ):
-        samples = clock("arrive", lambda: [read(pickle.loads(r), max_len=tokens) for r in arrived])
-        made = clock("ours", maker.make_experience_batch, samples)
-        clock("append", group.async_run_method_batch, "append", experience=made)
-    taken["ours"] -= sum(taken[name] for name in [*calls, *timed_ours])
-    loop = partial(base.get_cumulative_returns, None, logits[0], logits[0] > 0, 1.0)
-    taken["loop"] = timeit(loop, number=responses // b, timer=time.process_time)
-    return {**taken, "GB": sum(map(len, [*arrived, *sent, *[back] * 2 * ranks])) / 1e9}
+        yield
 
 
-def others(share: float) -> dict[str, float]:
+def controller(responses: int, tokens: int, micro_batch: int, ranks: int) -> Costs:
+    """The cost of each of TITLES for one rollout batch."""
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+
+    from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
+    from openrlhf_js.plugin.rollout import OrderedSamples
+
+    micro_batches = responses // micro_batch
+    log_probs = torch.zeros(micro_batches // ranks, micro_batch, tokens - 1)  # of a rank
+    answer_of_rank = cloudpickle.dumps([rows.clone() for rows in log_probs])
+    group = group_of_ranks(ranks, answer_of_rank)
+    args = run_arguments(
+        "--algo.advantage.estimator js_memory "
+        f"--rollout.n_samples_per_prompt {RESPONSES} --rollout.micro_batch_size {micro_batch}"
+    )
+    samples_generator = OrderedSamples.__new__(OrderedSamples)
+    samples_generator.args = args
+    maker = ShrinkageExperienceMaker(
+        group,
+        None,
+        None,
+        group,
+        Namespace(value=0.01),
+        Namespace(args=args),
+        Namespace(pad_token_id=0),
+    )
+    arriving = arriving_responses(responses, tokens)
+
+    def read_all() -> list[Any]:
+        read = samples_generator._process_response_into_experience
+        return [read(pickle.loads(response), max_len=tokens) for response in arriving]
+
+    clock = Clock()
+    ray_stand_in = PickleForRay()
+    with measuring(clock, ray_stand_in):
+        samples = clock.call("arrive", read_all)
+        experiences = clock.call("ours", maker.make_experience_batch, samples)
+        clock.call("append", group.async_run_method_batch, "append", experience=experiences)
+    costs = dict(clock.seconds)
+    for name in (*OF_UPSTREAM, "_train_on"):  # which ran within it
+        costs["ours"] -= costs[name]
+
+    def upstreams_loop() -> None:
+        for _ in range(micro_batches):
+            RemoteExperienceMaker.get_cumulative_returns(
+                None, log_probs[0], log_probs[0] > 0, gamma=1.0
+            )
+
+    costs["loop"] = cpu_seconds(upstreams_loop)
+    bytes_arrived = sum(len(response) for response in arriving)
+    bytes_answered = 2 * ranks * len(answer_of_rank)  # by policy and reference
+    costs["GB"] = (bytes_arrived + ray_stand_in.bytes_sent + bytes_answered) / 1e9
+    return costs
+
+
+# --- what else a step does ---------------------------------------------------------------------
+
+
+def other_costs(share: float) -> Costs:
     """Seconds of what else a step does, at a share of the sizes that the names say."""
+    return {
+        **estimator_costs(share),
+        "`js_memory` notes 1,000 prompts of 1,000,000": memory_cost(share),
+        "upstream: dynamic batches, 1,024 responses": balancing_cost(share),
+        **tokenizer_costs(share),
+    }
+
+
+def estimator_costs(share: float) -> Costs:
+    prompts = int(share * REWARDS) // RESPONSES
+    rewards = torch.rand(prompts, RESPONSES)
+    past = Past(torch.rand(prompts, dtype=torch.float64))
+
+    def seconds_of(name: str, past_of_prompts: Past | None) -> float:
+        advantages = cpu_seconds(lambda: advantage(name, rewards, past=past_of_prompts))
+        figures = cpu_seconds(lambda: diagnostics(name, rewards, past=past_of_prompts))
+        return advantages + figures
+
+    return {
+        "`js` and its diagnostics, 1,000,000 rewards": seconds_of("js", None),
+        "`js_plus` and its diagnostics, 1,000,000 rewards": seconds_of("js_plus", None),
+        "`js_memory` and its diagnostics, 1,000,000 rewards": seconds_of("js_memory", past),
+    }
+
+
+def memory_cost(share: float) -> float:
+    prompts = int(share * REWARDS)
+    keys = torch.randint(2**62, (prompts,))
+    memory = PromptMemory()
+    memory.learn(make_batch(torch.rand(prompts, 1), keys=keys, step=1))
+    rewards = torch.rand(1000, RESPONSES)
+    visit = make_batch(rewards[:1000], keys=keys[:1000], step=2)
+    return cpu_seconds(lambda: memory.learn(visit))
+
+
+def balancing_cost(share: float) -> float:
     from openrlhf.utils.seqlen_balancing import get_seqlen_balanced_partitions
+
+    lengths = torch.randint(2048, 8193, (int(1024 * share),)).tolist()
+    batches = sum(lengths) // 16_384
+    return cpu_seconds(lambda: get_seqlen_balanced_partitions(lengths, batches, False))
+
+
+def tokenizer_costs(share: float) -> Costs:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    n, memory, found = int(share * 10**6), PromptMemory(), {}
-    rewards, keys = torch.rand(n // M, M), torch.randint(2**62, (n,))
-    past = Past(torch.rand(n // M, dtype=torch.float64))
-    for name, given in ("js", None), ("js_plus", None), ("js_memory", past):
-        both = (partial(each, name, rewards, past=given) for each in (advantage, diagnostics))
-        found[f"`{name}` and its diagnostics, 1,000,000 rewards"] = sum(map(once, both))
-    memory.learn(make_batch(torch.rand(n, 1), keys=keys, step=1))
-    visit = make_batch(torch.rand(1000, M), keys=keys[:1000], step=2)
-    note = partial(memory.learn, visit)
-    found["`js_memory` notes 1,000 prompts of 1,000,000"] = once(note)
-    lengths = torch.randint(2048, 8193, (int(1024 * share),)).tolist()
-    balance = partial(get_seqlen_balanced_partitions, lengths, sum(lengths) // 16_384, False)
-    found["upstream: dynamic batches, 1,024 responses"] = once(balance)
-    letters = [f"{i:03}" for i in range(int((WORDS * share) ** 0.5))]
-    merges = [*product(letters, letters)]
-    words = {word: i for i, word in enumerate([*letters, *map("".join, merges)])}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(words, merges)))
-    found[SENT] = once(partial(cloudpickle.dumps, tokenizer))
-    read = partial(pickle.loads, cloudpickle.dumps(tokenizer))
-    return found | {"the same, read by its engine": once(read)}
+    letters = [f"{number:03}" for number in range(int((WORDS * share) ** 0.5))]
+    merges = list(product(letters, letters))
+    words = [*letters, *(first + second for first, second in merges)]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, merges)))
+    sent = cloudpickle.dumps(tokenizer)
+    return {
+        WRITE_TOKENIZER: cpu_seconds(lambda: cloudpickle.dumps(tokenizer)),
+        READ_TOKENIZER: cpu_seconds(lambda: pickle.loads(sent)),
+    }
+
+
+# --- the tables --------------------------------------------------------------------------------
+
+
+class Growth(NamedTuple):
+    """The median cost at the last size, and the slope between the last two, shown."""
+
+    cost: str
+    slope: str
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{np.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def growth(
+    measure: Callable[[Any], Costs],
+    sizes: Sequence[float],
+    rounds: int,
+) -> dict[str, Growth]:
+    """Measures all sizes in every round."""
+    costs_by_round = [[measure(size) for size in sizes] for _ in range(rounds)]
+    *_, smaller_size, largest_size = sizes
+    growths = {}
+    for name in costs_by_round[0][0]:
+        smaller = np.array([costs[-2][name] for costs in costs_by_round])
+        largest = np.array([costs[-1][name] for costs in costs_by_round])
+        slopes = np.log(largest / smaller) / np.log(largest_size / smaller_size)
+        growths[name] = Growth(cost=f"{np.median(largest):.3g}", slope=spread(slopes))
+    return growths
+
+
+def print_controller(scale: int, rounds: int) -> None:
+    tokens = 256 // scale
+    in_ranks = growth(
+        lambda ranks: controller(
+            responses=16 * ranks, tokens=tokens, micro_batch=RESPONSES, ranks=ranks
+        ),
+        sizes=RANKS,
+        rounds=rounds,
+    )
+    in_tokens = growth(
+        lambda tokens: controller(responses=128, tokens=tokens, micro_batch=RESPONSES, ranks=8),
+        sizes=(4 * tokens, 16 * tokens),
+        rounds=rounds,
+    )
+    print_table(
+        columns=[f"64 ranks x 16 responses x {tokens} tokens", "seconds", "in ranks", "in tokens"],
+        rows=[
+            (title, in_ranks[name].cost, in_ranks[name].slope, in_tokens[name].slope)
+            for name, title in TITLES.items()
+        ],
+    )
+
+
+def print_others(scale: int, rounds: int) -> float:
+    """Prints what else a step does; the seconds of a tokenizer that is sent."""
+    growths = growth(other_costs, sizes=(1 / 8 / scale, 1 / scale), rounds=rounds)
+    print()
+    print_table(
+        columns=["what else", "seconds", "slope"],
+        rows=[(name, of_name.cost, of_name.slope) for name, of_name in growths.items()],
+    )
+    return float(growths[WRITE_TOKENIZER].cost)
+
+
+def print_pool(scale: int, rounds: int) -> None:
+    measured = against_model(96 // scale, rounds)
+    service_seconds = np.resize(measured.service_seconds, ANSWERS_OF_THE_MODEL)
+    rows = []
+    for workers in POOL_WORKERS:
+        seconds = makespan(service_seconds, workers, measured.caller_seconds)
+        ratios = measured.ratios.get(workers)
+        rows.append(
+            (
+                workers,
+                f"{ANSWERS_OF_THE_MODEL / seconds:,.0f}",
+                spread(ratios) if ratios else "",
+            )
+        )
+    print()
+    print_table(columns=["workers", "answers a second", "real / model"], rows=rows)
+
+
+def step_costs(run: Run, scale: int, rounds: int, tokenizer_seconds: float) -> Costs:
+    """What one step of a run costs, from smaller batches of it."""
+    small_responses = 64
+    many_responses = 1024 // scale
+    repeats = (rounds + 1) // 2
+    small = [
+        controller(small_responses, run.tokens // scale, run.micro_batch, ranks=1)
+        for _ in range(repeats)
+    ]
+    many = [controller(many_responses, 16, run.micro_batch, ranks=1) for _ in range(repeats)]
+    costs = {}
+    for name, title in TITLES.items():
+        median_cost = np.median([measured[name] for measured in small])
+        costs[title] = run.responses / small_responses * median_cost
+    median_of_ours = np.median([measured["ours"] for measured in many])  # whatever the tokens
+    costs[TITLES["ours"]] = run.responses / many_responses * median_of_ours
+    seconds = sum(costs.values()) - costs[TITLES["GB"]] - costs[TITLES["loop"]]
+    costs[UPSTREAMS_TOKENIZERS] = run.prompts * tokenizer_seconds
+    costs[ALL_OF_IT] = seconds
+    costs[GPUS_AT_5_PERCENT] = 0.05 * run.step_seconds * run.gpus / seconds
+    return costs
+
+
+def print_steps(scale: int, rounds: int, tokenizer_seconds: float) -> None:
+    costs_by_run = [step_costs(run, scale, rounds, tokenizer_seconds) for run in RUNS.values()]
+    rows = []
+    for title in costs_by_run[0]:
+        costs = [costs[title] for costs in costs_by_run]
+        rows.append([title, *(f"{cost:,.0f}" if cost > 99 else f"{cost:.3g}" for cost in costs)])
+    print()
+    print_table(columns=["one step", *RUNS], rows=rows)
 
 
 def main(scale: int = 1, rounds: int = 5) -> None:
     """Prints the tables; `scale` divides the sizes."""
     prepare_device("cpu")
     logging.disable()
-
-    def rows(run: Callable[..., dict[str, float]], sizes: Sequence[float]) -> dict[str, list[str]]:
-        found, shown = [[run(size) for size in sizes] for _ in range(rounds)], {}
-        for key in found[0][0]:
-            last, most = np.array([[each[key] for each in row[-2:]] for row in found]).T
-            slopes = np.log(most / last) / np.log(sizes[-1] / sizes[-2])
-            shown[key] = [f"{np.median(most):.3g}", spread(slopes)]
-        return shown
-
-    tokens = 256 // scale
-    wide = rows(lambda ranks: controller(16 * ranks, tokens, 8, ranks), RANKS)
-    deep = rows(lambda tokens: controller(128, tokens, 8, 8), (4 * tokens, 16 * tokens))
-    columns = f"64 ranks x 16 responses x {tokens} tokens", "seconds", "in ranks", "in tokens"
-    print_table(columns, ([STEPS[k], *wide[k], deep[k][1]] for k in STEPS))
-    other, table = rows(others, (1 / 8 / scale, 1 / scale)), []
-    print()
-    print_table(("what else", "seconds", "slope"), ([k, *other[k]] for k in other))
-    service, own, ratios = against_model(96 // scale, rounds)
-    for workers in (1, 2, MOST_WORKERS, 64, 1024):
-        rate = f"{10**4 / makespan(np.resize(service, 10**4), workers, own):,.0f}"
-        table += [[workers, rate, spread(ratios[workers]) if workers in ratios else ""]]
-    print()
-    print_table(("workers", "answers a second", "real / model"), table)
-    upstreams = "upstream in the place of ours: a tokenizer for each prompt"
-    lines = {text: [text] for text in [*STEPS.values(), upstreams, ALL, GPUS]}
-    for prompts, responses, tokens, b, gpus, step in RUNS.values():
-        some = [controller(64, tokens // scale, b, 1) for _ in range((rounds + 1) // 2)]
-        cost = {t: responses / 64 * np.median([s[k] for s in some]) for k, t in STEPS.items()}
-        many = [controller(1024 // scale, 16, b, 1)["ours"] for _ in some]  # whatever the tokens
-        cost[STEPS["ours"]] = responses / (1024 // scale) * np.median(many)
-        cost[ALL] = sum(cost.values()) - cost[STEPS["GB"]] - cost[STEPS["loop"]]
-        cost[upstreams] = prompts * float(other[SENT][0])
-        cost[GPUS] = 0.05 * step * gpus / cost[ALL]
-        for text, each in cost.items():
-            lines[text].append(f"{each:,.0f}" if each > 99 else f"{each:.3g}")
-    print()
-    print_table(("one step", *RUNS), lines.values())
+    print_controller(scale, rounds)
+    tokenizer_seconds = print_others(scale, rounds)
+    print_pool(scale, rounds)
+    print_steps(scale, rounds, tokenizer_seconds)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Tiny policies for experiments: warm-started, and on their way through a plain training.
 
 The training is REINFORCE with the baseline `rloo` on the quickstart's settings, in this process: no
-Ray, no DeepSpeed, no vLLM. Its gradient is the one that the variance lab measures. Every step draws
-more responses than it learns from, so that histories for more responses can be made of it.
+Ray, no DeepSpeed, no vLLM. Its gradient is the one that the variance lab measures.
 """
 
 from __future__ import annotations
@@ -24,8 +23,14 @@ from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
 from openrlhf_js.tiny.tasks import TASKS, TinyTask, draw
 
-PROMPTS, RESPONSES, LEARNING_RATE, HELD_OUT = 64, 4, 3e-4, 200  # as the quickstart's stack
-BETAS, MAX_NORM = (0.9, 0.95), 1.0  # of AdamW and of the gradient, as OpenRLHF's
+# as the quickstart's stack
+PROMPTS = 64
+RESPONSES = 4
+LEARNING_RATE = 3e-4
+HELD_OUT = 200
+# as OpenRLHF's
+BETAS = (0.9, 0.95)  # of AdamW
+MAX_NORM = 1.0  # of the gradient
 
 
 class Drawn(NamedTuple):
@@ -41,8 +46,14 @@ def warm_start(task: TinyTask, seed: int, folder: Path, on_step: Callable[[int],
         return
     tokenizer = make_tokenizer(task)
     model = make_model(tokenizer, seed)
-    train = training_items(task, seed)
-    imitate(model, tokenizer, task, train, seed=seed, on_step=lambda step, loss: on_step(step))
+    imitate(
+        model,
+        tokenizer,
+        task,
+        training_items(task, seed),
+        seed=seed,
+        on_step=lambda step, loss: on_step(step),
+    )
     save(model, tokenizer, folder)
 
 
@@ -53,9 +64,17 @@ def training_items(task: TinyTask, seed: int) -> list[list[Any]]:
 
 def engine_of(task: TinyTask, folder: Path, tokenizer: PreTrainedTokenizerFast) -> Transformers:
     """What samples from the policy in a folder, on the CPU; its `model` may be trained."""
-    ends = (tokenizer.eos_token_id,)
-    lengths = {"max_new_tokens": task.max_new_tokens, "longest_prompt": task.max_prompt_tokens}
-    return Transformers(Policy(folder, "cpu", "float32", 1.0, 1.0, ends=ends, **lengths))
+    policy = Policy(
+        folder,
+        "cpu",
+        "float32",
+        temperature=1.0,
+        top_p=1.0,
+        ends=(tokenizer.eos_token_id,),
+        max_new_tokens=task.max_new_tokens,
+        longest_prompt=task.max_prompt_tokens,
+    )
+    return Transformers(policy)
 
 
 def sample(
@@ -67,13 +86,21 @@ def sample(
     seed: int,
 ) -> Drawn:
     """m graded responses to each item's prompt, all in one batch."""
-    asked = [item for item in items for _ in range(m)]
-    prompts = [tokenizer.encode(task.prompt(item)) for item in asked]
-    responses = engine.sample(prompts, [key(seed, *divmod(row, m)) for row in range(len(asked))])
-    texts = zip(tokenizer.batch_decode(responses), asked, strict=True)
-    rewards = [task.score(text, task.label(item)).value for text, item in texts]
-    pairs = zip(prompts, responses, strict=True)
-    return Drawn([Response(*pair) for pair in pairs], np.array(rewards).reshape(len(items), m))
+    repeated_items = [item for item in items for _ in range(m)]
+    prompts = [tokenizer.encode(task.prompt(item)) for item in repeated_items]
+    keys = [key(seed, *divmod(row, m)) for row in range(len(repeated_items))]
+    responses = engine.sample(prompts, keys)
+    texts = tokenizer.batch_decode(responses)
+    rewards = [
+        task.score(text, task.label(item)).value
+        for text, item in zip(texts, repeated_items, strict=True)
+    ]
+    return Drawn(
+        responses=[
+            Response(prompt, response) for prompt, response in zip(prompts, responses, strict=True)
+        ],
+        rewards=np.array(rewards).reshape(len(items), m),
+    )
 
 
 def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:
@@ -93,13 +120,20 @@ def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:
     optimizer = torch.optim.AdamW(
         scores.parameters, lr=LEARNING_RATE, betas=BETAS, weight_decay=0.0
     )
-    items, rng = training_items(task, seed), random.Random(f"train/{seed}")
+    items = training_items(task, seed)
+    generator = random.Random(f"train/{seed}")
     for step in range(max(steps) + 1):
         if step in steps:
             engine.model.save_pretrained(unfinished / f"step-{step}")
         if step < max(steps):
-            chosen = draw(items, PROMPTS, rng)
-            drawn = sample(engine, tokenizer, task, chosen, RESPONSES, key(seed, 0, step))
+            drawn = sample(
+                engine,
+                tokenizer,
+                task,
+                items=draw(items, PROMPTS, generator),
+                m=RESPONSES,
+                seed=key(seed, 0, step),
+            )
             learn(scores, optimizer, drawn)
     unfinished.rename(folder)
 

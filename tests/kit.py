@@ -29,30 +29,38 @@ def read_lines(path: Path) -> list[Any]:
 
 
 def flag_table(path: Path) -> Iterator[tuple[bool, dict[str, str | None], str]]:
-    """Lines of flags: whether they work (= or !), the changes to a good line, and what is said."""
-    known: dict[str, dict[str, str | None]] = {}
+    """Lines of flags: whether they work (= or !), the changes to a good line, and the message.
 
-    def changes(words: str) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
+    A line `Name: words` names changes that the lines after it may use.
+    """
+    named_changes: dict[str, dict[str, str | None]] = {}
+
+    def changes_of(words: str) -> dict[str, str | None]:
+        changes: dict[str, str | None] = {}
         for word in shlex.split(words, comments=True):
-            name, given, value = word.partition("=")
-            own = {name.removeprefix("-"): None if name[0] == "-" else value * bool(given)}
-            found |= known.get(word, own)
-        return found
+            if word in named_changes:
+                changes |= named_changes[word]
+            elif word.startswith("-"):  # the flag is left out
+                name, _, _ = word.partition("=")
+                changes[name.removeprefix("-")] = None
+            else:
+                name, _, value = word.partition("=")
+                changes[name] = value
+        return changes
 
     for line in path.read_text().splitlines()[2:]:
         if line[:1] in ("=", "!"):
-            words, _, said = line[1:].partition(" ~ ")
-            yield line[0] == "=", changes(words), said
+            words, _, message = line[1:].partition(" ~ ")
+            yield line[0] == "=", changes_of(words), message
         elif line[:1].isupper():
             name, _, words = line.partition(": ")
-            known[name] = changes(words)
+            named_changes[name] = changes_of(words)
 
 
 def free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return chosen.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
@@ -65,23 +73,26 @@ def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
 
 def processes_of(folder: Path) -> list[psutil.Process]:
     """Those that run in the folder, or whose command line names it."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
-            if str(folder) in " ".join(process.cmdline()) or process.cwd() == str(folder):
-                found.append(process)
+            command = " ".join(process.cmdline())
+            if str(folder) in command or process.cwd() == str(folder):
+                processes.append(process)
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Of each tag in TensorBoard's files, the steps and their values."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder)).Reload()
-    tags = events.Tags()["scalars"]
-    return {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags}
+    log = EventAccumulator(str(folder)).Reload()
+    return {
+        tag: [(event.step, event.value) for event in log.Scalars(tag)]
+        for tag in log.Tags()["scalars"]
+    }
 
 
 def qwen(seed: int = 0, **settings: Any) -> Any:
@@ -90,9 +101,14 @@ def qwen(seed: int = 0, **settings: Any) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    return Qwen2ForCausalLM(Qwen2Config(**{**sizes, **heads, **settings}))
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
+    return Qwen2ForCausalLM(Qwen2Config(**{**sizes, **settings}))
 
 
 def noisy(model: Any) -> Any:

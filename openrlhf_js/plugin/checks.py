@@ -384,26 +384,43 @@ def _batch_sizes(flat: Flat, rows: list[int] | None) -> list[str]:
 
 def _ranks(flat: Flat, role: str, last: int, drop: str) -> list[str]:
     """The optimizer's batch and the rollout, each cut evenly among the data-parallel ranks."""
-    dynamic, responses = flat["train.dynamic_batch_enable"], flat["rollout.n_samples_per_prompt"]
     gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
-    per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
-    sizes = "--ds.ring_attn_size x --ds.tensor_parallel_size"
-    use = f"change --{role}.num_gpus_per_node"
-    if problems := _multiple(gpus, per_rank, f"the number of GPUs of the {role}", sizes, use):
+    gpus_per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
+    problems = _multiple(
+        gpus,
+        of=gpus_per_rank,
+        what=f"the number of GPUs of the {role}",
+        why="--ds.ring_attn_size x --ds.tensor_parallel_size",
+        use=f"change --{role}.num_gpus_per_node",
+    )
+    if problems:
         return problems
-    of_ranks = f"{gpus // per_rank} ranks of the {role}"
-    train, step = flat["train.batch_size"], gpus // per_rank
-    step *= 1 if dynamic else flat["train.micro_batch_size"]
-    why, use = f"--train.micro_batch_size x {of_ranks}", f"use {_round_up(train, step)}"
-    problems = _multiple(train, step, "--train.batch_size", why, use)
-    if gpus > per_rank:  # one rank takes every sample, whatever the size of the last micro-batch
-        step = gpus // per_rank * (1 if dynamic else flat["rollout.micro_batch_size"])
-        why = f"--rollout.micro_batch_size x {of_ranks}"
-        for prompts, of, use in (
-            (flat["rollout.batch_size"], "a rollout", _larger(flat, step)),
+    ranks = gpus // gpus_per_rank
+    dynamic = flat["train.dynamic_batch_enable"]
+    train_batch = flat["train.batch_size"]
+    train_multiple = ranks * (1 if dynamic else flat["train.micro_batch_size"])
+    problems = _multiple(
+        train_batch,
+        of=train_multiple,
+        what="--train.batch_size",
+        why=f"--train.micro_batch_size x {ranks} ranks of the {role}",
+        use=f"use {_round_up(train_batch, train_multiple)}",
+    )
+    if ranks > 1:  # one rank takes every sample, whatever the size of the last micro-batch
+        responses = flat["rollout.n_samples_per_prompt"]
+        rollout_multiple = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
+        rollouts = (
+            (flat["rollout.batch_size"], "a rollout", _larger(flat, rollout_multiple)),
             (last, "the last rollout", drop),
-        ):
-            problems += _multiple(prompts * responses, step, f"responses of {of}:", why, use)
+        )
+        for prompts, rollout, use in rollouts:
+            problems += _multiple(
+                prompts * responses,
+                of=rollout_multiple,
+                what=f"responses of {rollout}:",
+                why=f"--rollout.micro_batch_size x {ranks} ranks of the {role}",
+                use=use,
+            )
     return problems
 
 

@@ -129,10 +129,14 @@ def _become_worker(connection: socket.socket) -> NoReturn:
 
 def main() -> None:
     """Asks the nursery for a fork, and ends with it."""
-    path, *options = sys.argv[1:]
-    arguments = list(itertools.dropwhile(lambda each: each.startswith("-"), options))  # Python's
-    words = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
-    request = json.dumps(words).encode()
+    path, *words = sys.argv[1:]
+    arguments = list(itertools.dropwhile(lambda word: word.startswith("-"), words))  # Python's own
+    wanted = {
+        "arguments": arguments,
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+    }
+    request = json.dumps(wanted).encode()
     with socket.socket(socket.AF_UNIX) as nursery:
         nursery.connect(path)
         socket.send_fds(nursery, [len(request).to_bytes(LENGTH_BYTES, "little")], [0, 1, 2])

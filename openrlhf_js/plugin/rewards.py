@@ -172,15 +172,20 @@ def read_answer(body: bytes) -> Answer:
     body has another form, and BadReward if the reward is null, NaN or infinite.
     """
     try:
-        found = _Body.model_validate_json(body)
+        content = _Body.model_validate_json(body)
     except ValidationError as error:
         raise UnusableAnswer(f"{error.errors()[0]['msg']:.100}: {excerpt(body)}") from None
-    reward, score = found.rewards, found.rewards if found.scores is None else found.scores
+    reward = content.rewards
+    score = reward if content.scores is None else content.scores
     if reward is None or score is None or not (math.isfinite(reward) and math.isfinite(score)):
         raise BadReward(f"the reward is {reward}, and the score {score}")
-    logs = found.extra_logs if isinstance(found.extra_logs, dict) else {}
-    figures = {key: _alone(value) for key, value in itertools.islice(logs.items(), LARGEST_LOGS)}
-    return Answer(reward, score, {k: float(v) for k, v in figures.items() if _finite(v)})
+    logs = content.extra_logs if isinstance(content.extra_logs, dict) else {}
+    figures = {}
+    for name, value in itertools.islice(logs.items(), LARGEST_LOGS):
+        figure = _alone(value)
+        if _finite(figure):
+            figures[name] = float(figure)
+    return Answer(reward, score, figures)
 
 
 def _finite(value: Any) -> bool:

@@ -288,9 +288,11 @@ class OrderedSamples(SamplesGenerator):
     def _dispatch_prompts_to_vllm(self, prompts: list[str], *args: Any, **settings: Any) -> Any:
         numbered = [NumberedPrompt(prompt) for prompt in prompts]
         for prompt in numbered:
-            prompt.number, self.drawn = self.drawn, self.drawn + 1
+            prompt.number = self.drawn
+            self.drawn += 1
         self.sent = self.sent or Sent(ray.put(self.tokenizer))
-        tokenizer, self.tokenizer = self.tokenizer, self.sent
+        tokenizer = self.tokenizer
+        self.tokenizer = self.sent
         try:
             return super()._dispatch_prompts_to_vllm(numbered, *args, **settings)
         finally:

@@ -85,23 +85,27 @@ def prepare_device(wanted: str) -> str:
 
 def start_problems(flat: dict[str, Any]) -> list[str]:
     """What would come out minutes after the start, or when hours of training are to be saved."""
-    found, reason = find_device()
-    device = found if flat["js.device"] == "auto" else flat["js.device"]
-    longest, new, path = flat["data.max_len"], flat["rollout.max_new_tokens"], flat["ckpt.path"]
+    device, reason = find_device()
+    if flat["js.device"] != "auto":
+        device = flat["js.device"]
+    max_len = flat["data.max_len"]
+    max_new_tokens = flat["rollout.max_new_tokens"]
     problems = cpu.needs_gpu(flat) if device == "cpu" else []
     if device == "gpu" and reason == CPU_STACK:
         problems.append(f"--js.device gpu: {reason}")
-    if new is not None and new >= longest:
+    if max_new_tokens is not None and max_new_tokens >= max_len:
         problems.append(
-            f"--rollout.max_new_tokens {new} leaves no room in --data.max_len {longest} "
+            f"--rollout.max_new_tokens {max_new_tokens} leaves no room in --data.max_len {max_len} "
             "for a prompt"
         )
     if flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file():
         problems.append(
-            f"--ckpt.load_enable: there is no checkpoint in {path}: leave it out to start afresh"
+            f"--ckpt.load_enable: there is no checkpoint in {flat['ckpt.path']}: "
+            "leave it out to start afresh"
         )
     for flag in filter(flat.get, WRITTEN):
-        if not os.access(folder := _existing(flat[flag]), os.W_OK | os.X_OK):
+        folder = _existing(flat[flag])
+        if not os.access(folder, os.W_OK | os.X_OK):
             problems.append(f"--{flag} {flat[flag]}: {folder} is no folder that can be written")
     return problems
 
@@ -275,24 +279,30 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[s
 
 def _check_nodes(args: argparse.Namespace) -> None:
     """Raises BadInput unless each node has our versions and sees the files of the run."""
-    needed = [args.actor.model_name_or_path, args.reward.model_name_or_path]
-    needed += [args.data.prompt_dataset, args.eval.dataset, args.train.agent_func_path]
-    needed += args.reward.remote_url or ()
-    local = [os.path.abspath(path) for path in needed if path and os.path.exists(path)]
+    names = [
+        args.actor.model_name_or_path,
+        args.reward.model_name_or_path,
+        args.data.prompt_dataset,
+        args.eval.dataset,
+        args.train.agent_func_path,
+        *(args.reward.remote_url or ()),
+    ]
+    local_files = [os.path.abspath(name) for name in names if name and os.path.exists(name)]
     with tempfile.NamedTemporaryFile(dir=_existing(args.ckpt.path)) as shared:
-        nodes = _on_each_node(_look, [*local, shared.name])
-    here, problems = _versions(), []
-    for address, found in nodes:
-        if isinstance(found, Exception):
-            kind = type(found).__name__
-            problems.append(f"the node {address} starts no worker with {sys.executable}: {kind}")
+        nodes = _on_each_node(_look, [*local_files, shared.name])
+    versions_here = _versions()
+    problems = []
+    for address, seen in nodes:
+        if isinstance(seen, Exception):
+            error = type(seen).__name__
+            problems.append(f"the node {address} starts no worker with {sys.executable}: {error}")
             continue
-        versions, missing = found
-        if versions != here:
-            problems.append(f"the node {address} has {versions}, this one {here}")
-        for path in missing:
-            what = f"--ckpt.path {args.ckpt.path}" if path == shared.name else path
-            problems.append(f"the node {address} does not see {what}: put it on a shared disk")
+        versions, missing_files = seen
+        if versions != versions_here:
+            problems.append(f"the node {address} has {versions}, this one {versions_here}")
+        for path in missing_files:
+            title = f"--ckpt.path {args.ckpt.path}" if path == shared.name else path
+            problems.append(f"the node {address} does not see {title}: put it on a shared disk")
     if problems:
         raise BadInput("\n".join(problems))
 
@@ -353,33 +363,56 @@ def clean_up() -> None:
 # --- failures, and the next start --------------------------------------------------------------
 
 
+LOST_PROCESS = {  # errors of Ray and torch
+    "RayActorError",
+    "NodeDiedError",
+    "ObjectLostError",
+    "WorkerCrashedError",
+    "DistBackendError",
+}
+
+
 def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | None:
     """What to say of a failure that needs no traceback, and the exit status; None for any other."""
-    while isinstance(inner := getattr(error, "cause", None), BaseException):
-        error = inner  # what an actor raised, without Ray's tracebacks around it
-    if isinstance(error, BadInput | BadReward | ProcessDied | UpstreamMismatch):
-        return str(error), 2 if isinstance(error, BadInput) else 1
-    written = {flag: _existing(flat[flag]) for flag in WRITTEN if flat.get(flag)}
-    full = [f for f, path in written.items() if shutil.disk_usage(path).free < FULL_BYTES]
-    if full or getattr(error, "errno", None) == errno.ENOSPC:
-        where = ", ".join(f"--{flag} {flat[flag]}" for flag in full) or error
-        return f"no space is left on the disk: {where}", 1
-    if str(error).startswith(("All images failed to load", "VLM prompt length")):  # upstream's
-        return str(error)[:500], 2
+    cause = getattr(error, "cause", None)
+    while isinstance(cause, BaseException):  # what an actor raised, without Ray's tracebacks
+        error = cause
+        cause = getattr(error, "cause", None)
+    message = str(error)
+    if isinstance(error, BadInput):
+        return message, 2
+    if isinstance(error, BadReward | ProcessDied | UpstreamMismatch):
+        return message, 1
+    full_flags = _flags_on_full_disks(flat)
+    if full_flags or getattr(error, "errno", None) == errno.ENOSPC:
+        places = ", ".join(f"--{flag} {flat[flag]}" for flag in full_flags) or error
+        return f"no space is left on the disk: {places}", 1
+    if message.startswith(("All images failed to load", "VLM prompt length")):  # upstream's
+        return message[:500], 2
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
-    lost = "RayActorError NodeDiedError ObjectLostError WorkerCrashedError DistBackendError"
-    died = {*lost.split()} & {kind.__name__ for kind in type(error).__mro__}
-    cut = re.search("(closed|reset) by peer", str(error))  # as Gloo puts it
-    if (cut or died) and "creation task" not in str(error):
-        return f"a process of the run died: {' '.join(str(error).split())}", 1
+    is_lost = any(kind.__name__ in LOST_PROCESS for kind in type(error).__mro__)
+    is_cut_off = re.search("(closed|reset) by peer", message)  # as Gloo puts it
+    if (is_lost or is_cut_off) and "creation task" not in message:
+        return f"a process of the run died: {' '.join(message.split())}", 1
     return None
+
+
+def _flags_on_full_disks(flat: dict[str, Any]) -> list[str]:
+    """The flags of folders that the run writes, on disks where next to nothing is free."""
+    flags = []
+    for flag in filter(flat.get, WRITTEN):
+        if shutil.disk_usage(_existing(flat[flag])).free < FULL_BYTES:
+            flags.append(flag)
+    return flags
 
 
 def _existing(folder: str) -> Path:
     """The folder, or the nearest one above it that exists."""
     path = Path(folder).absolute()
-    return next(each for each in (path, *path.parents) if each.exists())
+    while not path.exists():
+        path = path.parent
+    return path
 
 
 def latest_checkpoint(flat: dict[str, Any], role: str = "_actor") -> Path:
@@ -397,16 +430,21 @@ def choose_checkpoint(flat: dict[str, Any]) -> None:
     Raises BadInput if there is none.
     """
     roles = ("_actor", "_critic") if flat["algo.advantage.estimator"] == "gae" else ("_actor",)
-    files = [latest_checkpoint(flat, role) for role in roles]
-    tags = ({tag.name for tag in file.parent.glob("*") if _is_whole(tag)} for file in files)
-    whole, latest = set.intersection(*tags), files[0].read_text(encoding="utf-8").strip()
+    latest_files = [latest_checkpoint(flat, role) for role in roles]
+    whole_by_role = [
+        {folder.name for folder in file.parent.glob("*") if _is_whole(folder)}
+        for file in latest_files
+    ]
+    whole = set.intersection(*whole_by_role)
     if not whole:
         raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
-    folder = files[0].parent
-    tag = max(whole, key=lambda each: (each == latest, (folder / each).stat().st_mtime))
-    if tag != latest:
+    latest = latest_files[0].read_text(encoding="utf-8").strip()
+    tag = latest
+    if latest not in whole:
+        parent = latest_files[0].parent
+        tag = max(whole, key=lambda name: (parent / name).stat().st_mtime)
         say(f"openrlhf_js: warning: checkpoint {latest} is damaged, {tag} is resumed", error=True)
-    for file in files:
+    for file in latest_files:
         if not file.is_file() or file.read_text(encoding="utf-8").strip() != tag:
             file.write_text(tag, encoding="utf-8")
 
@@ -425,11 +463,16 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     """
     program = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
     program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
-    marker, left = uuid.uuid4().hex, flat["js.restarts"]
+    marker = uuid.uuid4().hex
+    restarts_left = flat["js.restarts"]
     environment = {**os.environ, RUN_ID: marker}
     before = _time_of(latest_checkpoint(flat))
     resume: list[str] = []
-    heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]  # nohup
+    heeded = [
+        number
+        for number in SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    ]
     while True:
         for number in heeded:
             signal.signal(number, signal.default_int_handler)
@@ -441,8 +484,10 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
             status = child.wait() and 130
         _end_processes(marker, child.pid)  # of a child that was killed
         saved = _time_of(latest_checkpoint(flat))
-        left = (left if saved == before else flat["js.restarts"]) - 1
-        if status in (0, 2, 130) or left < 0:
+        if saved != before:
+            restarts_left = flat["js.restarts"]
+        restarts_left -= 1
+        if status in (0, 2, 130) or restarts_left < 0:
             return status if status >= 0 else 1
         before = saved
         resume = ["--ckpt.load_enable"] if saved else []

@@ -122,15 +122,20 @@ class Tracker:
     """A run in MLflow or trackio; stands in for upstream's `WandbLogger`."""
 
     def __init__(self, args: argparse.Namespace):
-        tracker, names = import_module(args.js.tracker), args.logger.wandb
+        tracker = import_module(args.js.tracker)
+        project = args.logger.wandb.project
+        run_name = args.logger.wandb.run_name
         if args.js.tracker == "mlflow":
-            tracker.set_experiment(names.project)
-            tracker.start_run(run_name=names.run_name)
-            self.log, self.close = tracker.log_metrics, tracker.end_run
+            tracker.set_experiment(project)
+            tracker.start_run(run_name=run_name)
+            self.log = tracker.log_metrics
+            self.close = tracker.end_run
         else:
-            tracker.init(project=names.project, name=names.run_name)
-            self.log, self.close = tracker.log, tracker.finish
-        self.log_train, self.log_eval = partial(self._log, "train"), partial(self._log, "eval")
+            tracker.init(project=project, name=run_name)
+            self.log = tracker.log
+            self.close = tracker.finish
+        self.log_train = partial(self._log, "train")
+        self.log_eval = partial(self._log, "eval")
 
     def _log(self, phase: str, global_step: int, logs_dict: dict[str, Any]) -> None:
         numbers = {

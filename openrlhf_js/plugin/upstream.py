@@ -120,6 +120,8 @@ RELIED_ON: Names = {
     },
     "vllm": {"SamplingParams.logit_bias": ""},
     "vllm.v1.engine.async_llm": {"AsyncLLM.errored": ""},
+    "vllm.v1.executor.ray_utils": {"RayWorkerWrapper": ""},
+    "vllm.v1.executor.ray_executor_v2": {"RayWorkerProc": ""},
     "ray._private.state": {"actors": "actor_id job_id actor_state_name"},
     "ray.experimental.internal_kv": {
         "_internal_kv_put": "key value overwrite namespace",

@@ -3,7 +3,8 @@
 Otherwise a run can wait for ever: vLLM leaves the calls that are under way unanswered when its
 engine dies, and upstream waits for them. Ray's table of actors has the deaths on every node, and
 deaths alone: a process that is only slow is alive in it. The engine's process is not Ray's, so the
-actor that started it ends with it.
+actor that started it ends with it. An actor that an agent or a grader has started is its own
+affair: whoever calls it gets an error.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ SINGLE_ACTORS = {
     "PPOTrainerAsync": "the asynchronous trainer",
     "SourcedGenerator": "the generator of rollouts",
 }
+VLLM_WORKERS = ("RayWorkerWrapper", "RayWorkerProc")  # of an engine on several GPUs
 PHASES = {  # methods of the trainer and of its generator of samples
     "generate_samples": "generating",
     "generate_eval_samples": "evaluating",
@@ -140,22 +142,41 @@ class Watch:
         """Raises ProcessDied if a process of the run is dead."""
         job = ray.JobID(bytes.fromhex(self.job))
         actors = state.actors(job_id=job, actor_state_name="DEAD").values()
-        dead = [actor for actor in actors if _cause(actor["DeathCause"]) is not None]
+        dead = [
+            actor
+            for actor in actors
+            if self._name_of(actor) is not None and _cause(actor["DeathCause"]) is not None
+        ]
         if dead:
             first = min(dead, key=lambda actor: actor["EndTime"])
             raise ProcessDied(self._describe(first))
 
+    def _name_of(self, actor: dict[str, Any]) -> str | None:
+        """What an actor is to the run; None if the run did not start it."""
+        if actor["ActorID"] in self.names:
+            return self.names[actor["ActorID"]]
+        class_name = actor["ActorClassName"].rpartition(".")[2]  # a function may define it
+        if class_name in VLLM_WORKERS:
+            return "a vLLM worker"
+        return SINGLE_ACTORS.get(class_name)
+
     def _describe(self, actor: dict[str, Any]) -> str:
-        number = actor["ActorID"]
-        kind = actor["ActorClassName"].rpartition(".")[2]  # without the function that defines it
-        name = self.names.get(number) or SINGLE_ACTORS.get(kind, kind)
-        process = _read(_key("death", self.job, number)) or f"process {actor['Pid']}"
+        """A sentence on a dead actor: which it was, where, and what the run was at."""
+        process = _read(_key("death", self.job, actor["ActorID"])) or f"process {actor['Pid']}"
         if len(ray.nodes()) > 1:
-            process += f" on {actor['Address']['IPAddress']}"
+            process = f"{process} on {actor['Address']['IPAddress']}"
+        during = ""
+        phases = self._phases()
+        if phases:
+            during = f" while {' and '.join(phases)}"
+        cause = _cause(actor["DeathCause"])
+        return f"{self._name_of(actor)} ({process}) died{during}{cause}"
+
+    def _phases(self) -> list[str]:
+        """What the trainer and its generator of samples are at, or were at when they failed."""
         keys = internal_kv._internal_kv_list(_key("phase", self.job), namespace=NAMESPACE)
-        phases = " and ".join(sorted({_read(key) for key in keys} - {""}))
-        during = f" while {phases}" if phases else ""
-        return f"{name} ({process}) died{during}{_cause(actor['DeathCause'])}"
+        phases = {_read(key) for key in keys}
+        return sorted(phases - {""})
 
 
 def _read(key: str | bytes) -> str:

@@ -16,11 +16,13 @@ def scale():
 
 
 def test_the_queue_model_of_the_pool(scale):
-    service = [3.0, 1.0, 1.0, 1.0]
-    assert scale.makespan(service, workers=1, own=0.5) == 8.0  # the caller works between answers
-    assert scale.makespan(service, workers=2, own=0.0) == 3.0
-    assert scale.makespan(service, workers=2, own=0.5) == 5.0
-    assert scale.makespan([1e-9] * 100, workers=64, own=0.5) == pytest.approx(50)
+    service_seconds = [3.0, 1.0, 1.0, 1.0]
+    # the caller works between answers
+    assert scale.makespan(service_seconds, workers=1, caller_seconds=0.5) == 8.0
+    assert scale.makespan(service_seconds, workers=2, caller_seconds=0.0) == 3.0
+    assert scale.makespan(service_seconds, workers=2, caller_seconds=0.5) == 5.0
+    many_workers = scale.makespan([1e-9] * 100, workers=64, caller_seconds=0.5)
+    assert many_workers == pytest.approx(50)
 
 
 def test_it_prints_its_tables_and_bytes_grow_with_ranks_and_tokens(scale, capsys):

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
@@ -33,11 +34,16 @@ def tiny(tmp_path, monkeypatch):
 
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     tokenizer = model.make_tokenizer(sort)
-    folder, policy = tmp_path / "model", model.make_model(tokenizer, seed=0)
+    policy = model.make_model(tokenizer, seed=0)
     policy.config.max_position_embeddings = 64
+    folder = tmp_path / "model"
     model.save(policy, tokenizer, folder)
-    prompts = [sort.prompt(str(number)) for number in range(10, 16)] + [sort.prompt("1" * 300)]
-    rows = [{"uid": f"q{n}", "category": "c", "prompt": prompt} for n, prompt in enumerate(prompts)]
+    prompts = [sort.prompt(str(number)) for number in range(10, 16)]
+    prompts.append(sort.prompt("1" * 300))  # too long for the model
+    rows = [
+        {"uid": f"q{number}", "category": "c", "prompt": prompt}
+        for number, prompt in enumerate(prompts)
+    ]
     bench = write_bench(tmp_path / "data", len(rows), ("other",))
     write_lines(bench / "question.jsonl", rows)
     return folder
@@ -46,46 +52,66 @@ def tiny(tmp_path, monkeypatch):
 def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     data = tmp_path / "data"
     place = ["--data", str(data), "--bench", "own"]
-    words = ["generate", *place, "--model", str(tiny), "--name", "m", "--max_new_tokens", "5"]
+    generate_answers(tiny, place, data, capsys, monkeypatch)
+    judge_answers(place, tmp_path, capsys, monkeypatch)
+    score_and_show(place, tmp_path, capsys, monkeypatch)
+
+
+def generate_answers(model, place, data, capsys, monkeypatch):
+    """Six of seven questions are answered; tokens are counted once their tokenizer is there."""
+    folder = Folder(data, "own")
+    words = ["generate", *place, "--model", str(model), "--name", "m", "--max_new_tokens", "5"]
     with monkeypatch.context() as offline:
         offline.setattr(style, "load_tokenizer", Mock(side_effect=multiprocessing.TimeoutError))
         assert eval_arena.main([*words, "--questions", "2"]) == 0
     assert "tokenizer; the same command counts it later" in capsys.readouterr().err
-    assert not any("metadata" in row for row in read_lines(Folder(data, "own").answers("m")))
+    assert not any("metadata" in row for row in read_lines(folder.answers("m")))
+
     assert eval_arena.main(words) == 0  # the last one is too long, and recorded as failed
-    said = capsys.readouterr()
-    assert "answers to 6 of 7 questions" in said.out and "1 questions failed" in said.err
-    rows = read_lines(Folder(data, "own").answers("m"))
-    assert [row["uid"] for row in rows] == [f"q{n}" for n in range(6)]
+    printed = capsys.readouterr()
+    assert "answers to 6 of 7 questions" in printed.out
+    assert "1 questions failed" in printed.err
+    rows = read_lines(folder.answers("m"))
+    assert [row["uid"] for row in rows] == [f"q{number}" for number in range(6)]
     assert all(row["metadata"]["token_len"] <= 5 for row in rows)
-    identity, kept = read_store(data / "own" / "generation" / "m.jsonl")
-    cut_off = sum(each.get("finish_reason") == "length" for each in kept)
+    identity, records = read_store(data / "own" / "generation" / "m.jsonl")
+    cut_off = sum(record.get("finish_reason") == "length" for record in records)
     assert identity["max_new_tokens"] == 5
-    assert f"{cut_off} were cut off at 5 tokens" in said.out
-    assert failed_answers(Folder(data, "own"), "m") == {"q6"}
+    assert f"{cut_off} were cut off at 5 tokens" in printed.out
+    assert failed_answers(folder, "m") == {"q6"}
+
     assert eval_arena.main([*words, "--temperature", "1"]) == 2
     assert "temperature: 0.0 there, 1.0 now" in capsys.readouterr().err
 
-    price = tmp_path / "judge.yaml"
-    price.write_text("judge_model: j\nprices: {j: {input: 1, output: 1}}\n")
+
+def judge_answers(place, tmp_path, capsys, monkeypatch):
+    """26 games, none of them before a server answers and the budget allows it."""
+    bench = tmp_path / "data" / "own"
+    settings = tmp_path / "judge.yaml"
+    settings.write_text("judge_model: j\nprices: {j: {input: 1, output: 1}}\n")
     words = ["judge", *place, "--baseline", BASELINE, "--models", "m", "other"]
-    words += ["--settings", str(price)]
+    words += ["--settings", str(settings)]
     assert eval_arena.main([*words, "--dry_run"]) == 0
     assert "26 games to ask" in capsys.readouterr().out
-    assert not (data / "own" / "judge_ledger" / "j" / "all.jsonl").exists()
+    assert not (bench / "judge_ledger" / "j" / "all.jsonl").exists()
+
     began = time.monotonic()
-    for more in ([], ["--check"]):
-        assert eval_arena.main([*words, "--url", "http://127.0.0.1:9/v1", *more]) == 1
-        assert "no server answers at http://127.0.0.1:9/v1" in capsys.readouterr().err
+    nobody = "http://127.0.0.1:9/v1"
+    for options in ([], ["--check"]):
+        assert eval_arena.main([*words, "--url", nobody, *options]) == 1
+        assert f"no server answers at {nobody}" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         assert eval_arena.main([*words, "--url", url, "--check"]) == 1
     assert f"no server answers at {url}" in capsys.readouterr().err
     assert time.monotonic() - began < 10
-    monkeypatch.setenv("A_KEY", "sk-abcdefghijkl")
+
+    key = "sk-abcdefghijkl"
+    monkeypatch.setenv("A_KEY", key)
     with serving(by_hash) as stub:
         words += ["--url", stub.url, "--key_env", "A_KEY"]
-        assert eval_arena.main([*words, "--check"]) == 0 and not stub.requests
+        assert eval_arena.main([*words, "--check"]) == 0
+        assert not stub.requests
         words += ["--parameters", '{"temperature": null, "reasoning_effort": "low"}']
         assert eval_arena.main([*words, "--budget", "0.0001"]) == 1
         assert "the budget allows no more games" in capsys.readouterr().out
@@ -93,28 +119,34 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     assert len(stub.requests) == 26
     assert stub.requests[0]["reasoning_effort"] == "low"
     assert "temperature" not in stub.requests[0]
-    assert {*stub.keys} == {"Bearer sk-abcdefghijkl"}
-    every = [p.read_bytes() for p in (data / "own").rglob("*") if p.is_file()]
-    assert not any(b"sk-abcdefghijkl" in each for each in every)
+    assert set(stub.keys) == {f"Bearer {key}"}
+    for path in bench.rglob("*"):
+        assert path.is_dir() or key.encode() not in path.read_bytes()
 
-    out = {name: tmp_path / "out" / f"s.{name}" for name in ("json", "html")}
+
+def score_and_show(place, tmp_path, capsys, monkeypatch):
+    """Scores on the console, as JSON and as a page, which `show` opens."""
+    scores = tmp_path / "out" / "s.json"
+    page = tmp_path / "out" / "s.html"
     words = ["score", *place, "--compare", "m", "other", "--style_control", "none", "all"]
-    for name, path in out.items():
-        words += [f"--{name}", str(path)]
+    words += ["--json", str(scores), "--html", str(page)]
     assert eval_arena.main(words) == 0
-    shown = capsys.readouterr().out
-    assert "c, judged by j: m against other, paired by question" in shown
-    scores = json.loads(out["json"].read_bytes())
-    assert {row["model"] for row in scores} == {"m", "other", BASELINE}
-    line = next(row for row in scores if row["model"] == "m")
-    assert line["questions"] == 6 and line["answers_failed"] == 1 and line["games_missing"] == 2
-    assert b'class="question"' in out["html"].read_bytes()
+    printed = capsys.readouterr().out
+    assert "c, judged by j: m against other, paired by question" in printed
+    rows = {row["model"]: row for row in reversed(json.loads(scores.read_bytes()))}
+    assert set(rows) == {"m", "other", BASELINE}
+    assert rows["m"]["questions"] == 6
+    assert rows["m"]["answers_failed"] == 1
+    assert rows["m"]["games_missing"] == 2
+    assert b'class="question"' in page.read_bytes()
+
     assert eval_arena.main(["score", *place, "--models", "m", "nobody"]) == 0
     assert "not judged: nobody; judged: base, m, other" in capsys.readouterr().err
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert eval_arena.main(["show", *place]) == 0
-    assert opened == [(data / "own" / "arena.html").resolve().as_uri()]
+    expected = (tmp_path / "data" / "own" / "arena.html").resolve()
+    assert opened == [expected.as_uri()]
 
 
 @pytest.mark.parametrize(
@@ -242,109 +274,177 @@ case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STAT
 """
 
 
+class ScriptRun(NamedTuple):
+    """What a run of the script left."""
+
+    status: int
+    calls: list[str]  # the words of each program that it called
+    output: str
+
+    @property
+    def programs(self) -> list[str]:
+        return [call.split()[0] for call in self.calls]
+
+
 @pytest.fixture
 def script(tmp_path):
-    (tmp_path / "python").write_text(PYTHON)
-    (tmp_path / "python").chmod(0o755)
+    """Runs the script with a Python that writes down what it is called for."""
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
     calls = tmp_path / "calls"
 
-    def run(*words: str, **variables: str) -> tuple[int, list[str], str]:
+    def run(*words: str, **variables: str) -> ScriptRun:
         calls.write_text("")
-        own = {"PATH": os.environ["PATH"], "PYTHON": str(tmp_path / "python"), "CALLS": str(calls)}
-        found = subprocess.run(
+        finished = subprocess.run(
             ["bash", str(SCRIPT), *words],
             cwd=tmp_path,
-            env={**own, **variables},
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHON": str(python),
+                "CALLS": str(calls),
+                **variables,
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=30,
         )
-        return found.returncode, calls.read_text().split("\n")[:-1], found.stdout
+        return ScriptRun(finished.returncode, calls.read_text().splitlines(), finished.stdout)
 
     return run
 
 
+V2_SETTINGS = ROOT / "eval" / "arena_hard_v2.0.yaml"
+
+
 def test_the_script_stops_before_it_costs(script):
-    status, calls, said = script("runs/js/model/")
-    settings = ROOT / "eval" / "arena_hard_v2.0.yaml"
-    assert status == 0 and "give BUDGET=DOLLARS" in said
+    run = script("runs/js/model/")
+    assert run.status == 0
+    assert "give BUDGET=DOLLARS" in run.output
     place = "--data data --bench arena-hard-v2.0"
-    assert calls == [
+    assert run.calls == [
         f"fetch {place}",
         f"generate {place} --model runs/js/model --name js-model --max_new_tokens 4096 "
         "--temperature 0",
-        f"judge {place} --models js-model --judge gpt-4.1 --settings {settings} --dry_run",
+        f"judge {place} --models js-model --judge gpt-4.1 --settings {V2_SETTINGS} --dry_run",
     ]
 
 
 def test_all_of_the_script(script):
-    variables = {"BENCH": "arena-hard-v0.1", "BUDGET": "25", "NAME": "js", "FROM": "my clone"}
-    variables |= {"CATEGORY": "arena-hard-v0.1", "COMPARE": "rloo", "TEXTS": "t"}
-    status, calls, said = script("runs/js/model", **variables)
+    run = script(
+        "runs/js/model",
+        BENCH="arena-hard-v0.1",
+        BUDGET="25",
+        NAME="js",
+        FROM="my clone",
+        CATEGORY="arena-hard-v0.1",
+        COMPARE="rloo",
+        TEXTS="t",
+    )
+    assert run.status == 0
+    check, fetch, _, _, judge, score = run.calls
     asking = "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
-    assert status == 0 and calls[0].endswith(f"{asking} --check")
-    assert calls[1].endswith("--source my clone --texts t") and calls[4].endswith(asking)
-    assert calls[5].startswith(
+    assert check.endswith(f"{asking} --check")
+    assert fetch.endswith("--source my clone --texts t")
+    assert judge.endswith(asking)
+    assert score.startswith(
         "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
         "--judge gpt-4-1106-preview --compare js rloo --json runs/arena-hard/js/scores.json"
     )
-    assert len(calls) == 6 and said.rstrip().endswith("runs/arena-hard/js/arena.html")
-    own = {"BUDGET": "none", "JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1"}
-    _, calls, _ = script("model", **own, JUDGE_NAME="k", BATCH="1")
-    assert (
-        calls[4].endswith("--judge_name k --batch --url http://h/v1") and " --judge k " in calls[5]
+    assert run.output.rstrip().endswith("runs/arena-hard/js/arena.html")
+
+
+def test_the_script_takes_another_judge_and_a_bench_of_ones_own(script):
+    run = script(
+        "model",
+        BUDGET="none",
+        JUDGE_KEY="none",
+        JUDGE="j",
+        JUDGE_URL="http://h/v1",
+        JUDGE_NAME="k",
+        BATCH="1",
     )
-    bench = {"BENCH": "mine", "BASELINE": "base"}
-    _, calls, _ = script("model", **bench, SETTINGS=str(ROOT / "eval/arena_hard_v2.0.yaml"))
-    assert calls[1].startswith("judge --data data --bench mine --baseline base --models model")
-    assert script("model", **bench)[:2] == (2, [])
-    assert script()[0] == 2 and script("--help")[0] == 0
-    assert script("http://localhost:8000/v1")[0] == 2  # which checkpoint is it?
-    _, calls, _ = script("http://localhost:8000/v1", NAME="js", JUDGE_EMPTY="1")
-    assert "--name js" in calls[1] and "--judge_empty" in calls[2]
+    judge, score = run.calls[4:6]
+    assert judge.endswith("--judge_name k --batch --url http://h/v1")
+    assert " --judge k " in score
+
+    run = script("model", BENCH="mine", BASELINE="base", SETTINGS=str(V2_SETTINGS))
+    assert run.calls[1].startswith("judge --data data --bench mine --baseline base --models model")
+    without_settings = script("model", BENCH="mine", BASELINE="base")
+    assert without_settings.status == 2
+    assert without_settings.calls == []
 
 
-def test_what_goes_wrong_ends_the_script(script, tmp_path):
-    status, calls, said = script("model", FETCH_STATUS="1")
-    assert status != 0 and len(calls) == 1  # not even the questions are there
-    assert "--source is FROM" in said
+def test_the_script_needs_a_model_and_a_name_for_an_address(script):
+    address = "http://localhost:8000/v1"
+    assert script("--help").status == 0
+    assert script().status == 2
+    assert script(address).status == 2  # which checkpoint is it?
+    run = script(address, NAME="js", JUDGE_EMPTY="1")
+    assert "--name js" in run.calls[1]
+    assert "--judge_empty" in run.calls[2]
+
+
+def test_what_cannot_be_fetched_ends_the_script_unless_it_is_there(script, tmp_path):
+    run = script("model", FETCH_STATUS="1")
+    assert run.status != 0
+    assert run.programs == ["fetch"]  # not even the questions are there
+    assert "--source is FROM" in run.output
+
     folder = tmp_path / "data" / "arena-hard-v2.0"
     folder.mkdir(parents=True)
     (folder / "question.jsonl").touch()
-    status, calls, _ = script("model", FETCH_STATUS="2")
-    assert status == 0 and [call.split()[0] for call in calls] == ["fetch", "generate", "judge"]
+    run = script("model", FETCH_STATUS="2")
+    assert run.status == 0
+    assert run.programs == ["fetch", "generate", "judge"]
+
+
+def test_what_goes_wrong_ends_the_script(script, tmp_path):
+    folder = tmp_path / "data" / "arena-hard-v2.0"
+    folder.mkdir(parents=True)
+    (folder / "question.jsonl").touch()
     (folder / "judge_prompts.json").touch()
-    status, calls, _ = script("model", GENERATE_STATUS="1")
-    assert status == 1 and [call.split()[0] for call in calls] == ["generate"]
-    status, calls, _ = script("model", GENERATE_STATUS="3")  # questions are open: not in the way
-    assert status == 3 and [call.split()[0] for call in calls] == ["generate", "judge"]
-    status, calls, _ = script("model", BUDGET="9", CHECK_STATUS="1")  # before hours of answering
-    assert status == 1 and [call.split()[0] for call in calls] == ["judge"]
-    judged = {"BUDGET": "9", "JUDGE_STATUS": "1"}
-    assert [call.split()[0] for call in script("model", **judged)[1]][2:] == ["judge"] * 2
+    run = script("model", GENERATE_STATUS="1")
+    assert run.status == 1
+    assert run.programs == ["generate"]
+    run = script("model", GENERATE_STATUS="3")  # questions are open: not in the way
+    assert run.status == 3
+    assert run.programs == ["generate", "judge"]
+    run = script("model", BUDGET="9", CHECK_STATUS="1")  # before hours of answering
+    assert run.status == 1
+    assert run.programs == ["judge"]
+    run = script("model", BUDGET="9", JUDGE_STATUS="1")
+    assert run.programs[2:] == ["judge", "judge"]
+
     write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
-    status, calls, said = script("model", **judged)  # some games are open: the others are scored
-    assert status == 1 and calls[-1].startswith("score") and "is open counts as missing" in said
-    status, calls, _ = script("model", BUDGET="9", JUDGE_STATUS="2")
-    assert status == 2 and not calls[-1].startswith("score")
+    run = script("model", BUDGET="9", JUDGE_STATUS="1")  # some games are open: others are scored
+    assert run.status == 1
+    assert run.programs[-1] == "score"
+    assert "is open counts as missing" in run.output
+    run = script("model", BUDGET="9", JUDGE_STATUS="2")
+    assert run.status == 2
+    assert run.programs[-1] != "score"
 
 
 @pytest.mark.timeout(300)  # imports torch twice
 @pytest.mark.integration  # trains, serves a judge, and runs five programs
 def test_the_example_needs_no_key_and_no_network(tmp_path):
-    own = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
-    assert subprocess.run(["bash", str(SCRIPT), "--example"], env=own).returncode == 0
+    environment = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
+    example = subprocess.run(["bash", str(SCRIPT), "--example"], env=environment)
+    assert example.returncode == 0
     scores = {row["model"]: row for row in json.loads((tmp_path / "scores.json").read_bytes())}
-    assert scores["tiny"]["questions"] == 40 and scores["tiny"]["games_missing"] == 0
-    assert 5 < scores["tiny"]["score"] < 95 and {*scores} == {"careless", "tiny"}
+    assert set(scores) == {"careless", "tiny"}
+    assert scores["tiny"]["questions"] == 40
+    assert scores["tiny"]["games_missing"] == 0
+    assert 5 < scores["tiny"]["score"] < 95
     assert (tmp_path / "arena.html").stat().st_size > 40_000
 
 
 @pytest.mark.parametrize("name", ["v0.1", "v2.0"])
 def test_the_settings_are_the_official_ones(name):
-    found = read_settings(ROOT / "eval" / f"arena_hard_{name}.yaml")
+    settings = read_settings(ROOT / "eval" / f"arena_hard_{name}.yaml")
     bench = BENCHES[f"arena-hard-{name}"]
-    assert found.bench_name == bench.name
-    assert found.request() == bench.judges[found.judge_model]
-    assert {*bench.judges} <= {*found.prices}
+    assert settings.bench_name == bench.name
+    assert settings.request() == bench.judges[settings.judge_model]
+    assert set(bench.judges) <= set(settings.prices)

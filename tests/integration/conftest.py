@@ -26,8 +26,8 @@ import torch
 
 def reward_func(queries, prompts, labels):
     digits = lambda text: sum(map(int, filter(str.isdigit, text)))
-    found = [digits(query) / 10 + digits(prompt) / 2 for query, prompt in zip(queries, prompts)]
-    rewards = torch.tensor(found)
+    pairs = zip(queries, prompts)
+    rewards = torch.tensor([digits(query) / 10 + digits(prompt) / 2 for query, prompt in pairs])
     return {"rewards": rewards, "scores": rewards, "extra_logs": {"graded": torch.ones(1)}}
 """
 
@@ -47,10 +47,13 @@ class Finished:
     def scalars(self) -> dict[str, list[float]]:
         runs = (self.folder / "tensorboard").iterdir()
         last = max(runs, key=lambda run: run.stat().st_mtime)  # a resumed run has a log of its own
-        return {tag: [value for _, value in found] for tag, found in scalars(last).items()}
+        return {tag: [value for _, value in events] for tag, events in scalars(last).items()}
 
     def check_advantages(self, steps: int | None = STEPS) -> None:
-        """What went to training is what `estimators` makes of the same rewards."""
+        """What went to training is what `estimators` makes of the same rewards.
+
+        `steps` is the number of batches; None where a killed run may have saved any number.
+        """
         assert steps in (None, len(self.batches()))
         for batch in self.batches():
             assert (batch["prompts"] == batch["prompts"][:, :1]).all()  # a row is a prompt group
@@ -74,8 +77,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Enough prompts for STEPS rollout batches."""
-    numbers = map(str, range(10, 10 + PROMPTS * STEPS))
-    rows = ({"input": sort.prompt(n), "label": sort.label(n)} for n in numbers)
+    numbers = [str(number) for number in range(10, 10 + PROMPTS * STEPS)]
+    rows = [{"input": sort.prompt(number), "label": sort.label(number)} for number in numbers]
     return write_lines(tmp_path_factory.mktemp("data") / "prompts.jsonl", rows)
 
 
@@ -108,6 +111,10 @@ class Running:
 
         until(met, timeout_seconds)
 
+    def until_batches(self, count: int) -> None:
+        """Waits until so many rollout batches have been saved."""
+        self.until(lambda: len(list((self.folder / "batches").glob("*.npz"))) >= count)
+
     def finish(self, timeout_seconds: float = 300) -> Finished:
         try:
             status = self.process.wait(timeout_seconds)
@@ -125,7 +132,7 @@ def start(tmp_path: Path, policy: Path, prompts: Path):
     """
 
     def run(*flags: str, grader: str | None = GRADER, program: bool = False) -> Running:
-        given = {flag for flag in flags if flag.startswith("--")}
+        flags_of_test = {flag for flag in flags if flag.startswith("--")}
         defaults = {
             "--actor.model_name_or_path": policy,
             "--data.prompt_dataset": prompts,
@@ -154,8 +161,11 @@ def start(tmp_path: Path, policy: Path, prompts: Path):
             path = tmp_path / "grader.py"
             path.write_text(grader)
             defaults["--reward.remote_url"] = path
-        chosen = [str(x) for item in defaults.items() if item[0] not in given for x in item]
-        return Running(tmp_path, [*chosen, *flags], program)
+        arguments = []
+        for flag, value in defaults.items():
+            if flag not in flags_of_test:
+                arguments += [flag, str(value)]
+        return Running(tmp_path, [*arguments, *flags], program)
 
     yield run
     left = processes_of(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from kit import read_lines, write_lines
 
-from openrlhf_js.tasks import STATUSES, countdown, knights_knaves, maze, task_of
+from openrlhf_js.tasks import STATUSES, Score, countdown, knights_knaves, maze, task_of
 from openrlhf_js.tasks import math as mathematics
 from openrlhf_js.tasks import prompt_files as writing
 from openrlhf_js.tiny import model
@@ -118,13 +118,16 @@ def chat(row: dict) -> str:
 
 def learn(policy, tokenizer, pairs: list[tuple[str, str]]) -> float:
     """Teaches the policy to give each response to its prompt; returns the last loss."""
-    encoded = [(tokenizer.encode(p), tokenizer.encode(r + END)) for p, r in pairs]
-    width = max(len(p) + len(r) for p, r in encoded)
+    encoded = [
+        (tokenizer.encode(prompt), tokenizer.encode(response + END)) for prompt, response in pairs
+    ]
+    width = max(len(prompt) + len(response) for prompt, response in encoded)
     tokens = torch.full((len(pairs), width), tokenizer.pad_token_id)
     targets = torch.full((len(pairs), width), -100)
-    for row, (p, r) in enumerate(encoded):
-        tokens[row, : len(p) + len(r)] = torch.tensor(p + r)
-        targets[row, len(p) - 1 : len(p) + len(r) - 1] = torch.tensor(r)
+    for row, (prompt, response) in enumerate(encoded):
+        length = len(prompt) + len(response)
+        tokens[row, :length] = torch.tensor(prompt + response)
+        targets[row, len(prompt) - 1 : length - 1] = torch.tensor(response)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3)
     for _ in range(LEARNING_STEPS):
         logits = policy(tokens, use_cache=False).logits
@@ -165,6 +168,44 @@ def flags(mixed: Path, **others) -> list[str]:
     return [*(str(x) for item in given.items() for x in item), "--data.apply_chat_template"]
 
 
+class Graded(NamedTuple):
+    """What the grader made of a response."""
+
+    datasource: str
+    score: Score
+
+
+def read_graded(run, mixed: Path) -> list[Graded]:
+    """All that was graded, each with the reward that its task gives."""
+    rows = read_lines(mixed / "train.jsonl")
+    datasources = {row["label"]: row["datasource"] for row in rows}
+    graded = []
+    for query, prompt, label, datasource, reward in read_lines(run.folder / "graded.jsonl"):
+        assert query.startswith(prompt)
+        assert query.count("<|im_start|>assistant") == 1
+        assert datasource == datasources[label]
+        score = task_of(datasource).score(query.removeprefix(prompt), label)
+        assert reward == score.value
+        graded.append(Graded(datasource, score))
+    return graded
+
+
+def check_logs_of_step(logged: dict[str, float], graded: list[Graded]) -> None:
+    """The accuracy, over all tasks and of each, and the share of each status."""
+    mean = np.mean([response.score.value for response in graded])
+    assert logged["train/accuracy"] == pytest.approx(mean)
+    assert logged["train/reward"] == pytest.approx(mean, abs=1e-5)
+    for status in STATUSES:
+        share = np.mean([response.score.status == status for response in graded])
+        assert logged[f"train/status/{status}"] == pytest.approx(share), status
+    for task in ("countdown", "maze", "knights_knaves", "math"):
+        values = [
+            response.score.value for response in graded if task == task_of(response.datasource).name
+        ]
+        assert logged[f"train/accuracy/{task}"] == pytest.approx(np.mean(values)), task
+    assert 0 < logged["train/grading_seconds"] < 60
+
+
 def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_run(start, mixed):
     run = start(
         *flags(mixed, **{"--train.num_episodes": STEPS + 1}),
@@ -173,42 +214,33 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
         grader=GRADER,
     ).finish()
     assert run.status == 1, run.output[-3000:]
-    last = run.output.strip().splitlines()[-1]
-    assert "ValueError: a label is JSON like" in last and "assistant" in last, last
+    last_line = run.output.strip().splitlines()[-1]
+    assert "ValueError: a label is JSON like" in last_line
+    assert "assistant" in last_line
     run.check_advantages()
 
-    datasources = {row["label"]: row["datasource"] for row in read_lines(mixed / "train.jsonl")}
-    graded = []
-    for query, prompt, label, datasource, reward in read_lines(run.folder / "graded.jsonl"):
-        assert query.startswith(prompt) and query.count("<|im_start|>assistant") == 1
-        assert datasource == datasources[label]
-        score = task_of(datasource).score(query.removeprefix(prompt), label)
-        assert reward == score.value
-        graded.append((datasource, score))
-    of_one = PROMPTS // 2 * 2  # responses of an evaluation: before the first step, and at the last
-    evaluated, graded = (graded[:of_one], graded[-of_one:]), graded[of_one:-of_one]
-    assert len(graded) == PROMPTS * RESPONSES * STEPS
-    seen = Counter(score.status for _, score in graded)
-    assert set(seen) == {"correct", "wrong", "malformed", "no_answer"}, seen
+    graded = read_graded(run, mixed)
+    evaluated = PROMPTS // 2 * 2  # responses: before the first step, and at the last
+    evaluations = (graded[:evaluated], graded[-evaluated:])
+    trained = graded[evaluated:-evaluated]
+    assert len(trained) == PROMPTS * RESPONSES * STEPS
+    statuses = Counter(response.score.status for response in trained)
+    assert set(statuses) == {"correct", "wrong", "malformed", "no_answer"}, statuses
 
     scalars = run.scalars()
     for step in range(STEPS):  # synchronous training: a step's responses come one step at a time
-        now = graded[step * PROMPTS * RESPONSES :][: PROMPTS * RESPONSES]
-        values = [score.value for _, score in now]
+        first = step * PROMPTS * RESPONSES
         logged = {name: values[step] for name, values in scalars.items() if len(values) == STEPS}
-        assert logged["train/accuracy"] == pytest.approx(np.mean(values))
-        assert logged["train/reward"] == pytest.approx(np.mean(values), abs=1e-5)
-        for status in STATUSES:
-            share = np.mean([score.status == status for _, score in now])
-            assert logged[f"train/status/{status}"] == pytest.approx(share), status
-        for task in ("countdown", "maze", "knights_knaves", "math"):
-            own = [score.value for source, score in now if task == task_of(source).name]
-            assert logged[f"train/accuracy/{task}"] == pytest.approx(np.mean(own)), task
-        assert 0 < logged["train/grading_seconds"] < 60
+        check_logs_of_step(logged, trained[first : first + PROMPTS * RESPONSES])
 
     for source in ("countdown/3", "maze/6x6", "knights_knaves/2", "math/forms"):
-        own = [np.mean([s.value for each, s in one if each == source]) for one in evaluated]
-        assert scalars[f"eval/eval_{source}_pass1"] == pytest.approx(own), source
+        means = []
+        for responses in evaluations:
+            values = [
+                response.score.value for response in responses if response.datasource == source
+            ]
+            means.append(np.mean(values))
+        assert scalars[f"eval/eval_{source}_pass1"] == pytest.approx(means), source
 
 
 def test_async_remax(start, mixed):

@@ -16,7 +16,7 @@ from openrlhf_js.cli import quickstart
 from openrlhf_js.tiny.tasks import TASKS
 
 TASKS["sort"] = replace(TASKS["sort"], warm_start_steps=100)
-quickstart.PAIRED["steps"] = 15
+quickstart.PAIRED["steps"] = 5
 sys.exit(quickstart.main(sys.argv[1:]))
 """
 
@@ -35,7 +35,7 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     assert 0.1 <= trained["pass1"] <= 0.9 and 0 < trained["baseline_error"] < 1
     assert trained["gradient_variance"] > 0
     ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_plus"]
-    assert len(ours) == 4 and all(len(each["curve"]) == 15 for each in ours)
+    assert len(ours) == 4 and all(len(each["curve"]) == 5 for each in ours)
     assert (folder / "compared.png").read_bytes().startswith(b"\x89PNG")
     assert len([*folder.glob("stack/*/model/config.json")]) == 1
     assert processes_of(folder) == []

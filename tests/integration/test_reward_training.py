@@ -63,7 +63,7 @@ def start(tmp_path: Path):
     """Starts a small training in a session of its own."""
     tokenizer = make_tokenizer(sort)
     tokenizer.pad_token = None  # as Llama's: OpenRLHF pads with the end, and saves that
-    save(make_model(tokenizer, seed=0), tokenizer, tmp_path / "model")
+    save(make_model(tokenizer, seed=0, width=64, layers=2), tokenizer, tmp_path / "model")
     write_pairs(tmp_path / "train.jsonl", PAIRS, 0)
     write_pairs(tmp_path / "held_out.jsonl", 2000, 1)
     left: list[Forked] = []
@@ -102,41 +102,78 @@ def log_of(folder: Path) -> str:
 
 
 def test_train_interrupt_resume_and_evaluate(start, tmp_path):
+    saved = _interrupted(start, tmp_path)
+    logged = _resumed(start, tmp_path, saved)
+    step, accuracy = logged["eval/acc_mean"][-1]
+    assert step == STEPS
+    _check_evaluation(tmp_path, accuracy)
+    _check_scores(tmp_path)
+
+
+def _interrupted(start, folder: Path) -> int:
+    """Interrupts a training once it has saved; the step of its checkpoint."""
     process = start("--logger.wandb.run_name", "first")
-    latest = tmp_path / "checkpoints" / "latest"
+    latest = folder / "checkpoints" / "latest"
     until(lambda: process.poll() is not None or latest.exists(), 200)
-    assert process.poll() is None, log_of(tmp_path)[-3000:]
+    assert process.poll() is None, log_of(folder)[-3000:]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    last = log_of(tmp_path).splitlines()[-1]
-    assert last.startswith("openrlhf_js: interrupted; --ckpt.load_enable resumes from global_step")
-    assert not (tmp_path / "trained" / "config.json").exists()
-    saved = int(latest.read_text().removeprefix("global_step"))
+    last_line = log_of(folder).splitlines()[-1]
+    assert last_line.startswith(
+        "openrlhf_js: interrupted; --ckpt.load_enable resumes from global_step"
+    )
+    assert not (folder / "trained" / "config.json").exists()
+    logged = scalars(folder / "tensorboard" / "first")
+    _, first_accuracy = logged["train/acc"][0]
+    _, first_loss = logged["train/loss"][0]
+    assert first_accuracy < 0.75
+    assert first_loss == pytest.approx(math.log(2), abs=0.1)
+    return int(latest.read_text().removeprefix("global_step"))
 
-    resumed = start("--logger.wandb.run_name", "second", "--ckpt.load_enable")
-    assert resumed.wait(400) == 0, log_of(tmp_path)[-3000:]
-    assert f"consumed_samples: {BATCH * saved}" in log_of(tmp_path)
-    first, second = (scalars(tmp_path / "tensorboard" / x) for x in ("first", "second"))
-    assert [step for step, _ in second["train/loss"]] == list(range(saved + 1, STEPS + 1))
-    (_, accuracy_before), (_, loss_before) = first["train/acc"][0], first["train/loss"][0]
-    assert accuracy_before < 0.75 and loss_before == pytest.approx(math.log(2), abs=0.1)
-    step, accuracy_after = second["eval/acc_mean"][-1]
-    assert step == STEPS
 
-    folder, held_out = tmp_path / "trained", tmp_path / "held_out.jsonl"
-    assert checkpoint_problems(folder, normalize=True) == []
-    words = [str(held_out), "--model", str(folder), "--prompt_key", "prompt", "--max_len", "24"]
-    words += ["--device", "cpu", "--out", str(tmp_path / "evaluation")]
-    assert rm.main(["eval", *words]) == 0
-    found = json.loads((tmp_path / "evaluation" / "evaluation.json").read_text())
-    assert found["accuracy"]["value"] == pytest.approx(accuracy_after, abs=0.01)
-    truth = [row["chosen_score"] > row["rejected_score"] for row in read_lines(held_out)]
-    assert found["accuracy"]["value"] >= 0.95 * sum(truth) / len(truth)
-    assert found["calibration"]["error"] <= 0.05
+def _resumed(start, folder: Path, saved: int) -> dict[str, list[tuple[int, float]]]:
+    """Trains to the end, from where the checkpoint is; what was logged."""
+    process = start("--logger.wandb.run_name", "second", "--ckpt.load_enable")
+    assert process.wait(400) == 0, log_of(folder)[-3000:]
+    assert f"consumed_samples: {BATCH * saved}" in log_of(folder)
+    logged = scalars(folder / "tensorboard" / "second")
+    steps = [step for step, _ in logged["train/loss"]]
+    assert steps == list(range(saved + 1, STEPS + 1))
+    return logged
 
-    sides = [side for pair in read_pairs(held_out, Keys("prompt")) for side in rendered(pair)[:2]]
-    ours = RewardModel.load(folder, max_len=24, normalize=True).score(sides)
-    assert abs(sum(ours) / len(ours)) < 0.1  # normalised on these very pairs
-    some = sides[:200]
-    plain = RewardModel.load(folder, max_len=24, normalize=False, dtype="float32").score(some)
-    assert upstreams_rewards(folder, some) == pytest.approx(plain, abs=1e-3)
+
+def _check_evaluation(folder: Path, accuracy_in_training: float) -> None:
+    """`rm eval` agrees with training, and the model is nearly as good as the truth."""
+    held_out = folder / "held_out.jsonl"
+    assert checkpoint_problems(folder / "trained", normalize=True) == []
+    flags = {
+        "model": folder / "trained",
+        "prompt_key": "prompt",
+        "max_len": 24,
+        "device": "cpu",
+        "out": folder / "evaluation",
+    }
+    words = ["eval", str(held_out)]
+    for name, value in flags.items():
+        words += [f"--{name}", str(value)]
+    assert rm.main(words) == 0
+    evaluation = json.loads((folder / "evaluation" / "evaluation.json").read_text())
+    accuracy = evaluation["accuracy"]["value"]
+    truths = [row["chosen_score"] > row["rejected_score"] for row in read_lines(held_out)]
+    assert accuracy == pytest.approx(accuracy_in_training, abs=0.01)
+    assert accuracy >= 0.95 * sum(truths) / len(truths)
+    assert evaluation["calibration"]["error"] <= 0.05
+
+
+def _check_scores(folder: Path) -> None:
+    """Scores are normalised on the held-out pairs, and those of upstream's own model."""
+    texts = []
+    for pair in read_pairs(folder / "held_out.jsonl", Keys("prompt")):
+        texts += rendered(pair)[:2]
+    trained = folder / "trained"
+    scores = RewardModel.load(trained, max_len=24, normalize=True).score(texts)
+    assert abs(sum(scores) / len(scores)) < 0.1
+    some_texts = texts[:200]
+    plain_model = RewardModel.load(trained, max_len=24, normalize=False, dtype="float32")
+    plain_scores = plain_model.score(some_texts)
+    assert upstreams_rewards(trained, some_texts) == pytest.approx(plain_scores, abs=1e-3)

@@ -1,6 +1,5 @@
 """Checks before a run: every problem in one go, one line each, before anything is loaded."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -57,22 +56,55 @@ def folder(tmp_path, monkeypatch, words):
     shutil.copytree(words, "model")
     shutil.copytree(words, "no_template", ignore=shutil.ignore_patterns("chat_template.jinja"))
     Path("bare").mkdir()
-    rows = [json.dumps({"question": f"{i}?", "answer": str(i)}) + "\n" for i in range(8)]
-    Path("prompts.jsonl").write_text("".join(rows))
-    Path("nine.jsonl").write_text("".join([*rows, rows[0]]))
-    long = [{"question": "word " * count, "answer": "1"} for count in (1, 2, 30, 3, 4, 40, 5, 6)]
-    write_lines("long.jsonl", long)
-    write_lines("empty.jsonl", [{**row, "question": row["question"][:-10]} for row in long])
+    write_prompt_files()
+    write_user_files()
+    monkeypatch.setattr(checks.run, "find_device", lambda: ("gpu", "nvidia-smi is there"))
+    return tmp_path
+
+
+def write_prompt_files() -> None:
+    """Prompts of all kinds: right ones, and files with a defect each."""
+    rows = [{"question": f"{number}?", "answer": str(number)} for number in range(8)]
+    write_lines("prompts.jsonl", rows)
+    write_lines("nine.jsonl", [*rows, rows[0]])
+    unlabelled = [{"question": "3?", "answer": label} for label in (None, "", "3")]
+    write_lines("null.jsonl", [*unlabelled, *rows])
+    write_lines("listed.jsonl", [{**row, "answer": ["42"]} for row in rows])
+    word_counts = (1, 2, 30, 3, 4, 40, 5, 6)
+    write_lines(
+        "long.jsonl", [{"question": "word " * count, "answer": "1"} for count in word_counts]
+    )
+    # the first two questions are empty
+    write_lines(
+        "empty.jsonl",
+        [{"question": "word " * max(0, count - 2), "answer": "1"} for count in word_counts],
+    )
     write_lines("steps.jsonl", [{"question": "1?", "answer": "1", "steps": 0.5}] * 4)
-    chat = {"question": [{"role": "user", "content": "1?"}], "answer": "1"}
-    write_lines("chat.jsonl", [chat] * 4)
-    write_lines("no_content.jsonl", [chat, {**chat, "question": [{"role": "user"}]}] * 2)
+    sources = ("math/a", "math", "maze", None)
+    write_lines(
+        "sources.jsonl",
+        [{"question": "3?", "answer": "3", "datasource": source} for source in sources],
+    )
     Path("p.csv").write_text("question,answer\n" + "1?,1\n" * 4)
-    shown = {"answer": "1", "images": ["http://a/b.png", "data:image/png;base64,aa", "a" * 300]}
-    seen = [{"question": "1?", **shown}] * 3 + [{"question": "2?", "answer": "2"}]
-    write_lines("figures.jsonl", seen)
-    write_lines("gone.jsonl", [*seen, {"question": "3?", "answer": "1", "images": ["no/1.png"]}])
+
+    chat = {"question": [{"role": "user", "content": "1?"}], "answer": "1"}
+    without_content = {"question": [{"role": "user"}], "answer": "1"}
+    write_lines("chat.jsonl", [chat] * 4)
+    write_lines("no_content.jsonl", [chat, without_content] * 2)
+
+    images = ["http://a/b.png", "data:image/png;base64,aa", "a" * 300]
+    figures = [{"question": "1?", "answer": "1", "images": images}] * 3
+    figures.append({"question": "2?", "answer": "2"})
+    missing = {"question": "3?", "answer": "1", "images": ["no/1.png"]}
+    write_lines("figures.jsonl", figures)
+    write_lines("gone.jsonl", [*figures, missing])
+
+
+def write_user_files() -> None:
+    """Graders, agents and baselines: right ones, and some that do not fit."""
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
+    Path("mathematics.py").write_text('TASK = "math"\ndef reward_func(q, p, l): ...\n')
+    Path("mixed.py").write_text('TASK = "by_datasource"\ndef reward_func(q, p, l): ...\n')
     Path("mine.py").write_text(
         "def half(batch): return batch.rewards * 0 + 0.5\n"
         "def narrow(batch): return batch.rewards[0]\n"
@@ -80,24 +112,17 @@ def folder(tmp_path, monkeypatch, words):
         "    baseline = staticmethod(half)\n"
         "    def learn(self, batch): ...\n"
     )
-    Path("mathematics.py").write_text('TASK = "math"\ndef reward_func(q, p, l): ...\n')
-    Path("mixed.py").write_text('TASK = "by_datasource"\ndef reward_func(q, p, l): ...\n')
-    unlabelled = [json.dumps({"question": "3?", "answer": label}) for label in (None, "", "3")]
-    Path("null.jsonl").write_text("".join([*(f"{row}\n" for row in unlabelled), *rows]))
-    write_lines("listed.jsonl", [{"question": f"{i}?", "answer": ["42"]} for i in range(8)])
-    sources = ["math/a", "math", "maze", None]
-    write_lines(
-        "sources.jsonl", [{"question": "3?", "answer": "3", "datasource": s} for s in sources]
-    )
     Path("agent.py").write_text("class AgentExecutor: ...")
     Path("broken.py").write_text("def reward_func(q, p, l):\n    return !\n")
-    monkeypatch.setattr(checks.run, "find_device", lambda: ("gpu", "nvidia-smi is there"))
-    return tmp_path
 
 
 def argv(changes: dict[str, str | None]) -> list[str]:
-    pairs = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
-    return [f"--{name}={value}" if value else f"--{name}" for name, value in pairs.items()]
+    """The words of GOOD with changes; None leaves a flag out, and "" has no value."""
+    words = []
+    for name, value in {**GOOD, **changes}.items():
+        if value is not None:
+            words.append(f"--{name}={value}" if value else f"--{name}")
+    return words
 
 
 def problems(changes: dict[str, str | None]) -> list[str]:

@@ -241,18 +241,22 @@ BINARY = {  # estimator, m, chance of a right answer -> share of the gradient th
 @pytest.mark.parametrize(("name", "m", "chance"), BINARY)
 def test_what_filtering_leaves_of_the_expected_gradient(name, m, chance):
     """All outcomes of one prompt, beside another that holds the batch mean at 0.5."""
-    left = {False: 0.0, True: 0.0}  # by whether equal groups are dropped
+    gradient_of_all = 0.0
+    gradient_of_kept = 0.0  # where equal groups are dropped
+    other_group = torch.tensor([0.0, 1.0] * (m // 2))
     for outcome in itertools.product((0.0, 1.0), repeat=m):
         group = torch.tensor(outcome)
-        batch = torch.stack([group, torch.tensor([0.0, 1.0] * (m // 2))])
+        batch = torch.stack([group, other_group])
         advantage = estimators.advantage(name, batch, shrinkage=0.5)[0]
         score = torch.where(group == 1, 1 / chance, -1 / (1 - chance))  # d log p / d chance
-        probability = chance ** sum(outcome) * (1 - chance) ** (m - sum(outcome))
+        successes = sum(outcome)
+        probability = chance**successes * (1 - chance) ** (m - successes)
         gradient = probability * (advantage * score).mean().item()
-        left[False] += gradient
-        left[True] += gradient * (0 < group.mean() < 1).item()
-    assert left[False] == pytest.approx(1, abs=1e-5)
-    assert left[True] == pytest.approx(BINARY[name, m, chance], abs=1e-5)
+        gradient_of_all += gradient
+        if 0 < successes < m:
+            gradient_of_kept += gradient
+    assert gradient_of_all == pytest.approx(1, abs=1e-5)
+    assert gradient_of_kept == pytest.approx(BINARY[name, m, chance], abs=1e-5)
 
 
 def test_the_error_of_reinforce_is_that_of_the_batch_mean_which_whitening_subtracts(rewards):
@@ -282,23 +286,26 @@ def test_the_clip_comes_after_the_baseline(rewards, name):
 @pytest.mark.parametrize("responses", [M, 1])
 def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, responses):
     monkeypatch.setitem(globals(), "M", responses)
-    maker, live = our_maker("js_memory"), estimators.LiveEstimator("js_memory")
+    maker = our_maker("js_memory")
+    live = estimators.LiveEstimator("js_memory")
     generator = torch.Generator().manual_seed(3)
-    labels = [SourcedLabel(f"label {i}") for i in range(N)]
+    labels = [SourcedLabel(f"label {number}") for number in range(N)]
     for label in labels:
         label.datasource = "maze"
+    keys = torch.tensor(
+        [key_of(f"prompt {number}", f"label {number}", "maze") for number in range(N)]
+    )
     for step in (1, 2, 3):
-        maker.step, rewards = step, torch.rand(N, M, generator=generator)
-        rewards += torch.arange(N)[:, None]
+        rewards = torch.rand(N, M, generator=generator) + torch.arange(N)[:, None]
         experiences = make_experiences(rewards)
-        for each in experiences:
-            each.labels = [labels[i // M] for i in each.index]
-        keys = torch.tensor([key_of(f"prompt {i}", f"label {i}", "maze") for i in range(N)])
+        for experience in experiences:
+            experience.labels = [labels[number // M] for number in experience.index]
         mask = by_response(experiences, "action_mask")
-        actual = by_response(maker.compute_advantages_and_returns(experiences))
+        maker.step = step
+        advantages = by_response(maker.compute_advantages_and_returns(experiences))
         batch = live.batch(rewards, keys=keys, step=step)
         expected = live.estimate(batch).advantages.float()
-        torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask)
+        torch.testing.assert_close(advantages, expected.reshape(-1, 1) * mask)
         assert maker.metrics["js/memory_share"] == (step > 1)
         live.learn(batch)
 
@@ -311,24 +318,35 @@ def test_a_prompt_is_known_by_its_text_label_and_datasource():
 
 
 def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
-    identity = {"model": "m"}
-    with Store(tmp_path / "p.jsonl", identity, ("uid", "draw")) as store:
+    samples = tmp_path / "p.jsonl"
+    correct = {"a": [True] * 4, "b": [False, True, True]}  # by the prompt's uid
+    with Store(samples, {"model": "m"}, ("uid", "draw")) as store:
         store.append(
-            {"uid": uid, "draw": draw, "status": "correct" if uid == "a" or draw else "wrong"}
-            for uid, draws in (("a", 4), ("b", 3))
-            for draw in range(draws)
+            {"uid": uid, "draw": draw, "status": "correct" if is_correct else "wrong"}
+            for uid, draws in correct.items()
+            for draw, is_correct in enumerate(draws)
         )
-    items = (
-        {"uid": x, "messages": [{"content": f"ask {x}"}], "label": x, "datasource": "math"}
-        for x in "ab"
-    )
-    (tmp_path / "p.items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in items))
-    args = make_args("js_memory", js__warm_memory=str(tmp_path / "p.jsonl"))
-    args.data.apply_chat_template, args.data.input_template = False, None
+    items = [
+        {
+            "uid": uid,
+            "messages": [{"content": f"ask {uid}"}],
+            "label": uid,
+            "datasource": "math",
+        }
+        for uid in correct
+    ]
+    (tmp_path / "p.items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    args = make_args("js_memory", js__warm_memory=str(samples))
+    args.data.apply_chat_template = False
+    args.data.input_template = None
     memory = make_maker(ShrinkageExperienceMaker, args).estimator.memory
-    keys = torch.tensor([key_of(f"ask {x}", x, "math") for x in "abc"])
-    past = memory.recall(make_batch(torch.zeros(3, 1), keys=keys, step=1)).means
-    assert past[:2].tolist() == pytest.approx([1.0, 2 / 3]) and past[2].isnan()
+    keys = torch.tensor([key_of(f"ask {uid}", uid, "math") for uid in ("a", "b", "unknown")])
+    mean_a, mean_b, mean_of_unknown = memory.recall(
+        make_batch(torch.zeros(3, 1), keys=keys, step=1)
+    ).means.tolist()
+    assert mean_a == pytest.approx(1.0)
+    assert mean_b == pytest.approx(2 / 3)
+    assert math.isnan(mean_of_unknown)
     assert sorted(memory.table.columns["counts"][:, 0].tolist()) == [3, 4]
 
 

@@ -83,25 +83,30 @@ def test_unbiased_over_all_batches_of_whole_prompt_groups(responses, sizes):
 
 
 def test_responses_of_a_prompt_in_two_micro_batches_hide_variance_between_prompts():
-    # 2 prompt groups of 2 independent responses, shuffled into 2 micro-batches of 2: the variance
-    # between prompts, t, counts as docs/gradient_variance.md says
-    n = m = b = 2
+    """2 prompt groups of 2 independent responses, shuffled into 2 micro-batches of 2.
+
+    The variance between prompts, t, counts as docs/gradient_variance.md says.
+    """
+    n = m = b = 2  # prompts, responses to each, responses of a micro-batch
     total = n * m
-    scores = np.array([[score(i, a) for a in range(3)] for i in (0, 1)])
+    scores = np.array([[score(prompt, action) for action in range(3)] for prompt in (0, 1)])
     gradients = REWARDS[..., None] * scores
     means = np.einsum("ia,iap->ip", POLICY, gradients)
     between = ((means - means.mean(0)) ** 2).sum(1).mean()
     within = np.einsum("ia,iap->", POLICY, (gradients - means[:, None]) ** 2) / 2
-    splits = [split for split in itertools.permutations(range(total)) if split[0] < split[1]]
+    orders = [list(order) for order in itertools.permutations(range(total)) if order[0] < order[1]]
 
     def batches():
         for prompts in itertools.product(range(2), repeat=n):
-            rows = np.repeat(prompts, m)
+            prompt_of_response = np.repeat(prompts, m)
             for actions in itertools.product(range(3), repeat=total):
-                probability = 0.5**n * POLICY[rows, actions].prod() / len(splits)
-                s = gradients[rows, actions] / total
-                for split in map(list, splits):
-                    yield probability, [s[split[:b]].sum(0), s[split[b:]].sum(0)], [b, b]
+                chances = POLICY[prompt_of_response, actions]
+                probability = 0.5**n * chances.prod() / len(orders)
+                terms = gradients[prompt_of_response, actions] / total
+                for order in orders:
+                    first = terms[order[:b]].sum(0)
+                    second = terms[order[b:]].sum(0)
+                    yield probability, [first, second], [b, b]
 
     (variance, _), (expected, _) = exactly(batches())
     assert variance == pytest.approx(between / n + within / total)

@@ -319,13 +319,16 @@ class _Rollouts:
 
 @pytest.mark.parametrize("arrivals", range(4))
 def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, arrivals):
-    rollouts = _Rollouts(monkeypatch, [[i, i + 0.5] for i in range(5)], arrivals)
+    rewards = [[number, number + 0.5] for number in range(5)]  # of two responses to each prompt
+    rollouts = _Rollouts(monkeypatch, rewards, arrivals)
     random_state = torch.get_rng_state()
-    for prompts in ("01", "23", "4"):
+    for numbers in ([0, 1], [2, 3], [4]):
         batch, _, consumed, _ = rollouts.samples.generate_samples()
-        assert [sample.prompts[0] for sample in batch] == [p for p in prompts for _ in range(2)]
-        assert [s.rewards.item() for s in batch] == [int(p) + x for p in prompts for x in (0, 0.5)]
-        assert consumed == len(prompts)
+        prompts = [sample.prompts[0] for sample in batch]
+        assert prompts == [str(number) for number in numbers for _ in range(2)]
+        rewards_of_batch = [sample.rewards.item() for sample in batch]
+        assert rewards_of_batch == [reward for number in numbers for reward in rewards[number]]
+        assert consumed == len(numbers)
         evaluated = rollouts.samples.generate_eval_samples()
         assert [sample.prompts[0] for sample in evaluated] == ["0", "0", "1", "1", "2", "2"]
     assert torch.equal(torch.get_rng_state(), random_state)  # the order of training comes from it

@@ -87,34 +87,63 @@ def test_values_ascend_and_stay_within_the_rewards(tmp_path):
         assert line.low.min() >= 0 and line.high.max() <= 1
 
 
-@pytest.mark.parametrize("sets", [(None,), ("easy", "h\x1brd", "mix")])
-def test_curves_show_every_set_and_where_the_rules_are(sets):
-    rows, places = [], [(name, m) for name in sets for m in (2, 4)]
-    for prompts, m in places:
-        own = {"m": m} | ({"prompts": prompts} if prompts else {})
-        for point, at in (("least distance", 0.5), ("bloo", 1.0), ("js", 0.4)):
-            shrinkage = results.Estimate(at, at - 0.1, at + 0.1)
-            reduction = results.Estimate(10 * at, 10 * at - 2, 10 * at + 2)
-            quantities = {"shrinkage": shrinkage, "reduction_percent": reduction}
-            rows += results.rows_of(quantities, **own, point=point)
-        if prompts:
-            rows += results.rows_of({"value": 0.4, "v": 0.07}, **own, point="all rewards")
+def interval(value, half_width):
+    return results.Estimate(value, value - half_width, value + half_width)
+
+
+def sweep_rows(prompts, m):
+    """The rows of a sweep over lambda at one m; `prompts` names a set of prompts, or is None."""
+    setting = {"m": m}
+    if prompts:
+        setting["prompts"] = prompts
+    rows = []
+    for point, shrinkage in (("least distance", 0.5), ("bloo", 1.0), ("js", 0.4)):
+        quantities = {
+            "shrinkage": interval(shrinkage, 0.1),
+            "reduction_percent": interval(10 * shrinkage, 2),
+        }
+        rows += results.rows_of(quantities, **setting, point=point)
+    if prompts:
+        rows += results.rows_of({"value": 0.4, "v": 0.07}, **setting, point="all rewards")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("sets", "first_titles", "says_moments"),
+    [
+        ([None], ["m = 2", "m = 4"], False),
+        (["easy", "h\x1brd", "mix"], ["easy, m = 2", "easy, m = 4"], True),
+    ],
+    ids=["one set", "three sets"],
+)
+def test_curves_show_every_set_and_where_the_rules_are(sets, first_titles, says_moments):
+    settings = [(prompts, m) for prompts in sets for m in (2, 4)]
+    rows = []
+    for prompts, m in settings:
+        rows += sweep_rows(prompts, m)
     grid = np.linspace(0, 1, 5)
-    reduction = np.tile(40 * grid * (1 - grid), (len(places), 1))
+    reduction = np.tile(40 * grid * (1 - grid), (len(settings), 1))
     reduction[:, -1] = -500  # a bloo that is far worse does not flatten the curves
-    arrays = {"shrinkage": grid, "reduction_percent": reduction}
-    arrays |= {"reduction_low": reduction - 1, "reduction_high": reduction + 1}
+    arrays = {
+        "shrinkage": grid,
+        "reduction_percent": reduction,
+        "reduction_low": reduction - 1,
+        "reduction_high": reduction + 1,
+    }
     panels = panels_of(lab.draw({"lab": "sweep", "rows": [row.flat() for row in rows]}, arrays))
+
     titles = [panel.title for panel in panels]
-    assert titles[:2] == (["m = 2", "m = 4"] if sets[0] is None else ["easy, m = 2", "easy, m = 4"])
-    assert len(set(titles)) == len(places) and "\x1b" not in "".join(titles)
-    first = panels[0]
+    assert titles[:2] == first_titles
+    assert len(set(titles)) == len(settings)
+    assert "\x1b" not in "".join(titles)
+    first, second = panels[:2]
+    assert {"the same λ for all", "least distance", "js"} < first.lines.keys()
     assert first.lines["the same λ for all"].value.tolist() == reduction[0].tolist()
     assert first.lines["js"][["x", "value"]].to_numpy().tolist() == [[0.4, 4]]
-    assert {"the same λ for all", "least distance", "js"} < first.lines.keys()
     assert first.note.startswith("least at 0.50 (0.40 to 0.60)")
-    assert ("value 0.4, v 0.07" in first.note) == (sets[0] is not None)
-    assert first.vertical == panels[1].vertical and first.vertical["domain"][0] > -100
+    assert ("value 0.4, v 0.07" in first.note) == says_moments
+    assert first.vertical == second.vertical
+    assert first.vertical["domain"][0] > -100
 
 
 @pytest.mark.parametrize(

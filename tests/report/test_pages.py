@@ -139,47 +139,87 @@ def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     assert parsed.figures == []
 
 
-def passes(path, model, *values):
+def passes(folder, model, pass_at_1, pass_at_4):
     """Results of `eval passk`, with intervals of five points."""
-    ends = [{"value": v, "low": v - 0.05, "high": v + 0.05} for v in values]
-    rows = [{"quantity": "pass_at", "j": 4**place, **each} for place, each in enumerate(ends)]
+    rows = []
+    for j, value in ((1, pass_at_1), (4, pass_at_4)):
+        interval = {"value": value, "low": value - 0.05, "high": value + 0.05}
+        rows.append({"quantity": "pass_at", "j": j, **interval})
     rows.append({"quantity": "tokens", "j": None, "value": 9, "low": None, "high": None})
-    path.mkdir()
-    tasks = {"maze": {"samples": 4, "rows": rows}}
-    (path / "results.json").write_text(json.dumps({"model": model, "tasks": tasks}))
+    results = {"model": model, "tasks": {"maze": {"samples": 4, "rows": rows}}}
+    folder.mkdir()
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+def arena_scores(path, scores):
+    """Scores of `eval arena score`, with intervals of two points."""
+    rows = [
+        {
+            "model": model,
+            "score": score,
+            "ci_low": score - 1,
+            "ci_high": score + 1,
+            "baseline": "o3",
+            "category": "hard",
+            "judge": "<j>",
+            "style_control": "none",
+        }
+        for model, score in scores.items()
+    ]
+    path.write_text(json.dumps(rows))
     return path
 
 
-def test_checkpoints_over_training(tmp_path):
+@pytest.fixture
+def checkpoints(tmp_path):
+    """A page of three evaluated checkpoints and of the scores of five models."""
     evaluated = [
         passes(tmp_path / "a", "Qwen/Qwen3-4B", 0.1, 0.3),
         passes(tmp_path / "b", "runs/js/global_step40_hf", 0.3, 0.5),
         passes(tmp_path / "c", "http://here/v1#js-step5", 0.2, 0.4),
+        arena_scores(
+            tmp_path / "s.json",
+            {"o3": 50, "Qwen-Qwen3-4B": 5, "js-global_step40_hf": 8, "rloo_step40": 7, "gpt": 60},
+        ),
     ]
-    base = {"baseline": "o3", "category": "hard", "judge": "<j>", "style_control": "none"}
-    scores = {"o3": 50, "Qwen-Qwen3-4B": 5, "js-global_step40_hf": 8, "rloo_step40": 7, "gpt": 60}
-    rows = [{"model": m, "score": s, "ci_low": s - 1, "ci_high": s + 1, **base}
-            for m, s in scores.items()]  # fmt: skip
-    (tmp_path / "s.json").write_text(json.dumps(rows))
-    page = pages.write([], [], tmp_path / "out", evaluated=[*evaluated, tmp_path / "s.json"])
-    parsed = Parsed(page.read_text(encoding="utf-8"))
-    assert parsed.cells[0][:3] == ["run", "step", "maze, pass@1"]
-    lines = {(*cells[:2],): cells[2:] for cells in parsed.cells[1:]}
-    assert lines["js", "5"] == ["20 (15 to 25)", "40 (35 to 45)", "-"]
-    assert lines["js", "40"][2] == "8 (7 to 9)" and lines["gpt", "-"][2] == "60 (59 to 61)"
-    assert lines["Qwen-Qwen3-4B", "0"][::2] == ["10 (5 to 15)", "5 (4 to 6)"]
-    assert [*lines][1:] == [("gpt", "-"), ("js", "5"), ("js", "40"), ("rloo", "40")]
-    arena = lines_of(parsed.figures[2])
-    assert {name: line[["x", "value"]].to_numpy().tolist() for name, line in arena.items()} == {
-        "js": [[40, 8]],
-        "rloo": [[40, 7]],
-        "Qwen-Qwen3-4B": [[0, 5]],
-    }
-    at_1 = lines_of(parsed.figures[0])
-    assert at_1["js"]["at"].tolist() == [5, 40] and at_1["js"].value.tolist() == [20, 30]
-    assert (arena["js"].interval == "bar").all() and arena["js"].high.tolist() == [9]
-    alone = pages.evaluations([passes(tmp_path / "d", "http://here/v1#step5", 0.2, 0.4)])
-    assert {(row["run"], row["step"]) for row in alone} == {("run", 5)}  # a step of no run's name
+    page = pages.write([], [], tmp_path / "out", evaluated=evaluated)
+    return Parsed(page.read_text(encoding="utf-8"))
+
+
+def test_checkpoints_are_in_a_table_by_run_and_step(checkpoints):
+    header, *lines = checkpoints.cells
+    assert header[:3] == ["run", "step", "maze, pass@1"]
+    table = {(run, step): figures for run, step, *figures in lines}
+    assert list(table) == [
+        ("Qwen-Qwen3-4B", "0"),
+        ("gpt", "-"),
+        ("js", "5"),
+        ("js", "40"),
+        ("rloo", "40"),
+    ]
+    assert table["js", "5"] == ["20 (15 to 25)", "40 (35 to 45)", "-"]
+    assert table["js", "40"][2] == "8 (7 to 9)"
+    assert table["gpt", "-"][2] == "60 (59 to 61)"
+    assert table["Qwen-Qwen3-4B", "0"][0] == "10 (5 to 15)"
+    assert table["Qwen-Qwen3-4B", "0"][2] == "5 (4 to 6)"
+
+
+def test_checkpoints_are_drawn_over_training(checkpoints):
+    pass_at_1 = lines_of(checkpoints.figures[0])
+    assert pass_at_1["js"]["at"].tolist() == [5, 40]
+    assert pass_at_1["js"].value.tolist() == [20, 30]
+    arena = lines_of(checkpoints.figures[2])
+    points = {name: line[["x", "value"]].to_numpy().tolist() for name, line in arena.items()}
+    assert points == {"js": [[40, 8]], "rloo": [[40, 7]], "Qwen-Qwen3-4B": [[0, 5]]}
+    assert (arena["js"].interval == "bar").all()
+    assert arena["js"].high.tolist() == [9]
+
+
+def test_a_step_of_no_runs_name_is_one_of_the_run(tmp_path):
+    folder = passes(tmp_path / "d", "http://here/v1#step5", 0.2, 0.4)
+    rows = pages.evaluations([folder])
+    assert {(row["run"], row["step"]) for row in rows} == {("run", 5)}
 
 
 def test_results_of_the_lab_are_found_and_shown(tmp_path):

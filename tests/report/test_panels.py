@@ -13,28 +13,43 @@ REWARD = panels.SECTIONS["Learning"][0]
 SHRINKAGE = panels.SECTIONS["Shrinkage"][0].tag
 
 
+def values_of(curve, tag, condition, window):
+    """The averages by step."""
+    by_step = estimates(curve, tag, condition, window)
+    return {step: estimate.value for step, estimate in by_step.items()}
+
+
 def test_seeds_are_averaged_on_the_steps_that_all_have(log):
-    a, b = log("a", {runs.REWARD: {1: 1.0, 3: 2.0, 9: 3.0}}), log("b", {runs.REWARD: [3.0, 8, 4]})
-    (both,) = find_conditions([f"js={a},{b}"])
-    found = estimates(REWARD, runs.REWARD, both)
+    first = log("a", {runs.REWARD: {1: 1.0, 3: 2.0, 9: 3.0}})
+    second = log("b", {runs.REWARD: [3.0, 8, 4]})
+    (condition,) = find_conditions([f"js={first},{second}"])
+    by_step = estimates(REWARD, runs.REWARD, condition)
     # t of one degree of freedom is 12.706; the standard error is sqrt(2) / sqrt(2) = 1
-    assert list(found) == [1, 3]
-    assert found[1] == pytest.approx((2, 2 - 12.706, 2 + 12.706), abs=1e-3)
-    (alone,) = find_conditions([str(a)])
-    for window, expected in ((1, {1: 1, 3: 2, 9: 3}), (2, {3: 1.5, 9: 2.5}), (7, {9: 2})):
-        found = estimates(REWARD, runs.REWARD, alone, window)
-        assert {step: estimate.value for step, estimate in found.items()} == expected
-        assert not any(math.isfinite(estimate.low) for estimate in found.values())
+    assert list(by_step) == [1, 3]
+    assert by_step[1] == pytest.approx((2, 2 - 12.706, 2 + 12.706), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [(1, {1: 1, 3: 2, 9: 3}), (2, {3: 1.5, 9: 2.5}), (7, {9: 2})],
+)
+def test_a_running_average_of_one_seed_has_no_interval(log, window, expected):
+    folder = log("a", {runs.REWARD: {1: 1.0, 3: 2.0, 9: 3.0}})
+    (condition,) = find_conditions([str(folder)])
+    by_step = estimates(REWARD, runs.REWARD, condition, window)
+    assert {step: estimate.value for step, estimate in by_step.items()} == expected
+    assert not any(math.isfinite(estimate.low) for estimate in by_step.values())
 
 
 def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing(log):
     folder = log("js", {runs.BASELINE_MSE: [1.0, 2.0, 4.0, 1.0, 0.0],
                         runs.BASELINE_MSE_RLOO: [2.0, 8.0, 2.0, 0.0, 0.0]})  # fmt: skip
     (condition,) = find_conditions([str(folder)])
-    curve, _ = (each for each in panels.SECTIONS["Shrinkage"] if each.divisor)
-    for window, expected in ((1, {1: 0.5, 2: 0.25, 3: 2.0}), (2, {2: 0.3, 3: 0.6, 4: 2.5})):
-        found = estimates(curve, runs.BASELINE_MSE, condition, window)
-        assert {step: estimate.value for step, estimate in found.items()} == expected
+    curve, _ = (panel for panel in panels.SECTIONS["Shrinkage"] if panel.divisor)
+    each_step = {1: 0.5, 2: 0.25, 3: 2.0}
+    two_steps = {2: 0.3, 3: 0.6, 4: 2.5}
+    assert values_of(curve, runs.BASELINE_MSE, condition, window=1) == each_step
+    assert values_of(curve, runs.BASELINE_MSE, condition, window=2) == two_steps
     assert figures(str(folder)) == {"Error of the baseline over RLOO's, mean": [["js", "0.667"]]}
     equal = log("equal", {runs.BASELINE_MSE: [1.0], runs.BASELINE_MSE_RLOO: [0.0]})
     assert figures(str(equal)) == {}
@@ -63,28 +78,49 @@ def test_final_figures_are_of_the_last_tenth_or_of_all_steps(log):
     }
 
 
-def test_figures_of_seeds_have_intervals_and_differences_from_the_first(log):
-    def seeds(name, first, *values, tag=runs.REWARD, data="d"):
-        folders = [log(f"{name}{seed}", {tag: [value]}) for seed, value in enumerate(values, first)]
-        for seed, folder in enumerate(folders, first):
+@pytest.fixture
+def seeds(log):
+    """Writes a run for each seed; the condition `name=folder,folder,...`."""
+
+    def write(name, first_seed, values, tag=runs.REWARD, data="d"):
+        folders = []
+        for seed, value in enumerate(values, start=first_seed):
+            folder = log(f"{name}{seed}", {tag: [value]})
             flags = {"train.seed": seed, "data.prompt_dataset": data}
             record = {"flags": flags, "versions": {}, "outcome": "done"}
             (folder / runs.CONFIG).write_text(json.dumps(record))
-        return f"{name}={','.join(map(str, folders))}"
+            folders.append(str(folder))
+        return f"{name}={','.join(folders)}"
 
-    values = 0.5, 0.7, 1.2
-    others = seeds("other", 1, *values), seeds("data", 0, *values, data="e")
-    rows = figures(seeds("rloo", 0, 0.4, 0.5, 0.9), seeds("js", 0, *values), *others)
-    *found, (_, _, on_other_data, _) = rows["Training reward, mean"]
-    half = 4.3027 * 0.1 / math.sqrt(3)  # t of two degrees of freedom, error of 0.1, 0.2 and 0.3
-    (_, _, *none), (_, value, paired, p), (_, same, unpaired, _) = found
-    assert none == ["-", "-"] and value == same == "0.800 (-0.096 to 1.696)"
-    assert paired == f"+0.200 ({0.2 - half:+.3f} to {0.2 + half:+.3f})"
-    assert p == "0.22"  # three times 0.074
-    assert unpaired == on_other_data
-    assert unpaired.startswith("+0.200 (-") and unpaired.endswith("), unpaired")
-    (step,) = figures(seeds("x", 0, 2.0, 3.0, tag="train/timing/step_total")).values()
-    assert step == [["x", "2.5"]]
+    return write
+
+
+def test_figures_of_seeds_have_intervals_and_differences_from_the_first(seeds):
+    values = [0.5, 0.7, 1.2]
+    rows = figures(
+        seeds("rloo", 0, [0.4, 0.5, 0.9]),
+        seeds("js", 0, values),
+        seeds("other seeds", 1, values),
+        seeds("other data", 0, values, data="e"),
+    )
+    rloo, js, other_seeds, other_data = rows["Training reward, mean"]
+    assert rloo[2:] == ["-", "-"]
+    # t of two degrees of freedom, error of 0.1, 0.2 and 0.3
+    half_width = 4.3027 * 0.1 / math.sqrt(3)
+    _, mean, difference, p_value = js
+    assert mean == "0.800 (-0.096 to 1.696)"
+    assert difference == f"+0.200 ({0.2 - half_width:+.3f} to {0.2 + half_width:+.3f})"
+    assert p_value == "0.22"  # three times 0.074
+    _, mean_of_others, unpaired, _ = other_seeds
+    assert mean_of_others == mean
+    assert unpaired.startswith("+0.200 (-")
+    assert unpaired.endswith("), unpaired")
+    assert other_data[2] == unpaired
+
+
+def test_the_seconds_of_a_step_have_no_interval(seeds):
+    (rows,) = figures(seeds("x", 0, [2.0, 3.0], tag="train/timing/step_total")).values()
+    assert rows == [["x", "2.5"]]
 
 
 @pytest.mark.parametrize(

@@ -28,34 +28,45 @@ def test_no_two_series_of_a_picture_look_alike():
 
 
 def rows(*names, **quantities):
-    """Rows of m = 2, 4, 8 from functions of m, with intervals one wide on both sides."""
+    """Rows of m = 8, 2, 4 from functions of m, with intervals one wide on both sides."""
     tidy = []
     for name, (quantity, function), m in itertools.product(names, quantities.items(), (8, 2, 4)):
         value = function(m)
-        ends = {"low": value - 1, "high": value + 1} if m < 8 else {"low": None}
-        tidy.append({"m": m, "estimator": name, "quantity": quantity, "value": value, **ends})
+        row = {"m": m, "estimator": name, "quantity": quantity, "value": value, "low": None}
+        if m < 8:
+            row |= {"low": value - 1, "high": value + 1}
+        tidy.append(row)
     return tidy
 
 
-@pytest.mark.parametrize("scale", ["linear", "log2", "categories"])
-@pytest.mark.parametrize("intervals", ["band", "bars"])
-def test_rows_become_a_line_for_each_setting_in_a_panel_for_each_quantity(scale, intervals):
+@pytest.mark.parametrize(
+    ("scale", "places"),
+    [("linear", [2, 4, 8]), ("log2", [1, 2, 3]), ("categories", [0, 1, 2])],
+)
+@pytest.mark.parametrize(("intervals", "mark"), [("band", "band"), ("bars", "bar")])
+def test_rows_become_a_line_for_each_setting_in_a_panel_for_each_quantity(
+    scale, places, intervals, mark
+):
     panels = {
         "saved": Panel("Saved", "%", "a note", reference=0, intervals=intervals),
         "mse": Panel("Error", "MSE"),
     }
     tidy = rows("rloo", "js", mse=lambda m: 1 / m, saved=float, other=lambda m: math.inf)
-    axis = M._replace(scale=scale)
-    saved, mse = panels_of(picture(draw(tidy, panels, axis), title="model and task"))
-    assert (saved.title, saved.note) == ("Saved", "a note")
-    assert [line.value.tolist() for line in mse.lines.values()] == [[0.5, 0.25, 0.125]] * 2
-    places = {"linear": [2, 4, 8], "log2": [1, 2, 3], "categories": [0, 1, 2]}
-    assert mse.lines["js"].x.tolist() == places[scale]
+    drawn = draw(tidy, panels, M._replace(scale=scale))
+    saved, mse = panels_of(picture(drawn, title="model and task"))
+
+    for line in mse.lines.values():
+        assert line.value.tolist() == [0.5, 0.25, 0.125]
+    assert len(mse.lines) == 2
+    assert mse.lines["js"].x.tolist() == places
     assert mse.lines["js"]["at"].tolist() == [2, 4, 8]
-    js, rloo = saved.lines["js"], saved.lines["rloo"]
-    assert js.low.tolist()[:2] == [1, 3] and js.high.isna().tolist() == [False, False, True]
-    assert (js.x == rloo.x).all() == (intervals == "band")  # bars stand side by side
-    assert set(js.interval[:2]) == {intervals.removesuffix("s")}
+    assert (saved.title, saved.note) == ("Saved", "a note")
+    js = saved.lines["js"]
+    rloo = saved.lines["rloo"]
+    assert js.low.tolist()[:2] == [1, 3]
+    assert js.high.isna().tolist() == [False, False, True]
+    assert (js.x == rloo.x).all() == (mark == "band")  # bars stand side by side
+    assert set(js.interval[:2]) == {mark}
 
 
 def test_a_point_without_a_number_and_an_empty_panel_are_left_out():

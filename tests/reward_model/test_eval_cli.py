@@ -36,28 +36,34 @@ def call(data, model, folder, *more):
 
 
 def test_a_model_is_evaluated(data, model, tmp_path, capsys):
-    assert rm.main(call(data, model, tmp_path / "out")) == 0
-    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    out = tmp_path / "out"
+    assert rm.main(call(data, model, out)) == 0
+    evaluation = json.loads((out / "evaluation.json").read_text())
+    printed = capsys.readouterr()
+
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     scorer = RewardModel.load(model, dtype="float32")
-    chosen, rejected = (
-        scorer.score([row["prompt"] + row[side] for row in rows]) for side in ("chosen", "rejected")
-    )
-    right = sum((a > b) + (a == b) / 2 for a, b in zip(chosen, rejected, strict=True))
-    assert found["pairs"] == 300
-    assert found["prompts"] == len({row["prompt"] for row in rows})
-    assert found["accuracy"]["value"] == pytest.approx(right / 300)
-    assert found["margin"]["value"] == pytest.approx((sum(chosen) - sum(rejected)) / 300, abs=1e-5)
-    assert sum(part["pairs"] for part in found["subsets"].values()) == 300
+    chosen_scores = scorer.score([row["prompt"] + row["chosen"] for row in rows])
+    rejected_scores = scorer.score([row["prompt"] + row["rejected"] for row in rows])
+    points = 0.0
+    for chosen, rejected in zip(chosen_scores, rejected_scores, strict=True):
+        points += (chosen > rejected) + (chosen == rejected) / 2
+    margin = (sum(chosen_scores) - sum(rejected_scores)) / 300
     # letters and the end, a token each
-    assert found["length"]["mean_chosen"] == pytest.approx(
-        sum(len(row["chosen"].replace("<eos>", "!")) for row in rows) / 300
-    )
-    assert found["settings"]["max_len"] == found["identity"]["max_len"] == 2048
-    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
-    shown = capsys.readouterr()
-    assert f"{100 * right / 300:.1f} %" in shown.out and "different letters" in shown.out
-    assert "warning" not in shown.err
+    lengths = [len(row["chosen"].replace("<eos>", "!")) for row in rows]
+
+    assert evaluation["pairs"] == 300
+    assert evaluation["prompts"] == len({row["prompt"] for row in rows})
+    assert evaluation["accuracy"]["value"] == pytest.approx(points / 300)
+    assert evaluation["margin"]["value"] == pytest.approx(margin, abs=1e-5)
+    assert sum(subset["pairs"] for subset in evaluation["subsets"].values()) == 300
+    assert evaluation["length"]["mean_chosen"] == pytest.approx(sum(lengths) / 300)
+    assert evaluation["settings"]["max_len"] == 2048
+    assert evaluation["identity"]["max_len"] == 2048
+    assert (out / "report.html").stat().st_size > 10_000
+    assert f"{100 * points / 300:.1f} %" in printed.out
+    assert "different letters" in printed.out
+    assert "warning" not in printed.err
 
 
 def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_path, capsys):

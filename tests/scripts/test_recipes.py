@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from kit import PRINT, command, tried_in, try_recipe
@@ -22,16 +23,49 @@ ROOT = HERE.parents[1]
 RLHF = "scripts/recipes/rlhf_llama3.2_3b.sh"
 POLICY = {name: f"scripts/recipes/rlhf_llama3.2_3b_{name}.sh" for name in ("js", "rloo")}
 LISTED = (
-    *("rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.max_new_tokens"),
-    *("actor.adam.lr", "actor.eps_clip", "rollout.temperature", "eval.temperature"),
-    *("eval.n_samples_per_prompt", "eval.steps", "ds.lora.rank", "actor.num_gpus_per_node"),
+    "rollout.batch_size",
+    "rollout.n_samples_per_prompt",
+    "rollout.max_new_tokens",
+    "actor.adam.lr",
+    "actor.eps_clip",
+    "rollout.temperature",
+    "eval.temperature",
+    "eval.n_samples_per_prompt",
+    "eval.steps",
+    "ds.lora.rank",
+    "actor.num_gpus_per_node",
 )
-TABLES = {  # of the paper
-    name: values
-    for name, *values in map(str.split, (HERE / "recipes.txt").read_text().splitlines()[2:])
-}
+
+
+class Recipe(NamedTuple):
+    """A row of the paper's tables."""
+
+    updates: float  # of the policy, in a step
+    longest_prompt: float  # in tokens
+    values: list[float]  # of LISTED
+    steps: float  # 0: one pass over the data
+    model: str
+
+
+def read_tables() -> dict[str, Recipe]:
+    """The paper's tables, by the recipe's name."""
+    recipes = {}
+    for line in (HERE / "recipes.txt").read_text().splitlines()[2:]:
+        name, updates, longest_prompt, *values, steps, model = line.split()
+        recipes[name] = Recipe(
+            updates=float(updates),
+            longest_prompt=float(longest_prompt),
+            values=[float(value) for value in values],
+            steps=float(steps),
+            model=model,
+        )
+    return recipes
+
+
+TABLES = read_tables()
 RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
-REWARD_MODEL, SERVE = "reward_models/train_llama3_8b_rm.sh", "reward_models/serve.sh"
+REWARD_MODEL = "reward_models/train_llama3_8b_rm.sh"
+SERVE = "reward_models/serve.sh"
 
 
 LOAD = run.load_file
@@ -64,21 +98,25 @@ def listed(output: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_recipe_has_the_settings_of_the_papers_table(capsys, name):
+    recipe = TABLES[name]
     output = dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run")
     flags = dict(re.findall(r"^[* ] --(\S+) (.*)$", output, re.MULTILINE))
-    *numbers, model = TABLES[name]
-    updates, longest, *values, steps = map(float, numbers)
-    assert [float(flags[each]) for each in LISTED] == values
-    assert flags["actor.model_name_or_path"].split("/")[1].startswith(model)
-    prompts, responses = values[:2]
-    assert prompts * responses / int(flags["train.batch_size"]) == updates
-    assert int(flags["data.max_len"]) - int(flags["rollout.max_new_tokens"]) == longest
-    assert float(flags["js.max_steps"]) == steps and flags["algo.advantage.estimator"] == "js"
-    episode = int(flags["data.max_samples"]) / prompts
-    assert episode % 1 == 0 and episode * int(flags["train.num_episodes"]) >= steps
-    figures = name.startswith("geometry3k")
-    assert float(flags["algo.kl.init_coef"]) == (0.01 if figures else 0)
-    assert flags["data.max_images_per_prompt"] == str(int(figures))
+    assert [float(flags[flag]) for flag in LISTED] == recipe.values
+    _, model = flags["actor.model_name_or_path"].split("/")
+    assert model.startswith(recipe.model)
+    prompts = int(flags["rollout.batch_size"])
+    responses = int(flags["rollout.n_samples_per_prompt"])
+    assert prompts * responses / int(flags["train.batch_size"]) == recipe.updates
+    longest_prompt = int(flags["data.max_len"]) - int(flags["rollout.max_new_tokens"])
+    assert longest_prompt == recipe.longest_prompt
+    assert float(flags["js.max_steps"]) == recipe.steps
+    assert flags["algo.advantage.estimator"] == "js"
+    steps_of_episode = int(flags["data.max_samples"]) / prompts
+    assert steps_of_episode % 1 == 0
+    assert steps_of_episode * int(flags["train.num_episodes"]) >= recipe.steps
+    has_pictures = name.startswith("geometry3k")
+    assert float(flags["algo.kl.init_coef"]) == (0.01 if has_pictures else 0)
+    assert flags["data.max_images_per_prompt"] == ("1" if has_pictures else "0")
     assert flags["js.loss"] == ("token_mean" if name == "math_4b" else "sequence_mean")
     assert output.count("not built yet") == 2
     if flags["ds.lora.rank"] != "0":

@@ -15,18 +15,20 @@ from openrlhf_js.stats import clustered_proportion, mean_pass_at_k, pass_at_k
 
 def test_a_clustered_share_is_wilsons_with_its_own_variance():
     # 3 of 40: variance p (1 - p) / 39, so 39 trials, and t of 39 degrees of freedom.
-    found = clustered_proportion([1] * 3 + [0] * 37)
-    p, n, t = 3 / 40, 39, stats.t.ppf(0.975, 39)
-    ends = np.roots([1 + t**2 / n, -(2 * p + t**2 / n), p**2])
-    assert found == pytest.approx((p, ends.min(), ends.max()))
+    share = 3 / 40
+    trials = 39
+    squared_t = stats.t.ppf(0.975, 39) ** 2
+    ends = np.roots([1 + squared_t / trials, -(2 * share + squared_t / trials), share**2])
+    proportion = clustered_proportion([1] * 3 + [0] * 37)
+    assert proportion == pytest.approx((share, ends.min(), ends.max()))
 
 
 @pytest.mark.parametrize("value", [0, 1])
 def test_all_alike_still_has_a_width(value):
-    found = clustered_proportion([value] * 120, np.arange(120) // 3)
+    proportion = clustered_proportion([value] * 120, np.arange(120) // 3)
     wilson = stats.binomtest(40 * value, 40).proportion_ci(method="wilson")
-    assert found == pytest.approx((value, *wilson))
-    assert found.half_width == pytest.approx(0.0438, abs=1e-4)
+    assert proportion == pytest.approx((value, wilson.low, wilson.high))
+    assert proportion.half_width == pytest.approx(0.0438, abs=1e-4)
 
 
 def test_degenerate_shares():
@@ -54,28 +56,32 @@ def test_what_is_no_share_is_refused(call, message):
 
 @given(st.integers(1, 9), st.data())
 def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(n, data):
-    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
-    answers = [True] * c + [False] * (n - c)
-    subsets = [any(subset) for subset in combinations(answers, k)]
-    assert pass_at_k(n, [c], k) == pytest.approx(sum(subsets) / len(subsets))
+    correct = data.draw(st.integers(0, n))
+    k = data.draw(st.integers(1, n))
+    answers = [True] * correct + [False] * (n - correct)
+    passes = [any(subset) for subset in combinations(answers, k)]
+    assert pass_at_k(n, [correct], k) == pytest.approx(sum(passes) / len(passes))
 
 
 def test_many_samples_lose_no_digits():
-    n, k = 100_000, 100
-    found = pass_at_k(n, [0, 1, 7, n - k, n - k + 1, n], k)
-    exact = [1 - comb(n - c, k) / comb(n, k) for c in (0, 1, 7)]
-    assert found[:3] == pytest.approx(exact, rel=1e-10)
-    assert found[0] == 0
-    assert found[3:].tolist() == [1, 1, 1]
+    n = 100_000
+    k = 100
+    few_correct = [0, 1, 7]
+    exact = [1 - comb(n - correct, k) / comb(n, k) for correct in few_correct]
+    shares = pass_at_k(n, few_correct, k)
+    assert shares == pytest.approx(exact, rel=1e-10)
+    assert shares[0] == 0
+    assert pass_at_k(n, [n - k + 1, n], k).tolist() == [1, 1]
+    assert pass_at_k(n, [n - k], k).tolist() == [1]
 
 
 def test_the_mean_takes_an_item_as_one_draw():
     correct = [0, 4, 16, 1, 9]
-    found = mean_pass_at_k(16, correct, 4)
-    assert found == clustered_proportion(pass_at_k(16, correct, 4))
+    mean = mean_pass_at_k(16, correct, 4)
     twins = mean_pass_at_k(16, correct * 2, 4, clusters=list(range(5)) * 2)
-    assert twins == pytest.approx(found)
-    assert mean_pass_at_k(16, [16] * 40, 8)[1] == pytest.approx(0.9124, abs=1e-4)
+    assert mean == clustered_proportion(pass_at_k(16, correct, 4))
+    assert twins == pytest.approx(mean)
+    assert mean_pass_at_k(16, [16] * 40, 8).low == pytest.approx(0.9124, abs=1e-4)
 
 
 @pytest.mark.parametrize(

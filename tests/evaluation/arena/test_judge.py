@@ -174,14 +174,18 @@ def test_two_games_for_each_question_with_the_answers_swapped(place):
     assert sorted(row["uid"] for row in rows) == ["q0", "q1", "q2", "q3"]
     for row in rows:
         first, second = (game["prompt"][1]["content"] for game in row["games"])
-        ours, theirs = f"m says {row['uid']}.", f"{BASELINE} says {row['uid']}."
-        assert first.index(theirs) < first.index(ours) and second.index(ours) < second.index(theirs)
+        answer_of_model = f"m says {row['uid']}."
+        answer_of_baseline = f"{BASELINE} says {row['uid']}."
+        assert first.index(answer_of_baseline) < first.index(answer_of_model)
+        assert second.index(answer_of_model) < second.index(answer_of_baseline)
         for game in row["games"]:
             assert game["score"] == verdict_of({"messages": game["prompt"]})
         assert (row["judge"], row["model"], row["baseline"]) == ("j", "m", BASELINE)
-    body = place.stub.requests[0]
-    assert (body["model"], body["temperature"], body["max_tokens"]) == ("stub", 0.0, 100)
-    assert [each["prompt_tokens"] for each in place.replies()] == [100] * 8
+    request = place.stub.requests[0]
+    assert request["model"] == "stub"
+    assert request["temperature"] == 0.0
+    assert request["max_tokens"] == 100
+    assert [record["prompt_tokens"] for record in place.replies()] == [100] * 8
 
 
 def test_nothing_is_asked_twice(place):
@@ -217,36 +221,44 @@ def test_answers_that_changed_are_judged_anew(place):
 
 
 def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
-    place.stub.answer = lambda request, _: (
-        reply("[[C]]") if "q2" in user(request) else by_hash(request)
-    )
+    def no_verdict_on_q2(request, _):
+        return reply("[[C]]") if "q2" in user(request) else by_hash(request)
+
+    place.stub.answer = no_verdict_on_q2
     assert place.judge(tries=3) == 0
-    asked = Counter(map(user, place.stub.requests))
-    assert sorted(asked.values()) == [1] * 6 + [3] * 2
+    times_asked = Counter(user(request) for request in place.stub.requests)
+    assert sorted(times_asked.values()) == [1] * 6 + [3] * 2
     assert place.last.given_up == 2
-    (row,) = (row for row in place.rows() if row["uid"] == "q2")
+    (row,) = [row for row in place.rows() if row["uid"] == "q2"]
     assert [game["score"] for game in row["games"]] == [None, None]
     assert row["games"][0]["judgment"]["answer"] == "[[C]]"
+
     place.judge(tries=3)  # is not asked again
     assert len(place.stub.requests) == 12
     place.stub.answer = by_hash
     place.judge(tries=3, retry_failed=True)
     assert len(place.stub.requests) == 14
-    assert len(place.rows()) == 4 and place.last.given_up == 0
-    judged = read_judgments(place.folder.judgments("j", "m"))
-    assert not any(each.missing for each in judged.values())
+    assert len(place.rows()) == 4
+    assert place.last.given_up == 0
+    judgments = read_judgments(place.folder.judgments("j", "m"))
+    assert not any(judgment.missing for judgment in judgments.values())
 
 
 def test_one_game_for_each_question_is_a_setting_that_is_recorded(place):
-    assert place.judge(games=1) == 0 and place.judge(games=1) == 0
-    assert len(place.stub.requests) == 4 and place.last.given_up == 0
-    held = [[game is not None for game in row["games"]] for row in place.rows()]
-    assert sorted(map(tuple, held)) == [(False, True)] * 2 + [(True, False)] * 2
+    assert place.judge(games=1) == 0
+    assert place.judge(games=1) == 0
+    assert len(place.stub.requests) == 4
+    assert place.last.given_up == 0
+    games_held = Counter(tuple(game is not None for game in row["games"]) for row in place.rows())
+    assert games_held == {(False, True): 2, (True, False): 2}
     (pool,) = load(place.folder, ["j"], baseline=BASELINE)
-    (line,) = (row for row in board(pool, ["j"], Plan()).rows if row["model"] == "m")
-    assert (line["games"], line["questions"], line["games_missing"]) == (1, 4, 0)
-    assert (line["games_failed"], line["games_without_verdict"]) == (0, 0)
-    assert "side_a" not in line
+    (row,) = [row for row in board(pool, ["j"], Plan()).rows if row["model"] == "m"]
+    assert row["games"] == 1
+    assert row["questions"] == 4
+    assert row["games_missing"] == 0
+    assert row["games_failed"] == 0
+    assert row["games_without_verdict"] == 0
+    assert "side_a" not in row
     with pytest.raises(ValueError, match="games: 1 there"):
         place.judge()
 
@@ -283,8 +295,10 @@ def refusing_every_fifth(stub):
 
 
 def asked_once(stub):
-    asked = Counter(user(each) for each in stub.requests if each["messages"] != PLAIN_QUESTION)
-    return {*asked.values()} == {1}
+    times_asked = Counter(
+        user(request) for request in stub.requests if request["messages"] != PLAIN_QUESTION
+    )
+    return set(times_asked.values()) == {1}
 
 
 def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
@@ -295,22 +309,29 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
         refused = refusing_every_fifth(stub)
         for _ in range(3):
             assert place.judge() == 0
-        assert len(refused) == 12 and asked_once(stub)
+        assert len(refused) == 12
+        assert asked_once(stub)
         assert len(stub.requests) in (60, 61)  # with a plain question, if it came to that
         assert len(place.last.refusals) == place.last.given_up == 12
-        assert any("12 games were refused and have no score" in x for x in place.last.outcome())
-        assert any("invalid_prompt" in each.get("refused", "") for each in place.replies())
+        outcome = place.last.outcome()
+        assert any("12 games were refused and have no score" in line for line in outcome)
+        assert any("invalid_prompt" in record.get("refused", "") for record in place.replies())
         games = [game for row in place.rows() for game in row["games"]]
-        assert sum(game is None for game in games) == 12
+        assert games.count(None) == 12
         assert all(game["score"] for game in games if game)
+
         (pool,) = load(place.folder, ["j"], baseline=BASELINE)
         scores = board(pool, ["j"], Plan())
-        (row,) = (row for row in scores.rows if row["model"] == "m")
-        assert row["games_failed"] == 12 and row["games_without_verdict"] == 0
+        (row,) = [row for row in scores.rows if row["model"] == "m"]
+        assert row["games_failed"] == 12
+        assert row["games_without_verdict"] == 0
         assert any("12 refused or failed" in note for note in scores.notes)
-        assert {shown["refused"] for shown in cells(scores) if shown["model"] == "m"} == {"12"}
+        (shown,) = [shown for shown in cells(scores) if shown["model"] == "m"]
+        assert shown["refused"] == "12"
+
         stub.answer = by_hash
-        assert place.judge(retry_failed=True) == 0 and not place.last.refusals
+        assert place.judge(retry_failed=True) == 0
+        assert not place.last.refusals
         assert len(stub.requests) - 60 in (12, 13)
 
 
@@ -416,25 +437,37 @@ def batched(place, monkeypatch):
     return place
 
 
+def by_game(place, judge):
+    """The replies of a judge, by question and side."""
+    return {(record["uid"], record["side"]): record for record in place.replies(judge)}
+
+
 def test_a_batch_gives_the_same_for_half_the_price(batched):
     assert batched.judge(prices=PRICES) == 0
-    single, told = batched.last.bill, batched.stub.requests[:]
-    half = {"prices": PRICES, "batch_discount": 0.5, "batch": True}
-    with batched.judging(prices=PRICES, name="k") as full, batched.judging(name="l", **half) as low:
-        assert low.estimate()[3] == full.estimate()[3] / 2
+    full_price = batched.last.bill.dollars
+    single_requests = list(batched.stub.requests)
+    half_price = {"prices": PRICES, "batch_discount": 0.5, "batch": True}
+    with batched.judging(prices=PRICES, name="k") as judging:
+        *_, full_estimate = judging.estimate()
+    with batched.judging(name="l", **half_price) as judging:
+        *_, half_estimate = judging.estimate()
+    assert half_estimate == full_estimate / 2
+
     batched.stub.polls = 2
-    assert batched.judge(name="k", **half) == 0
-    assert sorted(told, key=str) == sorted(batched.stub.requests[8:], key=str)
-    assert (batched.last.bill.dollars, batched.last.bill.replies) == (single.dollars / 2, 8)
-    by_game = [
-        {(each["uid"], each["side"]): each for each in batched.replies(name)} for name in "jk"
-    ]
-    for key, theirs in by_game[1].items():
-        assert (theirs.pop("batch"), theirs.pop("discount")) == ("batch_0", 0.5)
-        own = {"game": theirs["game"], "tstamp": theirs["tstamp"]}  # of another judge
-        assert by_game[0][key] | own == theirs
+    assert batched.judge(name="k", **half_price) == 0
+    assert sorted(single_requests, key=str) == sorted(batched.stub.requests[8:], key=str)
+    assert batched.last.bill.dollars == full_price / 2
+    assert batched.last.bill.replies == 8
+    single_replies = by_game(batched, "j")
+    for game, record in by_game(batched, "k").items():
+        assert record.pop("batch") == "batch_0"
+        assert record.pop("discount") == 0.5
+        of_this_judge = {"game": record["game"], "tstamp": record["tstamp"]}
+        assert single_replies[game] | of_this_judge == record
+
     assert batched.judge(name="k", prices=PRICES) == 0  # the discount is no part of the identity
-    assert len(batched.stub.requests) == 16 and len(batched.stub.batches) == 1
+    assert len(batched.stub.requests) == 16
+    assert len(batched.stub.batches) == 1
     assert not list(batched.folder.root.rglob("*.batch.json"))
 
 
@@ -516,23 +549,28 @@ def test_no_kill_makes_a_batch_twice(batched, monkeypatch, owner, name, does):
         batched.judge(batch=True)
     with pytest.raises(ValueError, match="8 games are in a batch: --batch waits for it"):
         batched.judge()
-    made = len(batched.stub.batches)
+    batches_before = len(batched.stub.batches)
     assert batched.judge(batch=True, models=("m", "n")) == 0  # more games wait for the next one
-    assert len(batched.stub.requests) == len(batched.replies()) == batched.last.bill.replies == 16
-    assert len(batched.stub.batches) == made + 1
+    assert len(batched.stub.requests) == 16
+    assert len(batched.replies()) == 16
+    assert batched.last.bill.replies == 16
+    assert len(batched.stub.batches) == batches_before + 1
 
 
 def test_an_estimate_goes_by_bytes_and_by_replies(place):
-    with place.judging(prices=PRICES) as found:
-        asks, tokens_in, tokens_out, dollars = found.estimate()
-    told = [
-        p.messages(game)[role]["content"] for p in found.pairs for game in (0, 1) for role in (0, 1)
-    ]
-    assert (asks, tokens_in, tokens_out) == (8, len("".join(told).encode()) / 4, 8 * 900)
+    with place.judging(prices=PRICES) as judging:
+        games, tokens_in, tokens_out, dollars = judging.estimate()
+        messages = [message for pair in judging.pairs for message in pair.messages(0)]
+        messages += [message for pair in judging.pairs for message in pair.messages(1)]
+    text = "".join(message["content"] for message in messages)
+    assert games == 8
+    assert tokens_in == len(text.encode()) / 4
+    assert tokens_out == 8 * 900
     assert dollars == pytest.approx((tokens_in + 7200) / 1e6)
     place.judge(models=("n",), prices=PRICES)
-    with place.judging(models=("m", "n"), prices=PRICES) as found:
-        assert found.estimate()[2] == 80
+    with place.judging(models=("m", "n"), prices=PRICES) as judging:
+        _, _, tokens_out, _ = judging.estimate()
+    assert tokens_out == 80
 
 
 def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):

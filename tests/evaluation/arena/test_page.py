@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections import Counter
 from html import unescape
 from html.parser import HTMLParser
 
@@ -111,13 +112,16 @@ def test_hostile_texts_stay_texts(tmp_path):
     write_lines(folder.answers(name), [answer_row(HOSTILE, name, HOSTILE)])
     pools = load(folder, ["j"])
     text = page(pools, [board(pools[0], ["j"], Plan())], [HOSTILE])
-    found = Parsed(text)
-    tags = [tag for tag, _ in found.elements]
-    assert [tags.count(tag) for tag in ("script", "img", "a")] == [1, 1, 1]
-    assert not any(name.startswith("on") for _, own in found.elements for name in own)
-    assert "ran" not in found.script
-    assert "\x00" not in text and found.text.count(HOSTILE.replace("\x00", "\ufffd")) >= 2
-    assert HOSTILE[:30] in found.text and name in found.text  # shown, not run
+    parsed = Parsed(text)
+    tags = Counter(tag for tag, _ in parsed.elements)
+    assert (tags["script"], tags["img"], tags["a"]) == (1, 1, 1)
+    for _, attributes in parsed.elements:
+        assert not any(attribute.startswith("on") for attribute in attributes)
+    assert "ran" not in parsed.script
+    assert "\x00" not in text
+    assert parsed.text.count(HOSTILE.replace("\x00", "\ufffd")) >= 2
+    assert HOSTILE[:30] in parsed.text  # shown, not run
+    assert name in parsed.text
 
 
 def test_markdown_is_rendered_and_bounded():
@@ -190,21 +194,32 @@ def test_thinking_and_missing_answers(bench):
     assert found.text.count("No answer is in the files.") == 3
 
 
-def test_cells_and_files(bench):
+def test_cells_and_rows(bench):
     pools, boards = bench
-    line = next(row for row in cells(boards[0]) if row["model"] == "m0")
-    assert line["questions"] == "3 of 4"
-    plain = json.loads(json.dumps(boards[0].rows, allow_nan=False))
-    assert {"ci_low", "deviations", "much_weight", "worst_case_low"} <= set(plain[0])
+    cells_of_model = next(row for row in cells(boards[0]) if row["model"] == "m0")
+    assert cells_of_model["questions"] == "3 of 4"
+    rows = json.loads(json.dumps(boards[0].rows, allow_nan=False))
+    assert {"ci_low", "deviations", "much_weight", "worst_case_low"} <= set(rows[0])
     controlled = board(pools[0], ["j"], Plan(style_control="all"))
     assert controlled.title == "all, judged by j, style controlled"
     assert "without control" in cells(controlled)[0]
-    every = [*boards, controlled]
-    drawn = [image(each, every) for each in (controlled, controlled, *boards)]
-    assert style.svg(drawn[0]) == style.svg(drawn[1]) and "m0" in style.svg(drawn[2])
-    specifications = [style.specification(each) for each in drawn]
-    domains = [each["layer"][2]["encoding"]["x"]["scale"]["domain"] for each in specifications]
-    assert all(domain == domains[0] for domain in domains)
-    long = image(controlled._replace(title="judged by " + "somebody + " * 20), every)
-    lines = style.specification(long)["title"]["text"]
-    assert len(lines) > 1 and max(map(len, lines)) <= 64  # what the picture holds
+
+
+def test_pictures_are_alike_and_hold_their_titles(bench):
+    pools, boards = bench
+    controlled = board(pools[0], ["j"], Plan(style_control="all"))
+    all_boards = [*boards, controlled]
+    images = [image(one_board, all_boards) for one_board in all_boards]
+    assert "m0" in style.svg(images[0])
+    again = image(controlled, all_boards)
+    assert style.svg(again) == style.svg(images[-1])
+    first_domain, *domains = [
+        style.specification(drawn)["layer"][2]["encoding"]["x"]["scale"]["domain"]
+        for drawn in images
+    ]
+    assert all(domain == first_domain for domain in domains)
+    long_title = "judged by " + "somebody + " * 20
+    long_image = image(controlled._replace(title=long_title), all_boards)
+    lines = style.specification(long_image)["title"]["text"]
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 64  # what the picture holds

@@ -140,26 +140,35 @@ def test_how_a_judge_judged_by_hand(pool):
     assert found["side_a"] == pytest.approx(5.5 / 10)
 
 
-def test_weak_models_get_numbers_and_one_way_out(pool):
-    rows = [judgment_row(f"q{n}", -2, -2 if n else 1, model="weak") for n in range(40)]
-    rows += [judgment_row(f"q{n}", -2, -2, model="none") for n in range(40)]
-    rows += [judgment_row(f"q{n}", -1, 1 if n % 4 == 0 else -1, model="near") for n in range(40)]
-    found = board(given := pool(rows), ["j"], Plan())
-    said, ask, score = found.notes[:3]
-    line = next(row for row in found.rows if row["model"] == "weak")
-    assert line["score"] == pytest.approx(100 * 1 / 238)
+@pytest.fixture
+def weak_pool(pool):
+    """A model that won one game of 80, one that won none, and one that is nearer to both."""
+    rows = [judgment_row("q0", -2, 1, model="weak")]
+    rows += [judgment_row(f"q{number}", -2, -2, model="weak") for number in range(1, 40)]
+    rows += [judgment_row(f"q{number}", -2, -2, model="none") for number in range(40)]
+    for number in range(40):
+        second = 1 if number % 4 == 0 else -1
+        rows.append(judgment_row(f"q{number}", -1, second, model="near"))
+    return pool(rows)
+
+
+def test_weak_models_get_numbers_and_one_way_out(weak_pool):
+    scores = board(weak_pool, ["j"], Plan())
+    numbers, judge_command, score_command = scores.notes[:3]
+    row = next(row for row in scores.rows if row["model"] == "weak")
+    assert row["score"] == pytest.approx(100 * 1 / 238)
     # two scores with this standard error: 2.8 times that of their difference
-    change = 2.8 * math.sqrt(2) * (line["ci_high"] - line["ci_low"]) / 3.92
-    numbers = dict(re.findall(r"(none|weak) (\d+\.\d)", said))
-    assert float(numbers["weak"]) == pytest.approx(change, abs=0.1) and [*numbers] == [
-        "none",
-        "weak",
-    ]
-    place = f"--data {given.folder.root.parent} --bench own --category all --baseline near"
-    assert ask.endswith(f"judge {place} --models none weak --judge j --judge_name j-near")
-    assert score.endswith(f"score {place} --judge j-near")
-    official = board(given, ["j"], Plan(ci="official"))  # "none" has no width there
-    assert said in official.notes and "floor" not in str(board(given, ["j"], Plan(), ["near"]))
+    standard_error = (row["ci_high"] - row["ci_low"]) / 3.92
+    changes = dict(re.findall(r"(none|weak) (\d+\.\d)", numbers))
+    assert list(changes) == ["none", "weak"]
+    assert float(changes["weak"]) == pytest.approx(2.8 * math.sqrt(2) * standard_error, abs=0.1)
+    data = weak_pool.folder.root.parent
+    place = f"--data {data} --bench own --category all --baseline near"
+    assert judge_command.endswith(f"judge {place} --models none weak --judge j --judge_name j-near")
+    assert score_command.endswith(f"score {place} --judge j-near")
+    official_scores = board(weak_pool, ["j"], Plan(ci="official"))  # "none" has no width there
+    assert numbers in official_scores.notes
+    assert "floor" not in str(board(weak_pool, ["j"], Plan(), ["near"]))
 
 
 def test_models_without_a_score_are_one_note(pool):
