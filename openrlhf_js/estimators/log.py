@@ -10,13 +10,13 @@ from torch import Tensor
 
 from openrlhf_js.estimators.baselines.shrinkage import corrected_shrinkage, paper_shrinkage
 from openrlhf_js.estimators.batch import Batch
-from openrlhf_js.estimators.record import Estimator, Moments, Shrinkage
+from openrlhf_js.estimators.record import Estimator, Moments, Shrinkage, mean_of_responses
 
 
 def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
-    `shrinkage_*` are of the live estimator if it shrinks prompt by prompt, else the paper's
+    `shrinkage_*` are of the live estimator if it shrinks, else the paper's
     coefficient as information. `baseline_mse_rloo` and `baseline_mse` are plug-in estimates, in
     squared reward units, of the mean squared distance to the value function of RLOO's baseline and
     of the live one. The noise of rewards shows only in groups with two valid responses or more:
@@ -36,7 +36,8 @@ def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) ->
     moments = _moments(batch)
     if shrinkage is None:
         shrinkage = paper_shrinkage(batch)
-    coefficient = shrinkage.live(batch)[present]
+    coefficient = shrinkage.live(batch).expand_as(batch.rewards)
+    counted = coefficient[batch.mask | ~batch.mask.any()]
     if estimator.error is not None:
         error = estimator.error(moments, batch)
     else:
@@ -44,9 +45,9 @@ def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) ->
     paired = statistics.valid_responses >= 2
     all_equal = paired & (statistics.reward_variance == 0)
     values = {
-        "js/shrinkage_mean": coefficient.mean(),
-        "js/shrinkage_min": coefficient.min(),
-        "js/shrinkage_max": coefficient.max(),
+        "js/shrinkage_mean": mean_of_responses(coefficient, batch)[present].mean(),
+        "js/shrinkage_min": counted.min(),
+        "js/shrinkage_max": counted.max(),
         "js/within_variance": statistics.within_variance[present].mean(),
         "js/between_variance": statistics.between_variance[present].mean(),
         "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
@@ -81,10 +82,14 @@ def _moments(batch: Batch) -> Moments:
 
 
 def _mixture(shrinkage: Shrinkage, moments: Moments, batch: Batch) -> Tensor:
-    """() mean of (1 - lambda)^2 v2 + lambda^2 (error of the target) over the prompts."""
-    coefficient = shrinkage.live(batch)[batch.present]
+    """() mean of (1 - lambda)^2 v2 + lambda^2 (error of the target) over the prompts.
+
+    As if lambda were a constant. That of `js_plus` is smaller where the prompt's other responses
+    are far from the target, by which this is off by a few percent (docs/js_plus.md).
+    """
+    coefficient = shrinkage.live(batch)
     target_error = moments.batch_error
     if shrinkage.target_error is not None:
         target_error = shrinkage.target_error[batch.present].mean()
     errors = (1 - coefficient).square() * moments.v2 + coefficient.square() * target_error
-    return errors.mean()
+    return mean_of_responses(errors, batch)[batch.present].mean()

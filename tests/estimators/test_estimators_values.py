@@ -28,8 +28,8 @@ def test_statistics_by_hand():
 
 
 # For prompts 1 and 2 of js_plus: sigma^2 = 1/4, v = 1/8, so v2 = 1/4; the unbiased dispersion 1/8
-# is all noise, so s2 = 1/4 * 1.2 / 2.2 and T = 3/2 s2 + 1/16.
-PLUS = (1 / 4) / (1 / 4 + 1.5 * 0.25 * 1.2 / 2.2 + 1 / 16)
+# is all noise, so s2 = 1/8, half of sigma^2, and T = 3/2 s2 + 1/16; d = 3/4, and kappa = 6.
+PLUS = (1 / 4) / (1 / 4 + 3 / 16 + 1 / 16 + 9 / 16 / 6)
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,13 @@ def slow_shrinkage(rewards, past, i, earlier):
     unexplained = min(1, residual / (yy / degrees))
     distance = past[i].item() - np.mean(x)
     leverage = 1 / len(x) + kept * distance**2 / xx
-    guard = unexplained * 1.2 / (1.2 + math.sqrt(degrees))
+    guard = unexplained * sigma2 / (1 + (m - 1) * math.sqrt(degrees))
     error = max(0, residual - v) * (1 + leverage) + v * leverage
     v2 = sigma2 / (m - 1)
-    total = v2 + error + guard * sigma2 * (1 + leverage)
-    return np.mean(y) + beta * distance, v2 / total
+    target = np.mean(y) + beta * distance
+    contradiction = (loo_mean - target) ** 2 * (m - 1) / m / (degrees + 2)
+    total = v2 + error + guard * (1 + leverage) + contradiction
+    return target, v2 / total
 
 
 @pytest.mark.parametrize("steps", [0, 3])
