@@ -25,7 +25,7 @@ class Look(NamedTuple):
 
 
 class Shrinkage(NamedTuple):
-    """How far each baseline is shrunk, and to what: b = (1 - lambda_ij) mu_i^{-j} + lambda_ij t_i."""
+    """How far each baseline is shrunk: b = (1 - lambda_ij) mu_i^{-j} + lambda_ij t_i."""
 
     coefficient: Tensor
     """(n, m) lambda_ij in [0, 1], or (n, 1) where a prompt has one for all its responses; it counts

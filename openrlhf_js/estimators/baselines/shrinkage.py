@@ -55,7 +55,9 @@ def corrected_shrinkage(batch: Batch) -> Shrinkage:
 
 
 def guard(sigma2: Tensor, v: Tensor, degrees: Tensor) -> Tensor:
-    """(n,) what few prompts may hide of the variance of values: sigma^2 / (1 + (m - 1) sqrt(p - 1)).
+    """(n,) what few prompts may hide of the variance of values.
+
+        sigma^2 / (1 + (m - 1) sqrt(p - 1))         degrees: p - 1
 
     One other prompt shows no dispersion, and values may then vary as much as rewards do; with many
     it is v2 / sqrt(p - 1), about the standard error of the dispersion. sigma^2 / v stands for m.
@@ -142,7 +144,8 @@ JS = Estimator(
 JS_PLUS = Estimator(
     name="js_plus",
     summary="js by a coefficient corrected for noise, small where a prompt contradicts the batch",
-    equation=r"\lambda_i^j = \hat v_2 / (\hat v_2 + \hat T_i + (\hat\mu_i^{-j} - \bar\mu_{-i})^2 / \kappa)",
+    equation=r"\lambda_i^j = \hat v_2 / "
+    r"(\hat v_2 + \hat T_i + (\hat\mu_i^{-j} - \bar\mu_{-i})^2 / \kappa)",
     source="docs/js_plus.md",
     unbiased=True,
     look=Look("#d55e00", (0, (6, 2, 1, 2)), "^"),
