@@ -17,9 +17,9 @@ def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) ->
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
     `shrinkage_*` are of the live estimator if it shrinks, else the paper's
-    coefficient as information. `baseline_mse_rloo` and `baseline_mse` are plug-in estimates, in
-    squared reward units, of the mean squared distance to the value function of RLOO's baseline and
-    of the live one. The noise of rewards shows only in groups with two valid responses or more:
+    coefficient as information. `baseline_mse_rloo` and `baseline_mse` estimate, in squared reward
+    units, the mean squared distance to the value function of RLOO's baseline and of the live one.
+    The noise of rewards shows only in groups with two valid responses or more:
     `all_equal_groups` is a share of those, and without any the noise is taken for 0.
 
     Of `js_memory`: `js/memory_share`, the share of prompts that have a past; `js/memory_error`, the
@@ -41,7 +41,7 @@ def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) ->
     if estimator.error is not None:
         error = estimator.error(moments, batch)
     else:
-        error = _mixture(shrinkage, moments, batch)
+        error = _error(shrinkage, batch)
     paired = statistics.valid_responses >= 2
     all_equal = paired & (statistics.reward_variance == 0)
     values = {
@@ -56,10 +56,10 @@ def describe(estimator: Estimator, batch: Batch, shrinkage: Shrinkage | None) ->
         "js/baseline_mse": error.clamp(min=0),
     }
     if batch.past is not None and shrinkage.target_error is not None:
-        without_past = _mixture(corrected_shrinkage(batch), moments, batch)
+        without_past = _error(corrected_shrinkage(batch), batch)
         values["js/memory_share"] = batch.past.means.isfinite()[present].double().mean()
         values["js/memory_error"] = shrinkage.target_error[present].mean()
-        values["js/baseline_mse_js_plus"] = without_past
+        values["js/baseline_mse_js_plus"] = without_past.clamp(min=0)
     return {key: float(value) for key, value in values.items()}
 
 
@@ -81,15 +81,14 @@ def _moments(batch: Batch) -> Moments:
     return Moments(v, v2, s2, s2 * (1 + 1 / others) + v / others, n)
 
 
-def _mixture(shrinkage: Shrinkage, moments: Moments, batch: Batch) -> Tensor:
-    """() mean of (1 - lambda)^2 v2 + lambda^2 (error of the target) over the prompts.
+def _error(shrinkage: Shrinkage, batch: Batch) -> Tensor:
+    """() mean squared advantage less the variance of rewards: E (b - mu)^2, without bias.
 
-    As if lambda were a constant. That of `js_plus` is smaller where the prompt's other responses
-    are far from the target, by which this is off by a few percent (docs/js_plus.md).
+    Since b_ij does not depend on r_ij, E (r_ij - b_ij)^2 = sigma_i^2 + E (b_ij - mu_i)^2.
     """
-    coefficient = shrinkage.live(batch)
-    target_error = moments.batch_error
-    if shrinkage.target_error is not None:
-        target_error = shrinkage.target_error[batch.present].mean()
-    errors = (1 - coefficient).square() * moments.v2 + coefficient.square() * target_error
-    return mean_of_responses(errors, batch)[batch.present].mean()
+    statistics = batch.statistics
+    squares = mean_of_responses((batch.rewards - shrinkage.baseline(batch)).square(), batch)
+    paired = statistics.valid_responses >= 2
+    usual = statistics.reward_variance[paired].sum() / paired.sum().clamp(min=1)
+    noise = statistics.reward_variance.where(paired, usual)
+    return (squares - noise)[batch.present].mean()
