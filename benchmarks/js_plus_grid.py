@@ -26,7 +26,7 @@ from openrlhf_js.estimators.group_stats import ratio
 from openrlhf_js.estimators.record import Shrinkage
 
 PROMPTS, RESPONSES = (4, 8, 16, 32, 64, 128, 512), (2, 4, 8, 16)
-SHOWN = (8, 16, 64)  # prompts of the table by distribution
+SHOWN = (16, 64)  # prompts of the tables by distribution
 PRECISE = 10  # so many times more batches for the worst cells
 
 
@@ -100,7 +100,8 @@ def print_means(cells: Sequence[Cell]) -> None:
     """The mean over all distributions, for each number of prompts and responses."""
     rows = []
     for m, name in product(RESPONSES, (*RULES, "best")):
-        row: list[object] = [f"m = {m}, {name}"]
+        title = {"0.2": "`js_plus` of 0.2", "best": "best constant"}.get(name, f"`{name}`")
+        row: list[object] = [f"m = {m}, {title}"]
         for n in PROMPTS:
             row.append(f"{_mean(cells, n, m, name):.1f}")
         rows.append(row)
@@ -123,15 +124,17 @@ def _mean(cells: Sequence[Cell], n: int, m: int, name: str) -> float:
 def print_distributions(cells: Sequence[Cell]) -> None:
     """js, js_plus of 0.2, js_plus and the best constant for a few numbers of prompts."""
     by_place = {(c.title, c.n, c.m): c.savings for c in cells}
-    rows = []
-    for title, m in product(dict.fromkeys(c.title for c in cells), RESPONSES):
-        row: list[object] = [title if m == RESPONSES[0] else "", m]
-        for n in SHOWN:
-            savings = by_place[title, n, m]
-            js, earlier, plus, best = (f"{savings[name]:.0f}" for name in (*RULES, "best"))
-            row.append(f"{js} / {earlier} / **{plus}** ({best})")
-        rows.append(row)
-    print_table(["values", "m", *(f"n = {n}" for n in SHOWN)], rows)
+    for n in SHOWN:
+        rows = []
+        for title in dict.fromkeys(c.title for c in cells):
+            row: list[object] = [title]
+            for m in RESPONSES:
+                savings = by_place[title, n, m]
+                js, earlier, plus, best = (f"{savings[name]:.0f}" for name in (*RULES, "best"))
+                row.append(f"{js} / {earlier} / **{plus}** ({best})")
+            rows.append(row)
+        print_table([f"n = {n}: values", *(f"m = {m}" for m in RESPONSES)], rows)
+        print()
 
 
 def print_worst(
@@ -150,7 +153,7 @@ def print_worst(
         for c in again:
             figure = f"{c.savings[name]:.1f} ± {1.96 * c.errors[name]:.1f}"
             words.append(f"{figure} ({c.title}; n = {c.n}, m = {c.m})")
-        print(f"- `{name}`: more than 2 % above RLOO's error in {below}; worst {', '.join(words)}")
+        print(f"- {name}: more than 2 % above RLOO's error in {below}; worst {', '.join(words)}")
 
 
 def main() -> None:
