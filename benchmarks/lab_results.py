@@ -25,8 +25,9 @@ from tiny_policies import training_items, warm_start
 from openrlhf_js.cli import lab
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.settings import Field, Settings, parse
+from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import prepare_libraries
-from openrlhf_js.tiny.tasks import GRADERS, TASKS, draw, write_prompts
+from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
 
 TASK = TASKS["sort"]
 PROMPTS = 128

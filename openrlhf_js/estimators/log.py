@@ -10,19 +10,18 @@ from torch import Tensor
 
 from openrlhf_js.estimators.baselines.shrinkage import corrected_shrinkage, paper_shrinkage
 from openrlhf_js.estimators.batch import Batch, Past
-from openrlhf_js.estimators.record import Estimate, Estimator, Moments, Shrinkage
+from openrlhf_js.estimators.record import Estimate, Estimator, Moments, mean_of_responses
 
 
 def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
-    `shrinkage_*` are of the live estimator if it shrinks prompt by prompt, else the paper's
-    coefficient as information. `baseline_mse_rloo` and `baseline_mse` are plug-in estimates, in
-    squared reward units, of the mean squared distance to the value function of RLOO's baseline and
-    of the live one. A baseline without a formula for it that does not contain its own reward is
-    measured by its distance to that reward; any other is not logged. The noise of rewards shows
-    only in groups with two valid responses or more: `all_equal_groups` is a share of those, and
-    without any the noise is taken for 0.
+    `shrinkage_*` are of the live estimator if it shrinks, else the paper's coefficient as
+    information. `baseline_mse_rloo` and `baseline_mse` estimate, in squared reward units, the mean
+    squared distance to the value function of RLOO's baseline and of the live one; that of a
+    biased baseline without a formula for it is not logged. The noise of rewards shows only in
+    groups with two valid responses or more: `all_equal_groups` is a share of those, and without
+    any the noise is taken for 0.
 
     Of `js_memory`: `js/memory_share`, the share of prompts that have a past; `js/memory_error`, the
     squared error of the prediction; and `js/baseline_mse_js_plus`, what js_plus's baseline would
@@ -37,20 +36,19 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     present = batch.present
     moments = _moments(batch)
     shrinkage = result.shrinkage or paper_shrinkage(batch)
-    coefficient = shrinkage.live(batch)[present]
+    coefficient = shrinkage.live(batch).expand_as(batch.rewards)
+    counted = coefficient[batch.mask | ~batch.mask.any()]
     error = None
     if estimator.error is not None:
         error = estimator.error(moments, batch)
-    elif result.shrinkage is not None:
-        error = _mixture(shrinkage, moments, batch)
     elif estimator.unbiased:
-        error = _distance_to_rewards(batch, result.baseline)
+        error = _error(result.baseline, batch)
     paired = statistics.valid_responses >= 2
     all_equal = paired & (statistics.reward_variance == 0)
     values = {
-        "js/shrinkage_mean": coefficient.mean(),
-        "js/shrinkage_min": coefficient.min(),
-        "js/shrinkage_max": coefficient.max(),
+        "js/shrinkage_mean": mean_of_responses(coefficient, batch)[present].mean(),
+        "js/shrinkage_min": counted.min(),
+        "js/shrinkage_max": counted.max(),
         "js/within_variance": statistics.within_variance[present].mean(),
         "js/between_variance": statistics.between_variance[present].mean(),
         "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
@@ -60,10 +58,10 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     if error is not None:
         values["js/baseline_mse"] = error.clamp(min=0)
     if isinstance(batch.past, Past) and shrinkage.target_error is not None:
-        without_past = _mixture(corrected_shrinkage(batch), moments, batch)
+        without_past = _error(corrected_shrinkage(batch).baseline(batch), batch)
         values["js/memory_share"] = batch.past.means.isfinite()[present].double().mean()
         values["js/memory_error"] = shrinkage.target_error[present].mean()
-        values["js/baseline_mse_js_plus"] = without_past
+        values["js/baseline_mse_js_plus"] = without_past.clamp(min=0)
     return {key: float(value) for key, value in values.items()}
 
 
@@ -85,21 +83,14 @@ def _moments(batch: Batch) -> Moments:
     return Moments(v, v2, s2, s2 * (1 + 1 / others) + v / others, n)
 
 
-def _distance_to_rewards(batch: Batch, baseline: Tensor) -> Tensor:
-    """() mean of (b - r)^2 less the variance of a reward, in groups of two and more.
+def _error(baseline: Tensor, batch: Batch) -> Tensor:
+    """() mean squared advantage less the variance of rewards: E (b - mu)^2, without bias.
 
-    E (b - r)^2 = E (b - mu)^2 + sigma^2 for a baseline that does not depend on its own reward.
+    Where b_ij does not depend on r_ij, E (r_ij - b_ij)^2 = sigma_i^2 + E (b_ij - mu_i)^2.
     """
-    paired = (batch.statistics.valid_responses >= 2)[:, None] & batch.mask
-    squares = (baseline - batch.rewards).square() - batch.statistics.reward_variance[:, None]
-    return (squares * paired).sum() / paired.sum().clamp(min=1)
-
-
-def _mixture(shrinkage: Shrinkage, moments: Moments, batch: Batch) -> Tensor:
-    """() mean of (1 - lambda)^2 v2 + lambda^2 (error of the target) over the prompts."""
-    coefficient = shrinkage.live(batch)[batch.present]
-    target_error = moments.batch_error
-    if shrinkage.target_error is not None:
-        target_error = shrinkage.target_error[batch.present].mean()
-    errors = (1 - coefficient).square() * moments.v2 + coefficient.square() * target_error
-    return errors.mean()
+    statistics = batch.statistics
+    squares = mean_of_responses((batch.rewards - baseline).square(), batch)
+    paired = statistics.valid_responses >= 2
+    usual = statistics.reward_variance[paired].sum() / paired.sum().clamp(min=1)
+    noise = statistics.reward_variance.where(paired, usual)
+    return (squares - noise)[batch.present].mean()

@@ -25,28 +25,37 @@ class Look(NamedTuple):
 
 
 class Shrinkage(NamedTuple):
-    """How far each prompt is shrunk, and to what: b = (1 - lambda_i) mu_i^{-j} + lambda_i t_i."""
+    """How far each baseline is shrunk: b = (1 - lambda_ij) mu_i^{-j} + lambda_ij t_i."""
 
     coefficient: Tensor
-    """(n,) lambda_i in [0, 1], which counts where both of its ends exist."""
+    """(n, m) lambda_ij in [0, 1], or (n, 1) where a prompt has one for all its responses; it counts
+    where both of its ends exist."""
     target: Tensor
     """(n,) t_i, in reward units."""
     target_error: Tensor | None = None
     """(n,) estimated squared error of t_i; None if t_i is the mean of the other prompts."""
 
     def live(self, batch: Batch) -> Tensor:
-        """(n,) the coefficient; 1 where a prompt has no other response, 0 where it is alone."""
+        """The coefficient; 1 where a prompt has no other response, 0 where it is alone."""
         statistics = batch.statistics
-        coefficient = self.coefficient.where(statistics.other_prompts >= 1, 0.0)
-        return coefficient.where(statistics.valid_responses >= 2, 1.0)
+        alone = statistics.other_prompts < 1
+        single = statistics.valid_responses < 2
+        return self.coefficient.masked_fill(alone[:, None], 0.0).masked_fill(single[:, None], 1.0)
 
     def baseline(self, batch: Batch) -> Tensor:
         """(n, m) the baseline; a response's own reward where it cannot exist."""
         statistics = batch.statistics
-        weight = self.live(batch)[:, None]
+        weight = self.live(batch)
         mixed = (1 - weight) * statistics.loo_prompt_mean + weight * self.target[:, None]
         exists = (statistics.valid_responses >= 2) | (statistics.other_prompts >= 1)
         return mixed.where(exists[:, None], batch.rewards)
+
+
+def mean_of_responses(values: Tensor, batch: Batch) -> Tensor:
+    """(n,) mean of values (n, m) or (n, 1) over the valid responses; over all, if none is valid."""
+    counted = batch.mask | ~batch.mask.any(1, keepdim=True)
+    weight = counted.to(values.dtype)
+    return (values * weight).sum(1) / weight.sum(1)
 
 
 class Moments(NamedTuple):

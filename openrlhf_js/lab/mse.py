@@ -25,7 +25,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS, Batch, Past, estimate, find_estimator
 from openrlhf_js.estimators.baselines.memory import JS_MEMORY
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.estimators.record import Estimator
+from openrlhf_js.estimators.record import Estimator, mean_of_responses
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import (
     ORACLE,
@@ -330,7 +330,7 @@ def squared_errors(
         distances[name] = result.baseline - known.values[:, None]
         coefficient = torch.full_like(known.values, torch.nan)
         if result.shrinkage is not None:
-            coefficient = result.shrinkage.live(batch)
+            coefficient = mean_of_responses(result.shrinkage.live(batch), batch)
         coefficients.append(coefficient)
     rloo = distances[REFERENCE]
     bloo = distances.get(TOWARDS, rloo)

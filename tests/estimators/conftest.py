@@ -17,19 +17,20 @@ def _variance(values, less):
     return math.fsum((value - center) ** 2 for value in values) / (len(values) - less)
 
 
-def _shrinkage(name, others, m):
-    """Return lambda from the other prompts' rewards; None where there is none to speak of."""
-    p = len(others)
+def _shrinkage(name, others, rest):
+    """Return lambda from the rewards of the other prompts and the prompt's other responses."""
+    p, m = len(others), len(rest) + 1
     means = [_mean(group) for group in others]
     sigma2 = _mean(_variance(group, 1) for group in others)
     v = _mean(_variance(group, 1) / m for group in others)
     if name == "js":
         s = _variance(means, 0)
         return 0.0 if v + s == 0 else p / (p + 1) * v / (v + s)
-    v2 = sigma2 / (m - 1)
     s_net = max(0.0, _variance(means, 1) - v) if p > 1 else 0.0
-    s2 = s_net + sigma2 * 1.2 / (1.2 + math.sqrt(p - 1))
-    total = v2 + s2 * (p + 1) / p + v / p
+    s2 = s_net + sigma2 / (1 + (m - 1) * math.sqrt(p - 1))
+    v2 = sigma2 / (m - 1)
+    surprise = (_mean(rest) - _mean(means)) ** 2 * (m - 1) / m / (p + 1)
+    total = v2 + s2 * (p + 1) / p + v / p + surprise
     return 0.0 if total == 0 else v2 / total
 
 
@@ -61,7 +62,7 @@ def slow_baseline(name, rewards, greedy=None, shrinkage=None):
             elif name == "bloo" or m == 1:
                 b = _mean(_mean(g) for g in others)
             else:
-                weight = shrinkage if name == "js_fixed" else _shrinkage(name, others, m)
+                weight = shrinkage if name == "js_fixed" else _shrinkage(name, others, rest)
                 b = (1 - weight) * _mean(rest) + weight * _mean(_mean(g) for g in others)
             row.append(b)
         result.append(row)

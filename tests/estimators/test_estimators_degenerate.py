@@ -21,8 +21,8 @@ def test_two_prompts():
     rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     assert group_statistics(rewards).between_variance.tolist() == [0.0, 0.0]
     assert group_statistics(rewards).shrinkage.tolist() == [0.5, 0.5]
-    # sigma^2 = 1/2 = v2, v = 1/4, s2 = sigma^2: T = 1 + 1/4.
-    weight = 0.5 / (0.5 + 1.25)
+    # sigma^2 = 1/2 = v2, v = 1/4, s2 = sigma^2: T = 1 + 1/4; d^2 = 1/4, and kappa = 4.
+    weight = 0.5 / (0.5 + 1.25 + 1 / 16)
     expected = (1 - weight) * torch.tensor([0.0, 1.0]) + weight * 0.5
     torch.testing.assert_close(baseline("js_plus", rewards)[0], expected.double())
 

@@ -11,8 +11,8 @@ REWARDS = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64
 def test_values_by_hand():
     values = diagnostics("js", REWARDS)
     mean = 2 / 3 * (4 / 9)
-    # sigma^2 = 1/6, the means' variance 1/4: v = 1/12, v2 = 1/6, s2 = 1/6, T = 1/4 + 1/24.
-    mse = (1 / 6 + 2 * ((5 / 9) ** 2 / 6 + (4 / 9) ** 2 * 7 / 24)) / 3
+    # advantages 1, -1; 1/3, 1/3; -1/3, -1/3, and sigma^2 = 1/6
+    mse = (1 + 1 / 9 + 1 / 9) / 3 - 1 / 6
     assert values == pytest.approx(
         {
             "js/shrinkage_mean": mean,

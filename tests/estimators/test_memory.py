@@ -57,7 +57,7 @@ def slow_sums(x, y, variances, m):
 
 
 def slow_shrinkage(rewards, past, i, earlier):
-    """Target and coefficient of prompt i, from the docstring, with loops over other prompts.
+    """Target of prompt i, and the coefficient of each response, with loops over other prompts.
 
     `earlier` holds the sums of `slow_sums` over earlier steps.
     """
@@ -81,11 +81,14 @@ def slow_shrinkage(rewards, past, i, earlier):
     unexplained = min(1, residual / (yy / degrees))
     distance = past[i].item() - np.mean(x)
     leverage = 1 / len(x) + kept * distance**2 / xx
-    guard = unexplained * 1.2 / (1.2 + math.sqrt(degrees))
+    guard = unexplained * sigma2 / (1 + (m - 1) * math.sqrt(degrees))
     error = max(0, residual - v) * (1 + leverage) + v * leverage
     v2 = sigma2 / (m - 1)
-    total = v2 + error + guard * sigma2 * (1 + leverage)
-    return np.mean(y) + beta * distance, v2 / total
+    target = np.mean(y) + beta * distance
+    rest = [np.delete(rewards.numpy()[i], j).mean() for j in range(m)]
+    contradiction = (np.array(rest) - target) ** 2 * (m - 1) / m / (degrees + 2)
+    total = v2 + error + guard * (1 + leverage) + contradiction
+    return target, v2 / total
 
 
 @pytest.mark.parametrize("steps", [0, 3])
@@ -107,9 +110,9 @@ def test_agrees_with_a_regression_for_each_prompt(n, m, noise, steps):
     earlier *= 0.9  # as of the step after the last
     result = shrunk(rewards, told)
     for i in range(n):
-        target, coefficient = slow_shrinkage(rewards, past, i, earlier)
+        target, coefficients = slow_shrinkage(rewards, past, i, earlier)
         assert result.target[i].item() == pytest.approx(target, abs=1e-6)
-        assert result.coefficient[i].item() == pytest.approx(coefficient, abs=1e-6)
+        assert result.coefficient[i].tolist() == pytest.approx(coefficients, abs=1e-6)
 
 
 def test_earlier_steps_help_until_today_contradicts_them():

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openrlhf_js.estimators.baselines.shrinkage import GUARD, corrected_shrinkage
+from openrlhf_js.estimators.baselines.shrinkage import (
+    corrected_shrinkage,
+    guard,
+    limited_coefficient,
+)
 from openrlhf_js.estimators.batch import Batch, Evidence
 from openrlhf_js.estimators.group_stats import ratio, sum_of_others
 from openrlhf_js.estimators.record import Estimator, Look, Shrinkage
@@ -28,14 +32,14 @@ def memory_shrinkage(batch: Batch) -> Shrinkage:
 
     With x the past of a prompt and y the mean of its rewards today, of the other prompts:
 
-        t_i = y_{-i} + beta_i (x_i - x_{-i})        lambda_i = v2 / (v2 + T_i)
-        T_i = (A + w sigma^2)(1 + h_i) + v h_i      v2 = sigma^2 / (m - 1)
+        t_i = y_{-i} + beta_i (x_i - x_{-i})
+        T_i = (A + guard)(1 + h_i) + v h_i
         h_i = 1/p + kept (x_i - x_{-i})^2 / S_xx    beta_i = slope * kept (`_slope`)
 
-    A is the residual variance without v, the noise of the means, and w is js_plus's guard, times
-    the share of the variance that the past leaves unexplained. A prompt without a past is shrunk as
-    by js_plus. A reward of prompt i enters t_i and lambda_i nowhere, so that the gradient stays
-    unbiased.
+    A is the residual variance without v, the noise of the means, and the guard is js_plus's, times
+    the share of the variance that the past leaves unexplained. The coefficient is js_plus's, of
+    this target and T. A prompt without a past is shrunk as by js_plus. A reward of prompt i enters
+    t_i and T_i nowhere, and no baseline of its own, so that the gradient stays unbiased.
     """
     without_past = corrected_shrinkage(batch)
     if batch.past is None:
@@ -55,14 +59,21 @@ def memory_shrinkage(batch: Batch) -> Shrinkage:
         evidence = _with_earlier(evidence, batch.past.earlier)
     beta, kept = _slope(evidence)
     leverage = 1 / others.clamp(min=1) + ratio(kept * x_distance.square(), evidence.xx)
-    unexplained, guarded, v2 = _variances(evidence, beta, kept, batch)
+    unexplained, hidden = _variances(evidence, beta, kept)
     noise = evidence.noise / (evidence.degrees + 1)
     error = unexplained * (1 + leverage) + noise * leverage
-    coefficient = ratio(v2, v2 + error + guarded * (1 + leverage))
+    target = origin + y_others + beta * x_distance
+    coefficient = limited_coefficient(
+        batch.statistics,
+        sigma2=evidence.variance / (evidence.degrees + 1),
+        target=target,
+        target_error=error + hidden * (1 + leverage),
+        prompts=evidence.degrees + 1,
+    )
     usable = known & (others >= 1)
     return Shrinkage(
-        coefficient=coefficient.where(usable, without_past.coefficient),
-        target=(origin + y_others + beta * x_distance).where(usable, without_past.target),
+        coefficient=coefficient.where(usable[:, None], without_past.coefficient),
+        target=target.where(usable, without_past.target),
         target_error=error,
     )
 
@@ -116,22 +127,16 @@ def _slope(evidence: Evidence) -> tuple[Tensor, Tensor]:
     return slope.clamp(min=0, max=1) * kept, kept
 
 
-def _variances(
-    evidence: Evidence, beta: Tensor, kept: Tensor, batch: Batch
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(n,) each: A, the variance of values that the past does not explain; what the guard adds to
-    it; and v2, the error of rloo's baseline."""
+def _variances(evidence: Evidence, beta: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) each: A, the variance of values that the past does not explain, and the guard."""
     residual = evidence.yy - 2 * beta * evidence.xy + beta.square() * evidence.xx
     residual_variance = residual.clamp(min=0) / (evidence.degrees - kept).clamp(min=1)
     total_variance = evidence.yy / evidence.degrees.clamp(min=1)
     share = ratio(residual_variance, total_variance).clamp(max=1)
     share = share.where(total_variance > 0, 1.0)
     sigma2 = evidence.variance / (evidence.degrees + 1)
-    # clamped away from 0, where a root has no derivative
-    guard = share * GUARD / (GUARD + evidence.degrees.clamp(min=ROUNDING).sqrt())
-    net = residual_variance - evidence.noise / (evidence.degrees + 1)
-    v2 = sigma2 / (batch.statistics.valid_responses - 1).clamp(min=1)
-    return net.clamp(min=0), guard * sigma2, v2
+    v = evidence.noise / (evidence.degrees + 1)
+    return (residual_variance - v).clamp(min=0), share * guard(sigma2, v, evidence.degrees)
 
 
 def make_memory() -> PromptMemory:
