@@ -18,6 +18,14 @@ FIRST_SECONDS = 2.0  # shorter work shows no progress
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
+class OurConsole(Console):
+    """rich's console; a pipe that its reader has closed is left to `openrlhf_js.cli.main`."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises the BrokenPipeError; rich by itself would exit with status 1."""
+        raise BrokenPipeError
+
+
 def visible(text: str) -> str:
     """The text with every character that does not print, but newlines, as an escape."""
     return "".join(
@@ -35,7 +43,7 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
     """
     if error:
         sys.stdout.flush()
-    Console(stderr=error).print(Text(visible(text), style), soft_wrap=True)
+    OurConsole(stderr=error).print(Text(visible(text), style), soft_wrap=True)
 
 
 class progress:
@@ -46,7 +54,7 @@ class progress:
 
     def __init__(self, what: str, total: float | None = None, unit: str = "rows"):
         self.what, self.total, self.unit, self.done = what, total, unit, 0.0
-        self._console, self._next = Console(stderr=True), time.monotonic() + FIRST_SECONDS
+        self._console, self._next = OurConsole(stderr=True), time.monotonic() + FIRST_SECONDS
         columns = TextColumn("{task.description}"), BarColumn(24)
         note = TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn()
         self._live = Progress(*columns, *note, console=self._console, transient=True)
@@ -99,7 +107,8 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title:
         made.add_column(Text(name), justify="left" if text else "right", min_width=width)
     for row in cells:
         made.add_row(*map(Text, row))
-    Console(width=None if Console().is_terminal else 200).print(made, crop=False)
+    width = None if OurConsole().is_terminal else 200
+    OurConsole(width=width).print(made, crop=False)
 
 
 def cell(value: Any) -> str:

@@ -115,6 +115,8 @@ def run(
         message, status = str(error), 2
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         message, status = f"{error.filename}: {error.strerror}", 2
+    except BrokenPipeError:  # the reader of the output has left: `openrlhf_js.cli.main`
+        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         message, status = f"{place}{error.strerror or error}{rest}", 1
