@@ -180,9 +180,7 @@ def _score(
             value_head_prefix=settings.value_head_prefix,
             trust_remote_code=settings.trust_remote_code,
         )
-        with progress("scoring", len(texts), "pairs") as bar:
-            rewards = score_pairs(texts, model.scores, store, progress=bar.update)
-    return Scored(rewards, model.description)
+        return Scored(score_pairs(texts, model.scores, store), model.description)
 
 
 def _show_results(results: dict[str, Any], folder: Path) -> None:

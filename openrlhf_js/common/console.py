@@ -107,8 +107,8 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title:
         made.add_column(Text(name), justify="left" if text else "right", min_width=width)
     for row in cells:
         made.add_row(*map(Text, row))
-    width = None if OurConsole().is_terminal else 200
-    OurConsole(width=width).print(made, crop=False)
+    on_terminal = OurConsole().is_terminal
+    OurConsole(width=None if on_terminal else 200).print(made, crop=False)
 
 
 def cell(value: Any) -> str:

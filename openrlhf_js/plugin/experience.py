@@ -26,14 +26,14 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.files import read_rows
-from openrlhf_js.common.store import read_store
 from openrlhf_js.estimators import ESTIMATORS, Batch, LiveEstimator, key_of
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.plugin.flags import OURS
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
-from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
 from openrlhf_js.plugin.upstream import BadInput, BadReward
+from openrlhf_js.sampling.complete import ITEMS, read_samples
+from openrlhf_js.sampling.prompts import SourcedLabel
 
 logger = logging.getLogger(__name__)
 
@@ -294,15 +294,19 @@ def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
 
 
 def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys (n,) and rewards (n, m), NaN where there are fewer, of samples that pass@k has left."""
+    """Keys (n,) and rewards (n, m), NaN where there are fewer, of samples that pass@k has left.
+
+    What was refused has no reward.
+    """
     rewards: dict[str, list[float]] = {}
-    for record in read_store(samples)[1]:
-        rewards.setdefault(record["uid"], []).append(float(record["status"] == "correct"))
+    for sample in read_samples(samples):
+        if sample.refused is None:
+            rewards.setdefault(sample.uid, []).append(float(sample.status == "correct"))
     chat = tokenizer.apply_chat_template if data.apply_chat_template else None
     texts = []
     labels = []
     scores = []
-    for row in read_rows(samples.with_suffix(".items.jsonl")):
+    for row in read_rows(samples.with_suffix(ITEMS)):
         item = row.object(samples)
         prompt = item["messages"] if chat else item["messages"][-1]["content"]
         text, label = preprocess_data(
@@ -312,10 +316,8 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[torch.Te
             "label",
             chat or False,
         )
-        sourced = SourcedLabel(label)
-        sourced.datasource = item["datasource"]
         texts.append(text)
-        labels.append(sourced)
+        labels.append(SourcedLabel.of(label, item["datasource"]))
         scores.append(torch.tensor(rewards.get(item["uid"], [])))
     padded = pad_sequence(scores, batch_first=True, padding_value=math.nan)
     return keys_of(texts, labels), padded
@@ -387,8 +389,6 @@ class SourcedPrompts(PromptDataset):
 
     def __getitem__(self, idx: int) -> tuple[Any, ...]:
         datasource, prompt, label, images = super().__getitem__(idx)
-        if isinstance(label, str):
-            label = SourcedLabel(label)
-            if isinstance(datasource, str):
-                label.datasource = datasource
+        if isinstance(label, str) and isinstance(datasource, str):
+            label = SourcedLabel.of(label, datasource)
         return datasource, prompt, label, images

@@ -44,12 +44,6 @@ LARGEST_LOGS = 64  # more figures than that for one response are no logs
 BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
 
 
-class SourcedLabel(str):
-    """A label that carries its row's datasource; otherwise the text that it was."""
-
-    datasource: str
-
-
 class RewardSource(NamedTuple):
     """One reward model: the weight of its reward, and the servers that have it."""
 

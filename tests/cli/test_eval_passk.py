@@ -107,7 +107,7 @@ def test_a_served_model(given, tmp_path, monkeypatch):
         tasks = ["--tasks", str(given / "toy.jsonl"), "--samples", "5"]
         call = ["passk", "--model", served.url, *tasks, "--out", str(tmp_path)]
         assert main([*call, "--key_env", "SOME_KEY"]) == 0
-        greedy = len(FINGERPRINT_QUESTIONS)  # by which the model is known, at every call
+        greedy = 2 * len(FINGERPRINT_QUESTIONS)  # by which the model is known, at every call
         assert len(served.requests) == greedy + 60
         assert {*served.keys} == {"Bearer secret-of-mine-123"}
         request = served.requests[greedy]
@@ -204,7 +204,7 @@ def test_named_benchmarks_and_definitions(tmp_path):
     with serving(lambda *_: reply("I give up.")) as served:
         call = ["passk", "--model", served.url, "--tasks", str(own), "countdown", "--items", "3"]
         assert main([*call, "--out", str(tmp_path / "out")]) == 0
-        assert len(served.requests) == len(FINGERPRINT_QUESTIONS) + 3 * 2 + 3 * 16
+        assert len(served.requests) == 2 * len(FINGERPRINT_QUESTIONS) + 3 * 2 + 3 * 16
     found = results(tmp_path / "out")["tasks"]
     assert found["countdown"]["settings"]["temperature"] == 0.7
     assert found["my_own"]["samples"] == 2

@@ -38,8 +38,8 @@ from openrlhf_js.plugin.experience import (
     resume_memory,
     save_batch,
 )
-from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
+from openrlhf_js.sampling.prompts import SourcedLabel
 
 N, M, LENGTH = 6, 4, 5
 

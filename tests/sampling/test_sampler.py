@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def request(number, draw=0, text="ab"):
-    return Request(number, draw, [{"role": "user", "content": text}])
+    return Request("u", number, draw, [{"role": "user", "content": text}])
 
 
 def sampled(sampler, requests, parameters=PARAMETERS):
@@ -83,10 +83,9 @@ def test_a_prompt_that_is_too_long_is_refused_alone(folder):
 
 def test_the_chat_template_where_there_is_one(folder):
     sampler = LocalSampler(EngineSettings(**CPU), str(folder))
-    system = Request(0, 0, [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+    system = Request("u", 0, 0, [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
     assert sampler.identity["prompt_form"] == "text"
-    ((_, prompt),) = sampler._asked([system])
-    assert prompt.text == "a\n\nb"
+    assert sampler._prompts([system])[0].text == "a\n\nb"
     with pytest.raises(ValueError, match="no chat template; take --prompt_form text"):
         LocalSampler(EngineSettings(**CPU), str(folder), "chat")
     with pytest.raises(ValueError, match="need a model that sees and its chat template"):
@@ -116,12 +115,15 @@ def test_a_served_model_is_known_by_what_it_serves():
         served.answer = lambda *_: (400, b"temperature must be 1")
         no_greedy = ServedSampler(Endpoint(served.url).connect())
     assert model_differences(first.identity, again) == []
-    (difference,) = model_differences(first.identity, second)
-    assert difference.startswith("greedy_answers was ")
+    differences = model_differences(first.identity, second)
+    assert len(differences) == 4 and all("the greedy answer to" in each for each in differences)
     assert model_differences(first.identity, trusted) == []
-    assert no_greedy.identity["greedy_answers"] == ""
+    assert no_greedy.identity["greedy_answers"] == {}
+    assert model_differences(first.identity, no_greedy) == []
     elsewhere = {**first.identity, "url": "http://other/v1", "served_root": "runs/b"}
     assert model_differences(elsewhere, first) == ["served_root was 'runs/b' and is ''"]
+    at_first = {**first.identity, "greedy_answers": "0123456789abcdef"}
+    assert model_differences(at_first, first) == []
 
 
 def test_a_served_prompt_that_is_refused():

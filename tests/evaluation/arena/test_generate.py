@@ -42,7 +42,7 @@ def place(tmp_path):
         sampler = Fake(say)
         chosen = {uid: questions[uid] for uid in wanted or questions}
         found = generate(folder, "m", sampler, questions, chosen, parameters, len, **named)
-        texts = {each["uid"]: each["text"] for each in found.answers} | found.failed
+        texts = {each.uid: each.text for each in found.answers} | found.failed
         return texts, found.still_open, sampler.asked
 
     run.folder = folder
