@@ -180,7 +180,9 @@ def _score(
             value_head_prefix=settings.value_head_prefix,
             trust_remote_code=settings.trust_remote_code,
         )
-        return Scored(score_pairs(texts, model.scores, store), model.description)
+        with progress("scoring", len(texts), "pairs") as bar:
+            rewards = score_pairs(texts, model.scores, store, progress=bar.update)
+    return Scored(rewards, model.description)
 
 
 def _show_results(results: dict[str, Any], folder: Path) -> None:

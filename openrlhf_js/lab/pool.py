@@ -21,7 +21,7 @@ from openrlhf_js.common.files import write_json
 from openrlhf_js.common.store import Record, Store, read_store
 from openrlhf_js.lab.grading import Grader
 from openrlhf_js.lab.results import Ints, versions
-from openrlhf_js.sampling.complete import HandOver, complete, in_batches, missing
+from openrlhf_js.sampling.complete import HandOver, Outcomes, complete, in_batches, missing
 from openrlhf_js.sampling.engines import Response
 from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
@@ -158,7 +158,7 @@ class _Pool:
         random = missing(self.responses, starmap(ResponseKey, draws))
         sample = in_batches(self.engine.settings.rows, self._sample)
 
-        def work(_: Sequence[ResponseKey], hand_over: HandOver[ResponseKey, Response]) -> None:
+        def work(_: Sequence[ResponseKey], hand_over: HandOver) -> None:
             sample(greedy, hand_over)  # not in one batch with the others
             sample(random, hand_over)
 
@@ -181,7 +181,7 @@ class _Pool:
         self.responses.append(records)
         return [response.tokens for response in responses]
 
-    def _grade(self, results: Sequence[tuple[ResponseKey, Response]]) -> list[Record]:
+    def _grade(self, results: Outcomes) -> list[Record]:
         """The records with the rewards of responses."""
         prompts = [self.prompts[key.prompt] for key, _ in results]
         queries = []

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openrlhf_js import stats
-from openrlhf_js.common.store import Record, Store
+from openrlhf_js.common.store import Store
 from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered, response
-from openrlhf_js.sampling.complete import complete, in_batches, missing
 
 Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
@@ -61,40 +60,28 @@ def score_pairs(
     score: Callable[[Sequence[str]], Sequence[float]],
     store: Store,
     at_once: int = 128,
+    progress: Callable[[int], None] = lambda pairs: None,
 ) -> Floats:
     """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not repeated.
 
-    `at_once` pairs are scored and stored together.
+    `at_once` pairs are scored and stored together; `progress` gets the number that have rewards.
     """
-
-    def rewards_of(pairs: Sequence[TextPair]) -> list[tuple[float, float]]:
-        flat_rewards = score([text for pair in pairs for text in (pair.chosen, pair.rejected)])
-        return list(zip(flat_rewards[::2], flat_rewards[1::2], strict=True))
-
-    pairs = [TextPair(index, *sides) for index, sides in enumerate(texts)]
-    work = in_batches(at_once, rewards_of)
-    complete(store, missing(store, pairs), work, _records, title="scoring", unit="pairs")
+    missing = [index for index in range(len(texts)) if (index,) not in store]
+    for start in range(0, len(missing), at_once):
+        indices = missing[start : start + at_once]
+        flat_rewards = score([text for index in indices for text in texts[index]])
+        records = []
+        for index, chosen, rejected in zip(
+            indices, flat_rewards[::2], flat_rewards[1::2], strict=True
+        ):
+            if not (math.isfinite(chosen) and math.isfinite(rejected)):
+                message = f"the sides of pair {index + 1} got the rewards {chosen} and {rejected}"
+                raise ScoringFailed(message)
+            records.append({"pair": index, "chosen": float(chosen), "rejected": float(rejected)})
+        store.append(records)
+        progress(len(store.records))
     stored = [store.records[(index,)] for index in range(len(texts))]
     return np.array([(record["chosen"], record["rejected"]) for record in stored], dtype=np.float64)
-
-
-class TextPair(NamedTuple):
-    """Both texts of a pair, and its place."""
-
-    pair: int
-    chosen: str
-    rejected: str
-
-
-def _records(results: Sequence[tuple[TextPair, tuple[float, float]]]) -> list[Record]:
-    """What is stored of rewards; ScoringFailed if one is not finite."""
-    records = []
-    for texts, (chosen, rejected) in results:
-        if not (math.isfinite(chosen) and math.isfinite(rejected)):
-            message = f"the sides of pair {texts.pair + 1} got the rewards {chosen} and {rejected}"
-            raise ScoringFailed(message)
-        records.append({"pair": texts.pair, "chosen": float(chosen), "rejected": float(rejected)})
-    return records
 
 
 def response_lengths(tokenizer: Any, pairs: Iterable[PreferencePair]) -> Floats:

@@ -8,9 +8,8 @@ pass@k, the arena and the lab keep responses so, and a reward model's evaluation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Key, Record, Store, read_store
@@ -19,9 +18,10 @@ from openrlhf_js.sampling.endpoint import NoReply
 REFUSED = "refused"  # the finish reason of a request that gets no response
 ITEMS = ".items.jsonl"  # ends the name of the file with the prompts of a store of samples
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
-HandOver: TypeAlias = Callable[[list[tuple[Job, Result | NoReply]]], None]
+Job: TypeAlias = Any  # with the fields of its store's key as attributes
+Outcomes: TypeAlias = Sequence[tuple[Job, Any]]  # NoReply where there is none
+HandOver: TypeAlias = Callable[[Outcomes], None]
+Work: TypeAlias = Callable[[Sequence[Job], HandOver], None]
 
 
 class Sample(NamedTuple):
@@ -66,79 +66,68 @@ def read_samples(path: Path) -> list[Sample]:
     return list(samples.values())
 
 
-@dataclass
-class Losses(Generic[Job]):
-    """The jobs of a call that got no result, and why: refused for good, or only unanswered."""
-
-    refused: list[tuple[Job, NoReply]] = field(default_factory=list)
-    unanswered: list[tuple[Job, NoReply]] = field(default_factory=list)
-
-
 def missing(store: Store, jobs: Iterable[Job], retry_refused: bool = False) -> list[Job]:
-    """The jobs that a store has no record of, or only that it was refused.
-
-    A job has the fields of the store's key as attributes.
-    """
+    """The jobs that a store has no record of, or only that it was refused."""
     open_jobs = []
     for job in jobs:
-        record = store.records.get(tuple(_key_of(store, job).values()))
+        record = record_of(store, job)
         if record is None or (retry_refused and refusal_of(record) is not None):
             open_jobs.append(job)
     return open_jobs
 
 
+def record_of(store: Store, job: Job) -> Record | None:
+    """What a store holds of a job; None where it is missing."""
+    return store.records.get(tuple(_key_fields(store, job).values()))
+
+
 def complete(
     store: Store,
     jobs: Sequence[Job],
-    work: Callable[[Sequence[Job], HandOver[Job, Result]], None],
-    grade: Callable[[list[tuple[Job, Result]]], Iterable[Record]],
-    *,
+    work: Work,
+    grade: Callable[[Outcomes], Iterable[Record]],
     title: str,
     unit: str = "responses",
-    losses: Losses[Job] | None = None,
-) -> None:
-    """Works on jobs, and appends to a store what comes of them, batch after batch.
+) -> list[tuple[Job, NoReply]]:
+    """Works on jobs (see `missing`), and appends to a store what comes of them.
 
     Args:
-        store: gets the records as soon as they are there, so that whatever stops the call costs
-            nothing that it has.
-        jobs: all of them are done; see `missing`.
+        store: gets records as soon as they are there, so that a stop costs none of them.
+        jobs: what is done.
         work: `work(jobs, hand_over)` hands over results as they come, such as a sampler's `run`.
         grade: the records of some results, with the fields of the store's key.
         title: what is being done, for the progress.
         unit: of the jobs.
-        losses: gets the jobs without a result. The store gets a record of those that are refused;
-            the others stay missing.
-    """
-    if not jobs:
-        return
-    lost: Losses[Job] = Losses() if losses is None else losses
 
-    def keep(results: list[tuple[Job, Result | NoReply]]) -> None:
-        answered: list[tuple[Job, Result]] = []
-        refusals: list[Record] = []
+    Returns:
+        The jobs that are still missing, and why. One that is refused has a record that says so.
+    """
+    unanswered: list[tuple[Job, NoReply]] = []
+
+    def keep(results: Outcomes) -> None:
+        answered = []
+        refusals = []
         for job, result in results:
             if not isinstance(result, NoReply):
                 answered.append((job, result))
             elif result.refused:
-                lost.refused.append((job, result))
                 reason = {"finish_reason": REFUSED, "refused": str(result)}
-                refusals.append({**_key_of(store, job), **reason})
+                refusals.append({**_key_fields(store, job), **reason})
             else:
-                lost.unanswered.append((job, result))
+                unanswered.append((job, result))
         store.append([*grade(answered), *refusals])
         bar.advance(len(results))
 
-    with progress(title, len(jobs), unit) as bar:
-        work(jobs, keep)
+    if jobs:
+        with progress(title, len(jobs), unit) as bar:
+            work(jobs, keep)
+    return unanswered
 
 
-def in_batches(
-    size: int, work: Callable[[Sequence[Job]], Sequence[Result]]
-) -> Callable[[Sequence[Job], HandOver[Job, Result]], None]:
+def in_batches(size: int, work: Callable[[Sequence[Job]], Sequence[Any]]) -> Work:
     """Work for `complete` that is done in this process, so many jobs at a time."""
 
-    def run(jobs: Sequence[Job], hand_over: HandOver[Job, Result]) -> None:
+    def run(jobs: Sequence[Job], hand_over: HandOver) -> None:
         for start in range(0, len(jobs), size):
             batch = jobs[start : start + size]
             hand_over(list(zip(batch, work(batch), strict=True)))
@@ -146,6 +135,5 @@ def in_batches(
     return run
 
 
-def _key_of(store: Store, job: Any) -> Record:
-    """The fields of a store's key, of a job."""
+def _key_fields(store: Store, job: Job) -> Record:
     return {name: getattr(job, name) for name in store.key_fields}

@@ -2,7 +2,7 @@
 
 sampler = sampler_of(settings, model)
 sampler.make_room(requests, parameters)  # for everything that will be asked
-sampler.run(requests, parameters, on_samples)
+sampler.run(requests, parameters, hand_over)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openrlhf_js.common.console import say
 from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.common.processors import IMAGE_TAG, check_images
 from openrlhf_js.common.store import Record, Store, read_store
-from openrlhf_js.sampling.complete import in_batches
+from openrlhf_js.sampling.complete import HandOver, in_batches
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply
 from openrlhf_js.sampling.engines import ENGINES, Engine, Images, Policy, Response, key
 from openrlhf_js.sampling.models import ModelFiles, model_files, model_fingerprint
@@ -66,10 +66,6 @@ class Sampled(NamedTuple):
     seed: int
 
 
-Samples = list[tuple[Request, Sampled | NoReply]]
-OnSamples = Callable[[Samples], None]
-
-
 class Drawn(NamedTuple):
     """One response as tokens, and whether the model ended it."""
 
@@ -105,7 +101,11 @@ class LocalEngine:
             self._engine = load(self.settings.engine_name, policy)
         self._engine.policy = policy
         responses = self._engine.sample(prompts, seeds, images)
-        return [Drawn(tokens, _is_ended(tokens, policy.ends)) for tokens in responses]
+        drawn = []
+        for tokens in responses:
+            ended = len(tokens) > 0 and tokens[-1] in policy.ends
+            drawn.append(Drawn(tokens, ended))
+        return drawn
 
     def _policy(self, parameters: Parameters) -> Policy:
         return Policy(
@@ -125,10 +125,6 @@ def load(engine_name: str, policy: Policy) -> Engine:
     """An engine with the model's weights."""
     say(f"loading {policy.folder} for {engine_name} on {policy.device} ...", error=True)
     return ENGINES[engine_name](policy)
-
-
-def _is_ended(tokens: Response, ends: Sequence[int]) -> bool:
-    return len(tokens) > 0 and int(tokens[-1]) in ends
 
 
 class LocalSampler:
@@ -163,13 +159,11 @@ class LocalSampler:
                 room = len(prompt.tokens) + parameters.max_new_tokens
                 self.engine.room = max(self.engine.room, room)
 
-    def run(
-        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
-    ) -> None:
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
         """Samples, and hands over batch after batch; NoReply for a prompt that is too long."""
         prompts = self._prompts(requests)
         fitting = []
-        refused: Samples = []
+        refused = []
         for request in requests:
             refusal = self._refusal(prompts[request.number], parameters)
             if refusal is None:
@@ -177,13 +171,13 @@ class LocalSampler:
             else:
                 refused.append((request, refusal))
         if refused:
-            on_samples(refused)
+            hand_over(refused)
 
         def sample(batch: Sequence[Request]) -> list[Sampled]:
             batch_prompts = [prompts[request.number] for request in batch]
             return self._sample(batch, batch_prompts, parameters)
 
-        in_batches(self.batch_size, sample)(fitting, on_samples)
+        in_batches(self.batch_size, sample)(fitting, hand_over)
 
     def _prompts(self, requests: Sequence[Request]) -> dict[int, Prompt]:
         """The prompts of requests, by their number."""
@@ -275,9 +269,7 @@ class ServedSampler:
         for request in requests:
             messages_of(request)
 
-    def run(
-        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
-    ) -> None:
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
         """Samples many at the same time; NoReply where there is no response."""
 
         async def ask(request: Request) -> Sampled:
@@ -298,7 +290,7 @@ class ServedSampler:
                 seed=seed,
             )
 
-        run_all(self.endpoint, requests, ask, on_samples, self.concurrency)
+        run_all(self.endpoint, requests, ask, hand_over, self.concurrency)
 
 
 Sampler: TypeAlias = LocalSampler | ServedSampler

@@ -169,6 +169,7 @@ def test_what_tells_prompts_apart():
 
 def test_scores_are_stored_and_not_repeated(tmp_path: Path):
     asked: list[str] = []
+    told: list[int] = []
 
     def score(texts):
         asked.extend(texts)
@@ -179,11 +180,11 @@ def test_scores_are_stored_and_not_repeated(tmp_path: Path):
     for _ in range(2):
         with Store(tmp_path / "scores.jsonl", IDENTITY, ("pair",)) as store:
             try:
-                rewards = ev.score_pairs(TEXTS, score, store, 3)
+                rewards = ev.score_pairs(TEXTS, score, store, 3, told.append)
             except KeyboardInterrupt:
                 assert len(store.records) == 3
     assert rewards.tolist() == REWARDS
-    assert len(asked) == 12 + 14
+    assert told == [3, 6, 9, 10] and len(asked) == 12 + 14
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 11
 
 

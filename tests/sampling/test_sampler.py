@@ -83,7 +83,9 @@ def test_a_prompt_that_is_too_long_is_refused_alone(folder):
 
 def test_the_chat_template_where_there_is_one(folder):
     sampler = LocalSampler(EngineSettings(**CPU), str(folder))
-    system = Request("u", 0, 0, [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+    system = request(0)._replace(
+        messages=[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+    )
     assert sampler.identity["prompt_form"] == "text"
     assert sampler._prompts([system])[0].text == "a\n\nb"
     with pytest.raises(ValueError, match="no chat template; take --prompt_form text"):

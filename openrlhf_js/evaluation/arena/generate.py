@@ -7,7 +7,7 @@ model_answer/NAME.jsonl     the answers as the official programs read them
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Record, Store, json_line
 from openrlhf_js.evaluation.arena.data import Folder, Question
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
-from openrlhf_js.sampling.complete import Losses, Sample, complete, missing
-from openrlhf_js.sampling.sampler import Parameters, Request, Sampled, Sampler, open_store
+from openrlhf_js.sampling.complete import Outcomes, Sample, complete, missing
+from openrlhf_js.sampling.sampler import Parameters, Request, Sampler, open_store
 
 
 class Generated(NamedTuple):
@@ -61,7 +61,6 @@ def generate(
     for number, (uid, question) in enumerate(questions.items()):
         if uid in wanted:
             requests.append(Request(uid, number, 0, _messages(question, system)))
-    losses: Losses[Request] = Losses()
     with open_store(
         path,
         sampler,
@@ -74,14 +73,13 @@ def generate(
         try:
             if open_requests:
                 sampler.make_room(open_requests, parameters)
-            complete(
+            unanswered = complete(
                 store,
                 open_requests,
-                lambda requests, keep: sampler.run(requests, parameters, keep),
-                _records,
+                work=lambda requests, keep: sampler.run(requests, parameters, keep),
+                grade=_records,
                 title="answering",
                 unit="answers",
-                losses=losses,
             )
         finally:
             _export(folder.answers(name), store, questions, count_tokens)
@@ -89,7 +87,7 @@ def generate(
     return Generated(
         answers=[sample for sample in samples if sample.refused is None],
         failed={sample.uid: sample.refused for sample in samples if sample.refused is not None},
-        still_open={request.uid: str(reply) for request, reply in losses.unanswered},
+        still_open={request.uid: str(reply) for request, reply in unanswered},
     )
 
 
@@ -100,7 +98,7 @@ def _messages(question: Question, system: str) -> list[dict[str, str]]:
     return messages
 
 
-def _records(results: Sequence[tuple[Request, Sampled]]) -> list[Record]:
+def _records(results: Outcomes) -> list[Record]:
     """What is stored of answers: nobody grades them yet."""
     return [
         {"uid": request.uid, **reply._asdict(), "tstamp": time.time()} for request, reply in results

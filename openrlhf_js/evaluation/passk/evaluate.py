@@ -24,12 +24,14 @@ from openrlhf_js.evaluation.passk.summary import (
 )
 from openrlhf_js.sampling.complete import (
     ITEMS,
-    Losses,
+    Outcomes,
     Sample,
     complete,
     in_batches,
     missing,
     read_samples,
+    record_of,
+    refusal_of,
 )
 from openrlhf_js.sampling.endpoint import EndpointError
 from openrlhf_js.sampling.sampler import (
@@ -139,37 +141,37 @@ def sample_missing(
     benchmark, items = asked
     parameters = parameters_of(benchmark, seed)
     requests = missing(store, requests_of(asked, benchmark.samples), retry_failed)
-    losses: Losses[Request] = Losses()
-
     try:
-        complete(
+        unanswered = complete(
             store,
             requests,
-            lambda requests, keep: sampler.run(requests, parameters, keep),
-            partial(_graded, items),
+            work=lambda requests, keep: sampler.run(requests, parameters, keep),
+            grade=partial(_graded, items),
             title=f"sampling {benchmark.name}",
-            losses=losses,
         )
     finally:
-        if losses.refused:
-            request, reply = losses.refused[-1]
-            say(
-                f"{len(losses.refused):,} responses are refused; the last: "
-                f"item {request.number + 1}: {reply}",
-                error=True,
-            )
-    if losses.unanswered:
-        request, reply = losses.unanswered[-1]
+        _say_refusals(store, requests)
+    if unanswered:
+        request, reply = unanswered[-1]
         raise EndpointError(
-            f"{benchmark.name}: {len(losses.unanswered):,} of {len(requests):,} requests have no "
-            f"reply; the last: item {request.number + 1}: {reply}"
+            f"{benchmark.name}: {len(unanswered):,} of {len(requests):,} requests have no reply; "
+            f"the last: item {request.number + 1}: {reply}"
         )
 
 
-def _graded(
-    items: Mapping[str, Example], results: Sequence[tuple[Request | Sample, Sampled | Sample]]
-) -> list[Record]:
-    """The records of responses, with their grades."""
+def _say_refusals(store: Store, requests: Sequence[Request]) -> None:
+    """Says how many of the requests of a call are refused."""
+    refusals = []
+    for request in requests:
+        record = record_of(store, request)
+        if record is not None and refusal_of(record) is not None:
+            refusals.append(f"item {request.number + 1}: {refusal_of(record)}")
+    if refusals:
+        say(f"{len(refusals):,} responses are refused; the last: {refusals[-1]}", error=True)
+
+
+def _graded(items: Mapping[str, Example], results: Outcomes) -> list[Record]:
+    """The records of responses to requests, with their grades."""
     examples = [items[request.uid] for request, _ in results]
     grades = grading.grade_all(examples, [response.text for _, response in results])
     version = grading.grader_version()
@@ -188,16 +190,15 @@ def regrade(store: Store, items: Mapping[str, Example]) -> None:
     if not samples:
         return
 
-    def changed(results: Sequence[tuple[Sample, Sample]]) -> list[Record]:
-        records = _graded(items, results)
-        before = [sample for sample, _ in results]
-        return [new for old, new in zip(before, records, strict=True) if Sample.of(new) != old]
+    def changed(results: Outcomes) -> list[Record]:
+        return [
+            new
+            for (old, _), new in zip(results, _graded(items, results), strict=True)
+            if Sample.of(new) != old
+        ]
 
-    def themselves(batch: Sequence[Sample]) -> Sequence[Sample]:
-        return batch
-
-    work = in_batches(GRADED_AT_ONCE, themselves)
-    complete(store, samples, work, changed, title=f"grading {name} again")
+    itself = in_batches(GRADED_AT_ONCE, list)  # the result of a sample
+    complete(store, samples, itself, changed, title=f"grading {name} again")
     say(f"{name}: graded {len(samples):,} responses again", error=True)
 
 
