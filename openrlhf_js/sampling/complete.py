@@ -2,7 +2,7 @@
 
 complete(store, missing(store, requests), sample, grade, title="sampling")
 
-pass@k, the arena and the lab keep responses so, and a reward model's evaluation its scores.
+pass@k, the arena and the lab keep responses so.
 """
 
 from __future__ import annotations

@@ -136,6 +136,32 @@ def test_a_served_model(given, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_server_of_which_a_greedy_answer_varies(given, tmp_path, capsys):
+    """It is known by its other answers, and resumed; another model is still refused."""
+    counts = Counter()
+
+    def answer(request, _, weights="ours"):
+        question = request["messages"][-1]["content"]
+        counts[question] += 1
+        text = f"{weights} on {question}"
+        if question == FINGERPRINT_QUESTIONS[1]:
+            text += f", for the {counts[question]}. time"
+        return reply(text)
+
+    with serving(answer) as served:
+        call = ["passk", "--model", served.url, "--tasks", str(given / "toy.jsonl")]
+        call += ["--samples", "1", "--out", str(tmp_path)]
+        assert main(call) == 0
+        known_by = results(tmp_path)["tasks"]["toy"]["settings"]["greedy_answers"]
+        first, _, third, fourth = FINGERPRINT_QUESTIONS
+        assert list(known_by) == [first, third, fourth]
+        assert main([*call, "--samples", "2"]) == 0
+        served.answer = lambda request, number: answer(request, number, weights="theirs")
+        assert main(call) == 2
+    assert f"the greedy answer to {first!r} is another" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
     """Each is asked once over three calls, and again where the flag says so."""
     refused = set()

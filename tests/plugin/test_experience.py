@@ -318,6 +318,9 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
             for uid, draws in (("a", 4), ("b", 3))
             for draw in range(draws)
         )
+        # graded again, which counts once; and refused, which counts not at all
+        store.append([{"uid": "a", "draw": 0, "status": "correct", "graded_by": "newer"}])
+        store.append([{"uid": "b", "draw": 3, "finish_reason": "refused", "refused": "too long"}])
     items = (
         {"uid": x, "messages": [{"content": f"ask {x}"}], "label": x, "datasource": "math"}
         for x in "ab"

@@ -86,6 +86,20 @@ def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     assert not failed_answers(place.folder, "m")
 
 
+def test_a_store_that_was_begun_when_failures_were_written_otherwise(place):
+    place(lambda number: f"answer {number}", wanted=["q1"])
+    path = place.folder.root / "generation" / "m.jsonl"
+    with path.open("a") as file:
+        file.write('{"uid": "q0", "failed": "too long"}\n')
+    assert failed_answers(place.folder, "m") == {"q0"}
+    texts, _, asked = place(lambda number: "now")
+    assert texts == {"q0": "too long", "q1": "answer 1", "q2": "now"}
+    assert asked == [(2, ["user"])]
+    texts, _, asked = place(lambda number: "at last", retry_failed=True)
+    assert texts["q0"] == "at last"
+    assert asked == [(0, ["user"])]
+
+
 def test_other_settings_and_other_programs_are_refused(place):
     place(lambda number: "a", wanted=["q0"])
     with pytest.raises(ValueError, match=r"temperature: 0\.0 there, 1\.0 now"):
