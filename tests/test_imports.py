@@ -28,3 +28,21 @@ def test_an_import_does_not_load_the_training_stack(modules: str, unwanted: set[
     assert run.returncode == 0, run.stderr
     loaded = set(run.stdout.split())
     assert "openrlhf_js" in loaded and not loaded & unwanted
+
+
+HELP = """
+import contextlib, io, sys
+from openrlhf_js.cli.main import main
+
+for words in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main([*words.split(), "--help"])
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+def test_help_loads_no_mathematics() -> None:
+    programs = ["rm eval", "rm serve", "eval passk", "eval arena generate", "lab mse", "study"]
+    run = subprocess.run([sys.executable, "-c", HELP, *programs], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert not set(run.stdout.split()) & (HEAVY | {"numpy", "scipy"})

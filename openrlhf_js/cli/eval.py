@@ -109,13 +109,14 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
     from openrlhf_js.evaluation.passk.summary import FILE
     from openrlhf_js.report import passk as report
+    from openrlhf_js.sampling.sampler import sampler_of
 
     overrides = settings.model_dump(include={*OVERRIDES}, exclude_none=True)
     sources = {name: path for name, _, path in (each.partition("=") for each in settings.source)}
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
     names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
     say(", ".join(names), error=True)
-    sampler = settings.sampler(model, settings.prompt_form)
+    sampler = sampler_of(settings, model, settings.prompt_form)
     found = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
     write_json(out / FILE, found)
     picture = report.draw(found, out / "passk.png")

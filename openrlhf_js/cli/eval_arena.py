@@ -117,13 +117,13 @@ class GenerateSettings(BenchSettings, ServerSettings):
 def _generate(settings: GenerateSettings) -> int:
     from openrlhf_js.evaluation.arena import data
     from openrlhf_js.evaluation.arena.generate import generate as answer
-    from openrlhf_js.sampling.sampler import Parameters
+    from openrlhf_js.sampling.sampler import Parameters, sampler_of
 
     questions = data.read_questions(settings.folder)
     first = dict(list(questions.items())[: settings.questions])
     wanted = data.select(first, settings.category)
     count_tokens = _token_counter(settings.bench)
-    sampler = settings.sampler(settings.model, settings.prompt_form)
+    sampler = sampler_of(settings, settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     generated = answer(
         folder=settings.folder,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from openrlhf_js import __version__, needs
 from openrlhf_js.common.programs import choose
@@ -29,11 +32,37 @@ EXTRAS = {
     "report": "eval",
     "lab": "lab",
 }
+CLOSED_PIPE = 141  # the exit status that a shell gives to what SIGPIPE ends
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program that the first argument names, and returns its exit status."""
-    argv = sys.argv[1:] if argv is None else argv
+    """Runs the program that the first argument names, and returns its exit status.
+
+    That is 141, without a message, where the reader of its output has left, as `head` does.
+    """
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()  # what is left in the buffer would fail after the last handler
+    except BrokenPipeError:
+        unread = [stream for stream in (sys.stdout, sys.stderr) if _reader_has_left(stream)]
+        if not unread:
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in unread:  # which Python flushes once more when it ends
+            os.dup2(nowhere, stream.fileno())
+        return CLOSED_PIPE
+
+
+def _reader_has_left(stream: TextIO) -> bool:
+    """Whether a stream goes to a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _run(argv: Sequence[str]) -> int:
     if list(argv) == ["--version"]:
         print(f"{PROG} {__version__}")
         return 0

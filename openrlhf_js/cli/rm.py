@@ -70,9 +70,9 @@ class RewardEvalSettings(Settings):
 
 def evaluate(argv: Sequence[str]) -> int:
     """`openrlhf-js rm eval`."""
+    settings = parse(RewardEvalSettings, EVAL, argv)
     from openrlhf_js.reward_model.evaluate import ScoringFailed
 
-    settings = parse(RewardEvalSettings, EVAL, argv)
     return run(EVAL, partial(_evaluate, settings), resumes=True, failures={ScoringFailed: str})
 
 

@@ -18,6 +18,14 @@ FIRST_SECONDS = 2.0  # shorter work shows no progress
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
+class OurConsole(Console):
+    """rich's console; a pipe that its reader has closed is left to `openrlhf_js.cli.main`."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises the BrokenPipeError; rich by itself would exit with status 1."""
+        raise BrokenPipeError
+
+
 def visible(text: str) -> str:
     """The text with every character that does not print, but newlines, as an escape."""
     return "".join(
@@ -35,7 +43,7 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
     """
     if error:
         sys.stdout.flush()
-    Console(stderr=error).print(Text(visible(text), style), soft_wrap=True)
+    OurConsole(stderr=error).print(Text(visible(text), style), soft_wrap=True)
 
 
 class progress:
@@ -49,7 +57,7 @@ class progress:
         self.total = total
         self.unit = unit
         self.done = 0.0
-        self._console = Console(stderr=True)
+        self._console = OurConsole(stderr=True)
         self._next_seconds = time.monotonic() + FIRST_SECONDS
         self._live = Progress(
             TextColumn("{task.description}"),
@@ -108,7 +116,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title:
         _add_column(printed, name, column)
     for row in cells:
         printed.add_row(*map(Text, row))
-    Console(width=None if Console().is_terminal else 200).print(printed, crop=False)
+    OurConsole(width=None if OurConsole().is_terminal else 200).print(printed, crop=False)
 
 
 def _add_column(printed: Table, name: str, column: Sequence[str]) -> None:

@@ -119,6 +119,8 @@ def run(
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         status = 2
         message = f"{error.filename}: {error.strerror}"
+    except BrokenPipeError:  # the reader of the output has left: `openrlhf_js.cli.main`
+        raise
     except OSError as error:
         status = 1
         place = f"{error.filename}: " if error.filename else ""

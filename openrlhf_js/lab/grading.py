@@ -13,26 +13,12 @@ import numpy as np
 import torch
 
 from openrlhf_js import __version__
-from openrlhf_js.sampling.prompts import Prompt
 from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, reward_function
 
 
 class RewardFailed(RuntimeError):
     """A response without a usable reward."""
-
-
-class SourcedLabel(str):
-    """A label that knows its row's data source, by which mixed data is graded."""
-
-    datasource: str
-
-
-def label_of(prompt: Prompt) -> SourcedLabel:
-    """The label as a reward function is given it."""
-    label = SourcedLabel(prompt.label)
-    label.datasource = prompt.group
-    return label
 
 
 @dataclass(frozen=True)

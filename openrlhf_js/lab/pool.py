@@ -8,24 +8,25 @@ the samples depend on and which reward function was the last.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain, product, starmap
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.store import Record, Store, read_store
-from openrlhf_js.lab.grading import Grader, label_of
+from openrlhf_js.lab.grading import Grader
 from openrlhf_js.lab.results import Ints, versions
+from openrlhf_js.sampling.complete import HandOver, Outcomes, complete, in_batches, missing
 from openrlhf_js.sampling.engines import Response
 from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
-from openrlhf_js.sampling.prompts import Prompt
+from openrlhf_js.sampling.prompts import Prompt, sourced
+from openrlhf_js.sampling.sampler import LocalEngine, Parameters
 from openrlhf_js.sampling.settings import SamplingSettings
 from openrlhf_js.stats.estimate import Floats
 
@@ -35,11 +36,15 @@ PROMPTS = "prompts.jsonl"
 RESPONSES = "responses.jsonl"
 # Settings whose change does not matter; of prompts_sha256, older versions made a setting.
 NOTES = ("model", "prompts", "prompts_sha256", "device", "versions")
-DRAWING = ("max_new_tokens", "temperature", "top_p")
 KEY = ("prompt", "draw")
 GREEDY = -1  # the draw of the greedy response
 
-ResponseKey: TypeAlias = tuple[int, int]  # the places of a prompt and of its draw
+
+class ResponseKey(NamedTuple):
+    """Which response it is: the places of its prompt and of its draw."""
+
+    prompt: int
+    draw: int
 
 
 class Samples(NamedTuple):
@@ -103,11 +108,16 @@ def fill(
     `source` is what the responses depend on beside the settings: prompts, form and model.
     """
     folder = out / FOLDER
+    parameters = Parameters(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_new_tokens=settings.max_new_tokens,
+        seed=settings.seed,
+    )
     identity = {
         "model": str(files.folder),
         **source,
-        **_drawing(settings),
-        "seed": settings.seed,
+        **parameters._asdict(),
         **settings.engine_identity(),
         "versions": versions(),
     }
@@ -120,93 +130,77 @@ def fill(
         reward = {"reward": grader.name, "reward_sha256": grader.sha256}
         write_json(folder / SETTINGS, {**identity, **reward})
         prompts = {record["prompt"]: _prompt(record) for record in prompt_store.records.values()}
-        grading = _Grading(prompts, response_store, reward_store, grader, files.tokenizer)
-        grading.grade_missing(settings.rows)
-        _sample_missing(grading, settings, files, wanted, responses)
+        engine = LocalEngine(settings, files)
+        longest_prompt = max(len(prompt.tokens) for prompt in wanted)
+        engine.room = longest_prompt + settings.max_new_tokens
+        pool = _Pool(prompts, response_store, reward_store, engine, parameters, grader)
+        pool.grade_ungraded()
+        pool.sample_missing(len(wanted), responses)
 
 
 @dataclass(frozen=True)
-class _Grading:
-    """The stores of a pool, and how its responses are graded."""
+class _Pool:
+    """The stores of a pool, and how its responses are sampled and graded."""
 
     prompts: Mapping[int, Prompt]
     responses: Store
     rewards: Store
+    engine: LocalEngine
+    parameters: Parameters
     grader: Grader
-    tokenizer: Any
 
-    def grade(self, keys: Sequence[ResponseKey]) -> None:
-        """Adds the rewards of responses."""
-        prompts = [self.prompts[prompt] for prompt, _ in keys]
-        queries = [self._query(key) for key in keys]
+    def grade_ungraded(self) -> None:
+        """Grades what was sampled before and has no reward."""
+        stored = [_key(record) for record in self.responses.records.values()]
+        ungraded = missing(self.rewards, stored)
+        work = in_batches(self.engine.settings.rows, self._stored_tokens)
+        complete(self.rewards, ungraded, work, self._grade, title="grading")
+
+    def sample_missing(self, prompts: int, responses: int) -> None:
+        """Samples and grades the responses that are not there, greedy ones first."""
+        greedy = missing(self.responses, starmap(ResponseKey, product(range(prompts), [GREEDY])))
+        draws = product(range(prompts), range(responses))
+        random = missing(self.responses, starmap(ResponseKey, draws))
+        sample = in_batches(self.engine.settings.rows, self._sample)
+
+        def work(_: Sequence[ResponseKey], hand_over: HandOver) -> None:
+            sample(greedy, hand_over)  # not in one batch with the others
+            sample(random, hand_over)
+
+        complete(self.rewards, [*greedy, *random], work, self._grade, title="sampling")
+
+    def _stored_tokens(self, keys: Sequence[ResponseKey]) -> list[Response]:
+        return [_tokens(self.responses.records[key]) for key in keys]
+
+    def _sample(self, keys: Sequence[ResponseKey]) -> list[Response]:
+        """Samples responses, of which all are greedy or none, and stores them."""
+        seeds = None
+        if keys[0].draw != GREEDY:
+            seeds = [seed_of(self.parameters.seed, key.prompt, key.draw) for key in keys]
+        prompts = [self.prompts[key.prompt].tokens for key in keys]
+        responses = self.engine.respond(prompts, self.parameters, seeds)
+        records = []
+        for key, response in zip(keys, responses, strict=True):
+            tokens = " ".join(map(str, response.tokens.tolist()))
+            records.append({**key._asdict(), "tokens": tokens, "finished": response.ended})
+        self.responses.append(records)
+        return [response.tokens for response in responses]
+
+    def _grade(self, results: Outcomes) -> list[Record]:
+        """The records with the rewards of responses."""
+        prompts = [self.prompts[key.prompt] for key, _ in results]
+        queries = []
+        for prompt, (_, response) in zip(prompts, results, strict=True):
+            tokens = [*prompt.tokens, *response.tolist()]  # with the end token
+            decode = self.engine.files.tokenizer.decode
+            queries.append(str(decode(tokens, skip_special_tokens=False)))
         texts = [prompt.text for prompt in prompts]
-        labels = [label_of(prompt) for prompt in prompts]
+        labels = [sourced(prompt.label, prompt.group) for prompt in prompts]
         rewards = self.grader.grade(queries, texts, labels).tolist()
         records = []
-        for (prompt, draw), reward in zip(keys, rewards, strict=True):
-            records.append({"prompt": prompt, "draw": draw, "reward": reward})
-        self.rewards.append(records)
-
-    def _query(self, key: ResponseKey) -> str:
-        """A prompt and its response in one text, with the end token."""
-        prompt, _ = key
-        tokens = self.prompts[prompt].tokens + _tokens(self.responses.records[key]).tolist()
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=False))
-
-    def grade_missing(self, rows: int) -> None:
-        """Grades what was sampled before and has no reward, so many responses at a time."""
-        ungraded = _absent(self.responses.records, self.rewards)
-        with progress("grading", len(ungraded), "responses") as bar:
-            for keys in _chunks(ungraded, rows):
-                self.grade(keys)
-                bar.advance(len(keys))
-
-
-def _sample_missing(
-    grading: _Grading,
-    settings: SamplingSettings,
-    files: ModelFiles,
-    wanted: Sequence[Prompt],
-    responses: int,
-) -> None:
-    """Samples and grades the responses that the store lacks, greedy ones first."""
-    prompts = range(len(wanted))
-    greedy = _absent(product(prompts, [GREEDY]), grading.responses)
-    random = _absent(product(prompts, range(responses)), grading.responses)
-    if not greedy and not random:
-        return
-    longest = max(len(prompt.tokens) for prompt in wanted)
-    policy = settings.policy(files, longest, **_drawing(settings))
-    engine = settings.load(policy)
-    with progress("sampling", len(greedy) + len(random), "responses") as bar:
-        for keys in chain(_chunks(greedy, settings.rows), _chunks(random, settings.rows)):
-            tokens = [grading.prompts[prompt].tokens for prompt, _ in keys]
-            seeds = [
-                seed_of(settings.seed, prompt, draw) for prompt, draw in keys if draw != GREEDY
-            ]
-            records = []
-            for key, response in zip(keys, engine.sample(tokens, seeds or None), strict=True):
-                records.append(_response_record(key, response, policy.ends))
-            grading.responses.append(records)
-            grading.grade(keys)
-            bar.advance(len(keys))
-
-
-def _absent(keys: Iterable[Any], store: Store) -> list[ResponseKey]:
-    """The keys that a store has no record of."""
-    return [key for key in keys if key not in store]
-
-
-def _response_record(key: ResponseKey, response: Response, ends: Sequence[int]) -> dict[str, Any]:
-    """What is stored of a response."""
-    prompt, draw = key
-    tokens = response.tolist()
-    return {
-        "prompt": prompt,
-        "draw": draw,
-        "tokens": " ".join(map(str, tokens)),
-        "finished": bool(tokens) and tokens[-1] in ends,
-    }
+        for (key, _), reward in zip(results, rewards, strict=True):
+            records.append({**key._asdict(), "reward": reward})
+        return records
 
 
 def _add_prompts(store: Store, wanted: Sequence[Prompt]) -> None:
@@ -241,8 +235,8 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     greedy = []
     random = []
     for prompt in range(len(asked)):
-        greedy.append(records.get((prompt, GREEDY), {}))
-        random.append([records[prompt, draw] for draw in range(responses)])
+        greedy.append(records.get(ResponseKey(prompt, GREEDY), {}))
+        random.append([records[ResponseKey(prompt, draw)] for draw in range(responses)])
     if not responses or any("reward" not in record for record in chain(greedy, *random)):
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     return Samples(
@@ -255,7 +249,7 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     )
 
 
-def _responses_to_each(records: Container[ResponseKey], prompts: int) -> int:
+def _responses_to_each(records: Container[object], prompts: int) -> int:
     """How many responses, without a gap, every prompt has."""
     draw = 0
     while prompts and all((prompt, draw) in records for prompt in range(prompts)):
@@ -271,7 +265,7 @@ def _records(path: Path) -> Iterator[Record]:
 
 def _key(record: Record) -> ResponseKey:
     """Which response a record is of."""
-    return record["prompt"], record["draw"]
+    return ResponseKey(record["prompt"], record["draw"])
 
 
 def _prompt(record: Mapping[str, Any]) -> Prompt:
@@ -284,17 +278,6 @@ def _tokens(record: Mapping[str, Any]) -> Response:
     return np.array(record["tokens"].split(), dtype=np.int32)
 
 
-def _drawing(settings: SamplingSettings) -> dict[str, Any]:
-    """The settings of a single response."""
-    return {name: getattr(settings, name) for name in DRAWING}
-
-
 def _rewards_path(folder: Path, sha256: str) -> Path:
     """Where the rewards of one grader are."""
     return folder / f"rewards-{sha256[:12]}.jsonl"
-
-
-def _chunks(keys: Sequence[ResponseKey], size: int) -> Iterator[Sequence[ResponseKey]]:
-    """The keys in runs of `size`."""
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]

@@ -21,6 +21,7 @@ from openrlhf_js.plugin.flags import OURS, our_estimator
 from openrlhf_js.plugin.prompts import SPLITS, Flat, check_prompts, looks_local, read_rows
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+from openrlhf_js.sampling.complete import ITEMS
 
 MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))
 TRUST = "js.trust_remote_code"
@@ -143,7 +144,7 @@ def _estimator(flat: Flat) -> Iterator[str]:
 
 
 def _warm_memory(samples: Path) -> Iterator[str]:
-    for file in (samples, samples.with_suffix(".items.jsonl")):
+    for file in (samples, samples.with_suffix(ITEMS)):
         if not file.is_file():
             yield (
                 f"--js.warm_memory {samples}: {file} does not exist; `openrlhf-js eval passk` "

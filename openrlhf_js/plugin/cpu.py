@@ -23,14 +23,12 @@ from typing import Any
 
 from openrlhf_js.common.processors import leave_out_videos
 from openrlhf_js.plugin.upstream import BadInput
+from openrlhf_js.sampling import VLLM_ON_CPU
 
 ENVIRONMENT = {
-    "OPENRLHF_JS_DEVICE": "cpu",
+    **VLLM_ON_CPU,
     "DS_ACCELERATOR": "cpu",
     "RAY_prestart_worker_first_driver": "0",  # workers are forks of the nursery
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "TORCHDYNAMO_DISABLE": "1",  # else vLLM compiles a sampler, which wants a C++ compiler
 }
 # Flags, of which each program has some, and their one value that needs no GPU.
 WITHOUT_GPU = {

@@ -27,7 +27,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.files import read_rows
 from openrlhf_js.common.labels import label_text
-from openrlhf_js.common.store import read_store
 from openrlhf_js.estimators import (
     ESTIMATORS,
     Batch,
@@ -41,9 +40,10 @@ from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.drift import VISITS, LastVisits
 from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
-from openrlhf_js.plugin.rewards import sourced
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
 from openrlhf_js.plugin.upstream import BadInput, BadReward
+from openrlhf_js.sampling.complete import ITEMS, read_samples
+from openrlhf_js.sampling.prompts import sourced
 
 logger = logging.getLogger(__name__)
 
@@ -321,15 +321,19 @@ def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
 
 
 def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys (n,) and rewards (n, m), NaN where there are fewer, of samples that pass@k has left."""
+    """Keys (n,) and rewards (n, m), NaN where there are fewer, of samples that pass@k has left.
+
+    What was refused has no reward.
+    """
     rewards: dict[str, list[float]] = {}
-    for record in read_store(samples)[1]:
-        rewards.setdefault(record["uid"], []).append(float(record["status"] == "correct"))
+    for sample in read_samples(samples):
+        if sample.refused is None:
+            rewards.setdefault(sample.uid, []).append(float(sample.status == "correct"))
     chat = tokenizer.apply_chat_template if data.apply_chat_template else None
     texts = []
     labels = []
     scores = []
-    for row in read_rows(samples.with_suffix(".items.jsonl")):
+    for row in read_rows(samples.with_suffix(ITEMS)):
         item = row.object(samples)
         prompt = item["messages"] if chat else item["messages"][-1]["content"]
         text, label = preprocess_data(

@@ -115,10 +115,12 @@ RANGES: dict[Number, str] = {
     Number(int, least=2, why="the oldest is deleted before a new one is written"): "ckpt.max_num",
     Number(above=0, infinite=True): "ckpt.max_mem",
     # below 0.01, vLLM samples with 0.01 and upstream would train with the other one
-    Number(least=0.01, most=2, why="at 0, all responses to a prompt are equal and teach nothing"): (
-        "rollout.temperature"
-    ),
-    Number(least=0, most=2): "eval.temperature",
+    Number(
+        least=0.01,
+        most=2,
+        why="at 0, all responses to a prompt are equal and teach nothing; vLLM refuses above 2",
+    ): "rollout.temperature",
+    Number(least=0, most=2, why="vLLM refuses above 2"): "eval.temperature",
     Number(above=0, most=1): "rollout.top_p",
     Number(least=0): (
         "actor.adam.lr actor.adam.weight_decay actor.eps_clip actor.eps_clip_low_high "

@@ -44,29 +44,6 @@ LARGEST_LOGS = 64  # more figures than that for one response are no logs
 BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
 
 
-class SourcedLabel(str):
-    """A label that carries its row's datasource; otherwise the text that it was."""
-
-    datasource: str
-
-
-class SourcedNumber(int):
-    """A whole-number label that carries its row's datasource; otherwise the number that it was."""
-
-    datasource: str
-
-
-def sourced(label: Any, datasource: Any) -> Any:
-    """A row's label with its datasource, if it is text or a whole number; others as they are."""
-    kinds: dict[type, type] = {str: SourcedLabel, int: SourcedNumber}
-    if type(label) not in kinds:
-        return label
-    sourced_label = kinds[type(label)](label)
-    if isinstance(datasource, str):
-        sourced_label.datasource = datasource
-    return sourced_label
-
-
 class RewardSource(NamedTuple):
     """One reward model: the weight of its reward, and the servers that have it."""
 

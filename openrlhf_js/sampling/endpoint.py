@@ -49,7 +49,8 @@ ADVICE = {
 REFUSED_ADVICE = "change the setting that it names, or the key (--key_env)"
 PLAIN_QUESTION = [{"role": "user", "content": "Is water wet? Answer with yes or no."}]
 
-# Greedy answers to these tell two models apart that are served under one name.
+# Greedy answers to these tell two models apart that are served under one name. Each is asked twice,
+# since a server may add up in another order from one time to the next.
 FINGERPRINT_QUESTIONS = (
     "Continue this story: The lighthouse keeper opened the door and",
     "What is 17 * 23? Think step by step.",
@@ -176,27 +177,39 @@ class Endpoint:
                 pass  # a page instead of a list
         return []
 
-    def greedy_fingerprint(self, max_tokens_name: str = "max_tokens") -> str:
-        """A hash of some greedy answers, asked one after the other; "" where greedy is refused.
+    def greedy_fingerprint(self, max_tokens_name: str = "max_tokens") -> dict[str, str]:
+        """Hashes of greedy answers, by question; {} where the endpoint refuses to be greedy.
 
-        The same weights on the same server give the same one; other weights hardly ever do.
+        An answer that is another one when the questions are asked again is left out. The same
+        weights on the same server give the same hashes; other weights hardly ever do.
         """
-        sampling: dict[str, Any] = {"temperature": 0.0, "seed": 0}
-        sampling[max_tokens_name] = FINGERPRINT_TOKENS
-        answers = []
         with self.client() as client:
-            for question in FINGERPRINT_QUESTIONS:
-                body = self.request([{"role": "user", "content": question}], **sampling)
-                try:
-                    answer = self.read(200, client.post(CHAT_PATH, cast_to=str, body=body))
-                except openai.APIStatusError as error:
-                    if error.status_code in MAYBE_ONE_REQUEST:
-                        return ""
-                    raise
-                if not isinstance(answer, Reply):
-                    raise EndpointError(str(answer))
-                answers.append([answer.text, answer.thinking])
-        return hashlib.sha256(json.dumps(answers).encode()).hexdigest()[:FINGERPRINT_DIGITS]
+            first = self._greedy_hashes(client, max_tokens_name)
+            second = self._greedy_hashes(client, max_tokens_name) if first else {}
+        return {
+            question: answer for question, answer in first.items() if answer == second.get(question)
+        }
+
+    def _greedy_hashes(self, client: openai.OpenAI, max_tokens_name: str) -> dict[str, str]:
+        hashes = {}
+        for question in FINGERPRINT_QUESTIONS:
+            body = self.request(
+                [{"role": "user", "content": question}],
+                temperature=0.0,
+                seed=0,
+                **{max_tokens_name: FINGERPRINT_TOKENS},
+            )
+            try:
+                answer = self.read(200, client.post(CHAT_PATH, cast_to=str, body=body))
+            except openai.APIStatusError as error:
+                if error.status_code in MAYBE_ONE_REQUEST:
+                    return {}
+                raise
+            if not isinstance(answer, Reply):
+                raise EndpointError(str(answer))
+            text = json.dumps([answer.text, answer.thinking])
+            hashes[question] = hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_DIGITS]
+        return hashes
 
     async def __aenter__(self) -> Endpoint:
         self._client = openai.AsyncOpenAI(

@@ -7,9 +7,9 @@ nor on what was sampled before, except for the rounding of logits.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,16 +20,11 @@ from PIL import Image
 from torch import Tensor
 
 from openrlhf_js.common.processors import FORBIDDEN, load_processor, media_tokens
+from openrlhf_js.sampling import VLLM_ON_CPU
 
 Response = NDArray[np.int32]  # token ids, with the end token where the model ended
 Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
-VLLM_ON_CPU = {  # as `plugin.cpu` sets it, whose replacements vLLM loads as a plugin
-    "OPENRLHF_JS_DEVICE": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process, whose seeds and threads it sets
-    "TORCHDYNAMO_DISABLE": "1",
-}
+IN_THIS_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # whose seeds and threads vLLM sets
 
 
 @dataclass(frozen=True)
@@ -63,12 +58,13 @@ class Transformers:
 
         trust = policy.trust_remote_code
         config = transformers.AutoConfig.from_pretrained(policy.folder, trust_remote_code=trust)
-        sees = hasattr(config, "vision_config")
-        kind = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
-        load = getattr(transformers, kind).from_pretrained
+        self.processor: Any = None
+        auto_model: Any = transformers.AutoModelForCausalLM
+        if hasattr(config, "vision_config"):
+            self.processor = load_processor(policy.folder, trust)
+            auto_model = transformers.AutoModelForImageTextToText
         dtype = getattr(torch, policy.dtype)
-        model = load(policy.folder, dtype=dtype, trust_remote_code=trust)
-        self.processor: Any = load_processor(policy.folder, trust) if sees else None
+        model = auto_model.from_pretrained(policy.folder, dtype=dtype, trust_remote_code=trust)
         self.policy = policy
         self.model: Any = model.to(policy.device).eval()
         # Not the folder's own settings, which may hold a top_k or a repetition penalty.
@@ -87,46 +83,59 @@ class Transformers:
         The same key gives the same response: each token inverts the distribution at a uniform
         number.
         """
-        policy, width = self.policy, max(map(len, prompts))
+        width = max(len(prompt) for prompt in prompts)
         tokens = torch.zeros(len(prompts), width, dtype=torch.long)
         mask = torch.zeros_like(tokens)
         for row, prompt in enumerate(prompts):  # padded on the left
             tokens[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
-        draws = [np.random.default_rng(key).random(policy.max_new_tokens) for key in keys or ()]
-        uniform = torch.tensor(np.array(draws), device=policy.device)
+        inputs = {"input_ids": tokens, "attention_mask": mask, **self._seen(images, tokens)}
+        generated = self.model.generate(
+            **{name: value.to(self.policy.device) for name, value in inputs.items()},
+            max_new_tokens=self.policy.max_new_tokens,
+            do_sample=False,  # the most likely token, which `_choice` has made the sampled one
+            logits_processor=[] if keys is None else [self._choice(keys, width)],
+        )
+        rows = generated[:, width:].int().cpu().numpy()
+        return [cut(row, self.policy.ends) for row in rows]
+
+    def _choice(self, keys: Sequence[int], width: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """Has the next token, behind `width` of the prompt, be the one that its key draws."""
+        policy = self.policy
+        numbers = [np.random.default_rng(key).random(policy.max_new_tokens) for key in keys]
+        uniform = torch.tensor(np.array(numbers), device=policy.device)
 
         def choose(tokens: Tensor, logits: Tensor) -> Tensor:
             place = tokens.shape[1] - width
             chosen = invert(logits, uniform[:, place], policy.temperature, policy.top_p)
             return torch.full_like(logits, -torch.inf).scatter_(1, chosen[:, None], 0.0)
 
-        seen = {}
-        if pictures := [Image.open(path) for own in images for path in own]:
-            seen = {**self.processor.image_processor(pictures, return_tensors="pt")}
-            if "image_grid_thw" in seen:  # Qwen's positions depend on where images are
-                seen["mm_token_type_ids"] = (tokens == self.processor.image_token_id).int()
-        made = self.model.generate(
-            **{name: value.to(policy.device) for name, value in seen.items()},
-            input_ids=tokens.to(policy.device),
-            attention_mask=mask.to(policy.device),
-            max_new_tokens=policy.max_new_tokens,
-            do_sample=False,  # the most likely token, which `choose` has made the sampled one
-            logits_processor=[] if keys is None else [choose],
-        )
-        return [cut(row, policy.ends) for row in made[:, width:].int().cpu().numpy()]
+        return choose
+
+    def _seen(self, images: Images, tokens: Tensor) -> dict[str, Tensor]:
+        """The model's inputs that show it the images of all prompts; {} without any."""
+        pictures = [Image.open(path) for paths in images for path in paths]
+        if not pictures:
+            return {}
+        inputs = dict(self.processor.image_processor(pictures, return_tensors="pt"))
+        if "image_grid_thw" in inputs:  # Qwen's positions depend on where images are
+            inputs["mm_token_type_ids"] = (tokens == self.processor.image_token_id).int()
+        return inputs
 
 
 class Vllm:
     """vLLM on one device, used as `Transformers`."""
 
     def __init__(self, policy: Policy):
-        for name, value in (VLLM_ON_CPU if policy.device == "cpu" else {}).items():
+        environment = {"VLLM_LOGGING_LEVEL": "ERROR"}
+        if policy.device == "cpu":
+            environment |= VLLM_ON_CPU | IN_THIS_PROCESS
+        for name, value in environment.items():
             os.environ.setdefault(name, value)  # before vLLM is imported
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import LLM
 
-        self.policy, preloaded = policy, os.environ.get("LD_PRELOAD", "")
+        self.policy = policy
+        preloaded = os.environ.get("LD_PRELOAD", "")
         self.llm = LLM(
             model=str(policy.folder),
             dtype=policy.dtype,  # type: ignore[arg-type]
@@ -142,31 +151,43 @@ class Vllm:
         self, prompts: Sequence[Sequence[int]], keys: Sequence[int] | None, images: Images = ()
     ) -> list[Response]:
         """A random response to each prompt, with a generator for each; greedy without keys."""
+        media = media_tokens(self.llm.model_config.hf_config)
+        seeds = [None] * len(prompts) if keys is None else keys
+        inputs: list[Any] = []
+        for prompt, paths in zip_longest(prompts, images, fillvalue=()):
+            inputs.append(_vllm_input(prompt, paths, media))
+        parameters = [self._parameters(seed, media) for seed in seeds]
+        requests = self.llm.generate(inputs, parameters, use_tqdm=False)
+        return [np.array(request.outputs[0].token_ids, dtype=np.int32) for request in requests]
+
+    def _parameters(self, seed: int | None, media: Sequence[int]) -> Any:
+        """vLLM's parameters of a response with this seed; None: of the greedy one."""
         from vllm import SamplingParams
 
-        how = {"temperature": self.policy.temperature, "top_p": self.policy.top_p}
-        greedy: list[dict[str, Any]] = [{"temperature": 0.0}] * len(prompts)
-        settings = greedy if keys is None else [{**how, "seed": key} for key in keys]
-        media = media_tokens(self.llm.model_config.hf_config)
-        parameters = [
-            SamplingParams(
-                logit_bias=dict.fromkeys(media, FORBIDDEN) or None,
-                max_tokens=self.policy.max_new_tokens,
-                stop_token_ids=list(self.policy.ends),
-                detokenize=False,
-                **each,
-            )
-            for each in settings
-        ]
-        given: list[Any] = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        for each, own in zip(given, images, strict=False):
-            if own:  # vLLM itself repeats the token that stands for an image
-                pairs = pairwise([None, *each["prompt_token_ids"]])
-                kept = [now for last, now in pairs if now != last or now not in media]
-                shown = {"image": [Image.open(path) for path in own]}
-                each.update(prompt_token_ids=kept, multi_modal_data=shown)
-        made = self.llm.generate(given, parameters, use_tqdm=False)
-        return [np.array(each.outputs[0].token_ids, dtype=np.int32) for each in made]
+        greedy = seed is None
+        return SamplingParams(
+            temperature=0.0 if greedy else self.policy.temperature,
+            top_p=1.0 if greedy else self.policy.top_p,
+            seed=seed,
+            logit_bias=dict.fromkeys(media, FORBIDDEN) or None,
+            max_tokens=self.policy.max_new_tokens,
+            stop_token_ids=list(self.policy.ends),
+            detokenize=False,
+        )
+
+
+def _vllm_input(
+    prompt: Sequence[int], image_paths: Sequence[str], media: Sequence[int]
+) -> dict[str, Any]:
+    """A prompt with its images as vLLM takes it, which itself repeats the tokens of images."""
+    if not image_paths:
+        return {"prompt_token_ids": list(prompt)}
+    tokens = []
+    for before, token in pairwise([None, *prompt]):
+        if token != before or token not in media:
+            tokens.append(token)
+    images = [Image.open(path) for path in image_paths]
+    return {"prompt_token_ids": tokens, "multi_modal_data": {"image": images}}
 
 
 Engine: TypeAlias = Transformers | Vllm
@@ -192,10 +213,12 @@ def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
 
 def key(seed: int, prompt: int, draw: int) -> int:
     """The seed of one response, different for each, below 2^63."""
-    return int(np.random.SeedSequence([seed, prompt, draw]).generate_state(1, np.uint64)[0] >> 1)
+    state = np.random.SeedSequence([seed, prompt, draw]).generate_state(1, np.uint64)
+    return int(state[0] >> 1)
 
 
 def cut(tokens: NDArray[np.int32], ends: Sequence[int]) -> Response:
     """The tokens up to and with the first end; all of them if there is none."""
-    found = np.flatnonzero(np.isin(tokens, ends))
-    return tokens[: found[0] + 1].copy() if len(found) else tokens.copy()
+    places = np.flatnonzero(np.isin(tokens, ends))
+    length = places[0] + 1 if len(places) else len(tokens)
+    return tokens[:length].copy()

@@ -11,10 +11,19 @@ from openrlhf_js.common.model_folders import PYTHON, own_code
 from openrlhf_js.common.processors import load_processor
 
 FINGERPRINTED = (  # what decides what a model says
-    *("*.safetensors", "*.bin", "config.json", "*.index.json"),
-    *("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "chat_template*"),
-    *("processor_config.json", "preprocessor_config.json"),
+    "*.safetensors",
+    "*.bin",
+    "config.json",
+    "*.index.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "vocab*",
+    "merges.txt",
+    "chat_template*",
+    "processor_config.json",
+    "preprocessor_config.json",
 )
+MEGABYTE = 10**6
 
 
 class ModelFiles(NamedTuple):
@@ -34,12 +43,17 @@ class ModelFiles(NamedTuple):
         """The tokens that end a response: of tokenizer, configuration and generation settings."""
         from transformers import GenerationConfig
 
-        own = getattr(self.config.get_text_config(), "eos_token_id", None)
-        ends = [self.tokenizer.eos_token_id, own]
+        config = self.config.get_text_config()
+        sources = [self.tokenizer.eos_token_id, getattr(config, "eos_token_id", None)]
         if (self.folder / "generation_config.json").is_file():
-            ends.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
-        flat = [each for end in ends for each in (end if isinstance(end, list) else [end])]
-        return tuple(sorted({each for each in flat if each is not None}))
+            sources.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
+        ends: set[int] = set()
+        for source in sources:  # a token, several, or None
+            if isinstance(source, list):
+                ends.update(source)
+            elif source is not None:
+                ends.add(source)
+        return tuple(sorted(ends))
 
 
 def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
@@ -59,14 +73,18 @@ def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
             processor = load_processor(folder, trust_remote_code)
         return ModelFiles(folder, tokenizer, config, processor)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        said = f"{folder} is not a model that loads: {error}"
-        raise ValueError(said.splitlines()[0]) from error
+        message = f"{folder} is not a model that loads: {error}"
+        raise ValueError(message.splitlines()[0]) from error
 
 
 def model_fingerprint(folder: Path) -> str:
     """The sha256 of a model's files, with progress on stderr."""
-    patterns = [*FINGERPRINTED, *([f"**/{PYTHON}"] if any(own_code(folder)) else [])]
-    paths = {path for pattern in patterns for path in folder.glob(pattern)}
-    size = sum(path.stat().st_size for path in paths)
-    with progress("reading the model", size // 10**6, "MB") as bar:
-        return fingerprint(paths, lambda read: bar.update(read // 10**6))
+    patterns = list(FINGERPRINTED)
+    if any(own_code(folder)):
+        patterns.append(f"**/{PYTHON}")
+    paths: set[Path] = set()
+    for pattern in patterns:
+        paths.update(folder.glob(pattern))
+    size_bytes = sum(path.stat().st_size for path in paths)
+    with progress("reading the model", size_bytes // MEGABYTE, "MB") as bar:
+        return fingerprint(paths, lambda read_bytes: bar.update(read_bytes // MEGABYTE))

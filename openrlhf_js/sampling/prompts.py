@@ -26,6 +26,29 @@ class Prompt(NamedTuple):
     tokens: list[int]
 
 
+class SourcedLabel(str):
+    """A label that carries its row's data source, by which mixed data is graded."""
+
+    datasource: str
+
+
+class SourcedNumber(int):
+    """A whole-number label that carries its row's data source."""
+
+    datasource: str
+
+
+def sourced(label: Any, datasource: Any) -> Any:
+    """A row's label with its data source, if it is text or a whole number; others as they are."""
+    kinds: dict[type, type] = {str: SourcedLabel, int: SourcedNumber}
+    if type(label) not in kinds:
+        return label
+    sourced_label = kinds[type(label)](label)
+    if isinstance(datasource, str):
+        sourced_label.datasource = datasource
+    return sourced_label
+
+
 @dataclass(frozen=True)
 class Form:
     """How a row becomes a prompt, as the flags `--data.*` of training define it.
@@ -43,10 +66,10 @@ class Form:
 
 def rows_of(path: Path) -> list[Row]:
     """All rows of a prompt file; ValueError if it has none, or a bad one."""
-    found = [row.object(path) for row in read_rows(path)]
-    if not found:
+    rows = [row.object(path) for row in read_rows(path)]
+    if not rows:
         raise ValueError(f"{path} holds no prompt")
-    return found
+    return rows
 
 
 def drawn(rows: Sequence[Row], count: int | None, most: int, seed: int) -> list[Row]:
@@ -68,23 +91,28 @@ def asked(rows: Iterable[Row], form: Form, tokenizer: Any, processor: Any = None
             "the model's tokenizer has no chat template, which messages need: take its instruct "
             "variant, or give text as the prompt, without --apply_chat_template"
         )
-    found = []
-    for row in rows:
-        text, images = _text(row, form, tokenizer, processor), row.get("images") or ()
-        if images:
-            given = {"text": [text], "images": [Image.open(path) for path in images]}
-            (tokens,) = processor(**given, add_special_tokens=False).input_ids
-        else:
-            tokens = tokenizer(text, add_special_tokens=False).input_ids
-        label = "" if form.label_key is None else _value(row, form.label_key, "--label_key")
-        if not tokens:
-            raise ValueError(f"a prompt is empty: {row!r:.200}")
-        try:
-            label = label_text(label)
-        except ValueError as error:
-            raise ValueError(f"{error}: {row!r:.200}") from None
-        found.append(Prompt(text, label, str(row.get(form.group_key) or ""), list(tokens)))
-    return found
+    return [_prompt(row, form, tokenizer, processor) for row in rows]
+
+
+def _prompt(row: Row, form: Form, tokenizer: Any, processor: Any) -> Prompt:
+    text = _text(row, form, tokenizer, processor)
+    image_paths = row.get("images")
+    if image_paths:
+        images = [Image.open(path) for path in image_paths]
+        (tokens,) = processor(text=[text], images=images, add_special_tokens=False).input_ids
+    else:
+        tokens = tokenizer(text, add_special_tokens=False).input_ids
+    label = ""
+    if form.label_key is not None:
+        label = _value(row, form.label_key, "--label_key")
+    if not tokens:
+        raise ValueError(f"a prompt is empty: {row!r:.200}")
+    try:
+        label = label_text(label)
+    except ValueError as error:
+        raise ValueError(f"{error}: {row!r:.200}") from None
+    group = str(row.get(form.group_key) or "")
+    return Prompt(text, label, group, list(tokens))
 
 
 def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:
@@ -99,7 +127,7 @@ def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:
         chat = [{"role": "user", "content": value}] if isinstance(value, str) else value
         if images:
             check_images(chat, images)
-            chat = [{**each, "content": parts(each["content"])} for each in chat]
+            chat = [{**message, "content": parts(message["content"])} for message in chat]
         template = (processor or tokenizer).apply_chat_template
         return str(template(chat, tokenize=False, add_generation_prompt=True))
     if not isinstance(value, str):
@@ -119,7 +147,7 @@ def _value(row: Row, key: str, flag: str) -> Any:
 
 def check_lengths(prompts: Sequence[Prompt], max_new_tokens: int, context: int | None) -> None:
     """Raises ValueError for a prompt that leaves no room for a response in the model's context."""
-    longest = max(len(each.tokens) for each in prompts)
+    longest = max(len(prompt.tokens) for prompt in prompts)
     if context is not None and longest + max_new_tokens > context:
         raise ValueError(
             f"a prompt of {longest} tokens leaves no room for {max_new_tokens} new ones: the model "

@@ -1,33 +1,36 @@
 """One way to sample text, whether an engine in this process or an endpoint answers.
 
-sampler = settings.sampler(model)  # of `ServerSettings`
+sampler = sampler_of(settings, model)
 sampler.make_room(requests, parameters)  # for everything that will be asked
-sampler.run(requests, parameters, on_samples)
+sampler.run(requests, parameters, hand_over)
 """
 
 from __future__ import annotations
 
 import base64
-import math
 import mimetypes
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from openrlhf_js.common.console import say
 from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.common.processors import IMAGE_TAG, check_images
+from openrlhf_js.common.store import Record, Store, read_store
+from openrlhf_js.sampling.complete import HandOver, in_batches
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply
-from openrlhf_js.sampling.engines import Engine, key
-from openrlhf_js.sampling.models import model_files, model_fingerprint
+from openrlhf_js.sampling.engines import ENGINES, Engine, Images, Policy, Response, key
+from openrlhf_js.sampling.models import ModelFiles, model_files, model_fingerprint
 from openrlhf_js.sampling.prompts import Form, Prompt, asked
 from openrlhf_js.sampling.run_all import run_all
-from openrlhf_js.sampling.settings import EngineSettings, PromptForm
+from openrlhf_js.sampling.settings import EngineSettings, PromptForm, ServerSettings
 
 OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 # Of a sampler's identity: which model it is.
-MODEL_IDENTITY = ("model_sha256", "served_model", "served_root", "greedy_answers")
+MODEL_IDENTITY = ("model_sha256", "served_model", "served_root")
+GREEDY_ANSWERS = "greedy_answers"  # too, where both times an answer was steady
 
 
 class Parameters(NamedTuple):
@@ -42,10 +45,11 @@ class Parameters(NamedTuple):
 class Request(NamedTuple):
     """One response that is wanted.
 
-    `number` and `draw`, with the seed, determine its random numbers. Each `<image>` in a message
-    stands for one of `images`, which are paths.
+    `uid` names the prompt in a store. Its `number` and `draw`, with the seed, determine the
+    random numbers. Each `<image>` in a message stands for one of `images`, which are paths.
     """
 
+    uid: str
     number: int
     draw: int
     messages: Sequence[dict[str, Any]]
@@ -62,8 +66,65 @@ class Sampled(NamedTuple):
     seed: int
 
 
-Samples = list[tuple[Request, Sampled | NoReply]]
-OnSamples = Callable[[Samples], None]
+class Drawn(NamedTuple):
+    """One response as tokens, and whether the model ended it."""
+
+    tokens: Response
+    ended: bool
+
+
+class LocalEngine:
+    """An engine in this process, loaded when it is first asked.
+
+    `room` is the most tokens that a prompt and its response have together; it grows until the
+    engine is loaded.
+    """
+
+    def __init__(self, settings: EngineSettings, files: ModelFiles):
+        self.settings = settings
+        self.files = files
+        self.room = 0
+        self._engine: Engine | None = None
+
+    def respond(
+        self,
+        prompts: Sequence[Sequence[int]],
+        parameters: Parameters,
+        seeds: Sequence[int] | None,
+        images: Images = (),
+    ) -> list[Drawn]:
+        """A response to each prompt (token ids) from its seed; greedy ones without seeds."""
+        longest_prompt = max(len(prompt) for prompt in prompts)
+        self.room = max(self.room, longest_prompt + parameters.max_new_tokens)
+        policy = self._policy(parameters)
+        if self._engine is None:
+            self._engine = load(self.settings.engine_name, policy)
+        self._engine.policy = policy
+        responses = self._engine.sample(prompts, seeds, images)
+        drawn = []
+        for tokens in responses:
+            ended = len(tokens) > 0 and tokens[-1] in policy.ends
+            drawn.append(Drawn(tokens, ended))
+        return drawn
+
+    def _policy(self, parameters: Parameters) -> Policy:
+        return Policy(
+            folder=self.files.folder,
+            device=self.settings.device_name,
+            dtype=self.settings.dtype_name,
+            temperature=parameters.temperature or 1.0,  # greedy responses do not depend on it
+            top_p=1.0 if parameters.top_p is None else parameters.top_p,
+            max_new_tokens=parameters.max_new_tokens,
+            ends=self.files.ends(),
+            longest_prompt=self.room - parameters.max_new_tokens,
+            trust_remote_code=self.settings.trust_remote_code,
+        )
+
+
+def load(engine_name: str, policy: Policy) -> Engine:
+    """An engine with the model's weights."""
+    say(f"loading {policy.folder} for {engine_name} on {policy.device} ...", error=True)
+    return ENGINES[engine_name](policy)
 
 
 class LocalSampler:
@@ -75,84 +136,106 @@ class LocalSampler:
     same_model = False
 
     def __init__(self, settings: EngineSettings, model: str, prompt_form: PromptForm = "auto"):
-        self.name, self.settings = model, settings
+        self.name = model
         trust = settings.trust_remote_code
         self.files = model_files(model_folder(model, trust), trust)
-        self.tokenizer = self.files.tokenizer
-        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        has_template = bool(getattr(self.files.tokenizer, "chat_template", None))
         if prompt_form == "chat" and not has_template:
             raise ValueError(f"{model} has no chat template; take --prompt_form text")
         self.chat = has_template and prompt_form != "text"
-        self.identity = {
+        self.batch_size = settings.rows
+        self.engine = LocalEngine(settings, self.files)
+        self.identity: Record = {
             "model": model,
             "model_sha256": model_fingerprint(self.files.folder),
             "prompt_form": "chat" if self.chat else "text",
             **settings.engine_identity(),
         }
-        self._engine: Engine | None = None
-        self._room = 0  # tokens of prompt and response together
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
         """Checks requests that will be made; the engine is loaded with room for the longest."""
-        for _, prompt in self._asked(requests):
-            needed = len(prompt.tokens) + parameters.max_new_tokens
-            if needed <= (self.files.context or needed):
-                self._room = max(self._room, needed)
+        for prompt in self._prompts(requests).values():
+            if self._refusal(prompt, parameters) is None:
+                room = len(prompt.tokens) + parameters.max_new_tokens
+                self.engine.room = max(self.engine.room, room)
 
-    def run(
-        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
-    ) -> None:
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
         """Samples, and hands over batch after batch; NoReply for a prompt that is too long."""
-        room = (self.files.context or math.inf) - parameters.max_new_tokens
-        pairs, long = [], []
-        for request, prompt in self._asked(requests):
-            if len(prompt.tokens) <= room:
-                pairs.append((request, prompt))
-                continue
-            said = (
-                f"the prompt has {len(prompt.tokens)} tokens, and --max_new_tokens leaves room for "
-                f"{room:.0f} in the model's context of {self.files.context}"
-            )
-            long.append((request, NoReply(said, refused=True)))
-        if long:
-            on_samples([*long])
-        for start in range(0, len(pairs), self.settings.rows):
-            on_samples(self._batch(pairs[start : start + self.settings.rows], parameters))
+        prompts = self._prompts(requests)
+        fitting = []
+        refused = []
+        for request in requests:
+            refusal = self._refusal(prompts[request.number], parameters)
+            if refusal is None:
+                fitting.append(request)
+            else:
+                refused.append((request, refusal))
+        if refused:
+            hand_over(refused)
 
-    def _asked(self, requests: Sequence[Request]) -> list[tuple[Request, Prompt]]:
-        """Requests with their prompts."""
+        def sample(batch: Sequence[Request]) -> list[Sampled]:
+            batch_prompts = [prompts[request.number] for request in batch]
+            return self._sample(batch, batch_prompts, parameters)
+
+        in_batches(self.batch_size, sample)(fitting, hand_over)
+
+    def _prompts(self, requests: Sequence[Request]) -> dict[int, Prompt]:
+        """The prompts of requests, by their number."""
         form = Form(label_key=None, apply_chat_template=self.chat)
-        found: dict[int, Prompt] = {}
-        for number, _, messages, images in requests:
-            if number not in found:
-                plain = "\n\n".join(str(each["content"]) for each in messages)
-                given = list(messages) if self.chat else plain
-                row = {"input": given, "images": images}
-                (found[number],) = asked([row], form, self.tokenizer, self.files.processor)
-        return [(request, found[request.number]) for request in requests]
+        prompts: dict[int, Prompt] = {}
+        for request in requests:
+            if request.number not in prompts:
+                content: Any = list(request.messages)
+                if not self.chat:
+                    content = "\n\n".join(str(message["content"]) for message in request.messages)
+                row = {"input": content, "images": request.images}
+                (prompt,) = asked([row], form, self.files.tokenizer, self.files.processor)
+                prompts[request.number] = prompt
+        return prompts
 
-    def _batch(self, pairs: Sequence[tuple[Request, Prompt]], parameters: Parameters) -> Samples:
-        temperature, top_p, most, _ = parameters
-        longest = max(self._room, *(len(each.tokens) + most for _, each in pairs)) - most
-        drawing = {"temperature": temperature or 1.0, "top_p": 1.0 if top_p is None else top_p}
-        policy = self.settings.policy(self.files, longest, max_new_tokens=most, **drawing)
-        if self._engine is None:
-            self._engine = self.settings.load(policy)
-        self._engine.policy = policy
-        seeds = [key(parameters.seed, request.number, request.draw) for request, _ in pairs]
-        prompts = [prompt.tokens for _, prompt in pairs]
-        images = [request.images for request, _ in pairs]
-        responses = self._engine.sample(prompts, None if temperature == 0 else seeds, images)
-        found: Samples = []
-        for (request, prompt), response, seed in zip(pairs, responses, seeds, strict=True):
-            tokens = response.tolist()
-            ended = bool(tokens) and tokens[-1] in policy.ends
-            text = str(self.tokenizer.decode(tokens[:-1] if ended else tokens))
-            opening = OPEN_THOUGHT.search(prompt.text)  # as some chat templates end
-            text = (opening[0].strip() if opening else "") + text
-            reason = "stop" if ended else "length"
-            found.append((request, Sampled(text, "", reason, len(tokens), seed)))
-        return found
+    def _refusal(self, prompt: Prompt, parameters: Parameters) -> NoReply | None:
+        """Why a prompt gets no response; None if it has room in the model's context."""
+        context = self.files.context
+        length = len(prompt.tokens)
+        if context is None or length + parameters.max_new_tokens <= context:
+            return None
+        return NoReply(
+            f"the prompt has {length} tokens, and --max_new_tokens leaves room for "
+            f"{context - parameters.max_new_tokens} in the model's context of {context}",
+            refused=True,
+        )
+
+    def _sample(
+        self, requests: Sequence[Request], prompts: Sequence[Prompt], parameters: Parameters
+    ) -> list[Sampled]:
+        """The responses to one batch."""
+        seeds = [key(parameters.seed, request.number, request.draw) for request in requests]
+        responses = self.engine.respond(
+            prompts=[prompt.tokens for prompt in prompts],
+            parameters=parameters,
+            seeds=None if parameters.temperature == 0 else seeds,
+            images=[request.images for request in requests],
+        )
+        samples = []
+        for prompt, response, seed in zip(prompts, responses, seeds, strict=True):
+            sample = Sampled(
+                text=self._text(prompt, response),
+                thinking="",
+                finish_reason="stop" if response.ended else "length",
+                tokens=len(response.tokens),
+                seed=seed,
+            )
+            samples.append(sample)
+        return samples
+
+    def _text(self, prompt: Prompt, response: Drawn) -> str:
+        """A response without its end token, after the tag of thoughts that its prompt opens."""
+        tokens = response.tokens.tolist()
+        if response.ended:
+            tokens.pop()
+        text = str(self.files.tokenizer.decode(tokens))
+        opening = OPEN_THOUGHT.search(prompt.text)  # as some chat templates end
+        return text if opening is None else opening[0].strip() + text
 
 
 class ServedSampler:
@@ -174,10 +257,10 @@ class ServedSampler:
         self.max_tokens_name = max_tokens_name
         self.same_model = same_model
         self.name = f"{endpoint.base_url}#{endpoint.model}"
-        self.identity = {
+        self.identity: Record = {
             "served_model": endpoint.model,
             "served_root": endpoint.root,
-            "greedy_answers": endpoint.greedy_fingerprint(max_tokens_name),
+            GREEDY_ANSWERS: endpoint.greedy_fingerprint(max_tokens_name),
             "url": endpoint.base_url,
         }
 
@@ -186,38 +269,99 @@ class ServedSampler:
         for request in requests:
             messages_of(request)
 
-    def run(
-        self, requests: Sequence[Request], parameters: Parameters, on_samples: OnSamples
-    ) -> None:
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
         """Samples many at the same time; NoReply where there is no response."""
 
         async def ask(request: Request) -> Sampled:
             seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
-            given = {"temperature": parameters.temperature, "top_p": parameters.top_p}
-            given |= {self.max_tokens_name: parameters.max_new_tokens, "seed": seed}
-            reply = await self.endpoint.chat(messages_of(request), **given)
-            return Sampled(*reply[:3], reply.completion_tokens, seed)
+            limit = {self.max_tokens_name: parameters.max_new_tokens}
+            reply = await self.endpoint.chat(
+                messages_of(request),
+                temperature=parameters.temperature,
+                top_p=parameters.top_p,
+                seed=seed,
+                **limit,
+            )
+            return Sampled(
+                text=reply.text,
+                thinking=reply.thinking,
+                finish_reason=reply.finish_reason,
+                tokens=reply.completion_tokens,
+                seed=seed,
+            )
 
-        run_all(self.endpoint, requests, ask, on_samples, self.concurrency)
+        run_all(self.endpoint, requests, ask, hand_over, self.concurrency)
 
 
 Sampler: TypeAlias = LocalSampler | ServedSampler
+
+
+def sampler_of(settings: ServerSettings, model: str, prompt_form: PromptForm = "auto") -> Sampler:
+    """The sampler of a folder, a hub id or an address."""
+    if not model.startswith(("http://", "https://")):
+        return LocalSampler(settings, model, prompt_form)
+    if prompt_form == "text":
+        raise ValueError("--prompt_form text: a server puts its chat template around prompts")
+    endpoint = Endpoint(
+        base_url=model,
+        api_key_env=settings.key_env,
+        timeout_seconds=settings.timeout,
+        max_wait_seconds=settings.max_wait_seconds,
+    )
+    return ServedSampler(
+        endpoint.connect(),
+        concurrency=settings.concurrency,
+        max_tokens_name=settings.max_tokens_name,
+        same_model=settings.same_model,
+    )
 
 
 def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str]:
     """In what the model of records is not the sampler's, in words; [] where it is the same."""
     if sampler.same_model:
         return []
-    return [
-        f"{name} was {recorded.get(name)!r:.80} and is {sampler.identity[name]!r:.80}"
-        for name in MODEL_IDENTITY
-        if name in sampler.identity and recorded.get(name) != sampler.identity[name]
-    ]
+    differences = []
+    for name in MODEL_IDENTITY:
+        before = recorded.get(name)
+        now = sampler.identity.get(name, before)
+        if before != now:
+            differences.append(f"{name} was {before!r:.80} and is {now!r:.80}")
+    answers_before = recorded.get(GREEDY_ANSWERS)
+    if isinstance(answers_before, Mapping):  # at first it was one hash of all, and says nothing
+        answers: Mapping[str, str] = sampler.identity.get(GREEDY_ANSWERS, {})
+        for question in answers_before.keys() & answers.keys():
+            if answers_before[question] != answers[question]:
+                differences.append(f"the greedy answer to {question!r} is another")
+    return sorted(differences)
 
 
-def identity_notes(sampler: Sampler) -> tuple[str, ...]:
-    """What of the identity may differ from that of records (`Store`)."""
-    return ("model", "url", "device", *(MODEL_IDENTITY if sampler.same_model else ()))
+def open_store(
+    path: Path,
+    sampler: Sampler,
+    settings: Mapping[str, Any],
+    key_fields: Sequence[str],
+    content: str,
+    elsewhere: str,
+    keep: Callable[[Record], Record] = lambda record: record,
+) -> Store:
+    """The store of what a model responds, under these settings.
+
+    ValueError if it holds that of another model, which a killed call may have left, or of other
+    settings. `content` and `elsewhere` are for the message: what it holds, and where else to put
+    that of this model.
+    """
+    if path.is_file() and path.stat().st_size:
+        recorded, _ = read_store(path)
+        differences = model_differences(recorded, sampler)
+        if differences:
+            raise ValueError(
+                f"{path} holds {content} of another model ({'; '.join(differences)}): give "
+                f"{elsewhere}, or --same_model if a server serves the same one"
+            )
+    notes = ["model", "url", "device", GREEDY_ANSWERS]
+    if sampler.same_model:
+        notes += MODEL_IDENTITY
+    return Store(path, {**sampler.identity, **settings}, key_fields, notes, keep)
 
 
 def messages_of(request: Request) -> list[dict[str, Any]]:
@@ -225,16 +369,24 @@ def messages_of(request: Request) -> list[dict[str, Any]]:
     if not request.images:
         return list(request.messages)
     check_images(request.messages, request.images)
-    images = map(Path, request.images)
+    images = iter(request.images)
+    messages = []
+    for message in request.messages:
+        content = list(_content_parts(message["content"], images))
+        messages.append({**message, "content": content})
+    return messages
 
-    def part(text: str) -> dict[str, Any]:
-        if text != IMAGE_TAG:
-            return {"type": "text", "text": text}
-        path = next(images)
-        kind = mimetypes.guess_type(path.name)[0] or "image/png"
-        url = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
-        return {"type": "image_url", "image_url": {"url": url}}
 
-    pieces = (re.split(f"({IMAGE_TAG})", each["content"]) for each in request.messages)
-    contents = [[part(text) for text in each if text.strip()] for each in pieces]
-    return [{**m, "content": c} for m, c in zip(request.messages, contents, strict=True)]
+def _content_parts(text: str, images: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """A message's content as parts, which take their images in order."""
+    for piece in re.split(f"({IMAGE_TAG})", text):
+        if piece == IMAGE_TAG:
+            yield _image_part(Path(next(images)))
+        elif piece.strip():
+            yield {"type": "text", "text": piece}
+
+
+def _image_part(path: Path) -> dict[str, Any]:
+    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    data = base64.b64encode(path.read_bytes()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from openrlhf_js.common.console import say
 from openrlhf_js.common.model_folders import TRUSTED
 from openrlhf_js.common.settings import Field, Settings
-
-if TYPE_CHECKING:  # torch is imported once the flags are right
-    from openrlhf_js.sampling.engines import Engine, Policy
-    from openrlhf_js.sampling.models import ModelFiles
-    from openrlhf_js.sampling.sampler import Sampler
 
 PromptForm: TypeAlias = Literal["auto", "chat", "text"]
 ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, by default
@@ -40,13 +34,16 @@ class EngineSettings(Settings):
         """ "cpu" or "cuda"."""
         from torch import cuda
 
-        return ("cuda" if cuda.is_available() else "cpu") if self.device == "auto" else self.device
+        if self.device != "auto":
+            return self.device
+        return "cuda" if cuda.is_available() else "cpu"
 
     @property
     def dtype_name(self) -> str:
         """torch's name of the dtype."""
-        auto = "bf16" if self.device_name == "cuda" else "float32"
-        return DTYPES[auto if self.dtype == "auto" else self.dtype]
+        if self.dtype != "auto":
+            return DTYPES[self.dtype]
+        return DTYPES["bf16" if self.device_name == "cuda" else "float32"]
 
     @property
     def engine_name(self) -> str:
@@ -65,22 +62,6 @@ class EngineSettings(Settings):
         """What samples depend on, beside the model and the parameters."""
         return {"engine": self.engine_name, "dtype": self.dtype_name, "device": self.device_name}
 
-    def policy(self, files: ModelFiles, longest_prompt: int, **drawing: Any) -> Policy:
-        """The policy that an engine samples from; `drawing` has the fields of a response."""
-        from openrlhf_js.sampling.engines import Policy
-
-        device, dtype, ends = self.device_name, self.dtype_name, files.ends()
-        given = {"ends": ends, "longest_prompt": longest_prompt, **drawing}
-        given["trust_remote_code"] = self.trust_remote_code
-        return Policy(files.folder, device, dtype, **given)
-
-    def load(self, policy: Policy) -> Engine:
-        """The engine, with the model's weights."""
-        from openrlhf_js.sampling.engines import ENGINES
-
-        say(f"loading {policy.folder} for {self.engine_name} on {policy.device} ...", error=True)
-        return ENGINES[self.engine_name](policy)
-
 
 class ServerSettings(EngineSettings):
     """Where a model runs: in this process, or behind an address."""
@@ -97,20 +78,6 @@ class ServerSettings(EngineSettings):
     same_model: bool = Field(
         False, description="resume although the server seems to serve another model than before"
     )
-
-    def sampler(self, model: str, prompt_form: PromptForm = "auto") -> Sampler:
-        """Samples from a folder, a hub id or an address."""
-        from openrlhf_js.sampling.endpoint import Endpoint
-        from openrlhf_js.sampling.sampler import LocalSampler, ServedSampler
-
-        if not model.startswith(("http://", "https://")):
-            return LocalSampler(self, model, prompt_form)
-        if prompt_form == "text":
-            raise ValueError("--prompt_form text: a server puts its chat template around prompts")
-        endpoint = Endpoint(model, "", self.key_env, self.timeout, self.max_wait_seconds).connect()
-        return ServedSampler(
-            endpoint, self.concurrency, self.max_tokens_name, same_model=self.same_model
-        )
 
 
 class SamplingSettings(EngineSettings):

@@ -107,7 +107,7 @@ def test_a_served_model(given, tmp_path, monkeypatch):
         tasks = ["--tasks", str(given / "toy.jsonl"), "--samples", "5"]
         call = ["passk", "--model", served.url, *tasks, "--out", str(tmp_path)]
         assert main([*call, "--key_env", "SOME_KEY"]) == 0
-        greedy = len(FINGERPRINT_QUESTIONS)  # by which the model is known, at every call
+        greedy = 2 * len(FINGERPRINT_QUESTIONS)  # by which the model is known, at every call
         assert len(served.requests) == greedy + 60
         assert {*served.keys} == {"Bearer secret-of-mine-123"}
         request = served.requests[greedy]
@@ -133,6 +133,32 @@ def test_a_served_model(given, tmp_path, monkeypatch):
         assert len(served.requests) == greedy
         served.answer = lambda request, _: reply(f"{request['seed']}, say I, another model")
         assert main(call) == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_server_of_which_a_greedy_answer_varies(given, tmp_path, capsys):
+    """It is known by its other answers, and resumed; another model is still refused."""
+    counts = Counter()
+
+    def answer(request, _, weights="ours"):
+        question = request["messages"][-1]["content"]
+        counts[question] += 1
+        text = f"{weights} on {question}"
+        if question == FINGERPRINT_QUESTIONS[1]:
+            text += f", for the {counts[question]}. time"
+        return reply(text)
+
+    with serving(answer) as served:
+        call = ["passk", "--model", served.url, "--tasks", str(given / "toy.jsonl")]
+        call += ["--samples", "1", "--out", str(tmp_path)]
+        assert main(call) == 0
+        known_by = results(tmp_path)["tasks"]["toy"]["settings"]["greedy_answers"]
+        first, _, third, fourth = FINGERPRINT_QUESTIONS
+        assert list(known_by) == [first, third, fourth]
+        assert main([*call, "--samples", "2"]) == 0
+        served.answer = lambda request, number: answer(request, number, weights="theirs")
+        assert main(call) == 2
+    assert f"the greedy answer to {first!r} is another" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -204,7 +230,7 @@ def test_named_benchmarks_and_definitions(tmp_path):
     with serving(lambda *_: reply("I give up.")) as served:
         call = ["passk", "--model", served.url, "--tasks", str(own), "countdown", "--items", "3"]
         assert main([*call, "--out", str(tmp_path / "out")]) == 0
-        assert len(served.requests) == len(FINGERPRINT_QUESTIONS) + 3 * 2 + 3 * 16
+        assert len(served.requests) == 2 * len(FINGERPRINT_QUESTIONS) + 3 * 2 + 3 * 16
     found = results(tmp_path / "out")["tasks"]
     assert found["countdown"]["settings"]["temperature"] == 0.7
     assert found["my_own"]["samples"] == 2

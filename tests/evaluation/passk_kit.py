@@ -9,6 +9,7 @@ from tokenizers.decoders import Fuse
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.evaluation.passk.benchmarks import uid_of
+from openrlhf_js.sampling.complete import Sample
 from openrlhf_js.tasks.prompt_files import Example, example
 
 LETTERS = "abcdef"
@@ -29,15 +30,23 @@ def items(count: int = 12) -> dict[str, Example]:
     return {uid_of(item): item for item in map(example, rows(count))}
 
 
-def group(item: int, marks: str, tokens: int | None = 5) -> list[dict[str, Any]]:
+def group(item: int, marks: str, tokens: int | None = 5) -> list[Sample]:
     """Samples of one item: r is right, w and v are two wrong answers, n is none, m is malformed."""
     answers = {"r": "1", "w": "7", "v": "8", "n": None, "m": "?"}
     uid = [*items()][item]
-    return [
-        {"uid": uid, "draw": draw, "tokens": tokens, "finish_reason": "stop",
-         "status": MARKS[mark], "answer": answers[mark], "graded_by": "1"}
-        for draw, mark in enumerate(marks)
-    ]  # fmt: skip
+    samples = []
+    for draw, mark in enumerate(marks):
+        sample = Sample(
+            uid=uid,
+            draw=draw,
+            tokens=tokens,
+            finish_reason="stop",
+            status=MARKS[mark],
+            answer=answers[mark],
+            graded_by="1",
+        )
+        samples.append(sample)
+    return samples
 
 
 def write_model(folder: Path, seed: int = 0) -> Path:

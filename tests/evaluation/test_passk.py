@@ -287,12 +287,12 @@ def test_a_repeated_item_is_asked_once(tmp_path):
 
 def test_lengths_and_truncation():
     made = [group(0, "rw", tokens=10), group(1, "rr", tokens=20)]
-    made[0][1].update(finish_reason="length", tokens=40)
+    made[0][1] = made[0][1]._replace(finish_reason="length", tokens=40)
     found = summarise(items(2), made)
     assert value_of(found, "tokens")["value"] == pytest.approx((10 + 40 + 20 + 20) / 4)
     assert value_of(found, "tokens_correct")["value"] == pytest.approx(50 / 3)
     assert value_of(found, "truncated")["value"] == pytest.approx(1 / 4)
-    made[1][0]["tokens"] = None
+    made[1][0] = made[1][0]._replace(tokens=None)
     found = summarise(items(2), made)
     for name in ("tokens", "tokens_correct"):
         assert value_of(found, name)["value"] is None
@@ -407,9 +407,8 @@ def test_refused_samples_are_in_no_figure_and_asked_again_only_if_told(tmp_path,
 def test_pass_at_j_of_the_samples_that_were_answered():
     """By hand: 1 of 3 answered right, 2 of 4 wrong, none answered."""
     made = [group(0, "rwww"), group(1, "rrww"), group(2, "rrrr")]
-    made[0][3]["finish_reason"] = "refused"
-    for sample in made[2]:
-        sample["finish_reason"] = "refused"
+    made[0][3] = made[0][3]._replace(refused="too long")
+    made[2] = [sample._replace(refused="too long") for sample in made[2]]
     found = summarise(items(3), made)
     assert value_of(found, "mean_at_k")["value"] == pytest.approx((1 / 3 + 2 / 4) / 2)
     assert value_of(found, "pass_at", 2)["value"] == pytest.approx((2 / 3 + 5 / 6) / 2)

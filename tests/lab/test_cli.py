@@ -15,7 +15,7 @@ from openrlhf_js.cli import lab
 from openrlhf_js.lab.grading import RewardFailed
 from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.lab.results import steps_of
-from openrlhf_js.sampling.settings import EngineSettings
+from openrlhf_js.sampling import sampler
 
 SMALL = ("--batches", "3", "--batch_prompts", "4")
 REWARD = """
@@ -162,7 +162,7 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(EngineSettings, "load", fails)
+    monkeypatch.setattr(sampler, "load", fails)
     assert lab.main(["mse", *words(given, tmp_path)]) == status
     assert f"openrlhf-js lab mse: {message}" in capsys.readouterr().err
 
@@ -237,7 +237,7 @@ def test_several_checkpoints_are_one_result(
         place = {"checkpoint": checkpoint, "step": steps[checkpoint]}
         alone = summary(tmp_path / checkpoint, name)
         assert own == [{**place, **row} for row in alone["rows"]]
-    monkeypatch.setattr(EngineSettings, "load", None)  # what is there is not sampled again
+    monkeypatch.setattr(sampler, "load", None)  # what is there is not sampled again
     assert lab.main(call) == 0 and summary(tmp_path, name)["rows"] == found["rows"]
 
 

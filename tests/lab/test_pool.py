@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from openrlhf_js.lab.grading import Grader, RewardFailed, file_grader, task_grader
 from openrlhf_js.lab.pool import fill, open_samples
+from openrlhf_js.sampling import engines
 from openrlhf_js.sampling.prompts import Prompt
 
 END = 9
@@ -25,7 +26,7 @@ class Formula:
         self.calls = 0
         self.stop_after = stop_after
 
-    def sample(self, prompts, keys):
+    def sample(self, prompts, keys, images):
         if self.calls == self.stop_after:
             raise KeyboardInterrupt
         self.calls += 1
@@ -62,12 +63,20 @@ def run(folder, n=5, m=6, rows=4, engine=None, grader=DIGITS, seed=0, temperatur
     how = SimpleNamespace(
         **{"seed": seed, "rows": rows, "max_new_tokens": 4, "temperature": temperature},
         top_p=1.0,
-        policy=lambda files, longest, **drawing: SimpleNamespace(ends=(END,), longest=longest),
-        load=lambda policy: engine,
+        engine_name="formula",
+        device_name="here",
+        dtype_name="float32",
+        trust_remote_code=False,
         engine_identity=lambda: {"engine": "formula", "device": "here"},
     )
-    files = SimpleNamespace(folder=Path("model"), tokenizer=SimpleNamespace(decode=decode))
-    fill(folder, how, files, SOURCE, asked or prompts(n), m, grader)
+    files = SimpleNamespace(
+        folder=Path("model"),
+        tokenizer=SimpleNamespace(decode=decode),
+        ends=lambda: (END,),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(engines.ENGINES, "formula", lambda policy: engine)
+        fill(folder, how, files, SOURCE, asked or prompts(n), m, grader)
     return engine
 
 

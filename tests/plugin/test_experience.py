@@ -38,8 +38,8 @@ from openrlhf_js.plugin.experience import (
     resume_memory,
     save_batch,
 )
-from openrlhf_js.plugin.rewards import SourcedLabel
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
+from openrlhf_js.sampling.prompts import SourcedLabel
 
 N, M, LENGTH = 6, 4, 5
 
@@ -326,6 +326,9 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
             for uid, draws in correct.items()
             for draw, is_correct in enumerate(draws)
         )
+        # graded again, which counts once; and refused, which counts not at all
+        store.append([{"uid": "a", "draw": 0, "status": "correct", "graded_by": "newer"}])
+        store.append([{"uid": "b", "draw": 3, "finish_reason": "refused", "refused": "too long"}])
     items = [
         {
             "uid": uid,

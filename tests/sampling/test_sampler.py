@@ -21,8 +21,9 @@ from openrlhf_js.sampling.sampler import (
 )
 from openrlhf_js.sampling.settings import EngineSettings, SamplingSettings
 
-PARAMETERS = Parameters(1.0, 1.0, 6, 3)
-CPU = {"device": "cpu", "engine": "transformers"}
+PARAMETERS = Parameters(temperature=1.0, top_p=1.0, max_new_tokens=6, seed=3)
+GREEDY = PARAMETERS._replace(temperature=0)
+LONGEST = PARAMETERS.max_new_tokens
 
 
 @pytest.fixture(scope="module")
@@ -30,122 +31,154 @@ def folder(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model"))
 
 
-def request(number, draw=0, text="ab"):
-    return Request(number, draw, [{"role": "user", "content": text}])
+def local(folder, prompt_form="auto", batch_size=None):
+    settings = EngineSettings(device="cpu", engine="transformers", batch_size=batch_size)
+    return LocalSampler(settings, str(folder), prompt_form)
+
+
+def request(number, draw=0, text="ab", images=()):
+    messages = [{"role": "user", "content": text}]
+    return Request(f"uid {number}", number, draw, messages, images)
 
 
 def sampled(sampler, requests, parameters=PARAMETERS):
-    found = {}
+    """The replies by number and draw."""
+    replies = {}
+
+    def keep(batch):
+        for asked, sample in batch:
+            replies[asked.number, asked.draw] = sample
+
     sampler.make_room(requests, parameters)
-    sampler.run(
-        requests,
-        parameters,
-        lambda batch: found.update({(r.number, r.draw): each for r, each in batch}),
-    )
-    return found
+    sampler.run(requests, parameters, keep)
+    return replies
 
 
-def texts(found):
-    return {place: each.text for place, each in found.items()}
+def texts(sampler, requests, parameters=PARAMETERS):
+    replies = sampled(sampler, requests, parameters)
+    return {place: sample.text for place, sample in replies.items()}
 
 
 def test_samples_do_not_depend_on_their_batch_or_order(folder):
-    wanted = [request(i, j, "abc"[: i % 3 + 1]) for i in range(4) for j in range(3)]
-    found = {
-        rows: texts(
-            sampled(LocalSampler(EngineSettings(batch_size=rows, **CPU), str(folder)), order)
-        )
-        for rows, order in ((1, wanted), (5, wanted[::-1]), (64, wanted))
-    }
-    assert found[1] == found[5] == found[64]
-    assert len({*found[1].values()}) > 4
-    other = LocalSampler(EngineSettings(**CPU), str(folder))
-    assert texts(sampled(other, wanted, PARAMETERS._replace(seed=4))) != found[1]
+    requests = []
+    for number in range(4):
+        text = "abc"[: number % 3 + 1]
+        requests += [request(number, draw, text) for draw in range(3)]
+    expected = texts(local(folder, batch_size=64), requests)
+    assert texts(local(folder, batch_size=1), requests) == expected
+    assert texts(local(folder, batch_size=5), requests[::-1]) == expected
+    assert len(set(expected.values())) > 4
+    other_seed = PARAMETERS._replace(seed=4)
+    assert texts(local(folder), requests, other_seed) != expected
 
 
 def test_what_a_sample_says_of_itself(folder):
-    sampler = LocalSampler(EngineSettings(**CPU), str(folder))
-    for each in sampled(sampler, [request(0, draw) for draw in range(30)]).values():
-        assert "<eos>" not in each.text
-        assert each.finish_reason == ("stop" if each.tokens < 6 else each.finish_reason)
-        assert each.tokens <= 6
-    greedy = sampled(sampler, [request(0, j) for j in range(3)], PARAMETERS._replace(temperature=0))
-    assert len({*texts(greedy).values()}) == 1
+    sampler = local(folder)
+    for sample in sampled(sampler, [request(0, draw) for draw in range(30)]).values():
+        assert "<eos>" not in sample.text
+        assert sample.tokens <= LONGEST
+        if sample.tokens < LONGEST:
+            assert sample.finish_reason == "stop"
+    greedy = texts(sampler, [request(0, draw) for draw in range(3)], GREEDY)
+    assert len(set(greedy.values())) == 1
 
 
 def test_a_prompt_that_is_too_long_is_refused_alone(folder):
-    found = sampled(
-        LocalSampler(EngineSettings(**CPU), str(folder)), [request(0), request(1, 0, "a" * CONTEXT)]
-    )
-    assert found[0, 0].text
-    assert isinstance(found[1, 0], NoReply) and found[1, 0].refused
+    replies = sampled(local(folder), [request(0), request(1, text="a" * CONTEXT)])
+    assert replies[0, 0].text
+    assert isinstance(replies[1, 0], NoReply)
+    assert replies[1, 0].refused
+
+
+def test_the_longest_prompt_that_fits_is_sampled(folder):
+    fits = request(0, text="a" * (CONTEXT - LONGEST))
+    too_long = request(1, text="a" * (CONTEXT - LONGEST + 1))
+    replies = sampled(local(folder), [fits, too_long])
+    assert isinstance(replies[0, 0], Sampled)
+    assert isinstance(replies[1, 0], NoReply)
 
 
 def test_the_chat_template_where_there_is_one(folder):
-    sampler = LocalSampler(EngineSettings(**CPU), str(folder))
-    system = Request(0, 0, [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+    sampler = local(folder)
+    messages = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+    conversation = request(0)._replace(messages=messages)
     assert sampler.identity["prompt_form"] == "text"
-    ((_, prompt),) = sampler._asked([system])
-    assert prompt.text == "a\n\nb"
+    assert sampler._prompts([conversation])[0].text == "a\n\nb"
     with pytest.raises(ValueError, match="no chat template; take --prompt_form text"):
-        LocalSampler(EngineSettings(**CPU), str(folder), "chat")
+        local(folder, prompt_form="chat")
     with pytest.raises(ValueError, match="need a model that sees and its chat template"):
-        sampled(sampler, [request(0)._replace(images=["a.png"])])
+        sampled(sampler, [request(0, images=["a.png"])])
 
 
-def test_thoughts_that_the_template_opens_are_part_of_the_text(folder, tmp_path):
+def test_thoughts_that_the_template_opens_are_part_of_the_text(tmp_path):
     thinking = write_model(tmp_path)
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ '<think>\\n' }}"
     (thinking / "chat_template.jinja").write_text(template)
-    sampler = LocalSampler(EngineSettings(**CPU), str(thinking))
+    sampler = local(thinking)
     assert sampler.identity["prompt_form"] == "chat"
-    assert sampled(sampler, [request(0)])[0, 0].text.startswith("<think>")
+    assert texts(sampler, [request(0)])[0, 0].startswith("<think>")
+
+
+def says(weights):
+    """A checkpoint's answers, which differ from those of other weights."""
+    return lambda asked, _: reply(f"{weights} {asked['messages'][-1]['content']}")
 
 
 def test_a_served_model_is_known_by_what_it_serves():
     """Two checkpoints at one address and of one name; vLLM's `created` is the time of the call."""
-
-    def checkpoint(weights):
-        return lambda request, _: reply(f"{weights} {request['messages'][-1]['content']}")
-
-    with serving(checkpoint("first")) as served:
-        first, again = (ServedSampler(Endpoint(served.url).connect()) for _ in range(2))
-        served.answer = checkpoint("second")
+    with serving(says("first")) as served:
+        first = ServedSampler(Endpoint(served.url).connect())
+        again = ServedSampler(Endpoint(served.url).connect())
+        served.answer = says("second")
         second = ServedSampler(Endpoint(served.url).connect())
         trusted = ServedSampler(Endpoint(served.url).connect(), same_model=True)
         served.answer = lambda *_: (400, b"temperature must be 1")
         no_greedy = ServedSampler(Endpoint(served.url).connect())
     assert model_differences(first.identity, again) == []
-    (difference,) = model_differences(first.identity, second)
-    assert difference.startswith("greedy_answers was ")
+    differences = model_differences(first.identity, second)
+    assert len(differences) == 4
+    assert all(line.startswith("the greedy answer to ") for line in differences)
     assert model_differences(first.identity, trusted) == []
-    assert no_greedy.identity["greedy_answers"] == ""
     elsewhere = {**first.identity, "url": "http://other/v1", "served_root": "runs/b"}
     assert model_differences(elsewhere, first) == ["served_root was 'runs/b' and is ''"]
+    assert no_greedy.identity["greedy_answers"] == {}  # name and folder alone count then
+    assert model_differences(first.identity, no_greedy) == []
+    one_hash = {**first.identity, "greedy_answers": "0123456789abcdef"}  # as it was at first
+    assert model_differences(one_hash, first) == []
 
 
 def test_a_served_prompt_that_is_refused():
-    def picky(request, number):
-        return (413, b"") if request["messages"][0]["content"] == "b" else by_seed(request, number)
+    def picky(asked, number):
+        if asked["messages"][0]["content"] == "b":
+            return 413, b""
+        return by_seed(asked, number)
 
+    requests = []
+    for number, text in enumerate("abc"):
+        requests += [request(number, draw, text) for draw in range(4)]
     with serving(picky) as served:
         sampler = ServedSampler(Endpoint(served.url).connect(), concurrency=1)
-        found = sampled(sampler, [request(i, j, "abc"[i]) for i in range(3) for j in range(4)])
-    assert all(each.refused == (number == 1) for (number, _), each in found.items()
-               if isinstance(each, NoReply))  # fmt: skip
-    assert sum(isinstance(each, Sampled) for each in found.values()) == 8
-    assert (sampler.identity["served_model"], sampler.identity["url"]) == ("small", served.url)
+        replies = sampled(sampler, requests)
+    for (number, _), sample in replies.items():
+        if number == 1:
+            assert isinstance(sample, NoReply)
+            assert sample.refused
+        else:
+            assert isinstance(sample, Sampled)
+    assert sampler.identity["served_model"] == "small"
+    assert sampler.identity["url"] == served.url
 
 
 def test_images_stand_where_the_text_says(tmp_path):
-    paths = [tmp_path / "a.png", tmp_path / "b.jpg"]
-    for path in paths:
-        path.write_bytes(path.name.encode())
-    asked = request(0, 0, "<image> How wide? <image>")._replace(images=list(map(str, paths)))
+    png = tmp_path / "a.png"
+    png.write_bytes(b"png")
+    jpeg = tmp_path / "b.jpg"
+    jpeg.write_bytes(b"jpeg")
+    asked = request(0, text="<image> How wide? <image>", images=[str(png), str(jpeg)])
     (message,) = messages_of(asked)
     first, text, second = message["content"]
     assert text == {"type": "text", "text": " How wide? "}
-    encoded = base64.b64encode(b"a.png").decode()
+    encoded = base64.b64encode(b"png").decode()
     assert first["image_url"] == {"url": f"data:image/png;base64,{encoded}"}
     assert second["image_url"]["url"].startswith("data:image/jpeg;base64,")
     with pytest.raises(ValueError, match="has 1 images, and 2 times <image>"):
@@ -155,44 +188,47 @@ def test_images_stand_where_the_text_says(tmp_path):
 
 
 def test_an_engine_in_this_process_sees_images(tmp_path):
-    model, figures = str(save_seeing_policy(tmp_path / "model")), save_figures(tmp_path)
-    shown = [request(i, j, f"{'abc'[i:]}<image>") for i in range(3) for j in range(3)]
-    shown = [each._replace(images=[figures[each.number % 2]]) for each in shown]
-    wanted = [*shown, request(3, 0, "abc")]
+    model = save_seeing_policy(tmp_path / "model")
+    figures = save_figures(tmp_path)
     parameters = PARAMETERS._replace(max_new_tokens=16)
-    found = {
-        rows: texts(
-            sampled(LocalSampler(EngineSettings(batch_size=rows, **CPU), model), order, parameters)
-        )
-        for rows, order in ((1, wanted), (64, wanted[::-1]))
-    }
-    assert found[1] == found[64] and len({*found[1].values()}) > 6
-    sampler = LocalSampler(EngineSettings(**CPU), model)
+    requests = [request(3, text="abc")]
+    for number in range(3):
+        text = f"{'abc'[number:]}<image>"
+        images = [figures[number % 2]]
+        requests += [request(number, draw, text, images) for draw in range(3)]
+    one_by_one = texts(local(model, batch_size=1), requests, parameters)
+    assert texts(local(model, batch_size=64), requests[::-1], parameters) == one_by_one
+    assert len(set(one_by_one.values())) > 6
+    sampler = local(model)
     first, second = (
-        sampled(sampler, [shown[0]._replace(images=[path])], parameters)[0, 0] for path in figures
+        texts(sampler, [request(0, text="abc<image>", images=[figure])], parameters)
+        for figure in figures
     )
-    assert first.text != second.text
+    assert first != second
     with pytest.raises(ValueError, match="has 1 images, and 0 times <image>"):
-        sampler.make_room([request(0)._replace(images=figures[:1])], parameters)
+        sampler.make_room([request(0, images=figures[:1])], parameters)
     with pytest.raises(FileNotFoundError, match=r"/no/a\.png"):
-        sampler.make_room([shown[0]._replace(images=["/no/a.png"])], parameters)
+        sampler.make_room([request(0, text="<image>", images=["/no/a.png"])], parameters)
 
 
 def test_models_and_their_fingerprints(folder, tmp_path):
     assert local_folder(folder) == folder
-    found = model_files(folder)
-    assert (found.context, found.ends()) == (CONTEXT, (1,))
-    same, other = write_model(tmp_path / "same"), write_model(tmp_path / "other", seed=1)
-    prints = [model_fingerprint(each) for each in (folder, same, other)]
-    assert prints[0] == prints[1] != prints[2]
+    files = model_files(folder)
+    assert files.context == CONTEXT
+    assert files.ends() == (1,)
+    same = write_model(tmp_path / "same")
+    other = write_model(tmp_path / "other", seed=1)
+    assert model_fingerprint(same) == model_fingerprint(folder)
+    assert model_fingerprint(other) != model_fingerprint(folder)
     (same / "tokenizer.json").write_text("{}")
-    assert model_fingerprint(same) != prints[0]
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    (bare / "config.json").write_bytes((folder / "config.json").read_bytes())
-    with pytest.raises(ValueError, match="is not a model that loads: it has no tokenizer"):
-        model_files(bare)
+    assert model_fingerprint(same) != model_fingerprint(folder)
+
+
+def test_folders_that_are_no_models(folder, tmp_path):
     with pytest.raises(ValueError, match="is not a model that loads"):
+        model_files(tmp_path)
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with pytest.raises(ValueError, match="is not a model that loads: it has no tokenizer"):
         model_files(tmp_path)
 
 
@@ -204,7 +240,9 @@ def test_a_hub_id_that_is_none(monkeypatch):
 
 def test_settings_name_device_dtype_and_engine():
     settings = SamplingSettings(device="cpu")
-    assert (settings.device_name, settings.dtype_name) == ("cpu", "float32")
-    assert (settings.engine_name, settings.rows) == ("transformers", 64)
+    assert settings.device_name == "cpu"
+    assert settings.dtype_name == "float32"
+    assert settings.engine_name == "transformers"
+    assert settings.rows == 64
     assert SamplingSettings(dtype="bf16", batch_size=3).dtype_name == "bfloat16"
-    assert SamplingSettings(batch_size=3, **CPU).rows == 3
+    assert SamplingSettings(device="cpu", engine="transformers", batch_size=3).rows == 3

@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from openrlhf_js.common.files import atomic_write, read_rows
 from openrlhf_js.common.model_folders import local_folder
-from openrlhf_js.common.store import json_line, read_store
+from openrlhf_js.common.store import json_line
 from openrlhf_js.evaluation.arena.style import split_thinking, style_of
+from openrlhf_js.sampling.complete import read_samples
 
 log = logging.getLogger(__name__)
 Row = Mapping[str, Any]
@@ -234,9 +235,7 @@ def failed_answers(folder: Folder, model: str) -> set[str]:
     path = folder.generation(model)
     if not path.is_file():
         return set()
-    _, answers = read_store(path)
-    failed = {record["uid"]: "failed" in record for record in answers}  # the last one counts
-    return {uid for uid, has_failed in failed.items() if has_failed}
+    return {sample.uid for sample in read_samples(path) if sample.refused is not None}
 
 
 def read_judgments(path: Path) -> dict[str, Judgment]:

@@ -7,37 +7,29 @@ model_answer/NAME.jsonl     the answers as the official programs read them
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.common.store import Record, Store, json_line, read_store
+from openrlhf_js.common.store import Record, Store, json_line
 from openrlhf_js.evaluation.arena.data import Folder, Question
 from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
-from openrlhf_js.sampling.endpoint import NoReply
-from openrlhf_js.sampling.sampler import (
-    Parameters,
-    Request,
-    Sampled,
-    Sampler,
-    identity_notes,
-    model_differences,
-)
+from openrlhf_js.sampling.complete import Outcomes, Sample, complete, missing
+from openrlhf_js.sampling.sampler import Parameters, Request, Sampler, open_store
 
 
 class Generated(NamedTuple):
     """What became of the questions that were wanted."""
 
-    answers: list[Record]
+    answers: list[Sample]
     failed: dict[str, str]  # why there is no answer, by uid: refused, or too long
     still_open: dict[str, str]  # why there is none yet, by uid
 
     @property
     def cut_off(self) -> int:
         """Answers that ended at the limit of tokens."""
-        return sum(answer["finish_reason"] == "length" for answer in self.answers)
+        return sum(answer.finish_reason == "length" for answer in self.answers)
 
     @property
     def empty(self) -> int:
@@ -62,41 +54,41 @@ def generate(
     program.
     """
     path = folder.generation(name)
-    _check_whose_answers(folder.answers(name), path, sampler)
-    identity = {**sampler.identity, **parameters._asdict(), "system": system}
-    still_open: dict[str, str] = {}
-    with Store(path, identity, ("uid",), identity_notes(sampler)) as store:
-        requests = [
-            Request(number, 0, _messages(questions[uid], system))
-            for number, uid in enumerate(questions)
-            if uid in wanted and _is_open(store, uid, retry_failed)
-        ]
+    if folder.answers(name).is_file() and not path.is_file():
+        answers = folder.answers(name)
+        raise ValueError(f"another program made {answers}: give this model another --name")
+    requests = []
+    for number, (uid, question) in enumerate(questions.items()):
+        if uid in wanted:
+            requests.append(Request(uid, number, 0, _messages(question, system)))
+    with open_store(
+        path,
+        sampler,
+        settings={**parameters._asdict(), "system": system},
+        key_fields=("uid",),
+        content="answers",
+        elsewhere="this one another --name",
+    ) as store:
+        open_requests = missing(store, requests, retry_failed)
         try:
-            if requests:
-                sampler.make_room(requests, parameters)
-                _answer(requests, list(questions), sampler, parameters, store, still_open)
+            if open_requests:
+                sampler.make_room(open_requests, parameters)
+            unanswered = complete(
+                store,
+                open_requests,
+                work=lambda requests, keep: sampler.run(requests, parameters, keep),
+                grade=_records,
+                title="answering",
+                unit="answers",
+            )
         finally:
             _export(folder.answers(name), store, questions, count_tokens)
-    records = [store.records[uid,] for uid in wanted if (uid,) in store]
+    samples = [Sample.of(store.records[uid,]) for uid in wanted if (uid,) in store]
     return Generated(
-        answers=[record for record in records if "failed" not in record],
-        failed={record["uid"]: record["failed"] for record in records if "failed" in record},
-        still_open=still_open,
+        answers=[sample for sample in samples if sample.refused is None],
+        failed={sample.uid: sample.refused for sample in samples if sample.refused is not None},
+        still_open={request.uid: str(reply) for request, reply in unanswered},
     )
-
-
-def _check_whose_answers(answers: Path, generation: Path, sampler: Sampler) -> None:
-    if not generation.is_file():
-        if answers.is_file():
-            raise ValueError(f"another program made {answers}: give this model another --name")
-        return
-    recorded, _ = read_store(generation)
-    differences = model_differences(recorded, sampler)
-    if differences:
-        raise ValueError(
-            f"{generation} holds answers of another model ({'; '.join(differences)}): give this "
-            "one another --name, or --same_model if it is the same"
-        )
 
 
 def _messages(question: Question, system: str) -> list[dict[str, str]]:
@@ -106,36 +98,11 @@ def _messages(question: Question, system: str) -> list[dict[str, str]]:
     return messages
 
 
-def _is_open(store: Store, uid: str, retry_failed: bool) -> bool:
-    record = store.records.get((uid,))
-    return record is None or (retry_failed and "failed" in record)
-
-
-def _answer(
-    requests: Sequence[Request],
-    uids: Sequence[str],
-    sampler: Sampler,
-    parameters: Parameters,
-    store: Store,
-    still_open: dict[str, str],
-) -> None:
-    """Samples the answers, and keeps each; `still_open` gets why others are not there."""
-
-    def keep(results: Sequence[tuple[Request, Sampled | NoReply]]) -> None:
-        records: list[Record] = []
-        for request, reply in results:
-            uid = uids[request.number]
-            if not isinstance(reply, NoReply):
-                records.append({"uid": uid, **reply._asdict(), "tstamp": time.time()})
-            elif reply.refused:
-                records.append({"uid": uid, "failed": str(reply)})
-            else:
-                still_open[uid] = str(reply)
-        store.append(records)
-        bar.advance(len(results))
-
-    with progress("answering", len(requests), "answers") as bar:
-        sampler.run(requests, parameters, keep)
+def _records(results: Outcomes) -> list[Record]:
+    """What is stored of answers: nobody grades them yet."""
+    return [
+        {"uid": request.uid, **reply._asdict(), "tstamp": time.time()} for request, reply in results
+    ]
 
 
 def _export(
@@ -145,15 +112,17 @@ def _export(
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         for uid, question in questions.items():
-            record = store.records.get((uid,))
-            if record is not None and "failed" not in record:
-                file.write(json_line(_answer_row(record, question, path.stem, count_tokens)))
+            if (uid,) not in store:
+                continue
+            sample = Sample.of(store.records[uid,])
+            if sample.refused is None:
+                file.write(json_line(_answer_row(sample, question, path.stem, count_tokens)))
 
 
 def _answer_row(
-    record: Record, question: Question, model: str, count_tokens: CountTokens | None
+    sample: Sample, question: Question, model: str, count_tokens: CountTokens | None
 ) -> dict[str, Any]:
-    text, thinking = _text_and_thinking(record)
+    text, thinking = _text_and_thinking(sample)
     content = {"answer": text}
     if thinking:
         content["thought"] = thinking
@@ -165,12 +134,12 @@ def _answer_row(
             {"role": "user", "content": question.prompt},
             {"role": "assistant", "content": content},
         ],
-        "tstamp": record["tstamp"],
+        "tstamp": sample.tstamp,
     }
     if count_tokens:
         row["metadata"] = metadata(text, count_tokens)
     return row
 
 
-def _text_and_thinking(record: Record) -> tuple[str, str]:
-    return split_thinking(record["text"], record["thinking"])
+def _text_and_thinking(sample: Sample) -> tuple[str, str]:
+    return split_thinking(sample.text, sample.thinking)

@@ -6,30 +6,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from openrlhf_js.common.console import progress, say
+from openrlhf_js.common.console import say
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.common.store import Key, Record, Store, json_line, read_store
+from openrlhf_js.common.store import Record, Store, json_line
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.evaluation.passk.benchmarks import Asked, Benchmark
 from openrlhf_js.evaluation.passk.summary import (
     FILE,
     FORMAT,
-    REFUSED,
     Results,
     read_results,
     summarise,
 )
-from openrlhf_js.sampling.endpoint import EndpointError, NoReply
+from openrlhf_js.sampling.complete import (
+    ITEMS,
+    Outcomes,
+    Sample,
+    complete,
+    in_batches,
+    missing,
+    read_samples,
+    record_of,
+    refusal_of,
+)
+from openrlhf_js.sampling.endpoint import EndpointError
 from openrlhf_js.sampling.sampler import (
     Parameters,
     Request,
     Sampled,
     Sampler,
-    identity_notes,
     model_differences,
+    open_store,
 )
 from openrlhf_js.tasks.prompt_files import Example
 
@@ -55,16 +66,22 @@ def evaluate(
                 f"{out} has results of another model ({name}: {'; '.join(differences)}): give "
                 "another --out, or --same_model if a server serves the same one"
             )
-    for benchmark, items in asked:
-        first_draws = [
-            Request(number, 0, item.messages, item.images)
-            for number, item in enumerate(items.values())
-        ]
-        sampler.make_room(first_draws, parameters_of(benchmark, seed))
+    for items_of_one in asked:
+        parameters = parameters_of(items_of_one.benchmark, seed)
+        sampler.make_room(requests_of(items_of_one, samples=1), parameters)
     for items_of_one in asked:
         name = items_of_one.benchmark.name
         tasks[name] = _task_results(sampler, items_of_one, out, seed, retry_failed)
     return {"format": FORMAT, "model": sampler.name, "tasks": tasks}
+
+
+def requests_of(asked: Asked, samples: int) -> list[Request]:
+    """The requests of so many responses to each item of a benchmark."""
+    requests = []
+    for number, (uid, item) in enumerate(asked.items.items()):
+        for draw in range(samples):
+            requests.append(Request(uid, number, draw, item.messages, item.images))
+    return requests
 
 
 def parameters_of(benchmark: Benchmark, seed: int) -> Parameters:
@@ -82,30 +99,24 @@ def _task_results(
 ) -> dict[str, object]:
     """Completes the samples of a benchmark, and summarises them."""
     benchmark, items = asked
-    identity = {**sampler.identity, **parameters_of(benchmark, seed)._asdict()}
     path = out / "samples" / f"{benchmark.name}.jsonl"
-    _check_whose_samples(path, sampler)
-    notes = identity_notes(sampler)
-    with Store(path, identity, ("uid", "draw"), notes, keep=_without_text) as store:
-        _write_items(path.with_suffix(".items.jsonl"), items)
+    with open_store(
+        path,
+        sampler,
+        settings=parameters_of(benchmark, seed)._asdict(),
+        key_fields=("uid", "draw"),
+        content="samples",
+        elsewhere="another --out",
+        keep=_without_text,
+    ) as store:
+        _write_items(path.with_suffix(ITEMS), items)
         regrade(store, items)
         sample_missing(store, asked, sampler, seed, retry_failed)
-        draws = range(benchmark.samples)
-        groups = [[store.records[uid, draw] for draw in draws] for uid in items]
+        groups = []
+        for uid in items:
+            draws = range(benchmark.samples)
+            groups.append([Sample.of(store.records[uid, draw]) for draw in draws])
         return {"settings": store.identity, **summarise(items, groups)}
-
-
-def _check_whose_samples(path: Path, sampler: Sampler) -> None:
-    """ValueError if the samples, of a call that was stopped perhaps, are of another model."""
-    if not path.is_file() or not path.stat().st_size:
-        return
-    recorded, _ = read_store(path)
-    differences = model_differences(recorded, sampler)
-    if differences:
-        raise ValueError(
-            f"{path} holds samples of another model ({'; '.join(differences)}): give another "
-            "--out, or --same_model if a server serves the same one"
-        )
 
 
 def _without_text(record: Record) -> Record:
@@ -127,66 +138,49 @@ def sample_missing(
     What the model refuses (too long, filtered) is recorded as refused, with the endpoint's words,
     and asked again with `retry_failed` alone.
     """
-    name = asked.benchmark.name
-    missing = list(_missing_requests(store, asked, retry_failed))
-    uids = list(asked.items)
-    refused: list[str] = []
-    unanswered: list[str] = []
-
-    def keep(batch: list[tuple[Request, Sampled | NoReply]]) -> None:
-        samples = []
-        refusals = []
-        for request, reply in batch:
-            key = {"uid": uids[request.number], "draw": request.draw}
-            if isinstance(reply, Sampled):
-                samples.append({**key, **reply._asdict()})
-                continue
-            message = f"item {request.number + 1}: {reply}"
-            if reply.refused:
-                refused.append(message)
-                refusals.append({**key, **_refusal(reply)})
-            else:
-                unanswered.append(message)
-        store.append([*_graded(asked.items, samples), *refusals])
-        bar.advance(len(batch))
-
-    with progress(f"sampling {name}", len(missing), "responses") as bar:
-        try:
-            sampler.run(missing, parameters_of(asked.benchmark, seed), keep)
-        finally:
-            if refused:
-                say(f"{len(refused):,} responses are refused; the last: {refused[-1]}", error=True)
+    benchmark, items = asked
+    parameters = parameters_of(benchmark, seed)
+    requests = missing(store, requests_of(asked, benchmark.samples), retry_failed)
+    try:
+        unanswered = complete(
+            store,
+            requests,
+            work=lambda requests, keep: sampler.run(requests, parameters, keep),
+            grade=partial(_graded, items),
+            title=f"sampling {benchmark.name}",
+        )
+    finally:
+        _say_refusals(store, requests)
     if unanswered:
+        request, reply = unanswered[-1]
         raise EndpointError(
-            f"{name}: {len(unanswered):,} of {len(missing):,} requests have no reply; the last: "
-            f"{unanswered[-1]}"
+            f"{benchmark.name}: {len(unanswered):,} of {len(requests):,} requests have no reply; "
+            f"the last: item {request.number + 1}: {reply}"
         )
 
 
-def _missing_requests(store: Store, asked: Asked, retry_failed: bool) -> Iterator[Request]:
-    for number, (uid, item) in enumerate(asked.items.items()):
-        for draw in range(asked.benchmark.samples):
-            record = store.records.get((uid, draw))
-            if record is None or (retry_failed and record["finish_reason"] == REFUSED):
-                yield Request(number, draw, item.messages, item.images)
+def _say_refusals(store: Store, requests: Sequence[Request]) -> None:
+    """Says how many of the requests of a call are refused."""
+    refusals = []
+    for request in requests:
+        record = record_of(store, request)
+        if record is not None and refusal_of(record) is not None:
+            refusals.append(f"item {request.number + 1}: {refusal_of(record)}")
+    if refusals:
+        say(f"{len(refusals):,} responses are refused; the last: {refusals[-1]}", error=True)
 
 
-def _refusal(reply: NoReply) -> Record:
-    """What is recorded of a sample that is refused: no text, and no grade."""
-    sample = Sampled(text="", thinking="", finish_reason=REFUSED, tokens=None, seed=0)
-    return {**sample._asdict(), "status": REFUSED, "answer": None, "refused": str(reply)}
-
-
-def _graded(items: Mapping[str, Example], samples: Sequence[Record]) -> list[Record]:
-    """The samples with their grades."""
-    grades = grading.grade_all(
-        [items[sample["uid"]] for sample in samples], [sample["text"] for sample in samples]
-    )
+def _graded(items: Mapping[str, Example], results: Outcomes) -> list[Record]:
+    """The records of responses to requests, with their grades."""
+    examples = [items[request.uid] for request, _ in results]
+    grades = grading.grade_all(examples, [response.text for _, response in results])
     version = grading.grader_version()
-    return [
-        {**sample, **grade._asdict(), "graded_by": version}
-        for sample, grade in zip(samples, grades, strict=True)
-    ]
+    records = []
+    for (request, response), grade in zip(results, grades, strict=True):
+        key = {"uid": request.uid, "draw": request.draw}
+        fields = {name: getattr(response, name) for name in Sampled._fields}
+        records.append({**key, **fields, **grade._asdict(), "graded_by": version})
+    return records
 
 
 def regrade(store: Store, items: Mapping[str, Example]) -> None:
@@ -195,33 +189,27 @@ def regrade(store: Store, items: Mapping[str, Example]) -> None:
     samples = _samples_to_regrade(store, items)
     if not samples:
         return
-    with progress(f"grading {name} again", len(samples), "responses") as bar:
-        for start in range(0, len(samples), GRADED_AT_ONCE):
-            batch = samples[start : start + GRADED_AT_ONCE]
-            graded = _graded(items, batch)
-            store.append(new for old, new in zip(batch, graded, strict=True) if new != old)
-            bar.advance(len(batch))
+
+    def changed(results: Outcomes) -> list[Record]:
+        return [
+            new
+            for (old, _), new in zip(results, _graded(items, results), strict=True)
+            if Sample.of(new) != old
+        ]
+
+    itself = in_batches(GRADED_AT_ONCE, list)  # the result of a sample
+    complete(store, samples, itself, changed, title=f"grading {name} again")
     say(f"{name}: graded {len(samples):,} responses again", error=True)
 
 
-def _samples_to_regrade(store: Store, items: Mapping[str, Example]) -> list[Record]:
+def _samples_to_regrade(store: Store, items: Mapping[str, Example]) -> list[Sample]:
     """The samples of these items whose grade is old, or none, with their texts."""
-    keys = {
-        key
-        for key, record in store.records.items()
-        if record["uid"] in items and _needs_regrading(record)
-    }
-    if not keys:
+
+    def needs_regrading(sample: Sample) -> bool:
+        if sample.uid not in items or sample.refused is not None:
+            return False
+        return sample.status in UNGRADED or sample.graded_by != grading.grader_version()
+
+    if not any(needs_regrading(Sample.of(record)) for record in store.records.values()):
         return []
-    _, records = read_store(store.path)
-    samples: dict[Key, Record] = {}  # the last of several counts
-    for record in records:
-        samples[record["uid"], record["draw"]] = record
-    return [samples[key] for key in sorted(keys)]
-
-
-def _needs_regrading(record: Record) -> bool:
-    if record["finish_reason"] == REFUSED:
-        return False
-    is_ungraded = record["status"] in UNGRADED
-    return is_ungraded or record["graded_by"] != grading.grader_version()
+    return [sample for sample in read_samples(store.path) if needs_regrading(sample)]

@@ -15,19 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from openrlhf_js.common.store import Record
 from openrlhf_js.evaluation.passk import grading
+from openrlhf_js.sampling.complete import REFUSED, Sample
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, mean_pass_at_k
 from openrlhf_js.tasks import STATUSES
 from openrlhf_js.tasks.prompt_files import Example
 
 FILE = "results.json"
 FORMAT = "openrlhf_js passk 3"
-REFUSED = "refused"  # finish reason, and status
 
 Results = dict[str, Any]
 Row = dict[str, Any]  # quantity, j (of pass@j, else None), value, low, high
-Group = Sequence[Record]  # the samples of one item
+Group = Sequence[Sample]  # of one item
 
 
 def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
     `groups` are k samples of each item. `rows` has one row for each figure, and `per_item` what
     comparisons are made from; `majority` is None where an item has no answered sample.
     """
-    answered = [[sample for sample in group if _is_answered(sample)] for group in groups]
+    answered = [[sample for sample in group if sample.refused is None] for group in groups]
     samples = [sample for group in answered for sample in group]
     if not samples:
         raise ValueError("the model refuses every item")
@@ -55,7 +54,7 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
     rows += _share_rows(answered)
     rows.append(_row(REFUSED, _share(groups, "finish_reason", REFUSED)))
     rows += _length_rows(samples)
-    graders = sorted({sample["graded_by"] for sample in samples})
+    graders = sorted({sample.graded_by for sample in samples})
     return {
         "items": len(items),
         "samples": k,
@@ -65,12 +64,8 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
     }
 
 
-def _is_answered(sample: Record) -> bool:
-    return bool(sample["finish_reason"] != REFUSED)
-
-
 def _count(group: Group, field: str, value: str) -> int:
-    return sum(sample[field] == value for sample in group)
+    return sum(getattr(sample, field) == value for sample in group)
 
 
 def _row(quantity: str, estimate: Estimate, j: int | None = None) -> Row:
@@ -84,8 +79,8 @@ def _votes(items: Mapping[str, Example], groups: Sequence[Group]) -> list[float 
         if not group:
             return None
         return grading.majority(
-            statuses=[sample["status"] for sample in group],
-            answers=[sample["answer"] for sample in group],
+            statuses=[sample.status for sample in group],
+            answers=[sample.answer for sample in group],
             same=item.task.same_answer,
         )
 
@@ -122,9 +117,9 @@ def _share(groups: Sequence[Group], field: str, value: str) -> Estimate:
 
 def _length_rows(samples: Group) -> list[Row]:
     """Mean lengths of all and of the correct samples; none where the endpoint counts no tokens."""
-    if any(sample["tokens"] is None for sample in samples):
+    if any(sample.tokens is None for sample in samples):
         return []
-    correct = [sample for sample in samples if sample["status"] == "correct"]
+    correct = [sample for sample in samples if sample.status == "correct"]
     rows = [_row("tokens", _mean_length(samples))]
     if correct:
         rows.append(_row("tokens_correct", _mean_length(correct)))
@@ -132,8 +127,8 @@ def _length_rows(samples: Group) -> list[Row]:
 
 
 def _mean_length(samples: Group) -> Estimate:
-    tokens = [float(sample["tokens"]) for sample in samples]
-    uids = [sample["uid"] for sample in samples]
+    tokens = [float(sample.tokens or 0) for sample in samples]
+    uids = [sample.uid for sample in samples]
     return clustered_mean(tokens, uids)
 
 

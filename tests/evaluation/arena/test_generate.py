@@ -42,7 +42,7 @@ def place(tmp_path):
         sampler = Fake(say)
         chosen = {uid: questions[uid] for uid in wanted or questions}
         found = generate(folder, "m", sampler, questions, chosen, parameters, len, **named)
-        texts = {each["uid"]: each["text"] for each in found.answers} | found.failed
+        texts = {each.uid: each.text for each in found.answers} | found.failed
         return texts, found.still_open, sampler.asked
 
     run.folder = folder
@@ -84,6 +84,20 @@ def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     texts, _, asked = place(lambda number: "now", system="be brief", retry_failed=True)
     assert asked == [(0, ["system", "user"])] and texts["q0"] == "now" and len(texts) == 3
     assert not failed_answers(place.folder, "m")
+
+
+def test_a_store_that_was_begun_when_failures_were_written_otherwise(place):
+    place(lambda number: f"answer {number}", wanted=["q1"])
+    path = place.folder.root / "generation" / "m.jsonl"
+    with path.open("a") as file:
+        file.write('{"uid": "q0", "failed": "too long"}\n')
+    assert failed_answers(place.folder, "m") == {"q0"}
+    texts, _, asked = place(lambda number: "now")
+    assert texts == {"q0": "too long", "q1": "answer 1", "q2": "now"}
+    assert asked == [(2, ["user"])]
+    texts, _, asked = place(lambda number: "at last", retry_failed=True)
+    assert texts["q0"] == "at last"
+    assert asked == [(0, ["user"])]
 
 
 def test_other_settings_and_other_programs_are_refused(place):

@@ -1,0 +1,40 @@
+"""`openrlhf-js ... | head`: a reader that leaves is no error."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from kit import write_lines
+
+from openrlhf_js.cli.main import CLOSED_PIPE
+
+MAIN = [sys.executable, "-m", "openrlhf_js.cli.main"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",  # stays in the buffer until the end
+        "eval passk --help",
+        "lab simulate --out lab --rounds 10 --m 2",  # prints a table
+        "data show rows.jsonl",
+    ],
+)
+def test_a_reader_that_leaves_ends_a_program_without_a_message(tmp_path, words):
+    write_lines(tmp_path / "rows.jsonl", [{"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}])
+    reader, writer = os.pipe()
+    os.close(reader)
+    call = subprocess.run(
+        [*MAIN, *words.split()], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    assert call.returncode == CLOSED_PIPE
+    assert call.stderr == b""
+
+
+def test_another_error_of_the_output_is_one():
+    with open("/dev/full", "wb") as full:
+        call = subprocess.run([*MAIN, "--help"], stdout=full, stderr=subprocess.PIPE)
+    assert call.returncode == 1
+    assert b"No space left" in call.stderr
