@@ -29,6 +29,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import MagicMock, patch
 
+import numpy as np
 import torch
 import transformers
 from markdown_table import print_table
@@ -364,6 +365,7 @@ def make_pool(scale: Scale, vocabulary: int) -> SimpleNamespace:
         prompts=[SimpleNamespace(tokens=texts[0]) for texts in token_ids],
         response_tokens=[texts[1:] for texts in token_ids],
         rewards=rewards,
+        lengths=np.full((n, m), scale.tokens // 2),
         greedy_rewards=rewards[:, 0],
         past=None,
         settings={"model_sha256": ""},
