@@ -25,7 +25,8 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
 
     Of `js_memory`: `js/memory_share`, the share of prompts that have a past; `js/memory_error`, the
     squared error of the prediction; and `js/baseline_mse_js_plus`, what js_plus's baseline would
-    have.
+    have. Of `spo`: `js/drift`, how far the policy has moved since the prompts' last visits, in nats
+    a token.
 
     Args:
         estimator: the live one.
@@ -57,6 +58,8 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     }
     if error is not None:
         values["js/baseline_mse"] = error.clamp(min=0)
+    if batch.drift is not None:
+        values["js/drift"] = batch.drift[present].mean()
     if isinstance(batch.past, Past) and shrinkage.target_error is not None:
         without_past = _error(corrected_shrinkage(batch).baseline(batch), batch)
         values["js/memory_share"] = batch.past.means.isfinite()[present].double().mean()

@@ -127,7 +127,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 self._train_on(order, rewards, estimate.advantages.float(), valid)
                 self.estimator.learn(batch)  # now: the advantages rest on earlier steps
         if self.args.js.save_batches:
-            greedy = torch.empty(0) if self._greedy_rewards is None else self._greedy_rewards
+            nothing = torch.empty(0)
+            greedy = nothing if self._greedy_rewards is None else self._greedy_rewards
+            drift = nothing if self._drift is None else self._drift
             save_batch(
                 Path(self.args.js.save_batches, f"batch_{self.step:06d}.npz"),
                 experiences,
@@ -136,6 +138,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 rewards=rewards.numpy(),
                 valid=valid.numpy(),
                 greedy_rewards=greedy.numpy(),
+                drift=drift.numpy(),
             )
         return experiences
 

@@ -95,11 +95,30 @@ class Served:
         self._process.join()
 
 
+OWN_BASELINE = """
+import torch
+
+class LastTime:
+    def __init__(self):
+        self.seen = {}
+
+    def baseline(self, batch):
+        before = [self.seen.get(key, 0.5) for key in batch.keys.tolist()]
+        return torch.tensor(before)[:, None].expand_as(batch.rewards)
+
+    def learn(self, batch):
+        self.seen.update(zip(batch.keys.tolist(), batch.statistics.prompt_mean.tolist()))
+"""
+
+
 def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp_path):
     """Two models with weights; one or both of their servers are killed at every other step.
 
-    The run ends when its engine dies while it generates.
+    The baseline is the user's own, which remembers. The run ends when its engine dies while it
+    generates.
     """
+    own = tmp_path / "mine.py"
+    own.write_text(OWN_BASELINE)
     steps, kills = 10, 5
     folders = [save_scorer(tmp_path / name, seed=i) for i, name in enumerate(("help", "harm"))]
     numbers = range(10, 10 + PROMPTS * steps)
@@ -112,7 +131,7 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
             stack.callback(server.kill)
         help_, harm = (server.url for server in servers)
         running = start(
-            *("--algo.advantage.estimator", "js", "--data.prompt_dataset", str(data)),
+            *("--algo.advantage.estimator", f"{own}:LastTime", "--data.prompt_dataset", str(data)),
             *("--reward.remote_url", f"help={help_},harm={harm}"),
             *("--js.reward_weights", "help=0.75,harm=-2", "--train.num_episodes", "1000"),
             grader=None,
@@ -131,7 +150,7 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
         running.until_batches(steps + 1)
         run = deaths.ends_when_killed(running, "generating", "engine")
     assert "does not answer" in run.output and "answers again" in run.output
-    run.check_advantages(steps=None)
+    run.check_remembered()
     batches = run.batches()[:steps]
     trained = [prompt for batch in batches for prompt in batch["prompts"][:, 0]]
     assert sorted(trained) == sorted(row["input"] for row in rows)

@@ -176,12 +176,12 @@ class _Flaky(BaseHTTPRequestHandler):
 
 
 def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, same_start):
-    """It ends when a rank dies while both are training."""
+    """With spo, whose prompts come again; it ends when a rank dies while both are training."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Flaky)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         running = start(
-            *("--algo.advantage.estimator", "js", "--ds.zero_stage", "3"),
+            *("--algo.advantage.estimator", "spo", "--ds.zero_stage", "3"),
             *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", "4"),
             *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "128"),
             *("--algo.advantage.is_correction_level", "token", "--js.on_bad_reward", "mask"),
@@ -193,9 +193,12 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, 
     finally:
         server.shutdown()
     same_start(run)
-    run.check_advantages(steps=None)
+    drift = run.check_remembered()
+    assert not any(values.any() for values in drift[:STEPS])  # the first visit of every prompt
+    assert (drift[STEPS] > 1e-4).all()
     batches = run.batches()[:STEPS]
     scalars = run.scalars()
+    assert scalars["train/js/drift"][0] == 0
     masked = [int((~batch["valid"]).sum()) for batch in batches]
     assert sum(masked) == 3 * 8 * 4 // 5
     assert scalars["train/js/masked_responses"][:STEPS] == masked
