@@ -239,10 +239,19 @@ def values(settings: ValueSettings) -> LabResult:
     return values_of(sampled(settings))
 
 
+def check_own(baselines: Sequence[str]) -> None:
+    """Raises ValueError for unknown baselines, and own ones that do not fit, before any work."""
+    from openrlhf_js.estimators import find_estimator
+
+    for name in baselines:
+        find_estimator(name)
+
+
 def errors(settings: MseSettings) -> LabResult:
     """`lab mse`."""
     from openrlhf_js.lab.mse import mse
 
+    check_own(settings.baselines)
     pool = sampled(settings, settings.past)
     batch_prompts = settings.batch_prompts or min(BATCH_PROMPTS, len(pool.prompts))
     responses = sorted(set(settings.m))
@@ -254,6 +263,7 @@ def gradients(settings: GradientSettings) -> LabResult:
     from openrlhf_js.lab.batches import check_names
     from openrlhf_js.lab.gradient import compare
 
+    check_own(settings.baselines)
     pool = sampled(settings, settings.past)
     baselines = settings.baselines
     if not baselines:

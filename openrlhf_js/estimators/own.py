@@ -11,6 +11,7 @@ docs/own_baseline.md goes from the idea to a learning curve.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import inspect
 import re
@@ -42,6 +43,17 @@ def parse_own(spec: str) -> OwnName | None:
     """Return the file and the name in it; None for anything but `FILE.py:NAME`."""
     match = SPEC.fullmatch(spec)
     return None if match is None else OwnName(Path(match["file"]), match["name"])
+
+
+def label_of(estimator: str) -> str:
+    """An estimator's name in what is kept; that of a user's own changes with its file."""
+    own = parse_own(estimator)
+    if own is None:
+        return estimator
+    if not own.file.is_file():
+        raise ValueError(f"{estimator}: there is no such file.")
+    version = hashlib.sha256(own.file.read_bytes()).hexdigest()[:8]
+    return f"{own.file.name}:{own.name}@{version}"
 
 
 @functools.cache

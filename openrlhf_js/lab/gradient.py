@@ -34,6 +34,7 @@ from openrlhf_js import __version__
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Key, Record, Store
+from openrlhf_js.estimators.own import label_of
 from openrlhf_js.lab import policy_gradient as pg
 from openrlhf_js.lab.batches import BatchPlan, SmallBatches
 from openrlhf_js.lab.results import REFERENCE, LabResult, gradients_of, reduction, rows_of
@@ -96,7 +97,7 @@ def measure(
     with Store(folder / "batches.jsonl", identity, ("batch", "m", "estimator")) as store:
         missing = {}
         for batch, m, name in product(range(plan.batches), plan.responses, names):
-            if (batch, m, name) not in store:
+            if (batch, m, label_of(name)) not in store:
                 missing[batch, m, name] = batches.terms(batch, m, name)
         halves = batches.halves()
         responses = sum(len(terms) for terms in chain(halves, missing.values()))
@@ -108,7 +109,7 @@ def measure(
                 record = {
                     "batch": batch,
                     "m": m,
-                    "estimator": name,
+                    "estimator": label_of(name),
                     "squared_norm": pg.dot(scores.total, scores.total),
                     "product": pg.dot(scores.total, precise.vector),
                 }
@@ -126,7 +127,7 @@ def _distances(
     products = np.empty(shape)
     for place in np.ndindex(shape):
         name, m, batch = place
-        record = records[batch, plan.responses[m], names[name]]
+        record = records[batch, plan.responses[m], label_of(names[name])]
         squared_norms[place] = record["squared_norm"]
         products[place] = record["product"]
     return Distances(

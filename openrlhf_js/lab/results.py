@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, write_json
-from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.estimators import find_estimator
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
 
@@ -113,7 +113,7 @@ def gradients_of(names: Iterable[str]) -> dict[str, str]:
     """Whether each baseline leaves the gradient unbiased; the oracle needs the truth."""
     kinds = {}
     for name in names:
-        kinds[name] = "unbiased" if ESTIMATORS[name].unbiased else "biased"
+        kinds[name] = "unbiased" if find_estimator(name).unbiased else "biased"
         if name == ORACLE:
             kinds[name] = "oracle"
     return kinds

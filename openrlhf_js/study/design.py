@@ -16,7 +16,7 @@ from tyro.conf import Suppress
 
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
-from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.tiny.tasks import MIXES, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
@@ -286,17 +286,6 @@ class StudySettings(Settings):
                 names.append(name)
         manifest = self.manifest()
         return {name: manifest[name] for name in (*names, "train")}
-
-
-def label_of(estimator: str) -> str:
-    """An estimator's name in records; that of a user's own changes with its file."""
-    own = parse_own(estimator)
-    if own is None:
-        return estimator
-    if not own.file.is_file():
-        raise ValueError(f"{estimator}: there is no such file")
-    version = hashlib.sha256(own.file.read_bytes()).hexdigest()[:8]
-    return f"{own.file.name}:{own.name}@{version}"
 
 
 def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:

@@ -240,6 +240,8 @@ def test_baselines_are_chosen_and_may_be_the_users_own(tmp_path):
     assert row(found, own) == pytest.approx(row(found, "bloo"))
     mine, bloo = found.names.index(own), found.names.index("bloo")
     assert found.cross[mine] == pytest.approx(found.cross[bloo])
+    shown = mse.mse(samples(pool(20)), 4, (2,), 30, 0, chosen=(own,))
+    assert shown.notes["gradients"] == {"rloo": "unbiased", own: "unbiased"}
     with pytest.raises(ValueError, match="js_memory needs an earlier visit"):
         measure(samples(pool(10)), 4, 3, 30, 7, chosen=("js_memory",))
     with pytest.raises(ValueError, match="dbb takes rewards between 0 and 1"):
