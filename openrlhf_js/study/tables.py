@@ -24,9 +24,9 @@ def print_tables(findings: Findings) -> None:
         console.table(outcomes, list(outcomes[0])[:SCREEN_COLUMNS], title=cell)
     console.table(regret_table(findings), title="over all cells")
     console.say(
-        f"pass@1 in points of a hundred, ±: a 95 % interval; - {findings.reference}: paired by seed, "
-        "p after Holm's correction;\ndetects: the smallest true difference that this test would find "
-        "with a probability of 80 %"
+        "pass@1 in points of a hundred; ±: a 95 % interval; "
+        f"- {findings.reference}: paired by seed, p after Holm's correction;\n"
+        "detects: the smallest true difference that the test would find with a probability of 80 %"
     )
 
 
