@@ -30,7 +30,7 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
     text = render(
         "study.html",
         title=title,
-        runs=sum(row.seeds for row in findings.means if row.quantity == "reward"),
+        runs=sum(row.seeds for row in findings.means_at_each_rate if row.quantity == "reward"),
         reference=findings.reference,
         csv=ROWS,
         regret=regret_table(findings),
@@ -42,7 +42,12 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
-    rows = pd.DataFrame(findings.means + findings.differences + findings.at_each_rate)
+    rows = pd.DataFrame(
+        findings.means
+        + findings.means_at_each_rate
+        + findings.differences
+        + findings.differences_at_each_rate
+    )
     rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
     with atomic_write(folder / ROWS) as file:
         rows.to_csv(file, index=False, float_format="%.5g")
@@ -63,7 +68,11 @@ def _curves(findings: Findings) -> Markup:
 
 def _pass1_by_rate(findings: Findings) -> Markup:
     """Nothing where there is one rate alone."""
-    rows = [row._asdict() for row in findings.means if row.quantity == "pass1"]
+    rows = [
+        row._asdict() | {"learning_rate": float(row.learning_rate)}
+        for row in findings.means_at_each_rate
+        if row.quantity == "pass1"
+    ]
     if len({row["learning_rate"] for row in rows}) <= 1:
         return Markup()
     return plot.page(plot.draw(rows, _panels(findings, "pass@1"), RATES, panel="cell"))

@@ -13,6 +13,7 @@ from openrlhf_js.study import analysis, page
 HERE = Path(__file__).parent
 NAMES = ["rloo", "reinforce++", "grpo", "remax", "bloo", "js", "js_plus"]
 SHAPE = ["prompts", "responses"]
+CELL = ["task", "mix", *SHAPE]
 
 
 def show(title: str, rows: pd.DataFrame) -> None:
@@ -48,7 +49,7 @@ all_means["shape"] = [f"{n} x {m}" for n, m in all_means[SHAPE].to_numpy()]
 finals = tests.query("quantity == 'pass1'")
 print(f"{len(runs)} runs, {len(finals)} comparisons, {(finals.p_holm < 0.05).sum()} significant")
 
-best = all_means[all_means.best & (all_means.quantity == "pass1")].copy()
+best = all_means[all_means.quantity == "pass1"].copy()
 print(f"\nSeeds\n\n{best.groupby('shape', sort=False).seeds.agg(['min', 'max'])}")
 top = best.value == best.groupby("cell").value.transform("max")
 texts = (100 * best.value).map("{:.1f}".format)
@@ -77,7 +78,7 @@ average = by.agg({"value": "mean", "text": "".join})
 average["text"] = ((100 * average.value).map("{:+.1f} ".format) + average.text).str.strip()
 show("Over the rates, less rloo", wide(average, ["shape", "mix"]))
 
-why = all_means[all_means.best]
+why = all_means
 index = ["shape", "mix", "task", "estimator"]
 why = why.pivot_table("value", index, "quantity", sort=False)
 variance = why.gradient_variance.unstack()
@@ -94,7 +95,8 @@ print(f"\nRuns that end below 5 % of pass@1\n\n{of.query('sum > 0')}")
 of = lost.query("lost and not mixed and learning_rate > 5e-4")
 print(of.groupby([*SHAPE, "task", "mix", "estimator"]).curve.agg(["size", "first"]))
 for end in ("min", "max"):
-    tried = best.cell.map(all_means.groupby("cell").learning_rate.agg(end))
+    tried = all_runs.groupby(CELL).learning_rate.agg(end).rename("tried")
+    tried = best.join(tried, on=CELL).tried.map("{:g}".format)
     of = best[best.learning_rate == tried].groupby(["shape", "task", "mix"], sort=False).estimator
     print(f"\nBest at the {end} of the rates tried\n\n{of.agg(', '.join).to_string()}")
 steps = why.steps_to_target.unstack()[["rloo", "js_plus"]]
