@@ -14,7 +14,7 @@ from openrlhf_js.stats import (
     mean_of_means,
     paired_difference,
 )
-from openrlhf_js.study.design import Cell, cell_of
+from openrlhf_js.study.design import OWN, Cell, cell_of
 from openrlhf_js.study.values import (
     RunRecord,
     Value,
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class Regret(NamedTuple):
-    """How far an estimator's mean pass@1 is below that of each cell's best one, in points.
+    """How far an estimator's mean result is below that of each cell's best one, in points.
 
     Since the best is picked by the same noisy means, even equal estimators show some.
     """
@@ -73,14 +73,9 @@ class Regret(NamedTuple):
         """In that cell."""
         return self.points[self.worst_cell]
 
-    @property
-    def cells_won(self) -> int:
-        """In how many cells it is the best."""
-        return sum(points == 0 for points in self.points.values())
-
 
 class Average(NamedTuple):
-    """The difference of pass@1 to the reference, averaged over the cells, in points.
+    """The difference of results to the reference, averaged over the cells, in points.
 
     It is also the reference's mean regret less the estimator's.
     """
@@ -121,6 +116,12 @@ class Findings(NamedTuple):
     regret: list[Regret]
     """The lowest mean first."""
     curves: list[CurvePoint]
+
+    @property
+    def result(self) -> str:
+        """What the quantity `pass1` is: scores of a user's own grader need not be 0 or 1."""
+        own = any(row.task == OWN for row in self.means)
+        return "mean reward" if own else "pass@1"
 
     @property
     def cells(self) -> list[str]:

@@ -12,7 +12,7 @@ from openrlhf_js.study.values import CAUSES, OUTCOMES
 
 IN_POINTS = ("pass1", "reward", "any_rate")  # shown as points of a hundred
 SIGNIFICANT = 0.05
-SCREEN_COLUMNS = 4  # of an outcome table: to pass@1 and its difference
+SCREEN_COLUMNS = 4  # of an outcome table: to the result and its difference
 
 Table: TypeAlias = list[dict[str, str]]
 
@@ -24,7 +24,7 @@ def print_tables(findings: Findings) -> None:
         console.table(outcomes, list(outcomes[0])[:SCREEN_COLUMNS], title=cell)
     console.table(regret_table(findings), title="over all cells")
     console.say(
-        "pass@1 in points of a hundred; ±: a 95 % interval; "
+        f"{findings.result} in points of a hundred; ±: a 95 % interval; "
         f"- {findings.reference}: paired by seed, p after Holm's correction;\n"
         "detects: the smallest true difference that the test would find with a probability of 80 %"
     )
@@ -32,6 +32,7 @@ def print_tables(findings: Findings) -> None:
 
 def outcome_table(findings: Findings, cell: str) -> Table:
     """How well each estimator trained at its learning rates; the reference's own values."""
+    outcomes = {"pass1": findings.result, **OUTCOMES}
     means = _means(findings, cell)
     differences = _differences(findings, cell)
     table = []
@@ -39,9 +40,9 @@ def outcome_table(findings: Findings, cell: str) -> Table:
         columns = {
             "estimator": estimator,
             "learning rate": means[estimator, "reward"].learning_rate,
-            "pass@1": _with_interval(means.get((estimator, "pass1"))),
+            findings.result: _with_interval(means.get((estimator, "pass1"))),
         }
-        for quantity, label in OUTCOMES.items():
+        for quantity, label in outcomes.items():
             difference = differences.get((estimator, quantity))
             text = ""
             if difference is not None:
@@ -74,6 +75,7 @@ def regret_table(findings: Findings) -> Table:
     """How far below the best estimator of a cell each one ends; nothing of one cell alone."""
     if len(findings.cells) == 1:
         return []
+    over_reference = f"{findings.result} - {findings.reference}, points"
     averages = {average.estimator: average for average in findings.averages}
     table = []
     for regret in findings.regret:
@@ -82,12 +84,11 @@ def regret_table(findings: Findings) -> Table:
             "mean regret, points": f"{regret.mean:.1f}",
             "worst, points": f"{regret.worst:.1f}",
             "where": regret.worst_cell.title,
-            "best in": f"{regret.cells_won} of {len(regret.points)} cells",
-            f"mean pass@1 - {findings.reference}, points": "",
+            over_reference: "",
         }
         average = averages.get(regret.estimator)
         if average is not None:
-            columns[f"mean pass@1 - {findings.reference}, points"] = style.interval(
+            columns[over_reference] = style.interval(
                 average.value, average.low, average.high, form="+.1f"
             )
         table.append(columns)

@@ -10,9 +10,8 @@ from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.study.design import Cell, cell_of
 
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
-OUTCOMES = {
-    "pass1": "pass@1",
-    "reward": "reward",
+OUTCOMES = {  # beside the result itself
+    "reward": "training reward",
     "steps_to_target": "steps",
     "any_rate": "any rate",
 }

@@ -108,4 +108,4 @@ print(tests.groupby(["quantity", "estimator"])[["above", "below"]].sum().unstack
 why["m"] = [shape.split()[-1] for shape in why.index.get_level_values("shape")]
 for quantity, by in (("spread", ["mix"]), ("dead", ["mix", "m"])):
     print(f"\n{quantity}\n\n{why.groupby(by)[quantity].agg(['min', 'max']).round(2)}")
-style.save_png(page.regret_picture(findings.regret), HERE.parents[1] / "docs/images/regret.png")
+style.save_png(page.regret_picture(findings), HERE.parents[1] / "docs/images/regret.png")

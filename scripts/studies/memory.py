@@ -51,4 +51,4 @@ findings = analysis.analyse(drawn, "rloo")
 for regret in findings.regret:
     cells = f"{len(regret.points)} cells"
     print(f"{cells}: {regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f}")
-style.save_png(page.regret_picture(findings.regret), HERE.parents[1] / "docs/images/memory.png")
+style.save_png(page.regret_picture(findings), HERE.parents[1] / "docs/images/memory.png")
