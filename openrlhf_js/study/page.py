@@ -86,6 +86,7 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
         ylabel=f"points over {findings.reference}, 95 % by seed",
         reference=0,
         intervals="bars",
+        joined=False,
         axis=Axis("mix", "prompts", "categories"),
     )
     rows = [point._asdict() for point in findings.curves]
