@@ -1,4 +1,4 @@
-"""What docs/training.md says of the study baselines.yaml: tables, pictures, and all cells as CSV."""
+"""What docs/training.md says of baselines.yaml: prints tables, draws pictures, writes all cells."""
 
 import json
 import lzma
@@ -54,7 +54,6 @@ finals = tests.query("quantity == 'pass1'")
 print(f"{len(runs)} runs, {len(finals)} comparisons, {(finals.p_holm < 0.05).sum()} significant")
 
 
-
 def averages(reference: str, highest_rate: float = 1) -> pd.DataFrame:
     """The differences of pass@1 to the reference, averaged over cells, by m and mix."""
     parts = []
@@ -78,7 +77,8 @@ def averages(reference: str, highest_rate: float = 1) -> pd.DataFrame:
 over_rloo = averages("rloo")
 show("pass@1 less rloo's, averaged over cells", wide(over_rloo, ["shape", "mix"]))
 show("The same up to the rate 4e-4", wide(averages("rloo", SAFE), ["shape", "mix"]))
-show("pass@1 less bloo's", wide(averages("bloo"), ["shape", "mix"]))
+for name in ("bloo", "js"):
+    show(f"pass@1 less {name}'s", wide(averages(name), ["shape", "mix"]))
 
 panels = {
     m: plot.Panel(
@@ -123,6 +123,12 @@ for regret in findings.regret:
     regrets.append(row)
 columns = ["estimator", *best["shape"].unique(), "all", "worst in"]
 show("Regret: mean, worst", pd.DataFrame(regrets)[columns].fillna(""))
+
+print("\nRegret up to the rate 4e-4: mean, worst\n")
+for regret in analysis.analyse(
+    [run for run in runs if run["learning_rate"] <= SAFE], "rloo"
+).regret:
+    print(f"{regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f} {regret.worst_cell.title}")
 
 average = tests.reset_index().query("quantity == 'any_rate'").copy()
 average["shape"] = [f"{n} x {m}" for n, m in average[SHAPE].to_numpy()]
