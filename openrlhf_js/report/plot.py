@@ -64,6 +64,7 @@ class Panel:
     log: bool = False  # a logarithmic vertical axis, if all values are above 0
     reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
+    joined: bool = True  # whether a line joins the points of a series
     axis: Axis | None = None  # its own horizontal axis
 
 
@@ -172,7 +173,7 @@ def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
     values = series.encode(y=_vertical(panel, points))
     intervals = series.encode(y=alt.Y("low:Q", title=panel.ylabel), y2="high:Q")
 
-    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
+    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH if panel.joined else 0)
     lines = lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
     bands = intervals.mark_area(clip=True, fillOpacity=0.15)
     bands = bands.transform_filter("datum.interval == 'band'")

@@ -4,6 +4,7 @@ from openrlhf_js import needs
 
 needs("eval", "scipy")
 
+from openrlhf_js.stats.bootstrap import mean_of_means
 from openrlhf_js.stats.clustered import (
     Comparison,
     clustered_mean,
@@ -26,6 +27,7 @@ __all__ = [
     "detectable_effect",
     "differences",
     "holm",
+    "mean_of_means",
     "mean_pass_at_k",
     "paired_difference",
     "pass_at_k",

@@ -6,12 +6,19 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from openrlhf_js.stats import Estimate, clustered_mean, holm, paired_difference
-from openrlhf_js.study.design import Cell, cell_of
+from openrlhf_js.stats import (
+    Estimate,
+    clustered_mean,
+    detectable_effect,
+    holm,
+    mean_of_means,
+    paired_difference,
+)
+from openrlhf_js.study.design import OWN, Cell, cell_of
 from openrlhf_js.study.values import (
     RunRecord,
     Value,
-    best_runs,
+    chosen_runs,
     grouped,
     measured_values,
     setting_of,
@@ -22,7 +29,7 @@ from openrlhf_js.study.values import (
 class Row(NamedTuple):
     """One figure with its interval over seeds: a row of rows.csv."""
 
-    kind: str  # mean, difference, difference at that rate
+    kind: str  # mean or difference, each at the chosen rates or at that rate
     task: str
     mix: str
     prompts: int
@@ -30,8 +37,7 @@ class Row(NamedTuple):
     vary: str
     cell: str  # title
     estimator: str
-    learning_rate: float | None  # None: averaged over all
-    best: bool | None  # whether the rate is the estimator's best; None of differences
+    learning_rate: str  # several where the seeds choose several; "" averaged over all
     quantity: str
     value: float
     low: float
@@ -39,10 +45,12 @@ class Row(NamedTuple):
     seeds: int
     p: float | None = None
     p_holm: float | None = None
+    detectable: float | None = None
+    """The smallest true difference that the test would find with a probability of 80 %."""
 
 
 class Regret(NamedTuple):
-    """How far an estimator's mean pass@1 is below that of each cell's best one, in points.
+    """How far an estimator's mean result is below that of each cell's best one, in points.
 
     Since the best is picked by the same noisy means, even equal estimators show some.
     """
@@ -65,14 +73,22 @@ class Regret(NamedTuple):
         """In that cell."""
         return self.points[self.worst_cell]
 
-    @property
-    def cells_won(self) -> int:
-        """In how many cells it is the best."""
-        return sum(points == 0 for points in self.points.values())
+
+class Average(NamedTuple):
+    """The difference of results to the reference, averaged over the cells, in points.
+
+    It is also the reference's mean regret less the estimator's.
+    """
+
+    estimator: str
+    value: float
+    low: float
+    high: float
+    cells: int
 
 
 class CurvePoint(NamedTuple):
-    """The mean training reward of an estimator at its best learning rate."""
+    """The mean training reward of an estimator at its chosen learning rates."""
 
     cell: str  # title
     estimator: str
@@ -88,15 +104,24 @@ class Findings(NamedTuple):
     reference: str
     """The estimator that the others are compared with."""
     means: list[Row]
-    """For each cell, estimator, learning rate and quantity. The best rate has the highest pass@1,
-    and `any_rate` is pass@1 averaged over the rates."""
+    """For each cell, estimator and quantity, each seed at the learning rate that the others chose;
+    `any_rate` is pass@1 averaged over the rates."""
+    means_at_each_rate: list[Row]
     differences: list[Row]
-    """To the reference, each estimator at its own best learning rate."""
-    at_each_rate: list[Row]
-    """The same at equal learning rates; without p_holm."""
+    """To the reference, each estimator at its own learning rates."""
+    differences_at_each_rate: list[Row]
+    """To the reference at the same rate; without p_holm."""
+    averages: list[Average]
+    """Over the cells; none of one cell alone."""
     regret: list[Regret]
     """The lowest mean first."""
     curves: list[CurvePoint]
+
+    @property
+    def result(self) -> str:
+        """What the quantity `pass1` is: scores of a user's own grader need not be 0 or 1."""
+        own = any(row.task == OWN for row in self.means)
+        return "mean reward" if own else "pass@1"
 
     @property
     def cells(self) -> list[str]:
@@ -111,75 +136,94 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
     never reaches the target counts with all its steps, so such means are lower bounds.
     """
     runs = [run for group in grouped(records, setting_of).values() for run in group]
-    best = best_runs(runs)
-    values = measured_values(runs, best, reference)
-    all_values = values + values_over_rates(runs)
-    best_values = [value for value in all_values if value.best]
-    means = _means(all_values)
+    chosen = chosen_runs(runs)
+    values = measured_values(runs, chosen, reference)
+    shown_values = [value for value in values if value.chosen] + values_over_rates(runs)
+    shown = Comparisons(shown_values, reference, by_rate=False)
+    at_each_rate = Comparisons(values, reference, by_rate=True)
+    means = shown.means()
     return Findings(
         reference=reference,
         means=means,
-        differences=_corrected(_differences(best_values, reference)),
-        at_each_rate=_differences(values, reference, at_each_rate=True),
+        means_at_each_rate=at_each_rate.means(),
+        differences=_corrected(shown.differences()),
+        differences_at_each_rate=at_each_rate.differences(),
+        averages=_averages(shown),
         regret=_regret(means),
-        curves=_curves(best),
+        curves=_curves(chosen),
     )
 
 
-def _over_seeds(values: Iterable[Value]) -> list[list[Value]]:
-    """The values that differ in their seeds alone."""
-    groups = grouped(values, lambda value: value._replace(seed=0, value=0.0))
-    return list(groups.values())
+class Comparisons:
+    """Values of several estimators on the same cells and seeds."""
 
+    def __init__(self, values: Sequence[Value], reference: str, *, by_rate: bool):
+        self.by_rate = by_rate  # whether those of each learning rate are apart
+        self.kind = "{} at that rate" if by_rate else "{}"
+        self.values = values
+        self.references = {
+            self._pair_of(value): value.value for value in values if value.estimator == reference
+        }
+        self.compared = [
+            value
+            for value in values
+            if value.estimator != reference and self._pair_of(value) in self.references
+        ]
 
-def _means(values: Iterable[Value]) -> list[Row]:
-    rows = []
-    for group in _over_seeds(values):
-        estimate = clustered_mean([value.value for value in group])
-        row = _row("mean", group[0], estimate, seeds=len(group))
-        rows.append(row._replace(best=group[0].best))
-    return rows
-
-
-def _differences(
-    values: Sequence[Value], reference: str, *, at_each_rate: bool = False
-) -> list[Row]:
-    """Differences to the reference's values of the same cell and seed, and perhaps rate."""
-
-    def pair_of(value: Value) -> tuple[Any, ...]:
-        rate = value.learning_rate if at_each_rate else None
+    def _pair_of(self, value: Value) -> tuple[Any, ...]:
+        rate = value.learning_rate if self.by_rate else None
         return value.cell, value.quantity, value.seed, rate
 
-    kind = "difference at that rate" if at_each_rate else "difference"
-    references = {pair_of(value): value.value for value in values if value.estimator == reference}
-    compared = [
-        value for value in values if value.estimator != reference and pair_of(value) in references
-    ]
-    rows = []
-    for group in _over_seeds(compared):
-        if len(group) == 1:  # one pair has no interval
-            continue
-        difference = paired_difference(
-            [value.value for value in group], [references[pair_of(value)] for value in group]
-        )
-        row = _row(kind, group[0], difference.estimate, seeds=len(group))
-        rows.append(row._replace(p=difference.p_value))
-    return rows
+    def _over_seeds(self, values: Iterable[Value]) -> list[list[Value]]:
+        """The values that differ in their seeds alone, and perhaps in the rates chosen by them."""
+
+        def shared(value: Value) -> tuple[Any, ...]:
+            rate = value.learning_rate if self.by_rate else None
+            return value.cell, value.estimator, value.quantity, rate
+
+        return list(grouped(values, shared).values())
+
+    def means(self) -> list[Row]:
+        """The means over seeds."""
+        rows = []
+        for group in self._over_seeds(self.values):
+            estimate = clustered_mean([value.value for value in group])
+            rows.append(_row(self.kind.format("mean"), group, estimate))
+        return rows
+
+    def paired(self) -> list[list[Value]]:
+        """The values that have a partner, by what is compared; one pair has no interval."""
+        return [group for group in self._over_seeds(self.compared) if len(group) > 1]
+
+    def partners(self, group: Iterable[Value]) -> list[float]:
+        """The reference's values of the same seeds."""
+        return [self.references[self._pair_of(value)] for value in group]
+
+    def differences(self) -> list[Row]:
+        """The paired differences to the reference."""
+        rows = []
+        for group in self.paired():
+            difference = paired_difference([value.value for value in group], self.partners(group))
+            row = _row(self.kind.format("difference"), group, difference.estimate)
+            detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
+            rows.append(row._replace(p=difference.p_value, detectable=detectable))
+        return rows
 
 
-def _row(kind: str, value: Value, estimate: Estimate, seeds: int) -> Row:
+def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> Row:
+    first = group[0]
+    rates = sorted({value.learning_rate for value in group if value.learning_rate is not None})
     return Row(
         kind,
-        *value.cell,
-        cell=value.cell.title,
-        estimator=value.estimator,
-        learning_rate=value.learning_rate,
-        best=None,
-        quantity=value.quantity,
+        *first.cell,
+        cell=first.cell.title,
+        estimator=first.estimator,
+        learning_rate=" ".join(f"{rate:g}" for rate in rates),
+        quantity=first.quantity,
         value=estimate.value,
         low=estimate.low,
         high=estimate.high,
-        seeds=seeds,
+        seeds=len(group),
     )
 
 
@@ -192,8 +236,26 @@ def _corrected(rows: Sequence[Row]) -> list[Row]:
     return [row._replace(p_holm=corrected[row]) for row in rows]
 
 
+def _averages(comparisons: Comparisons) -> list[Average]:
+    """The differences of pass@1 averaged over cells, with intervals over cells and seeds."""
+    points: dict[str, list[list[float]]] = {}  # by estimator, of each cell
+    for group in comparisons.paired():
+        if group[0].quantity != "pass1":
+            continue
+        partners = comparisons.partners(group)
+        differences = [
+            100 * (value.value - partner) for value, partner in zip(group, partners, strict=True)
+        ]
+        points.setdefault(group[0].estimator, []).append(differences)
+    return [
+        Average(estimator, *mean_of_means(cells), cells=len(cells))
+        for estimator, cells in points.items()
+        if len(cells) > 1
+    ]
+
+
 def _regret(means: Iterable[Row]) -> list[Regret]:
-    finals = [row for row in means if row.best and row.quantity == "pass1"]
+    finals = [row for row in means if row.quantity == "pass1"]
     regrets: dict[str, Regret] = {}
     for cell, rows in grouped(finals, lambda row: cell_of(row._asdict())).items():
         highest = max(row.value for row in rows)
@@ -203,9 +265,9 @@ def _regret(means: Iterable[Row]) -> list[Regret]:
     return sorted(regrets.values(), key=lambda regret: (regret.mean, regret.estimator))
 
 
-def _curves(best: Iterable[RunRecord]) -> list[CurvePoint]:
+def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:
     points = []
-    for (cell, estimator), runs in grouped(best, setting_of).items():
+    for (cell, estimator), runs in grouped(chosen, setting_of).items():
         count = len(runs[0]["curve"])
         for place in range(count):
             estimate = clustered_mean([run["curve"][place] for run in runs])

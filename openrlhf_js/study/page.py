@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import altair as alt
@@ -14,7 +13,7 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.report import plot, style
 from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Axis, Panel
-from openrlhf_js.study.analysis import Findings, Regret
+from openrlhf_js.study.analysis import Findings
 from openrlhf_js.study.tables import cause_table, outcome_table, regret_table
 
 PAGE = "study.html"
@@ -22,7 +21,6 @@ ROWS = "rows.csv"
 REGRET = "regret.png"
 STEPS = Axis("step", "training step")
 RATES = Axis("learning_rate", "learning rate", "log2")
-DIFFERENCE = "Difference of pass@1"
 
 
 def write(folder: Path, findings: Findings, title: str) -> Path:
@@ -30,24 +28,30 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
     text = render(
         "study.html",
         title=title,
-        runs=sum(row.seeds for row in findings.means if row.quantity == "reward"),
+        runs=sum(row.seeds for row in findings.means_at_each_rate if row.quantity == "reward"),
         reference=findings.reference,
+        result=findings.result,
         csv=ROWS,
         regret=regret_table(findings),
         outcomes={cell: outcome_table(findings, cell) for cell in findings.cells},
         causes={cell: cause_table(findings, cell) for cell in findings.cells},
         curves=_curves(findings),
-        rates=_pass1_by_rate(findings),
+        rates=_results_by_rate(findings),
         script=plot.script(),
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
-    rows = pd.DataFrame(findings.means + findings.differences + findings.at_each_rate)
+    rows = pd.DataFrame(
+        findings.means
+        + findings.means_at_each_rate
+        + findings.differences
+        + findings.differences_at_each_rate
+    )
     rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
     with atomic_write(folder / ROWS) as file:
         rows.to_csv(file, index=False, float_format="%.5g")
     if len(findings.cells) > 1 and findings.regret:
-        style.save_png(regret_picture(findings.regret), folder / REGRET)
+        style.save_png(regret_picture(findings), folder / REGRET)
     return folder / PAGE
 
 
@@ -61,29 +65,35 @@ def _curves(findings: Findings) -> Markup:
     return plot.page(plot.draw(rows, panels, STEPS, panel="cell"))
 
 
-def _pass1_by_rate(findings: Findings) -> Markup:
+def _results_by_rate(findings: Findings) -> Markup:
     """Nothing where there is one rate alone."""
-    rows = [row._asdict() for row in findings.means if row.quantity == "pass1"]
+    rows = [
+        row._asdict() | {"learning_rate": float(row.learning_rate)}
+        for row in findings.means_at_each_rate
+        if row.quantity == "pass1"
+    ]
     if len({row["learning_rate"] for row in rows}) <= 1:
         return Markup()
-    return plot.page(plot.draw(rows, _panels(findings, "pass@1"), RATES, panel="cell"))
+    return plot.page(plot.draw(rows, _panels(findings, findings.result), RATES, panel="cell"))
 
 
 def picture(findings: Findings, title: str) -> alt.ConcatChart:
-    """Learning curves by cell, and the differences of pass@1 to the reference."""
+    """Learning curves by cell, and the differences of results to the reference."""
     panels = _panels(findings, "training reward")
-    panels[DIFFERENCE] = Panel(
-        title=DIFFERENCE,
+    difference = f"Difference of {findings.result}"
+    panels[difference] = Panel(
+        title=difference,
         ylabel=f"points over {findings.reference}, 95 % by seed",
         reference=0,
         intervals="bars",
+        joined=False,
         axis=Axis("mix", "prompts", "categories"),
     )
     rows = [point._asdict() for point in findings.curves]
     for row in findings.differences:
         if row.quantity == "pass1":
             points = row._replace(
-                cell=DIFFERENCE,
+                cell=difference,
                 value=100 * row.value,
                 low=100 * row.low,
                 high=100 * row.high,
@@ -92,17 +102,17 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
     return plot.picture(plot.draw(rows, panels, STEPS, panel="cell"), title=title)
 
 
-def regret_picture(regrets: Sequence[Regret]) -> alt.LayerChart:
+def regret_picture(findings: Findings) -> alt.LayerChart:
     """A dot for each cell, a bar for the mean and a ring for the worst, by estimator."""
-    looks = style.series_looks([regret.estimator for regret in regrets])
+    looks = style.series_looks([regret.estimator for regret in findings.regret])
     rows = []
-    for regret in regrets:
+    for regret in findings.regret:
         for number, points in enumerate(regret.points.values()):
             jitter = 2 * number / max(len(regret.points) - 1, 1) - 1  # from -1 to 1
             row = {"estimator": regret.estimator, "regret": points, "jitter": jitter}
             rows.append(row)
     colours = alt.Scale(domain=list(looks), range=[look.colour for look in looks.values()])
-    xlabel = "points of pass@1 below the cell's best estimator"
+    xlabel = f"points of {findings.result} below the cell's best estimator"
     chart = alt.Chart(alt.InlineData(values=rows)).encode(
         y=alt.Y("estimator:N", sort=None, title=None),
         color=alt.Color("estimator:N", scale=colours, legend=None),

@@ -6,11 +6,13 @@ import math
 from typing import TypeAlias
 
 from openrlhf_js.common import console
+from openrlhf_js.report import style
 from openrlhf_js.study.analysis import Findings, Row
 from openrlhf_js.study.values import CAUSES, OUTCOMES
 
 IN_POINTS = ("pass1", "reward", "any_rate")  # shown as points of a hundred
-SCREEN_COLUMNS = 4  # of an outcome table: to pass@1 and its difference
+SIGNIFICANT = 0.05
+SCREEN_COLUMNS = 4  # of an outcome table: to the result and its difference
 
 Table: TypeAlias = list[dict[str, str]]
 
@@ -22,26 +24,29 @@ def print_tables(findings: Findings) -> None:
         console.table(outcomes, list(outcomes[0])[:SCREEN_COLUMNS], title=cell)
     console.table(regret_table(findings), title="over all cells")
     console.say(
-        f"pass@1 in points of a hundred, ±: a 95 % interval; - {findings.reference}: paired by seed"
+        f"{findings.result} in points of a hundred; ±: a 95 % interval; "
+        f"- {findings.reference}: paired by seed, p after Holm's correction;\n"
+        "detects: the smallest true difference that the test would find with a probability of 80 %"
     )
 
 
 def outcome_table(findings: Findings, cell: str) -> Table:
-    """How well each estimator trained at its best learning rate; the reference's own values."""
-    means = _best_means(findings, cell)
+    """How well each estimator trained at its learning rates; the reference's own values."""
+    outcomes = {"pass1": findings.result, **OUTCOMES}
+    means = _means(findings, cell)
     differences = _differences(findings, cell)
     table = []
     for estimator in dict.fromkeys(estimator for estimator, _ in means):
         columns = {
             "estimator": estimator,
-            "best rate": f"{means[estimator, 'reward'].learning_rate:g}",
-            "pass@1": _with_interval(means.get((estimator, "pass1"))),
+            "learning rate": means[estimator, "reward"].learning_rate,
+            findings.result: _with_interval(means.get((estimator, "pass1"))),
         }
-        for quantity, label in OUTCOMES.items():
+        for quantity, label in outcomes.items():
             difference = differences.get((estimator, quantity))
             text = ""
             if difference is not None:
-                text = f"{_with_interval(difference, sign='+')}, p {difference.p_holm:.2g}"
+                text = _tested(difference)
             elif estimator == findings.reference:
                 text = _with_interval(means.get((estimator, quantity)))
             columns[f"{label} - {findings.reference}"] = text
@@ -51,7 +56,7 @@ def outcome_table(findings: Findings, cell: str) -> Table:
 
 def cause_table(findings: Findings, cell: str) -> Table:
     """Why: what was measured of each estimator's baseline and gradient, with p-values."""
-    means = _best_means(findings, cell)
+    means = _means(findings, cell)
     differences = _differences(findings, cell)
     table = []
     for estimator in dict.fromkeys(estimator for estimator, _ in means):
@@ -70,37 +75,58 @@ def regret_table(findings: Findings) -> Table:
     """How far below the best estimator of a cell each one ends; nothing of one cell alone."""
     if len(findings.cells) == 1:
         return []
-    return [
-        {
+    over_reference = f"{findings.result} - {findings.reference}, points"
+    averages = {average.estimator: average for average in findings.averages}
+    table = []
+    for regret in findings.regret:
+        columns = {
             "estimator": regret.estimator,
             "mean regret, points": f"{regret.mean:.1f}",
             "worst, points": f"{regret.worst:.1f}",
             "where": regret.worst_cell.title,
-            "best in": f"{regret.cells_won} of {len(regret.points)} cells",
+            over_reference: "",
         }
-        for regret in findings.regret
-    ]
+        average = averages.get(regret.estimator)
+        if average is not None:
+            columns[over_reference] = style.interval(
+                average.value, average.low, average.high, form="+.1f"
+            )
+        table.append(columns)
+    return table
+
+
+def _tested(difference: Row) -> str:
+    """A difference with its test, and what that could have found where it found nothing."""
+    text = f"{_with_interval(difference, sign='+')}, p {difference.p_holm:.2g}"
+    if difference.p_holm is None or difference.p_holm < SIGNIFICANT:
+        return text
+    if difference.detectable is None or not math.isfinite(difference.detectable):
+        return text
+    return f"{text}, detects {_number(difference, difference.detectable)}"
 
 
 def _with_interval(row: Row | None, sign: str = "") -> str:
     """A value with half of its interval's width: `61.2 ± 1.3`; empty where there is none."""
     if row is None:
         return ""
-    factor = 100 if row.quantity in IN_POINTS else 1
-    digits = ".1f" if factor == 100 or row.quantity == "steps_to_target" else ".3g"
-    value = f"{factor * row.value:{sign}{digits}}"
+    value = _number(row, row.value, sign)
     if not math.isfinite(row.high):
         return value
-    return f"{value} ± {factor * (row.high - row.low) / 2:{digits}}"
+    return f"{value} ± {_number(row, (row.high - row.low) / 2)}"
 
 
-def _best_means(findings: Findings, cell: str) -> dict[tuple[str, str], Row]:
-    """The means at each estimator's best learning rate, by estimator and quantity."""
-    return {
-        (row.estimator, row.quantity): row
-        for row in findings.means
-        if row.best and row.cell == cell
-    }
+def _number(row: Row, number: float, sign: str = "") -> str:
+    """A number in the units of the row's quantity."""
+    if row.quantity in IN_POINTS:
+        return f"{100 * number:{sign}.1f}"
+    if row.quantity == "steps_to_target":
+        return f"{number:{sign}.1f}"
+    return f"{number:{sign}.3g}"
+
+
+def _means(findings: Findings, cell: str) -> dict[tuple[str, str], Row]:
+    """The means over seeds, by estimator and quantity."""
+    return {(row.estimator, row.quantity): row for row in findings.means if row.cell == cell}
 
 
 def _differences(findings: Findings, cell: str) -> dict[tuple[str, str], Row]:

@@ -10,9 +10,8 @@ from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.study.design import Cell, cell_of
 
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
-OUTCOMES = {
-    "pass1": "pass@1",
-    "reward": "reward",
+OUTCOMES = {  # beside the result itself
+    "reward": "training reward",
     "steps_to_target": "steps",
     "any_rate": "any rate",
 }
@@ -37,7 +36,7 @@ class Value(NamedTuple):
     cell: Cell
     estimator: str
     learning_rate: float | None  # None: averaged over all
-    best: bool  # whether the rate is the estimator's best
+    chosen: bool  # whether the estimator is shown at this rate
     quantity: str
     seed: int
     value: float
@@ -56,13 +55,28 @@ def setting_of(run: RunRecord) -> tuple[Cell, str]:
     return cell_of(run), run["estimator"]
 
 
-def best_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Each estimator's runs at its best learning rate in each cell."""
-    best: list[RunRecord] = []
+def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """One run for each cell, estimator and seed: at the learning rate that is shown.
+
+    That is the rate which is best on the other seeds, so that no run has a say in its own choice:
+    the highest of several noisy means is too high. One seed alone chooses for itself.
+    """
+    chosen = []
     for group in grouped(runs, setting_of).values():
-        by_rate = grouped(group, lambda run: run["learning_rate"])
-        best += max(by_rate.values(), key=lambda rate_runs: fmean(map(_final, rate_runs)))
-    return best
+        for seed_runs in grouped(group, lambda run: run["seed"]).values():
+            finals = [_final_of_others(run, group) for run in seed_runs]
+            chosen.append(seed_runs[finals.index(max(finals))])
+    return chosen
+
+
+def _final_of_others(run: RunRecord, group: Sequence[RunRecord]) -> float:
+    """The mean at the run's learning rate over the seeds of the group but its own."""
+    others = [
+        _final(other)
+        for other in group
+        if other["learning_rate"] == run["learning_rate"] and other["seed"] != run["seed"]
+    ]
+    return fmean(others) if others else _final(run)
 
 
 def _final(run: RunRecord) -> float:
@@ -94,11 +108,11 @@ def share_until(reward: float, curve: Sequence[float]) -> float:
 
 
 def measured_values(
-    runs: Sequence[RunRecord], best: Iterable[RunRecord], reference: str
+    runs: Sequence[RunRecord], chosen: Sequence[RunRecord], reference: str
 ) -> list[Value]:
     """Everything that was measured, quantity by quantity."""
-    best_rates = {setting_of(run): run["learning_rate"] for run in best}
-    targets = _targets(best, reference)
+    chosen_rates = {(*setting_of(run), run["seed"]): run["learning_rate"] for run in chosen}
+    targets = _targets(chosen, reference)
     values = []
     for quantity in ("pass1", "reward", "steps_to_target", *CAUSES):
         for run in runs:
@@ -110,7 +124,7 @@ def measured_values(
                 cell=cell,
                 estimator=estimator,
                 learning_rate=run["learning_rate"],
-                best=run["learning_rate"] == best_rates[cell, estimator],
+                chosen=run["learning_rate"] == chosen_rates[cell, estimator, run["seed"]],
                 quantity=quantity,
                 seed=run["seed"],
                 value=number,
@@ -119,9 +133,9 @@ def measured_values(
     return values
 
 
-def _targets(best: Iterable[RunRecord], reference: str) -> dict[Cell, float | None]:
+def _targets(chosen: Iterable[RunRecord], reference: str) -> dict[Cell, float | None]:
     """The reward that `steps_to_target` counts the steps to, by cell."""
-    reference_runs = [run for run in best if run["estimator"] == reference]
+    reference_runs = [run for run in chosen if run["estimator"] == reference]
     return {
         cell: target([run["curve"] for run in cell_runs])
         for cell, cell_runs in grouped(reference_runs, cell_of).items()
@@ -151,7 +165,7 @@ def values_over_rates(runs: Iterable[RunRecord]) -> list[Value]:
                 cell=cell,
                 estimator=estimator,
                 learning_rate=None,
-                best=True,
+                chosen=True,
                 quantity="any_rate",
                 seed=seed,
                 value=fmean(map(_final, seed_runs)),

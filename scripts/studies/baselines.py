@@ -1,4 +1,4 @@
-"""What docs/training.md says of the study baselines.yaml: prints the tables, draws the picture."""
+"""What docs/training.md says of baselines.yaml: prints tables, draws pictures, writes all cells."""
 
 import json
 import lzma
@@ -7,12 +7,17 @@ from statistics import fmean
 
 import pandas as pd
 
-from openrlhf_js.report import style
+from openrlhf_js.report import plot, style
 from openrlhf_js.study import analysis, page
 
 HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs"
 NAMES = ["rloo", "reinforce++", "grpo", "remax", "bloo", "js", "js_plus"]
 SHAPE = ["prompts", "responses"]
+CELL = ["task", "mix", *SHAPE]
+MIXES = {"alike": ["alike"], "as drawn": ["natural"], "mixed": ["mixed"]}
+GROUPS = MIXES | {"not mixed": ["alike", "natural"], "all": ["alike", "natural", "mixed"]}
+SAFE = 5e-4  # learning rates above it can ruin the start
 
 
 def show(title: str, rows: pd.DataFrame) -> None:
@@ -48,12 +53,62 @@ all_means["shape"] = [f"{n} x {m}" for n, m in all_means[SHAPE].to_numpy()]
 finals = tests.query("quantity == 'pass1'")
 print(f"{len(runs)} runs, {len(finals)} comparisons, {(finals.p_holm < 0.05).sum()} significant")
 
-best = all_means[all_means.best & (all_means.quantity == "pass1")].copy()
+
+def averages(reference: str, highest_rate: float = 1) -> pd.DataFrame:
+    """The differences of pass@1 to the reference, averaged over cells, by m and mix."""
+    parts = []
+    for responses in (2, 4, 8):
+        for mix, mixes in GROUPS.items():
+            shown = [
+                run
+                for run in runs
+                if run["mix"] in mixes
+                and run["responses"] == responses
+                and run["learning_rate"] <= highest_rate
+            ]
+            part = pd.DataFrame(analysis.analyse(shown, reference).averages)
+            parts.append(part.assign(m=responses, mix=mix))
+    rows = pd.concat(parts)
+    ends = zip(rows.value, rows.low, rows.high, strict=True)
+    rows["text"] = [f"{value:+.1f} ({low:.1f} to {high:.1f})" for value, low, high in ends]
+    return rows.assign(shape=rows.m.astype(str))
+
+
+over_rloo = averages("rloo")
+show("pass@1 less rloo's, averaged over cells", wide(over_rloo, ["shape", "mix"]))
+show("The same up to the rate 4e-4", wide(averages("rloo", SAFE), ["shape", "mix"]))
+for name in ("bloo", "js"):
+    show(f"pass@1 less {name}'s", wide(averages(name), ["shape", "mix"]))
+
+panels = {
+    m: plot.Panel(
+        title=f"{m} responses to a prompt",
+        note="js_plus of 0.2; 95 % over cells and seeds",
+        ylabel="points of pass@1 over rloo",
+        limits=(-16, 10),
+        reference=0,
+        intervals="bars",
+        joined=False,
+    )
+    for m in (2, 4)
+}
+forest = over_rloo[over_rloo["mix"].isin(MIXES)]
+drawings = plot.draw(
+    forest.to_dict("records"), panels, plot.Axis("mix", "prompts", "categories"), panel="m"
+)
+style.save_png(plot.picture(drawings), DOCS / "images/training.png")
+
+best = all_means[all_means.quantity == "pass1"].copy()
 print(f"\nSeeds\n\n{best.groupby('shape', sort=False).seeds.agg(['min', 'max'])}")
-top = best.value == best.groupby("cell").value.transform("max")
-texts = (100 * best.value).map("{:.1f}".format)
-best["text"] = texts.mask(top, "**" + texts + "**") + (" " + best.apply(mark, axis=1)).str.rstrip()
-show("pass@1", wide(best, ["shape", "task", "mix"]))
+against = finals.reset_index().drop(columns="quantity")
+written = best.merge(against, on=["cell", "estimator"], how="left", suffixes=("", "_less_rloo"))
+of_pass1 = ["value", "low", "high"]
+of_difference = ["value_less_rloo", "low_less_rloo", "high_less_rloo", "detectable_less_rloo"]
+written[of_pass1 + of_difference] *= 100
+columns = [*CELL, "estimator", "learning_rate", "seeds", *of_pass1, *of_difference]
+written = written[[*columns, "p_less_rloo", "p_holm_less_rloo"]]
+written = written.rename(columns={"value": "pass1", "value_less_rloo": "less_rloo"})
+written.to_csv(DOCS / "data/training.csv", index=False, float_format="%.4g")
 
 regrets = []
 for regret in findings.regret:
@@ -65,9 +120,15 @@ for regret in findings.regret:
         row[shape] = f"{fmean(points):.1f}, {max(points):.1f}"
     row["worst in"] = regret.worst_cell.title
     row["all"] = f"{regret.mean:.1f}"
-    regrets.append(row | {"best in": f"{regret.cells_won} of {len(regret.points)}"})
-columns = ["estimator", *best["shape"].unique(), "all", "worst in", "best in"]
+    regrets.append(row)
+columns = ["estimator", *best["shape"].unique(), "all", "worst in"]
 show("Regret: mean, worst", pd.DataFrame(regrets)[columns].fillna(""))
+
+print("\nRegret up to the rate 4e-4: mean, worst\n")
+for regret in analysis.analyse(
+    [run for run in runs if run["learning_rate"] <= SAFE], "rloo"
+).regret:
+    print(f"{regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f} {regret.worst_cell.title}")
 
 average = tests.reset_index().query("quantity == 'any_rate'").copy()
 average["shape"] = [f"{n} x {m}" for n, m in average[SHAPE].to_numpy()]
@@ -77,7 +138,7 @@ average = by.agg({"value": "mean", "text": "".join})
 average["text"] = ((100 * average.value).map("{:+.1f} ".format) + average.text).str.strip()
 show("Over the rates, less rloo", wide(average, ["shape", "mix"]))
 
-why = all_means[all_means.best]
+why = all_means
 index = ["shape", "mix", "task", "estimator"]
 why = why.pivot_table("value", index, "quantity", sort=False)
 variance = why.gradient_variance.unstack()
@@ -94,7 +155,8 @@ print(f"\nRuns that end below 5 % of pass@1\n\n{of.query('sum > 0')}")
 of = lost.query("lost and not mixed and learning_rate > 5e-4")
 print(of.groupby([*SHAPE, "task", "mix", "estimator"]).curve.agg(["size", "first"]))
 for end in ("min", "max"):
-    tried = best.cell.map(all_means.groupby("cell").learning_rate.agg(end))
+    tried = all_runs.groupby(CELL).learning_rate.agg(end).rename("tried")
+    tried = best.join(tried, on=CELL).tried.map("{:g}".format)
     of = best[best.learning_rate == tried].groupby(["shape", "task", "mix"], sort=False).estimator
     print(f"\nBest at the {end} of the rates tried\n\n{of.agg(', '.join).to_string()}")
 steps = why.steps_to_target.unstack()[["rloo", "js_plus"]]
@@ -106,4 +168,4 @@ print(tests.groupby(["quantity", "estimator"])[["above", "below"]].sum().unstack
 why["m"] = [shape.split()[-1] for shape in why.index.get_level_values("shape")]
 for quantity, by in (("spread", ["mix"]), ("dead", ["mix", "m"])):
     print(f"\n{quantity}\n\n{why.groupby(by)[quantity].agg(['min', 'max']).round(2)}")
-style.save_png(page.regret_picture(findings.regret), HERE.parents[1] / "docs/images/regret.png")
+style.save_png(page.regret_picture(findings), DOCS / "images/regret.png")

@@ -9,6 +9,7 @@ from statistics import fmean
 from openrlhf_js.report import style
 from openrlhf_js.stats import paired_difference
 from openrlhf_js.study import analysis, page
+from openrlhf_js.study.values import chosen_runs
 
 HERE = Path(__file__).parent
 SHAPES = {"memory": [(64, 1), (32, 2), (32, 4), (32, 8)], "memory1024": [(64, 2)]}
@@ -35,16 +36,10 @@ for name, shapes in SHAPES.items():
         print(f"{name}, {shape[0]} x {shape[1]}")
         for regret in findings.regret:
             print(f"  {regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f}")
-        rates = {
-            (row.task, row.mix, row.estimator): row.learning_rate
-            for row in findings.means
-            if row.best and row.quantity == "pass1"
-        }
         by_seed = defaultdict(lambda: defaultdict(list))
-        for run in runs:
-            cell = run["task"], run["mix"], run["estimator"]
+        for run in chosen_runs(runs):
             sign = {"js_memory": 1, "js_plus": -1}.get(run["estimator"])
-            if sign and run["learning_rate"] == rates[cell]:
+            if sign:
                 by_seed[run["mix"]][run["seed"]].append(sign * run["pass1"])
         for mix, seeds in by_seed.items():
             gaps = [200 * fmean(each) for each in seeds.values()]
@@ -56,4 +51,4 @@ findings = analysis.analyse(drawn, "rloo")
 for regret in findings.regret:
     cells = f"{len(regret.points)} cells"
     print(f"{cells}: {regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f}")
-style.save_png(page.regret_picture(findings.regret), HERE.parents[1] / "docs/images/memory.png")
+style.save_png(page.regret_picture(findings), HERE.parents[1] / "docs/images/memory.png")

@@ -6,6 +6,7 @@ from statistics import fmean, stdev
 import pytest
 from charts import panels_of
 
+from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
 from openrlhf_js.study.design import Run
 from openrlhf_js.study.figures import Figures
@@ -57,15 +58,18 @@ def findings():
 
 
 def test_each_estimator_is_compared_at_its_own_best_rate_and_at_each(findings):
-    best = [row for row in findings.means if row.best and row.quantity == "reward"]
-    assert {row.estimator: row.learning_rate for row in best} == {"rloo": 1e-4, "js": 2e-4}
+    # rloo's means over the other two seeds: 0.45 and 0.40, 0.40 and 0.35, 0.35 and 0.15
+    assert row_of(findings.means, "rloo", "pass1").learning_rate == "0.0001"
+    assert row_of(findings.means, "js", "pass1").learning_rate == "0.0002"
     row = row_of(findings.differences, "js", "pass1")
     gains = [0.45 - 0.30, 0.50 - 0.40, 0.70 - 0.50]
     assert row.value == pytest.approx(fmean(gains))
     half = 4.302653 * stdev(gains) / math.sqrt(3)  # t with 2 degrees of freedom
     assert (row.low, row.high) == pytest.approx((fmean(gains) - half, fmean(gains) + half))
     assert row.seeds == 3 and row.p_holm == row.p
-    same_rate = row_of(findings.at_each_rate, "js", "pass1", learning_rate=1e-4)
+    error = stdev(gains) / math.sqrt(3)
+    assert row.detectable == pytest.approx(detectable_effect(error, 2))
+    same_rate = row_of(findings.differences_at_each_rate, "js", "pass1", learning_rate="0.0001")
     assert same_rate.value == pytest.approx(fmean([0.05, 0.0, 0.04]))
     tolerance = row_of(findings.differences, "js", "any_rate")
     assert tolerance.value == pytest.approx(
@@ -105,9 +109,23 @@ def test_regret_is_the_distance_to_the_best_of_the_cell():
         for name, value in by_name.items():
             records += [record(name, seed, value, task=task) for seed in range(2)]
     js, rloo, bloo = regret_table(analyse(records, "rloo"))
-    assert list(js.values()) == ["js", "5.0", "10.0", "sort, natural, 16 x 2", "1 of 2 cells"]
-    assert list(rloo.values()) == ["rloo", "10.0", "20.0", "sort, natural, 16 x 2", "1 of 2 cells"]
-    assert list(bloo.values()) == ["bloo", "20.0", "40.0", "maze, natural, 16 x 2", "1 of 2 cells"]
+    sort = "sort, natural, 16 x 2"
+    maze = "maze, natural, 16 x 2"
+    assert list(js.values())[:4] == ["js", "5.0", "10.0", sort]
+    assert list(rloo.values())[:4] == ["rloo", "10.0", "20.0", sort]
+    assert list(bloo.values())[:4] == ["bloo", "20.0", "40.0", maze]
+    assert js["pass@1 - rloo, points"] == "+5.0 (+0.0 to +10.0)"  # the two cells' own
+    assert rloo["pass@1 - rloo, points"] == ""
+
+
+def test_a_seed_has_no_say_in_its_learning_rate():
+    """Each seed is best at a rate that is bad for the other two: it gets one of theirs."""
+    finals = {1e-4: [0.9, 0.1, 0.1], 2e-4: [0.1, 0.9, 0.1], 4e-4: [0.1, 0.1, 0.9]}
+    records = []
+    for rate, values in finals.items():
+        records += [record("js", seed, value, rate) for seed, value in enumerate(values)]
+    (pass1,) = [row for row in analyse(records, "js").means if row.quantity == "pass1"]
+    assert pass1.value == pytest.approx(0.1)  # and not 0.37, the highest mean
 
 
 def test_the_tables_of_one_cell(findings):
@@ -116,9 +134,23 @@ def test_the_tables_of_one_cell(findings):
     js, rloo = outcome_table(findings, cell)
     assert rloo["pass@1"] == rloo["pass@1 - rloo"] == "40.0 ± 24.8"
     assert rloo["any rate - rloo"].startswith("35.0 ±")
-    assert (js["best rate"], js["pass@1"]) == ("0.0002", "55.0 ± 32.9")
+    assert (js["learning rate"], js["pass@1"]) == ("0.0002", "55.0 ± 32.9")
     assert js["pass@1 - rloo"] == "+15.0 ± 12.4, p 0.035"
     assert regret_table(findings) == []
+
+
+def test_the_result_of_a_users_own_grader_is_a_mean_reward(tmp_path):
+    """Its scores may be parts of 1, or any number."""
+    records = []
+    for cell in ({"responses": 2}, {"responses": 4}):
+        for name, reward in (("rloo", 0.25), ("js", 0.75)):
+            records += [record(name, seed, reward, task="own", **cell) for seed in range(2)]
+    findings = analyse(records, "rloo")
+    rloo, _ = outcome_table(findings, "16 x 2")
+    assert rloo["mean reward"].startswith("25.0")
+    assert regret_table(findings)[0]["mean reward - rloo, points"] == "+50.0 (+50.0 to +50.0)"
+    page = write(tmp_path, findings, "a title").read_text()
+    assert "mean reward" in page and "pass@1" not in page
 
 
 def test_the_picture_has_curves_and_differences(findings):
@@ -135,7 +167,7 @@ def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
     findings = analyse(records, "rloo")
     assert findings.differences == [] and findings.regret == []
     js = outcome_table(findings, "sort, natural, 16 x 2")[1]
-    assert js["reward - rloo"] == ""
+    assert js["training reward - rloo"] == ""
     assert len(panels_of(picture(findings, ""))) == 1  # without differences
     page = write(tmp_path, findings, "a title")
     assert ",0.5,,,1," in page.with_name("rows.csv").read_text()
