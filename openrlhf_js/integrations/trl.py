@@ -46,7 +46,7 @@ class Shrinkage(Trainer):
     weight, keeps TRL's advantages: a batch of it may hold a single response.
     """
 
-    own: ClassVar[str]
+    replaced: ClassVar[str]
     """Our name of TRL's estimator."""
     needs: ClassVar[dict[str, Any]]
     """Settings under which TRL's advantages are its estimator's."""
@@ -67,9 +67,11 @@ class Shrinkage(Trainer):
                     )
         super().__init__(*args, **kwargs)
         for name, value in self.needs.items():
-            came = getattr(self, name)
-            if came != value:
-                raise ValueError(f"{name} is {came!r}; set {name}={value!r}, as {estimator} needs.")
+            setting = getattr(self, name)
+            if setting != value:
+                raise ValueError(
+                    f"{name} is {setting!r}; set {name}={value!r}, as {estimator} needs."
+                )
         self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -82,16 +84,20 @@ class Shrinkage(Trainer):
             return output
         rewards, mask = self._rewards()
         start = self.accelerator.process_index * len(inputs)
-        here = slice(start, start + len(inputs))
+        of_process = slice(start, start + len(inputs))
         batch = self._batch(rewards, mask, inputs, output)
         estimate = self.estimator.estimate(batch)
         self.estimator.learn(batch)
-        advantages = estimate.advantages.to(rewards).flatten()[here]
-        rest = output["advantages"] - advantage(self.own, rewards, mask=mask).flatten()[here]
-        if self.own == "rloo" and self.beta != 0:
-            advantages += rest  # the KL penalty, less its mean over the prompt's other responses
-        elif not rest.abs().max() <= 1e-4 * rewards.abs().max():
-            raise RuntimeError(f"TRL's advantages are not {self.own}'s; install TRL {WORKS_WITH}.")
+        advantages = estimate.advantages.to(rewards).flatten()[of_process]
+        replaced = advantage(self.replaced, rewards, mask=mask).flatten()[of_process]
+        remainder = output["advantages"] - replaced
+        if self.replaced == "rloo" and self.beta != 0:
+            # the KL penalty, less its mean over the prompt's other responses
+            advantages += remainder
+        elif not remainder.abs().max() <= 1e-4 * rewards.abs().max():
+            raise RuntimeError(
+                f"TRL's advantages are not {self.replaced}'s; install TRL {WORKS_WITH}."
+            )
         output["advantages"] = advantages
         # The log of completions holds one batch, so that TRL's leave it.
         self._logs["advantages"].extend(self.accelerator.gather(advantages).tolist())
@@ -102,7 +108,8 @@ class Shrinkage(Trainer):
         rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
         clip_range = getattr(self, "reward_clip_range", None)
         if clip_range:
-            rewards = rewards.clamp(*clip_range)
+            lowest, highest = clip_range
+            rewards = rewards.clamp(lowest, highest)
         mask = ~self._scores.isnan().all(1)
         return rewards.view(-1, self.num_generations), mask.view(-1, self.num_generations)
 
@@ -125,12 +132,12 @@ class Shrinkage(Trainer):
 class ShrinkageGRPOTrainer(Shrinkage, trl.GRPOTrainer):
     """GRPOTrainer without TRL's division by a standard deviation."""
 
-    own = "dr_grpo"
+    replaced = "dr_grpo"
     needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
 
 
 class ShrinkageRLOOTrainer(Shrinkage, trl.RLOOTrainer):
     """RLOOTrainer, whose KL penalty (`beta`) keeps its own baseline."""
 
-    own = "rloo"
+    replaced = "rloo"
     needs: ClassVar = {"normalize_advantages": False}

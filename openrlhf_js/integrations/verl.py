@@ -85,9 +85,9 @@ class OutcomeAdvantage:
 
 def register(name: str) -> Callable[..., Any]:
     """Registers an estimator of ours, or `FILE.py:NAME` under NAME, and returns it."""
-    own = parse_own(name)
+    own_baseline = parse_own(name)
     estimator = OutcomeAdvantage(name)
-    register_adv_est(name if own is None else own.name)(estimator)
+    register_adv_est(name if own_baseline is None else own_baseline.name)(estimator)
     return estimator
 
 

@@ -119,15 +119,18 @@ def load_with_scale(model_name_or_path: str, model_type: str, **settings: Any) -
     """
     model = get_llm_for_sequence_regression(model_name_or_path, model_type, **settings)
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # inside LoRA
-    mean, std = getattr(inner.config, "mean", None), getattr(inner.config, "std", None)
+    mean = getattr(inner.config, "mean", None)
+    std = getattr(inner.config, "std", None)
     if mean is None or std is None:
         if inner.normalize_reward and model_type == "reward":
             raise ValueError(
                 f"--reward.normalize_enable: config.json of {model_name_or_path} has no mean and "
                 "std (`openrlhf-js rm train` writes them)"
             )
-        mean, std = 0.0, 1.0
-    inner.mean, inner.std = torch.full_like(inner.mean, mean), torch.full_like(inner.std, std)
+        mean = 0.0
+        std = 1.0
+    inner.mean = torch.full_like(inner.mean, mean)
+    inner.std = torch.full_like(inner.std, std)
     return model
 
 
@@ -153,7 +156,8 @@ def our_policy(actor_class: Any) -> Any:
         gradient_variance: GradientVariance | None = None
 
         def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-            ours, train = strategy.args.js, strategy.args.train
+            ours = strategy.args.js
+            train = strategy.args.train
             if ours.loss:
                 strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
             super().init_model_from_pretrained(strategy, *args, **kwargs)

@@ -54,12 +54,15 @@ def check(args: argparse.Namespace) -> None:
     """Raises BadInput with every problem of the flat arguments and their files, one per line."""
     flat: Flat = vars(args)
     grader = _grader(flat)
-    problems = [*_estimator(flat), *_models(flat), *_rewards(flat, grader)]
+    problems = list(_estimator(flat))
+    problems += _models(flat)
+    problems += _rewards(flat, grader)
     problems += run.start_problems(flat)
     if run.RUN_ID not in os.environ:  # a restart finds what its own run has left
         problems += earlier_run_problems(flat)
     prompt_problems, rows = check_prompts(flat)
-    problems += [*prompt_problems, *_batch_sizes(flat, rows)]
+    problems += prompt_problems
+    problems += _batch_sizes(flat, rows)
     if grader and not prompt_problems and _is_our_task(grader.task):
         problems += _labels(flat, grader.task)
     if flat["js.gradient_variance"]:
@@ -108,14 +111,16 @@ def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
 
 
 def _estimator(flat: Flat) -> Iterator[str]:
-    name, shrinkage = flat["algo.advantage.estimator"], flat["js.shrinkage"]
+    name = flat["algo.advantage.estimator"]
+    shrinkage = flat["js.shrinkage"]
     try:
         record = our_estimator(name)
     except ValueError as error:
         yield f"--algo.advantage.estimator: {error}"
         return
-    sizes = flat["rollout.batch_size"], flat["rollout.n_samples_per_prompt"]
-    lacking = None if record is None else record.lacks(*sizes)
+    prompts = flat["rollout.batch_size"]
+    responses = flat["rollout.n_samples_per_prompt"]
+    lacking = None if record is None else record.lacks(prompts, responses)
     if lacking:
         yield f"--rollout.batch_size, --rollout.n_samples_per_prompt: {name} {lacking}"
     for flag, owner in OF_ONE_ESTIMATOR.items():
@@ -124,7 +129,7 @@ def _estimator(flat: Flat) -> Iterator[str]:
     if name == "js_fixed" and shrinkage is None:
         yield "js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
     if flat["js.warm_memory"] and (record is None or not record.needs_keys):
-        remembering = ", ".join(each for each, ours in OURS.items() if ours.needs_keys)
+        remembering = ", ".join(key for key, ours in OURS.items() if ours.needs_keys)
         yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
     elif flat["js.warm_memory"]:
         yield from _warm_memory(Path(flat["js.warm_memory"]))
@@ -175,9 +180,13 @@ def _models(flat: Flat) -> Iterator[str]:
     folder = flat["reward.model_name_or_path"]
     elsewhere = flat["reward.remote_url"] or flat["train.agent_func_path"]
     if folder and os.path.isdir(folder) and not elsewhere and not untrusted:
-        policy, prefix = flat["actor.model_name_or_path"], flat["ds.value_head_prefix"]
-        normalize, trust = flat["reward.normalize_enable"], flat[TRUST]
-        yield from reward_model_problems(folder, policy, prefix, normalize, trust)
+        yield from reward_model_problems(
+            folder,
+            flat["actor.model_name_or_path"],
+            flat["ds.value_head_prefix"],
+            flat["reward.normalize_enable"],
+            flat[TRUST],
+        )
 
 
 def reward_model_problems(
@@ -214,7 +223,8 @@ def reward_model_problems(
 
 def _grader(flat: Flat) -> run.UserFile | None:
     """The reward file or the agent of the run, None where it has neither."""
-    agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
+    agent = flat["train.agent_func_path"]
+    url = flat["reward.remote_url"]
     if not agent and not (url and url.split(",")[0].endswith(".py")):
         return None
     path = agent or url.split(",")[0]
@@ -223,7 +233,8 @@ def _grader(flat: Flat) -> run.UserFile | None:
 
 
 def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
-    agent, url = flat["train.agent_func_path"], flat["reward.remote_url"]
+    agent = flat["train.agent_func_path"]
+    url = flat["reward.remote_url"]
     remote = bool(url) and grader is None
     if flat["js.reward_weights"] is not None and not remote:
         yield "--js.reward_weights is for reward models that --reward.remote_url names"
@@ -349,11 +360,14 @@ def _batch_sizes(flat: Flat, rows: list[int] | None) -> list[str]:
     Upstream checks little of it: it would drop samples, carry half a gradient into the next batch,
     or wait for ever for a rank that has run out of samples.
     """
-    name, batch = flat["algo.advantage.estimator"], flat["rollout.batch_size"]
-    responses, train = flat["rollout.n_samples_per_prompt"], flat["train.batch_size"]
+    name = flat["algo.advantage.estimator"]
+    batch = flat["rollout.batch_size"]
+    responses = flat["rollout.n_samples_per_prompt"]
+    train = flat["train.batch_size"]
     at_once = flat["rollout.vllm_generate_batch_size"]
     prompts = None if rows is None else len(rows)
-    last, drop = 0, ""  # prompts in an episode's last, short rollout; how to do without it
+    last = 0  # prompts in an episode's last, short rollout
+    drop = ""  # how to do without it
     if rows and len(rows) >= batch and not flat["algo.dynamic_filtering_enable"]:
         last = len(rows) % batch
         drop = f"use --data.max_samples {rows[-last - 1]}"
@@ -362,11 +376,21 @@ def _batch_sizes(flat: Flat, rows: list[int] | None) -> list[str]:
         problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
     for role in ("actor", "critic") if name == "gae" else ("actor",):
         problems += _ranks(flat, role, last, drop)
-    every, each = "responses of a rollout:", "--train.batch_size"
-    problems += _multiple(batch * responses, train, every, each, _larger(flat, train))
+    problems += _multiple(
+        batch * responses,
+        of=train,
+        what="responses of a rollout:",
+        why="--train.batch_size",
+        use=_larger(flat, train),
+    )
     if not flat["train.dynamic_batch_enable"]:
-        of_last = "responses of the last rollout:"
-        problems += _multiple(last * responses, train, of_last, each, drop)
+        problems += _multiple(
+            last * responses,
+            of=train,
+            what="responses of the last rollout:",
+            why="--train.batch_size",
+            use=drop,
+        )
     if prompts is not None and prompts < batch:
         problems.append(
             f"there are {prompts} prompts, fewer than one rollout of --rollout.batch_size {batch}: "
@@ -452,8 +476,14 @@ def _cannot_be_measured(flat: Flat) -> Iterator[str]:
 
 
 def _cannot_be_grouped(flat: Flat) -> list[str]:
-    responses, micro = flat["rollout.n_samples_per_prompt"], flat["train.micro_batch_size"]
+    responses = flat["rollout.n_samples_per_prompt"]
+    micro_batch = flat["train.micro_batch_size"]
     if flat["train.dynamic_batch_enable"]:
         return ["--js.group_micro_batches: --train.dynamic_batch_enable groups by length"]
-    what, why = "--js.group_micro_batches: --train.micro_batch_size", "the responses to a prompt"
-    return _multiple(micro, responses, what, why, f"use {_round_up(micro, responses)}")
+    return _multiple(
+        micro_batch,
+        of=responses,
+        what="--js.group_micro_batches: --train.micro_batch_size",
+        why="the responses to a prompt",
+        use=f"use {_round_up(micro_batch, responses)}",
+    )

@@ -83,17 +83,18 @@ class GradientVariance:
 
         `js/gradient_noise_scale` is in responses. A ratio whose terms are not positive is left out.
         """
-        measured, self._measured = self._measured, []
+        measured = self._measured
+        self._measured = []
         if not measured:
             return {}
         variance = math.fsum(moments.variance for moments in measured) / len(measured)
         mean_square = math.fsum(moments.mean_square for moments in measured) / len(measured)
-        found = {"js/gradient_variance": variance, "js/gradient_norm_squared": mean_square}
+        scalars = {"js/gradient_variance": variance, "js/gradient_norm_squared": mean_square}
         if variance > 0:
-            found["js/gradient_snr"] = mean_square / variance
+            scalars["js/gradient_snr"] = mean_square / variance
         if self._last_noise_scale is not None:
-            found["js/gradient_noise_scale"] = self._last_noise_scale
-        return found
+            scalars["js/gradient_noise_scale"] = self._last_noise_scale
+        return scalars
 
     def _measured_training_step(self, experience: Any, *args: Any, **kwargs: Any) -> dict:
         """Upstream's step on one micro-batch; the last of a batch also steps the optimizer."""

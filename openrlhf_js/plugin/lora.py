@@ -38,7 +38,8 @@ def send_merged_weights(trainer: Any) -> None:
     They are made and sent one decoder layer at a time. Under ZeRO-3 only that layer's parameters
     are gathered, and they are sharded again before the layer is sent.
     """
-    broadcast, policy = trainer.broadcast_to_vllm, trainer.actor
+    broadcast = trainer.broadcast_to_vllm
+    policy = trainer.actor
     sharded = trainer.strategy.args.ds.zero_stage == 3
     layers = adapted_layers(policy.model.module)
 
@@ -64,8 +65,8 @@ def send_merged_weights(trainer: Any) -> None:
 
 def _decoder_layer(name: str) -> str:
     """`model.layers.0.` of `model.layers.0.mlp.up_proj`; empty outside the decoder layers."""
-    found = re.match(r".*?\.\d+\.", name)
-    return found[0] if found else ""
+    prefix = re.match(r".*?\.\d+\.", name)
+    return prefix[0] if prefix else ""
 
 
 def refuse_tied(model: Any) -> None:

@@ -45,24 +45,23 @@ def source_path(program: str = "train_ppo_ray") -> Path:
 def read_program(path: Path) -> tuple[CodeType, CodeType]:
     """The code of upstream's main block that makes `parser`, and that which validates `args`."""
     statements: list[ast.stmt] = []
-    for each in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(each, ast.If) and ast.unparse(each.test) == MAIN:
-            statements = each.body
-    written = [ast.unparse(statement) for statement in statements]
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == MAIN:
+            statements = statement.body
+    lines = [ast.unparse(statement) for statement in statements]
     for needed in ("args = parser.parse_args()", "args = hierarchize(args)", "train(args)"):
-        if needed not in written:
+        if needed not in lines:
             raise UpstreamMismatch(
                 f"{path}: `{needed}` below `if {MAIN}` is missing; openrlhf_js works with "
                 f"{WORKS_WITH}"
             )
-    parse = written.index("args = parser.parse_args()")
+    parse = lines.index("args = parser.parse_args()")
+    train = lines.index("train(args)")
 
-    def compiled(part: list[ast.stmt]) -> CodeType:
-        return compile(ast.Module(body=part, type_ignores=[]), str(path), "exec")
+    def compiled(body: list[ast.stmt]) -> CodeType:
+        return compile(ast.Module(body=body, type_ignores=[]), str(path), "exec")
 
-    return compiled(statements[:parse]), compiled(
-        statements[parse + 1 : written.index("train(args)")]
-    )
+    return compiled(statements[:parse]), compiled(statements[parse + 1 : train])
 
 
 class Parser(argparse.ArgumentParser):
@@ -106,8 +105,11 @@ class Parser(argparse.ArgumentParser):
             if token.startswith("--"):
                 groups.append([])
             groups[-1].append(token)
-        found, notices = groups[0], []
-        for flag, *values in groups[1:]:
+        tokens = groups[0]
+        notices: list[str] = []
+        for group in groups[1:]:
+            flag = group[0]
+            values = group[1:]
             name, equals, value = flag[2:].partition("=")
             today = renamed.get(name, name).split()
             if name in removed:
@@ -115,23 +117,27 @@ class Parser(argparse.ArgumentParser):
             if name in idle:
                 print(f"openrlhf_js: --{name} left out ({idle[name]})", file=sys.stderr)
                 today = []
-                found += values
+                tokens += values
             for new in today:
-                found += [f"--{new}{equals}{value}", *values]
+                tokens.append(f"--{new}{equals}{value}")
+                tokens += values
             if name in renamed:
                 notices.append(f"--{name} -> --{' --'.join(today)}")
         if notices:
             print(f"openrlhf_js: old flags: {', '.join(notices)}", file=sys.stderr)
-        return found
+        return tokens
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
     def _hint(self, token: str) -> str:
         name = token[2:].partition("=")[0]
-        today, old = self._option_string_actions, self._spellings.renamed
-        close = difflib.get_close_matches(name, [*(flag[2:] for flag in today), *old])
-        shown = [f"--{new}" for near in close for new in old.get(near, near).split()]
+        renamed = self._spellings.renamed
+        names = [flag[2:] for flag in self._option_string_actions]
+        names += renamed
+        shown = []
+        for close in difflib.get_close_matches(name, names):
+            shown += [f"--{new}" for new in renamed.get(close, close).split()]
         hint = f", did you mean {' or '.join(dict.fromkeys(shown))}?" if shown else ""
         return f"unknown flag --{name}{hint}"
 

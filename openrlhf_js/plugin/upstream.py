@@ -198,15 +198,16 @@ def plain_class(actor_class: Any) -> type:
 
 def _problem(module_name: str, name: str, parameters: str) -> str | None:
     try:
-        found: Any = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
+        replaced: Any = importlib.import_module(module_name)
+        for attribute in name.split("."):
+            replaced = getattr(replaced, attribute)
     except (ImportError, AttributeError):
         return f"{module_name}.{name} is missing"
     if not parameters:
         return None
-    replaced = inspect.unwrap(found)  # a replacement of ours keeps the original's signature
-    expected, actual = tuple(parameters.split()), tuple(inspect.signature(replaced).parameters)
+    original = inspect.unwrap(replaced)  # a replacement of ours keeps the original's signature
+    expected = tuple(parameters.split())
+    actual = tuple(inspect.signature(original).parameters)
     if actual[: len(expected)] != expected:
         return f"{module_name}.{name} takes {actual}, not {expected}"
     return None

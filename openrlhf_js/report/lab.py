@@ -52,68 +52,91 @@ def table(summary: Summary) -> list[dict[str, str]]:
     gradients = summary.get("gradients", {})
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in summary["rows"]:
-        settings = {name: row[name] for name in row if name not in FIGURE}
-        line = lines.setdefault(tuple(settings.values()), {})
-        for name, value in settings.items():
-            line[name] = cell(value)
-        if row.get("estimator") in gradients:
-            line["gradient"] = gradients[row["estimator"]]
-        line[row["quantity"]] = style.interval(row["value"], row["low"], row["high"])
-    columns = dict.fromkeys(name for line in lines.values() for name in line)
-    return [{name: line.get(name, "-") for name in columns} for line in lines.values()]
+        settings = {name: value for name, value in row.items() if name not in FIGURE}
+        key = tuple(settings.values())
+        if key not in lines:
+            lines[key] = {name: cell(value) for name, value in settings.items()}
+        estimator = row.get("estimator")
+        if estimator in gradients:
+            lines[key]["gradient"] = gradients[estimator]
+        lines[key][row["quantity"]] = style.interval(row["value"], row["low"], row["high"])
+
+    columns: dict[str, None] = {}  # a set that keeps its order
+    for line in lines.values():
+        columns.update(dict.fromkeys(line))
+    return [{column: line.get(column, "-") for column in columns} for line in lines.values()]
 
 
 def _errors(summary: Summary) -> alt.ConcatChart:
     """The error of every baseline, and how much lower than rloo's it is: over m, or over the
     checkpoints of a training in panels for every m."""
+    gradients: Mapping[str, str] = summary["gradients"]
     training = summary.get("checkpoints")
     quantity = next(row["quantity"] for row in summary["rows"] if row["quantity"] in ERRORS)
-    reductions = [row for row in summary["rows"] if row["quantity"] == REDUCTION]
-    far = sorted({row["estimator"] for row in reductions if (row["value"] or 0) < FAR})
-    panels = {
-        quantity: replace(
-            ERRORS[quantity],
-            note=f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, "
-            "95 % intervals",
-            intervals="bars" if training else "band",
-        ),
-        REDUCTION: Panel(
-            title="Lower than rloo by",
-            ylabel="reduction, %",
-            note=f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals",
-            reference=0,
-            intervals="bars",
-        ),
-    }
-    oracles = [name for name, kind in summary["gradients"].items() if kind == "oracle"]
+    far = _far_estimators(summary)
+    panels = _error_panels(summary, quantity, far)
+    oracles = [name for name, kind in gradients.items() if kind == "oracle"]
     hidden = {quantity: oracles, REDUCTION: ["rloo", *far]}
-    shown = [
-        {**row, "line": _label(row["estimator"], summary["gradients"])}
-        for row in summary["rows"]
-        if row["quantity"] in panels and row["estimator"] not in hidden[row["quantity"]]
-    ]
-    looks = {
-        _label(name, summary["gradients"]): look
-        for name, look in style.series_looks(list(summary["gradients"])).items()
-    }
-    if not training:
-        axis = Axis("m", "responses to a prompt, m", "categories")
-        drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
-        return plot.picture(drawings, title=summary.get("title", ""))
-    counts = dict.fromkeys(row["m"] for row in reductions)
-    drawings = plot.draw(
-        [{**row, "panel": f"{row['quantity']}, m = {row['m']}"} for row in shown],
-        {
-            f"{name}, m = {m}": replace(panel, title=f"{panel.title}, m = {m}")
-            for name, panel in panels.items()
-            for m in counts
-        },
+
+    shown: list[dict[str, Any]] = []
+    for row in summary["rows"]:
+        if row["quantity"] in panels and row["estimator"] not in hidden[row["quantity"]]:
+            shown.append({**row, "line": _label(row["estimator"], gradients)})
+    estimator_looks = style.series_looks(list(gradients))
+    looks = {_label(name, gradients): look for name, look in estimator_looks.items()}
+
+    if training:
+        drawings = _draw_by_step(shown, panels, looks)
+        return plot.picture(drawings, title=", ".join(training))
+    axis = Axis("m", "responses to a prompt, m", "categories")
+    drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
+    return plot.picture(drawings, title=summary.get("title", ""))
+
+
+def _far_estimators(summary: Summary) -> list[str]:
+    """The estimators whose error is so much higher than rloo's that only a note names them."""
+    far = set()
+    for row in summary["rows"]:
+        if row["quantity"] == REDUCTION and row["value"] is not None and row["value"] < FAR:
+            far.add(row["estimator"])
+    return sorted(far)
+
+
+def _error_panels(summary: Summary, quantity: str, far: Sequence[str]) -> dict[str, Panel]:
+    """The panel of the error and that of its reduction."""
+    size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
+    error = replace(
+        ERRORS[quantity],
+        note=f"{size}, 95 % intervals",
+        intervals="bars" if summary.get("checkpoints") else "band",
+    )
+    reduction = Panel(
+        title="Lower than rloo by",
+        ylabel="reduction, %",
+        note=f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals",
+        reference=0,
+        intervals="bars",
+    )
+    return {quantity: error, REDUCTION: reduction}
+
+
+def _draw_by_step(
+    rows: Sequence[Row], panels: Mapping[str, Panel], looks: Mapping[str, style.Look]
+) -> list[plot.Drawing]:
+    """Each panel over the training steps, once for every m."""
+    counts = dict.fromkeys(row["m"] for row in rows if row["quantity"] == REDUCTION)
+    panels_by_m = {}
+    for name, panel in panels.items():
+        for m in counts:
+            panels_by_m[f"{name}, m = {m}"] = replace(panel, title=f"{panel.title}, m = {m}")
+    return plot.draw(
+        [{**row, "panel": f"{row['quantity']}, m = {row['m']}"} for row in rows],
+        panels_by_m,
         Axis("step", "training step"),
         line="line",
         panel="panel",
         looks=looks,
     )
-    return plot.picture(drawings, title=", ".join(training))
 
 
 def _label(estimator: str, gradients: Mapping[str, str]) -> str:
@@ -126,12 +149,33 @@ def _label(estimator: str, gradients: Mapping[str, str]) -> str:
 
 def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
-    places: dict[str, list[dict[str, Any]]] = {}  # the rows of each panel
+    places: dict[str, list[Row]] = {}  # the rows of each panel
     for row in summary["rows"]:
         place = f"m = {row['m']}"
         if row.get("prompts"):
             place = f"{row['prompts']}, {place}"
         places.setdefault(place, []).append(row)
+
+    rows = _curve_points(list(places), arrays)
+    panels = {}
+    for place, place_rows in places.items():
+        rows += [{**rule, "panel": place} for rule in _rules(place_rows)]
+        panels[place] = Panel(
+            title=place,
+            ylabel="lower than rloo by, %",
+            note=_note(place_rows),
+            limits=_limits(arrays["reduction_percent"]),
+            reference=0,
+        )
+    looks = style.series_looks(list(dict.fromkeys(row["line"] for row in rows)))
+    looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
+    axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
+    drawings = plot.draw(rows, panels, axis, line="line", panel="panel", looks=looks)
+    return plot.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
+
+
+def _curve_points(places: Sequence[str], arrays: Arrays) -> list[Row]:
+    """The reduction at every shrinkage, from (places, shrinkages) arrays."""
     shrinkage = arrays["shrinkage"]
     curves = pd.DataFrame(
         {
@@ -144,18 +188,7 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
         }
     )
     rows: list[Row] = curves.to_dict("records")
-    for place, place_rows in places.items():
-        rows += [{**rule, "panel": place} for rule in _rules(place_rows)]
-    limits = _limits(arrays["reduction_percent"])
-    panels = {
-        place: Panel(place, "lower than rloo by, %", _note(place_rows), limits, reference=0)
-        for place, place_rows in places.items()
-    }
-    looks = style.series_looks(list(dict.fromkeys(row["line"] for row in rows)))
-    looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
-    axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
-    drawings = plot.draw(rows, panels, axis, line="line", panel="panel", looks=looks)
-    return plot.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
+    return rows
 
 
 def _rules(rows: Sequence[Row]) -> list[Row]:
@@ -193,22 +226,39 @@ def _limits(reductions: np.ndarray) -> tuple[float, float]:
 
 def _values(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """The value of each prompt, in ascending order, a line for each group of prompts."""
+    prompts = _prompt_values(arrays)
+    prompts["share"] = prompts.groupby("group").value.rank(method="first", pct=True)
+    rows = prompts.assign(quantity="value").to_dict("records")
+    panel = Panel(
+        title="The value of each prompt",
+        ylabel="mean reward, 1.96 standard errors",
+        note=_value_note(summary["rows"]),
+    )
+    axis = Axis("share", "share of the prompts whose value is no greater")
+    drawings = plot.draw(rows, {"value": panel}, axis, line="group")
+    return plot.picture(drawings, size=(640, 300))
+
+
+def _prompt_values(arrays: Arrays) -> pd.DataFrame:
+    """Each prompt's value with its interval, which ends where the rewards do."""
     values = arrays["values"]
     reach = NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
     least = arrays["rewards"].min()
     greatest = arrays["rewards"].max()
-    low = (values - reach).clip(least, greatest)  # no value is beyond
-    high = (values + reach).clip(least, greatest)
-    groups = arrays["groups"].tolist()
-    prompts = pd.DataFrame({"group": groups, "value": values, "low": low, "high": high})
-    prompts["share"] = prompts.groupby("group").value.rank(method="first", pct=True)
-    rows = prompts.assign(quantity="value").to_dict("records")
-    figures = {row["quantity"]: row for row in summary["rows"] if row["group"] == "all"}
+    return pd.DataFrame(
+        {
+            "group": arrays["groups"].tolist(),
+            "value": values,
+            "low": (values - reach).clip(least, greatest),
+            "high": (values + reach).clip(least, greatest),
+        }
+    )
+
+
+def _value_note(rows: Sequence[Row]) -> str:
+    """The mean value of all prompts, and the share of them whose rewards are all equal."""
+    figures = {row["quantity"]: row for row in rows if row["group"] == "all"}
     mean = figures["mean_value"]
     mean_text = style.interval(mean["value"], mean["low"], mean["high"])
     equal = figures["all_rewards_equal"]["value"]
-    note = f"mean {mean_text}; all rewards equal for {equal:.0%}"
-    panel = Panel("The value of each prompt", "mean reward, 1.96 standard errors", note)
-    axis = Axis("share", "share of the prompts whose value is no greater")
-    drawings = plot.draw(rows, {"value": panel}, axis, line="group")
-    return plot.picture(drawings, size=(640, 300))
+    return f"mean {mean_text}; all rewards equal for {equal:.0%}"

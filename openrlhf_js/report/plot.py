@@ -119,10 +119,12 @@ def picture(
     """A picture of panels, each so many pixels wide and high, two in a row."""
     charts = []
     for drawing in drawings:
-        heading = style.printable(drawing.panel.title)
-        note = style.printable(drawing.panel.note)
-        chart = _chart(drawing).properties(width=size[0], height=size[1])
-        charts.append(chart.properties(title=alt.Title(heading, subtitle=note)))
+        caption = alt.Title(
+            style.printable(drawing.panel.title),
+            subtitle=style.printable(drawing.panel.note),
+        )
+        chart = _chart(drawing)
+        charts.append(chart.properties(width=size[0], height=size[1], title=caption))
     panels = alt.concat(*charts, columns=2, spacing=24).resolve_scale(
         color="independent", shape="independent", strokeDash="independent"
     )
@@ -158,10 +160,8 @@ def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
     """The chart of a panel, without its title."""
     panel = drawing.panel
     points = _points(drawing)
-    legend: Any = alt.Legend(labelExpr=LEGEND_NAME) if len(drawing.looks) > 1 else None
+    legend = alt.Legend(labelExpr=LEGEND_NAME) if len(drawing.looks) > 1 else None
     colours = _scale(drawing, lambda look: look.colour)
-    shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
-    dashes = _scale(drawing, style.dashes)
     series = alt.Chart().encode(
         x=_horizontal(drawing, points),
         color=alt.Color("line:N", legend=legend, scale=colours),
@@ -171,26 +171,49 @@ def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
         visible = alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0))
         series = series.encode(opacity=visible)
     values = series.encode(y=_vertical(panel, points))
-    intervals = series.encode(y=alt.Y("low:Q", title=panel.ylabel), y2="high:Q")
 
-    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH if panel.joined else 0)
-    lines = lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
-    bands = intervals.mark_area(clip=True, fillOpacity=0.15)
-    bands = bands.transform_filter("datum.interval == 'band'")
-    bars = intervals.mark_errorbar(clip=True, ticks={"size": 7})
-    bars = bars.transform_filter("datum.interval == 'bar'")
-    markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
-    markers = markers.encode(shape=alt.Shape("line:N", legend=legend, scale=shapes))
-    markers = markers.transform_filter("datum.marked")
+    lines = _lines(values, drawing, panel)
     if interactive:  # the legend belongs to the first layer
         lines = lines.add_params(chosen, alt.selection_interval(name="zoom", bind="scales"))
-    layers: list[Any] = [lines, bands, bars, markers]
+    layers: list[Any] = [
+        lines,
+        _bands(series, panel),
+        _bars(series, panel),
+        _markers(values, drawing, legend),
+    ]
     if interactive:
         layers.append(_hover(values, drawing))
     if panel.reference is not None:
         rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
         layers.append(rule.encode(y=alt.datum(panel.reference)))
     return alt.LayerChart(data=_data(points), layer=layers).resolve_legend(strokeDash="independent")
+
+
+def _lines(values: alt.Chart, drawing: Drawing, panel: Panel) -> alt.Chart:
+    dashes = _scale(drawing, style.dashes)
+    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH if panel.joined else 0)
+    return lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
+
+
+def _bands(series: alt.Chart, panel: Panel) -> alt.Chart:
+    bands = _intervals(series, panel).mark_area(clip=True, fillOpacity=0.15)
+    return bands.transform_filter("datum.interval == 'band'")
+
+
+def _bars(series: alt.Chart, panel: Panel) -> alt.Chart:
+    bars = _intervals(series, panel).mark_errorbar(clip=True, ticks={"size": 7})
+    return bars.transform_filter("datum.interval == 'bar'")
+
+
+def _intervals(series: alt.Chart, panel: Panel) -> alt.Chart:
+    return series.encode(y=alt.Y("low:Q", title=panel.ylabel), y2="high:Q")
+
+
+def _markers(values: alt.Chart, drawing: Drawing, legend: alt.Legend | None) -> alt.Chart:
+    shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
+    shape: Any = alt.Shape("line:N", legend=legend, scale=shapes)
+    markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
+    return markers.encode(shape=shape).transform_filter("datum.marked")
 
 
 def _data(points: pd.DataFrame) -> alt.InlineData:
@@ -239,14 +262,12 @@ def _places(drawing: Drawing) -> dict[Any, float]:
 def _points(drawing: Drawing) -> pd.DataFrame:
     """The data of a chart: COLUMNS of each point."""
     places = _places(drawing)
-    width = max(places.values()) - min(places.values())
     points = []
     for i, (name, rows) in enumerate(drawing.lines.items()):
+        is_alone = len(rows) == 1
         bars = drawing.panel.intervals == "bars"
-        shift = 0.0
-        if bars and len(rows) > 1:  # side by side, so that none hides another
-            from_middle = i - (len(drawing.lines) - 1) / 2
-            shift = from_middle * DODGE * max(width, 1)
+        # side by side, so that no bar hides another
+        shift = _dodge(i, len(drawing.lines), places) if bars and not is_alone else 0.0
         marked_every = 1 if bars else math.ceil(len(rows) / MAX_MARKERS)
         for j, row in enumerate(rows):
             setting = row[drawing.axis.setting]
@@ -263,26 +284,41 @@ def _points(drawing: Drawing) -> pd.DataFrame:
             if finite(row.get("low")) and finite(row.get("high")):
                 point["low"] = row["low"]
                 point["high"] = row["high"]
-                point["interval"] = "bar" if bars or len(rows) == 1 else "band"
+                point["interval"] = "bar" if bars or is_alone else "band"
             points.append(point)
     return pd.DataFrame(points)
 
 
+def _dodge(index: int, lines: int, places: Mapping[Any, float]) -> float:
+    """How far the bars of a line are from their place on the horizontal axis."""
+    width = max(places.values()) - min(places.values())
+    from_middle = index - (lines - 1) / 2
+    return from_middle * DODGE * max(width, 1)
+
+
 def _horizontal(drawing: Drawing, points: pd.DataFrame) -> alt.X:
-    places = _places(drawing)
-    if drawing.axis.scale == "linear":
-        integers = all(place.is_integer() for place in places.values())
-        ticks = alt.Axis(tickCount=6, tickMinStep=1 if integers else 0)
-    else:
-        at = list(places.values())
-        labels = [style.printable(str(value)) for value in places]
-        label = f"{json.dumps(labels)}[indexof({json.dumps(at)}, datum.value)]"
-        ticks = alt.Axis(values=at, labelExpr=label)
+    """The horizontal axis, with a margin on both sides."""
     low = points.x.min()
     high = points.x.max()
     margin = 0.04 * (high - low) or 0.5
-    scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
-    return alt.X("x:Q", title=drawing.axis.label, scale=scale, axis=ticks)
+    return alt.X(
+        "x:Q",
+        title=drawing.axis.label,
+        scale=alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False),
+        axis=_ticks(drawing),
+    )
+
+
+def _ticks(drawing: Drawing) -> alt.Axis:
+    """Ticks at round numbers, or at each value where these are categories or powers of two."""
+    places = _places(drawing)
+    if drawing.axis.scale == "linear":
+        only_integers = all(place.is_integer() for place in places.values())
+        return alt.Axis(tickCount=6, tickMinStep=1 if only_integers else 0)
+    positions = list(places.values())
+    labels = [style.printable(str(value)) for value in places]
+    position_of_tick = f"indexof({json.dumps(positions)}, datum.value)"
+    return alt.Axis(values=positions, labelExpr=f"{json.dumps(labels)}[{position_of_tick}]")
 
 
 def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:

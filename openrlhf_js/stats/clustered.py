@@ -45,7 +45,8 @@ def clustered_mean(
     """
     rows = checked(values)
     weight = checked_weights(weights, len(rows))
-    value, influence, degrees = weighted_mean(rows, weight, *codes(clusters, len(rows)))
+    numbers, count = codes(clusters, len(rows))
+    value, influence, degrees = weighted_mean(rows, weight, numbers, count)
     return t_estimate(value, error_of(influence), degrees)
 
 
@@ -59,9 +60,10 @@ def ratio_of_means(
     above = checked(numerators, "numerators")
     below = checked_weights(denominators, len(above), "denominators")
     numbers, count = codes(clusters, len(above))
-    totals = add_up(below, numbers, count)
-    value, influence = influences(add_up(above, numbers, count), totals)
-    return t_estimate(float(value), error_of(influence), degrees_of_freedom(totals))
+    sums = add_up(above, numbers, count)
+    weights = add_up(below, numbers, count)
+    value, influence = influences(sums, weights)
+    return t_estimate(float(value), error_of(influence), degrees_of_freedom(weights))
 
 
 def paired_difference(
@@ -87,17 +89,24 @@ def paired_difference(
         weights_a: (rows,) where the rows of a question count differently in a and b.
         weights_b: the same of b.
     """
-    first, second = checked(a, "a"), checked(b, "b")
+    first = checked(a, "a")
+    second = checked(b, "b")
     if len(first) != len(second):
         raise ValueError(f"a and b must be measured on the same items: {len(first)}, {len(second)}")
     weight_a = checked_weights(weights_a, len(first), "weights_a")
     weight_b = checked_weights(weights_b, len(first), "weights_b")
     numbers, count = codes(clusters, len(first))
     if np.array_equal(weight_a, weight_b):  # the differences themselves keep all their digits
-        first, second = first - second, np.zeros(len(first))
-    one, own_a, degrees_a = weighted_mean(first, weight_a, numbers, count)
-    two, own_b, degrees_b = weighted_mean(second, weight_b, numbers, count)
-    return t_difference(one - two, error_of(own_a - own_b), min(degrees_a, degrees_b), count)
+        first = first - second
+        second = np.zeros(len(first))
+    mean_a, influence_a, degrees_a = weighted_mean(first, weight_a, numbers, count)
+    mean_b, influence_b, degrees_b = weighted_mean(second, weight_b, numbers, count)
+    return t_difference(
+        value=mean_a - mean_b,
+        error=error_of(influence_a - influence_b),
+        degrees=min(degrees_a, degrees_b),
+        clusters=count,
+    )
 
 
 def stratified_mean(values: ArrayLike, strata: Labels, clusters: Labels | None = None) -> Estimate:
@@ -108,14 +117,23 @@ def stratified_mean(values: ArrayLike, strata: Labels, clusters: Labels | None =
     """
     rows = checked(values)
     numbers, count = codes(clusters, len(rows))
-    stratum, strata_count = codes(strata, len(rows))
-    parts = (
-        weighted_mean(rows, (stratum == each).astype(float), numbers, count)
-        for each in range(strata_count)
+    row_strata, strata_count = codes(strata, len(rows))
+    means: list[float] = []
+    variances: list[float] = []
+    degrees: list[float] = []
+    influence_of_sum = np.zeros(count)
+    for stratum in range(strata_count):
+        weight = (row_strata == stratum).astype(float)
+        mean, influence, stratum_degrees = weighted_mean(rows, weight, numbers, count)
+        means.append(mean)
+        variances.append(error_of(influence) ** 2)
+        degrees.append(stratum_degrees)
+        influence_of_sum += influence
+    return t_estimate(
+        value=sum(means) / strata_count,
+        error=error_of(influence_of_sum) / strata_count,
+        degrees=welch(variances, degrees),
     )
-    means, shares, degrees = zip(*parts, strict=True)
-    of_sum = welch([error_of(share) ** 2 for share in shares], list(degrees))
-    return t_estimate(sum(means) / strata_count, error_of(sum(shares)) / strata_count, of_sum)
 
 
 class Comparison(NamedTuple):
@@ -149,17 +167,27 @@ def differences(values: Mapping[str, Mapping[Any, float]], reference: str) -> li
         values: condition -> seed -> a finite figure. One seed alone bounds nothing, and has p = 1.
         reference: one of the conditions.
     """
-    first, found = values[reference], {}
-    for name, own in values.items():
-        seeds = list(dict.fromkeys([*own, *first]))
-        a, b = ([each.get(seed, 0.0) for seed in seeds] for each in (own, first))
-        weights = [[seed in each for seed in seeds] for each in (own, first)]
-        if name != reference:
-            found[name] = paired_difference(a, b, weights_a=weights[0], weights_b=weights[1])
-    corrected = holm([each.p_value for each in found.values()])
+    reference_seeds = values[reference]
+    by_name: dict[str, Difference] = {}
+    for name, own_seeds in values.items():
+        if name == reference:
+            continue
+        seeds = list(dict.fromkeys([*own_seeds, *reference_seeds]))
+        by_name[name] = paired_difference(
+            [own_seeds.get(seed, 0.0) for seed in seeds],
+            [reference_seeds.get(seed, 0.0) for seed in seeds],
+            weights_a=[seed in own_seeds for seed in seeds],
+            weights_b=[seed in reference_seeds for seed in seeds],
+        )
+    corrected = holm([difference.p_value for difference in by_name.values()])
     return [
-        Comparison(name, each, values[name].keys() == first.keys(), p)
-        for (name, each), p in zip(found.items(), corrected, strict=True)
+        Comparison(
+            name=name,
+            difference=difference,
+            paired=values[name].keys() == reference_seeds.keys(),
+            corrected_p=corrected_p,
+        )
+        for (name, difference), corrected_p in zip(by_name.items(), corrected, strict=True)
     ]
 
 
@@ -193,7 +221,8 @@ def influences(sums: Floats, weights: Floats) -> tuple[Floats, Floats]:
     reliable jackknife and bootstrap methods for cluster-robust inference" (Journal of Applied
     Econometrics 38, 2023). A cluster of weight 0 does not count.
     """
-    total, count = weights.sum(), (weights > 0).sum()
+    total = weights.sum()
+    count = (weights > 0).sum()
     value = sums.sum() / total
     others = 1 - weights / total
     left_out = (sums - value * weights) / (total * np.where(others > 0, others, 1))

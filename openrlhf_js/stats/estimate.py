@@ -66,13 +66,22 @@ def t_difference(value: float, error: float, degrees: float, clusters: int) -> D
 
     Without spread no t test can say: then p is that of the sign test, 2^(1 - clusters).
     """
+    interval = t_estimate(value, error, degrees)
     if degrees <= 0:
-        p_value, error = 1.0, math.inf
+        p_value = 1.0
+        error = math.inf
     elif error > 0:
         p_value = float(2 * special.stdtr(degrees, -abs(value) / error))
     else:
         p_value = 1.0 if value == 0 else 2.0 ** (1 - clusters)
-    return Difference(*t_estimate(value, error, degrees), p_value, error, float(degrees))
+    return Difference(
+        value=value,
+        low=interval.low,
+        high=interval.high,
+        p_value=p_value,
+        standard_error=error,
+        degrees_of_freedom=float(degrees),
+    )
 
 
 def welch(variances: list[float], degrees: list[float]) -> float:

@@ -33,25 +33,27 @@ def clustered_proportion(
     numbers, count = clustered.codes(clusters, len(rows))
     mean, influence, degrees = clustered.weighted_mean(rows, weight, numbers, count)
     share = min(max(mean, 0.0), 1.0)
-    variance, bernoulli = clustered.error_of(influence) ** 2, share * (1 - share)
+    variance = clustered.error_of(influence) ** 2
+    bernoulli = share * (1 - share)
     if degrees <= 0:
         return Estimate(share, 0.0, 1.0)
     if variance > 0:
-        return Estimate(share, *_wilson_ends(share, bernoulli / variance, t_quantile(degrees)))
+        return _wilson(share, bernoulli / variance, t_quantile(degrees))
     if bernoulli > 0:
         return Estimate(share, share, share)
     totals = clustered.add_up(weight, numbers, count)
     kish = float(totals.sum() ** 2 / np.square(totals).sum())
-    return Estimate(share, *_wilson_ends(share, kish, t_quantile(np.inf)))
+    return _wilson(share, kish, t_quantile(np.inf))
 
 
-def _wilson_ends(share: float, trials: float, z: float) -> tuple[float, float]:
+def _wilson(share: float, trials: float, z: float) -> Estimate:
     shrink = z**2 / trials
     centre = (share + shrink / 2) / (1 + shrink)
     half = np.sqrt(shrink * (share * (1 - share) + shrink / 4)) / (1 + shrink)
     # At 0 and 1 the near end is the share itself, and rounding must not move it.
     low = 0.0 if share <= 0 else max(centre - half, 0.0)
-    return float(low), float(1.0 if share >= 1 else min(centre + half, 1.0))
+    high = 1.0 if share >= 1 else min(centre + half, 1.0)
+    return Estimate(share, float(low), float(high))
 
 
 def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:

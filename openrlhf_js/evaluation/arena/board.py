@@ -41,7 +41,8 @@ class Board(NamedTuple):
 
 def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
     """Scores what these judges judged, together; style is fitted over all models, shown or not."""
-    judged = pool.judged[pool.judged.judge.isin(list(judges))]
+    by_these_judges = pool.judged.judge.isin(list(judges))
+    judged = pool.judged[by_these_judges]
     every_verdict_counts = plan.ci == "official" and pool.bench.rule == "v0.1"
     rows = games(judged, plan.much_weight, both=not every_verdict_counts)
     shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
@@ -61,17 +62,14 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         much_weight=plan.much_weight,
     )
     shared = _shared_columns(pool, judges, plan, int(judged.held.max()), deviations)
-    model_rows: list[Row] = [
-        {
-            **_score_columns(model, scores[model]),
-            **shared,
-            **_counts(pool, model, judged, rows, len(judges), plan),
-            **judging(judged[judged.model == model]),
-            "mean_tokens": _mean_tokens(pool, model),
-        }
-        for model in shown
-        if model in scores
-    ]
+    model_rows: list[Row] = []
+    for model in shown:
+        if model in scores:
+            row = _score_columns(model, scores[model]) | shared
+            row |= _counts(pool, model, judged, rows, len(judges), plan)
+            row |= judging(judged[judged.model == model])
+            row["mean_tokens"] = _mean_tokens(pool, model)
+            model_rows.append(row)
     if plan.style_control == "none":
         judge_model = recorded.get(judges[0], {}).get("judge_model", judges[0])
         points = {row["model"]: row["score"] for row in model_rows}
@@ -93,7 +91,7 @@ def _nothing_to_show(
     pool: Pool, judges: Sequence[str], judged: pd.DataFrame, models: Sequence[str]
 ) -> ValueError:
     wanted = ", ".join(models or ["any model"])
-    present = ", ".join(sorted({*judged.model}))
+    present = ", ".join(sorted(judged.model.unique()))
     return ValueError(
         f"{' + '.join(judges)} has no complete judgment of {wanted} in {pool.category}; it judged "
         f"{present}"

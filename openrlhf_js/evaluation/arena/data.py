@@ -61,7 +61,9 @@ class Bench(NamedTuple):
         """A category by name."""
         category = self.categories.get(name) or self.categories.get("*")
         if category is None:
-            raise ValueError(f"{self.name} has no category {name!r}; it has {[*self.categories]}")
+            raise ValueError(
+                f"{self.name} has no category {name!r}; it has {list(self.categories)}"
+            )
         return category
 
 

@@ -154,7 +154,7 @@ def _pool(
     judged: pd.DataFrame,
     questions: Questions,
 ) -> Pool:
-    models = sorted({baseline, *judged.model})
+    models = sorted({baseline} | set(judged.model))
     return Pool(
         folder=folder,
         bench=bench,
@@ -177,4 +177,4 @@ def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFra
         uid: answer.style for uid, answer in answers.items() if uid in questions and answer.style
     }
     index = pd.MultiIndex.from_product([[model], list(counts)], names=["model", "uid"])
-    return pd.DataFrame(counts.values(), index=index, columns=[*style.STYLE], dtype=float)
+    return pd.DataFrame(counts.values(), index=index, columns=list(style.STYLE), dtype=float)

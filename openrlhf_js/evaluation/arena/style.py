@@ -172,10 +172,17 @@ def differences(ours: Floats, theirs: Floats) -> Floats:
     their_tokens = theirs[:, :1]
     tokens = our_tokens + their_tokens
     length = (our_tokens - their_tokens) / np.where(tokens == 0, 1, tokens)
-    our_density = ours[:, 1:] / np.maximum(our_tokens, 1)
-    their_density = theirs[:, 1:] / np.maximum(their_tokens, 1)
+    our_density = _markup_per_token(ours)
+    their_density = _markup_per_token(theirs)
     markup = (our_density - their_density) / (our_density + their_density + 1)
     return np.concatenate([length, markup], axis=1)
+
+
+def _markup_per_token(counts: Floats) -> Floats:
+    """(rows, 3) headers, lists and bold texts per token, from counts (rows, 4)."""
+    tokens = counts[:, :1]
+    markup = counts[:, 1:]
+    return markup / np.maximum(tokens, 1)
 
 
 def control(games: pd.DataFrame) -> dict[str, Estimate]:
@@ -205,7 +212,8 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     scores = {}
     for number, model in enumerate(models):
         logit = t_estimate(fit.params[number], fit.bse[number], len(questions) - 1)
-        scores[str(model)] = Estimate(*special.expit(logit).tolist())
+        score, low, high = special.expit(logit).tolist()
+        scores[str(model)] = Estimate(score, low, high)
     return scores
 
 
@@ -243,20 +251,30 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
 
     rows = games.loc[games.index.repeat(games.weight.round().astype(int))]
     model_number, models = pd.factorize(rows.model, sort=True)
-    one_hot = np.eye(len(models))[model_number]
-    baseline = -np.ones(len(rows))
-    columns = np.column_stack([one_hot, baseline, _official_features(rows)])
-    design = torch.tensor(columns, dtype=torch.float32)
+    design = _official_design(rows, np.eye(len(models))[model_number])
     points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
     rng = np.random.default_rng(seed)
     rounds = []
     for _ in range(OFFICIAL_ROUNDS):
         resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
         theta = _official_fit(design[resample], points[resample])
-        advantage = theta[: len(models)] - theta[len(models)]
+        baseline_theta = theta[len(models)]
+        advantage = theta[: len(models)] - baseline_theta
         rounds.append(torch.sigmoid(advantage).tolist())
-    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).T.tolist()
-    return {str(model): Estimate(*ends) for model, ends in zip(models, quantiles, strict=True)}
+    medians, lows, highs = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).tolist()
+    scores = {}
+    for number, model in enumerate(models):
+        scores[str(model)] = Estimate(medians[number], lows[number], highs[number])
+    return scores
+
+
+def _official_design(rows: pd.DataFrame, one_hot: Floats) -> torch.Tensor:
+    """The columns of the regression: a 1 for the model, -1 for the baseline, and the features."""
+    import torch
+
+    baseline = -np.ones(len(rows))
+    columns = np.column_stack([one_hot, baseline, _official_features(rows)])
+    return torch.tensor(columns, dtype=torch.float32)
 
 
 def _official_features(rows: pd.DataFrame) -> Floats:

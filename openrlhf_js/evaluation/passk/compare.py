@@ -92,10 +92,19 @@ def mean_difference(differences: Sequence[stats.Difference], clusters: int) -> s
     Var = sum_t Var_t / T^2, with Welch and Satterthwaite's degrees of freedom.
     """
     count = len(differences)
-    value = sum(difference.value for difference in differences) / count
-    variances = [(difference.standard_error / count) ** 2 for difference in differences]
-    degrees = welch(variances, [difference.degrees_of_freedom for difference in differences])
-    return t_difference(value, math.sqrt(sum(variances)), degrees, clusters)
+    total = 0.0
+    variances: list[float] = []
+    degrees: list[float] = []
+    for difference in differences:
+        total += difference.value
+        variances.append((difference.standard_error / count) ** 2)
+        degrees.append(difference.degrees_of_freedom)
+    return t_difference(
+        value=total / count,
+        error=math.sqrt(sum(variances)),
+        degrees=welch(variances, degrees),
+        clusters=clusters,
+    )
 
 
 def _row(name: str, items: int, means: Sequence[float], difference: stats.Difference) -> Row:
@@ -127,27 +136,17 @@ def _check_comparable(tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]) 
     if unshared:
         names = ", ".join(unshared)
         raise ValueError(f"only one of the two has {names}: leave out with --tasks")
-    problems = [
-        f"  {name}: {problem}"
-        for name in tasks_a
-        for problem in _problems(tasks_a[name], tasks_b[name])
-    ]
-    if problems:
-        raise ValueError("\n".join(["no fair comparison:", *problems]))
+    lines = ["no fair comparison:"]
+    for name in tasks_a:
+        problems = _problems(tasks_a[name], tasks_b[name])
+        lines += [f"  {name}: {problem}" for problem in problems]
+    if len(lines) > 1:
+        raise ValueError("\n".join(lines))
 
 
 def _problems(a: Task, b: Task) -> list[str]:
     """Why two results on a benchmark cannot be compared."""
-    settings_a = a["settings"]
-    settings_b = b["settings"]
-    problems = []
-    for name in SETTINGS:
-        if name not in settings_a or name not in settings_b:
-            continue
-        value_a = settings_a[name]
-        value_b = settings_b[name]
-        if value_a != value_b:
-            problems.append(f"{name} is {value_a!r} and {value_b!r}")
+    problems = _different_settings(a["settings"], b["settings"])
     if a["samples"] != b["samples"]:
         problems.append(f"samples are {a['samples']} and {b['samples']}")
     uids_a = a["per_item"]["uid"]
@@ -156,6 +155,15 @@ def _problems(a: Task, b: Task) -> list[str]:
         shared = len(set(uids_a) & set(uids_b))
         problems.append(f"{len(uids_a)} and {len(uids_b)} items, {shared} of them the same")
     return problems
+
+
+def _different_settings(a: Row, b: Row) -> list[str]:
+    """The settings that both have, with different values."""
+    differences = []
+    for name in SETTINGS:
+        if name in a and name in b and a[name] != b[name]:
+            differences.append(f"{name} is {a[name]!r} and {b[name]!r}")
+    return differences
 
 
 def _grader_notes(name: str, a: Task, b: Task) -> list[str]:

@@ -114,8 +114,8 @@ def _task_results(
         sample_missing(store, asked, sampler, seed, retry_failed)
         groups = []
         for uid in items:
-            draws = range(benchmark.samples)
-            groups.append([Sample.of(store.records[uid, draw]) for draw in draws])
+            records = [store.records[uid, draw] for draw in range(benchmark.samples)]
+            groups.append([Sample.of(record) for record in records])
         return {"settings": store.identity, **summarise(items, groups)}
 
 
@@ -173,13 +173,17 @@ def _say_refusals(store: Store, requests: Sequence[Request]) -> None:
 def _graded(items: Mapping[str, Example], results: Outcomes) -> list[Record]:
     """The records of responses to requests, with their grades."""
     examples = [items[request.uid] for request, _ in results]
-    grades = grading.grade_all(examples, [response.text for _, response in results])
+    texts = [response.text for _, response in results]
+    grades = grading.grade_all(examples, texts)
     version = grading.grader_version()
     records = []
     for (request, response), grade in zip(results, grades, strict=True):
-        key = {"uid": request.uid, "draw": request.draw}
-        fields = {name: getattr(response, name) for name in Sampled._fields}
-        records.append({**key, **fields, **grade._asdict(), "graded_by": version})
+        record: Record = {"uid": request.uid, "draw": request.draw}
+        for name in Sampled._fields:
+            record[name] = getattr(response, name)
+        record |= grade._asdict()
+        record["graded_by"] = version
+        records.append(record)
     return records
 
 
@@ -191,14 +195,19 @@ def regrade(store: Store, items: Mapping[str, Example]) -> None:
         return
 
     def changed(results: Outcomes) -> list[Record]:
-        return [
-            new
-            for (old, _), new in zip(results, _graded(items, results), strict=True)
-            if Sample.of(new) != old
-        ]
+        records = []
+        for (old_sample, _), record in zip(results, _graded(items, results), strict=True):
+            if Sample.of(record) != old_sample:
+                records.append(record)
+        return records
 
-    itself = in_batches(GRADED_AT_ONCE, list)  # the result of a sample
-    complete(store, samples, itself, changed, title=f"grading {name} again")
+    complete(
+        store,
+        samples,
+        work=in_batches(GRADED_AT_ONCE, list),  # a sample is its own result
+        grade=changed,
+        title=f"grading {name} again",
+    )
     say(f"{name}: graded {len(samples):,} responses again", error=True)
 
 

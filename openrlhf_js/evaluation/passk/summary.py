@@ -99,13 +99,15 @@ def _pass_rows(k: int, answered: Sequence[int], correct: Sequence[int]) -> list[
         if enough.any():
             estimate = mean_pass_at_k(counts[enough], correct_counts[enough], j)
             rows.append(_row("pass_at", estimate, j))
-    mean_at_k = {**rows[0], "quantity": "mean_at_k", "j": None}  # pass@1
+    pass_at_1 = rows[0]
+    mean_at_k = {**pass_at_1, "quantity": "mean_at_k", "j": None}
     return [mean_at_k, *rows]
 
 
 def _share_rows(groups: Sequence[Group]) -> list[Row]:
     rows = [_row(status, _share(groups, "status", status)) for status in STATUSES]
-    return [*rows, _row("truncated", _share(groups, "finish_reason", "length"))]
+    rows.append(_row("truncated", _share(groups, "finish_reason", "length")))
+    return rows
 
 
 def _share(groups: Sequence[Group], field: str, value: str) -> Estimate:

@@ -29,7 +29,11 @@ from openrlhf_js.tasks.equivalence.tree import (
     Tree,
     is_equation,
     is_set,
+    items_of,
     node,
+    relation_node,
+    sides_of,
+    signs_of,
     words,
 )
 
@@ -47,7 +51,7 @@ class Undecided(Exception):
 def members(tree: Tree) -> list[Tree]:
     """The single answers in a list, set or plus-minus, or the tree itself."""
     if is_set(tree):
-        items = tree.args[1:]
+        items = items_of(tree)
     elif tree.kind == "list":
         items = tree.args
     else:
@@ -117,8 +121,8 @@ class Judge:
 
     def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
-        if answer.kind == "rel" and "approx" in answer.args[0]:
-            if not is_name(answer.args[-2]):
+        if answer.kind == "rel" and "approx" in signs_of(answer):
+            if not is_name(sides_of(answer)[-2]):
                 return self._rounded(answer, gold)
             answer = with_equals_sign(answer)
         if answer == gold:
@@ -148,18 +152,20 @@ class Judge:
         if left == right or (are_leaves and not self.within):
             return left == right
         pairs = list(self.values(left, right))
-        return bool(pairs) and all(self.agree(*pair) for pair in pairs)
+        return bool(pairs) and all(self.agree(one, other) for one, other in pairs)
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
-        signs, *exact_sides, rounded = answer.args
+        signs = signs_of(answer)
+        exact_sides = sides_of(answer)[:-1]
+        rounded = sides_of(answer)[-1]
         error = abs(rational(rounded) or Fraction(0)) / 100
         lenient = replace(self, within=error)
         if signs[-1] != "approx" or not lenient.same(rounded, exact_sides[-1]):
             return False
         if len(exact_sides) == 1:
             return self.same(exact_sides[0], gold)
-        return self.same(node("rel", signs[:-1], *exact_sides), gold)
+        return self.same(relation_node(signs[:-1], exact_sides), gold)
 
     def _residues(self, answer: Tree, gold: Tree) -> bool:
         """Whether both are the same class of residues."""
@@ -167,7 +173,7 @@ class Judge:
             return False
         value, modulus = answer.args
         gold_value, gold_modulus = gold.args
-        difference = rational(node("add", _last_side(value), node("neg", _last_side(gold_value))))
+        difference = rational(_minus(_last_side(value), _last_side(gold_value)))
         size = rational(modulus)
         if not size or difference is None or size != rational(gold_modulus):
             return False
@@ -177,8 +183,10 @@ class Judge:
         answer = named_tuple(answer, gold)
         gold = named_tuple(gold, answer)
         if answer.kind == gold.kind == "group" and not is_set(answer):
-            alike = answer.args[0] == gold.args[0] and len(answer.args) == len(gold.args)
-            return alike and all(map(self.same, answer.args[1:], gold.args[1:]))
+            same_brackets = answer.args[0] == gold.args[0]
+            if not same_brackets or len(items_of(answer)) != len(items_of(gold)):
+                return False
+            return all(map(self.same, items_of(answer), items_of(gold)))
         tests = [functools.partial(self.same, gold=wanted) for wanted in members(gold)]
         return matched(members(answer), tests)
 
@@ -189,9 +197,9 @@ class Judge:
         if is_equation(answer):
             return all(self.same(side, gold) for side in stated_values(answer, with_sums=True))
         if is_equation(gold):
-            sides = stated_values(gold, with_sums=False)
-            gives_value = len(sides) < len(gold.args) - 1 and answer.kind != "rel"
-            return gives_value and self.same(answer, sides[-1])
+            values = stated_values(gold, with_sums=False)
+            gives_value = len(values) < len(sides_of(gold)) and answer.kind != "rel"
+            return gives_value and self.same(answer, values[-1])
         try:
             return same_set(answer, gold, self.size)
         except NotRead:
@@ -200,8 +208,11 @@ class Judge:
     def _equations(self, answer: Tree, gold: Tree) -> bool:
         """Whether both say the same of the same name, or hold for the same points."""
         answer = same_variable(answer, gold)
-        if name_the_same(answer.args[1], gold.args[1]):
-            return all(self.same(side, gold.args[-1]) for side in answer.args[2:])
+        name = sides_of(answer)[0]
+        gold_name = sides_of(gold)[0]
+        if name_the_same(name, gold_name):
+            gold_value = sides_of(gold)[-1]
+            return all(self.same(value, gold_value) for value in sides_of(answer)[1:])
         left = _difference(answer)
         right = _difference(gold)
         if left is None or right is None:
@@ -220,14 +231,18 @@ class Judge:
 
 def _last_side(tree: Tree) -> Tree:
     """The right side of an equation, or what is none."""
-    return tree.args[-1] if is_equation(tree) else tree
+    return sides_of(tree)[-1] if is_equation(tree) else tree
 
 
 def _difference(equation: Tree) -> Tree | None:
     """The left side of an equation minus its right side, or None where it is no single number."""
-    if len(equation.args) != 3:
+    if len(sides_of(equation)) != 2:
         return None
-    _, left, right = equation.args
+    left, right = sides_of(equation)
     if left.kind in _STRUCTURES or right.kind in _STRUCTURES:
         return None
+    return _minus(left, right)
+
+
+def _minus(left: Tree, right: Tree) -> Tree:
     return node("add", left, node("neg", right))

@@ -66,25 +66,25 @@ def _root(degree: Value, radicand: Value) -> Value:
 def _bounded(function: Callable[..., Value], most: int) -> Callable[..., Value]:
     """A function that refuses arguments at a cost that grows with their size."""
 
-    def call(*arguments: Value) -> Value:
+    def bounded(*arguments: Value) -> Value:
         is_cheap = mp.prec < 4_000 or all(map(mp.isint, arguments))
         if not is_cheap or any(mp.mag(argument or 1) > most for argument in arguments):
             raise _NoValue
         return function(*arguments)
 
-    return call
+    return bounded
 
 
 def _of_whole_numbers(function: Callable[..., int]) -> Callable[..., Value]:
     """A function that refuses arguments that are not whole or too large."""
 
-    def call(*arguments: Value) -> Value:
+    def checked(*arguments: Value) -> Value:
         for argument in arguments:
             if not mp.isint(argument) or mp.mag(argument or 1) > mp.prec:
                 raise _NoValue
         return mp.mpf(function(*map(int, arguments)))
 
-    return call
+    return checked
 
 
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
@@ -286,8 +286,13 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
 
 def _math_verify_agrees(text: str, gold_text: str) -> bool:
     """Whether math-verify's LaTeX grammar finds both equal; the worker's own limit bounds it."""
-    trees = []
-    for latex in (gold_text, text):
-        options = {"fallback_mode": "no_fallback", "parsing_timeout": None}
-        trees.append(math_verify.parse(f"${latex}$", _LATEX, **options))
-    return bool(math_verify.verify(*trees, timeout_seconds=None))
+    gold = _math_verify_parse(gold_text)
+    answer = _math_verify_parse(text)
+    return bool(math_verify.verify(gold, answer, timeout_seconds=None))
+
+
+def _math_verify_parse(latex: str) -> list[Any]:
+    trees: list[Any] = math_verify.parse(
+        f"${latex}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None
+    )
+    return trees

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from openrlhf_js.tasks.equivalence.syntax import read
-from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node, number
+from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, list_node, node, number
 from openrlhf_js.tasks.equivalence.vocabulary import ORDINALS
 
 _SO = r"(?:so |thus |therefore |hence )?"
@@ -57,10 +57,10 @@ def readings(text: str) -> list[Tree]:
         text = value
     else:
         with_value = []
-    trees = _trees(text)
-    if not trees and not with_value:
+    trees = with_value + _trees(text)
+    if not trees:
         read(text)  # for its error
-    return [*with_value, *trees, *_letters(text)]
+    return trees + _letters(text)
 
 
 def _time(text: str) -> Tree | None:
@@ -76,7 +76,7 @@ def _letters(text: str) -> list[Tree]:
     """The letters of several options that stand together, as a list; none if they are none."""
     if not _SEVERAL_CHOICES.fullmatch(text):
         return []
-    return [node("list", *(node("sym", letter) for letter in text))]
+    return [list_node(node("sym", letter) for letter in text)]
 
 
 def _trees(text: str) -> list[Tree]:

@@ -18,10 +18,15 @@ from openrlhf_js.tasks.equivalence.tree import (
     Tree,
     is_inequality,
     is_set,
+    items_of,
     names,
     node,
     number,
+    relation_node,
+    sides_of,
+    signs_of,
     subtrees,
+    union_node,
 )
 
 _SET_KINDS: dict[str, Callable[[list[bool]], bool]] = {  # from membership in the operands
@@ -75,7 +80,7 @@ def same_set(left: Tree, right: Tree, size_of: Callable[[Tree], Any]) -> bool:
             raise NotRead("inequalities that are not solved for one variable")
         else:
             sizes[side] = size_of(side)
-    if len(variables - {*_ANY_VARIABLE.args}) > 1:
+    if len(variables - set(_ANY_VARIABLE.args)) > 1:
         raise NotRead("inequalities of several variables")
     if None in sizes.values():
         return False
@@ -89,7 +94,7 @@ def _sides(domains: list[Tree]) -> Iterator[Tree]:
     for domain in domains:
         for subtree in subtrees(domain):
             if subtree.kind == "rel":
-                yield from subtree.args[1:]
+                yield from sides_of(subtree)
 
 
 def _points_to_try(sizes: Sizes) -> list[Any]:
@@ -100,7 +105,8 @@ def _points_to_try(sizes: Sizes) -> list[Any]:
             ends |= {size, -size}
     points = sorted(ends)
     between = [(low + high) / 2 for low, high in pairwise(points)]
-    return [*points, *between, points[0] - 1, points[-1] + 1]
+    beyond = [points[0] - 1, points[-1] + 1]
+    return points + between + beyond
 
 
 def _variable(tree: Tree) -> str | None:
@@ -120,24 +126,25 @@ def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
         has_conditions = any(item.kind == "rel" for item in tree.args)
         kind = "meet" if has_conditions else "union"
     if kind in _SET_KINDS:
-        return node(kind, *(_domain(item, kind == "union") for item in tree.args))
+        operands = [_domain(item, kind == "union") for item in tree.args]
+        return Tree(kind, tuple(operands))
     if is_set(tree):
-        return node("union", *(_point(point) for point in tree.args[1:]))
-    relation = _interval(tree) or tree
-    if relation.kind != "rel" or not _RELATIONS.keys() >= {*relation.args[0]}:
+        return union_node(_point(point) for point in items_of(tree))
+    condition = _interval(tree) or tree
+    if condition.kind != "rel" or not _RELATIONS.keys() >= set(signs_of(condition)):
         raise NotRead("no set of reals")
-    if "=" in relation.args[0] and not is_alternative:
+    if "=" in signs_of(condition) and not is_alternative:
         raise NotRead("an equation rather than a set of reals")
-    variables = [side for side in relation.args[1:] if _variable(side) is not None]
-    solved = relation if len(variables) == 1 else _solved(relation)
+    variables = [side for side in sides_of(condition) if _variable(side) is not None]
+    solved = condition if len(variables) == 1 else _solved(condition)
     if solved is None:
         raise NotRead("an inequality that is not solved for one variable")
     return solved
 
 
-def _solved(relation: Tree) -> Tree | None:
+def _solved(condition: Tree) -> Tree | None:
     """`x < -3` for `-2x > 6`: a relation with one linear side, solved for its variable, or None."""
-    signs, *sides = relation.args
+    sides = sides_of(condition)
     unknown_sides = [side for side in sides if names(side) - _CONSTANTS]
     if len(unknown_sides) != 1 or len(names(unknown_sides[0])) != 1:
         return None
@@ -151,16 +158,17 @@ def _solved(relation: Tree) -> Tree | None:
         shifted = node("add", side, number(-linear.constant))
         quotient = node("div", shifted, number(linear.slope))
         solved_sides.append(node("sym", variable) if side == unknown_side else quotient)
+    signs = signs_of(condition)
     if linear.slope < 0:
         signs = tuple(_TURNED.get(sign, sign) for sign in signs)
-    return node("rel", signs, *solved_sides)
+    return relation_node(signs, solved_sides)
 
 
 def _point(tree: Tree) -> Tree:
     """A point as a relation."""
     if infinite(tree) or _variable(tree) is not None:
         raise NotRead("a set of other things than numbers")
-    return node("rel", ("=",), _ANY_VARIABLE, tree)
+    return relation_node(["="], [_ANY_VARIABLE, tree])
 
 
 def _interval(tree: Tree) -> Tree | None:
@@ -172,19 +180,19 @@ def _interval(tree: Tree) -> Tree | None:
     high_sign = "<=" if closing == "]" else "<"
     if (low_sign == "<=" and infinite(low)) or (high_sign == "<=" and infinite(high)):
         return None
-    return node("rel", (low_sign, high_sign), low, _ANY_VARIABLE, high)
+    return relation_node([low_sign, high_sign], [low, _ANY_VARIABLE, high])
 
 
 def _holds(domain: Tree, sizes: Sizes, point: Any) -> bool:
     """Whether a point is in a set of reals."""
     if domain.kind in _SET_KINDS:
-        return _SET_KINDS[domain.kind]([_holds(item, sizes, point) for item in domain.args])
-    signs, *sides = domain.args
+        is_member = _SET_KINDS[domain.kind]
+        return is_member([_holds(operand, sizes, point) for operand in domain.args])
     values = []
-    for side in sides:
+    for side in sides_of(domain):
         of_variable = abs(point) if side.kind == "call" else point
         values.append(sizes.get(side, of_variable))
-    for sign, (left, right) in zip(signs, pairwise(values), strict=True):
+    for sign, (left, right) in zip(signs_of(domain), pairwise(values), strict=True):
         if not _RELATIONS[sign](left, right):
             return False
     return True

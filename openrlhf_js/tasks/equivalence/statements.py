@@ -6,11 +6,17 @@ from collections.abc import Iterator
 
 from openrlhf_js.tasks.equivalence.tree import (
     Tree,
+    arguments_of,
+    group_node,
     is_equation,
     is_group,
+    items_of,
     names,
     node,
     number,
+    relation_node,
+    sides_of,
+    signs_of,
     substituted,
     words,
 )
@@ -38,33 +44,43 @@ def is_name(tree: Tree) -> bool:
     if kind == "call":
         return _names_a_value(tree)
     if kind in ("mul", "div"):  # a multiple of a name is none; `P(X = 1)` is one
-        for arg in args:
-            if arg.kind != "rel" and (arg in _CONSTANTS or not is_name(arg)):
+        for factor in args:
+            if factor.kind != "rel" and (factor in _CONSTANTS or not is_name(factor)):
                 return False
         return True
-    is_inverse = kind == "pow" and args[1] == node("neg", number(1))
-    return is_inverse and is_name(args[0])
+    if kind == "pow":
+        base, exponent = args
+        return exponent == node("neg", number(1)) and is_name(base)
+    return False
 
 
-def _names_a_point(group: Tree) -> bool:
+def _names_a_point(point: Tree) -> bool:
     """Whether the group is a point such as `(x, y)`; `(y, x)` is that turned round."""
-    coordinates = [arg.args[0] for arg in group.args[1:] if arg.kind == "sym"]
-    if not is_group(group, "()") or len(coordinates) != len(group.args) - 1:
+    if not is_group(point, "()"):
         return False
+    coordinates: list[str] = []
+    for item in items_of(point):
+        if item.kind != "sym":
+            return False
+        coordinates.append(item.args[0])
     return coordinates == sorted(coordinates) or not _COORDINATES.issuperset(coordinates)
 
 
 def _names_a_value(call: Tree) -> bool:
     r"""Whether the function's value is what is named: `\sin A`, `|AB|`, `|S|`, but not `|x|`."""
-    function, *arguments = call.args
+    function = call.args[0]
+    arguments = arguments_of(call)
     if function in _OF_NAMES:
         return all(argument.kind in ("sym", "mul") and is_name(argument) for argument in arguments)
-    if function != "abs" or arguments[0].kind not in ("sym", "mul"):
+    if function != "abs":
         return False
-    for letter in names(arguments[0]):
+    content = arguments[0]
+    if content.kind not in ("sym", "mul"):
+        return False
+    for letter in names(content):
         if letter not in _COMPLEX_NUMBERS and not letter[0].isupper():
             return False
-    return is_name(arguments[0])
+    return is_name(content)
 
 
 def name_the_same(name: Tree, other: Tree) -> bool:
@@ -93,11 +109,15 @@ def stated_values(equation: Tree, with_sums: bool) -> tuple[Tree, ...]:
     `with_sums`: also to a sum of names, as in `m + n = 7`. In a gold answer, and of unknowns such
     as x, that may be a condition.
     """
-    sides = equation.args[1:]
-    is_alone = len(sides) == 2 and not (with_sums and names(sides[0]).isdisjoint(_UNKNOWNS))
-    if is_name(sides[0]) or (_is_sum_of_names(sides[0]) and not is_alone):
+    sides = sides_of(equation)
+    first = sides[0]
+    may_be_condition = not with_sums or not names(first).isdisjoint(_UNKNOWNS)
+    is_condition = may_be_condition and len(sides) == 2
+    if is_name(first) or (_is_sum_of_names(first) and not is_condition):
         return sides[1:]
-    return sides[:-1] if is_name(sides[-1]) else sides
+    if is_name(sides[-1]):
+        return sides[:-1]
+    return sides
 
 
 def named_tuple(tree: Tree, other: Tree) -> Tree:
@@ -106,27 +126,28 @@ def named_tuple(tree: Tree, other: Tree) -> Tree:
         return tree
     values: dict[str, Tree] = {}
     for item in tree.args:
-        if not is_equation(item) or len(item.args) != 3:
+        if not is_equation(item) or len(sides_of(item)) != 2:
             return tree
-        _, name, value = item.args
+        name, value = sides_of(item)
         if name.kind != "sym" or name.args[0] in values:
             return tree
         values[name.args[0]] = value
-    in_order = [values[name] for name in sorted(values)]
-    return node("group", "()", *in_order)
+    return group_node("()", [values[name] for name in sorted(values)])
 
 
 def same_variable(answer: Tree, gold: Tree) -> Tree:
     """The answer `f(t) = 2t` in the variable of the gold answer `f(x) = 3x`: `f(x) = 2x`."""
-    signs, head, *values = answer.args
-    gold_head = gold.args[1]
+    head = sides_of(answer)[0]
+    gold_head = sides_of(gold)[0]
     function, variable = _rule_head(head)
     gold_function, gold_variable = _rule_head(gold_head)
     is_taken = gold_variable in names(answer)
     if not function or function != gold_function or is_taken:
         return answer
-    renamed = [substituted(side, variable, node("sym", gold_variable)) for side in values]
-    return node("rel", signs, gold_head, *renamed)
+    renamed = [gold_head]
+    for value in sides_of(answer)[1:]:
+        renamed.append(substituted(value, variable, node("sym", gold_variable)))
+    return relation_node(signs_of(answer), renamed)
 
 
 def _rule_head(head: Tree) -> tuple[str, str]:
@@ -148,31 +169,35 @@ def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
         return tree.args[0], (tree.kind,)
     if tree.kind == "mul":
         value, factor = tree.args
-        return (value, other) if other and factor.args == other else (tree, None)
+        if other and factor.args == other:
+            return value, other
+        return tree, None
     if tree.kind != "measure":
         return tree, None
     value, unit = tree.args
-    return quantity(value) if value.kind == "percent" else (value, unit or None)
+    if value.kind == "percent":
+        return quantity(value)
+    return value, unit or None
 
 
 def gold_statements(tree: Tree) -> Iterator[Tree]:
     r"""A gold answer, and the two of which either will do where it is `exact \approx rounded`."""
     yield tree
-    if tree.kind != "rel" or tree.args[0][-1] != "approx":
+    if tree.kind != "rel" or signs_of(tree)[-1] != "approx":
         return
-    signs, *sides = tree.args
-    *exact, rounded = sides
-    if len(exact) > 1:
-        yield node("rel", signs[:-1], *exact)
-    elif not is_name(exact[0]):
-        yield exact[0]
-    yield rounded
+    exact_sides = sides_of(tree)[:-1]
+    if len(exact_sides) > 1:
+        yield relation_node(signs_of(tree)[:-1], exact_sides)
+    elif not is_name(exact_sides[0]):
+        yield exact_sides[0]
+    yield sides_of(tree)[-1]
 
 
-def with_equals_sign(relation: Tree) -> Tree:
+def with_equals_sign(statement: Tree) -> Tree:
     r"""`x = 3.14` for `x \approx 3.14`, which gives x no other value."""
-    signs, *sides = relation.args
-    return node("rel", (*signs[:-1], signs[-1].replace("approx", "=")), *sides)
+    signs = list(signs_of(statement))
+    signs[-1] = signs[-1].replace("approx", "=")
+    return relation_node(signs, sides_of(statement))
 
 
 def without_modulus(tree: Tree) -> Tree:
@@ -180,10 +205,11 @@ def without_modulus(tree: Tree) -> Tree:
     if tree.kind != "mod":
         return tree
     value, modulus = tree.args
-    if is_equation(value) and len(value.args) == 3 and is_name(value.args[1]):
-        value = value.args[2]
+    if is_equation(value) and len(sides_of(value)) == 2:
+        name, residue = sides_of(value)
+        value = residue if is_name(name) else value
     if value.kind != "num" or modulus.kind != "num":
         return tree
-    residue = value.args[0]
-    is_least = residue.denominator == 1 and 0 <= residue < modulus.args[0]
+    size = value.args[0]
+    is_least = size.denominator == 1 and 0 <= size < modulus.args[0]
     return value if is_least else tree

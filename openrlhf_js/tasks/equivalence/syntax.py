@@ -14,12 +14,20 @@ from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, Token, decimal, toke
 from openrlhf_js.tasks.equivalence.tree import (
     NotRead,
     Tree,
+    call_node,
+    group_node,
     is_equation,
     is_group,
     is_set,
+    items_of,
+    list_node,
     names,
     node,
     number,
+    relation_node,
+    sides_of,
+    signs_of,
+    union_node,
     words,
 )
 from openrlhf_js.tasks.equivalence.vocabulary import SIZES, unit_of
@@ -63,7 +71,7 @@ def read(text: str, thousands: bool = True) -> Tree:
         lower = read(_BOTH_SIGNS.sub(_lower_sign, text), thousands)
         if upper.kind == "list" or is_set(upper):
             return Tree(upper.kind, tuple(dict.fromkeys(upper.args + lower.args)))
-        return node("list", upper, lower)
+        return list_node([upper, lower])
     parser = _Parser(tokens_of(text, thousands))
     tree = parser.tree()
     parser.expect("end")
@@ -82,7 +90,7 @@ class _Parser:
     """A Pratt parser: `tree(least)` goes on while signs bind at least so tightly."""
 
     def __init__(self, tokens: list[Token]):
-        self.tokens = [*tokens, Token("end", ""), Token("end", "")]
+        self.tokens = tokens + 2 * [Token("end", "")]
         self.position = 0
         self.end_of_operand = -1  # the position behind the last exponent or command
 
@@ -212,9 +220,9 @@ class _Parser:
         terms = [first, second]
         while self.takes(":"):
             terms.append(self.tree(_RATIO + 1))
-        *others, last = terms
-        shares = [node("div", term, last) for term in others]
-        return shares[0] if len(shares) == 1 else node("group", ":", *shares)
+        last = terms.pop()
+        shares = [node("div", term, last) for term in terms]
+        return shares[0] if len(shares) == 1 else group_node(":", shares)
 
     def exponent(self) -> Tree:
         negated = self.takes("-")
@@ -297,9 +305,9 @@ class _Parser:
                 break
         arguments = self.arguments()
         if base:
-            tree = node("call", "log_base", *arguments, base)
-        else:
-            tree = node("call", name, *arguments)
+            arguments.append(base)
+            name = "log_base"
+        tree = call_node(name, arguments)
         return node("pow", tree, power) if power else tree
 
     def arguments(self) -> list[Tree]:
@@ -331,31 +339,31 @@ class _Parser:
         if not brackets:
             raise NotRead("brackets do not match")
         if len(items) != 1 or brackets == "{}":
-            return node("group", brackets, *items)
+            return group_node(brackets, items)
         item = items[0]
         is_row = brackets == "()" and is_group(item, "[]")
         is_whole = brackets == "[]" and is_first and self.next.kind == "end"
         if is_row or (is_whole and item.kind != "group"):
-            return node("group", brackets, item)
+            return group_node(brackets, [item])
         return item
 
     def described_set(self, head: list[Tree]) -> Tree:
         r"""`\{ x | conditions \}`: what holds of x is the set."""
-        provisos = [item for item in head if item.kind == "field"]
-        conditions = [*self.items(), *provisos]
+        conditions = self.items()
+        conditions += [item for item in head if item.kind == "field"]
         self.expect("\\}")
-        return conditions[0] if len(conditions) == 1 else node("list", *conditions)
+        return conditions[0] if len(conditions) == 1 else list_node(conditions)
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "frac": lambda parser: node("div", parser.primary(), parser.primary()),
-    "binom": lambda parser: node("call", "binom", parser.primary(), parser.primary()),
+    "binom": lambda parser: call_node("binom", [parser.primary(), parser.primary()]),
     "infty": lambda _: node("inf"),
-    "emptyset": lambda _: node("group", "{}"),
+    "emptyset": lambda _: group_node("{}", []),
     "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
     "mathbb": lambda parser: node("field", parser.enclosed()),
-    "sqrt": lambda parser: node("call", "root", number(2), parser.primary()),
-    "root": lambda parser: node("call", "root", parser.primary(), parser.primary()),
+    "sqrt": lambda parser: call_node("root", [number(2), parser.primary()]),
+    "root": lambda parser: call_node("root", [parser.primary(), parser.primary()]),
 }
 _FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")
 
@@ -368,19 +376,22 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
 
     Equations alone are a list of values, whatever joins them.
     """
-    items = [*left.args, right] if left.kind == "list" else [left, right]
+    items = list(left.args) if left.kind == "list" else [left]
+    items.append(right)
     if sign not in ("or", "vee"):
-        return node("list", *items)
+        return list_node(items)
     count = 0
     for item in reversed(items):
         if not (item.kind in ("rel", "union") and (count < 2 or is_equation(item))):
             break
         count += 1
-    alternatives = items[len(items) - count :]
+    first_alternative = len(items) - count
+    alternatives = items[first_alternative:]
     if count < 2 or all(is_equation(item) for item in alternatives):
-        return node("list", *items)
-    union = node("union", *alternatives)
-    return union if count == len(items) else node("list", *items[:-count], union)
+        return list_node(items)
+    union = union_node(alternatives)
+    others = items[:first_alternative]
+    return list_node([*others, union]) if others else union
 
 
 def related(left: Tree, sign: str, right: Tree) -> Tree:
@@ -389,9 +400,8 @@ def related(left: Tree, sign: str, right: Tree) -> Tree:
     if sign == "in" and is_name:
         return right  # where a name is from is what it is
     if left.kind == "rel":
-        signs, *sides = left.args
-        return node("rel", (*signs, sign), *sides, right)
-    return node("rel", (sign,), left, right)
+        return relation_node([*signs_of(left), sign], [*sides_of(left), right])
+    return relation_node([sign], [left, right])
 
 
 def product(left: Tree, right: Tree) -> Tree:
@@ -405,8 +415,8 @@ def scaled(factor: Tree, matrix: Tree) -> Tree:
     """A factor times each element of a vector, or of the rows of a matrix."""
     if matrix.kind != "group":
         return node("mul", factor, matrix)
-    brackets, *elements = matrix.args
-    return node("group", brackets, *(scaled(factor, element) for element in elements))
+    elements = [scaled(factor, element) for element in items_of(matrix)]
+    return group_node(matrix.args[0], elements)
 
 
 def negative(value: Tree) -> Tree:

@@ -10,7 +10,7 @@ Kinds of node and their arguments, where `tree` is any node:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -34,6 +34,52 @@ def node(kind: str, *args: Any) -> Tree:
 def number(value: Fraction | int) -> Tree:
     """A leaf that holds an exact number."""
     return Tree("num", (Fraction(value),))
+
+
+def list_node(items: Iterable[Tree]) -> Tree:
+    """Several answers, or conditions that all hold."""
+    return Tree("list", tuple(items))
+
+
+def union_node(sets: Iterable[Tree]) -> Tree:
+    """Alternatives."""
+    return Tree("union", tuple(sets))
+
+
+def group_node(brackets: str, items: Iterable[Tree]) -> Tree:
+    """A tuple, interval, set or ratio, by its brackets: see `is_group`."""
+    return Tree("group", (brackets, *items))
+
+
+def items_of(group: Tree) -> tuple[Tree, ...]:
+    """What the brackets of a group hold."""
+    return group.args[1:]
+
+
+def call_node(function: str, arguments: Iterable[Tree]) -> Tree:
+    """A function with its arguments."""
+    return Tree("call", (function, *arguments))
+
+
+def arguments_of(call: Tree) -> tuple[Tree, ...]:
+    """The arguments of a function."""
+    return call.args[1:]
+
+
+def relation_node(signs: Iterable[str], sides: Iterable[Tree]) -> Tree:
+    """A chain such as `0 < x < 1`, with one side more than signs."""
+    return Tree("rel", (tuple(signs), *sides))
+
+
+def signs_of(relation: Tree) -> tuple[str, ...]:
+    """The signs of a relation from left to right."""
+    signs: tuple[str, ...] = relation.args[0]
+    return signs
+
+
+def sides_of(relation: Tree) -> tuple[Tree, ...]:
+    """The sides of a relation from left to right."""
+    return relation.args[1:]
 
 
 def subtrees(tree: Tree) -> Iterator[Tree]:
@@ -69,12 +115,12 @@ def is_set(tree: Tree) -> bool:
 
 def is_equation(tree: Tree) -> bool:
     """Whether the tree is a relation with equals signs alone."""
-    return tree.kind == "rel" and set(tree.args[0]) == {"="}
+    return tree.kind == "rel" and set(signs_of(tree)) == {"="}
 
 
 def is_inequality(tree: Tree) -> bool:
     """Whether the tree is a relation with another sign than the equals sign."""
-    return tree.kind == "rel" and set(tree.args[0]) != {"="}
+    return tree.kind == "rel" and set(signs_of(tree)) != {"="}
 
 
 def words(text: str) -> frozenset[str]:
