@@ -23,9 +23,6 @@ class Choice(NamedTuple):
 
     rows: Tensor
     """(b,) their rows among the prompts; no prompt twice."""
-    weights: Tensor
-    """(b,) w_i = b / (N pi_i), between b/N and 1/UNIFORM_SHARE: the mean of w_i x_i over the batch
-    is an unbiased estimate of the mean of x over all N prompts (Horvitz and Thompson 1952)."""
     effective_prompts: float
     """1 / sum (pi_i / b)^2: so many prompts, drawn uniformly, would be as concentrated."""
     oldest: int
@@ -88,16 +85,33 @@ class PromptSelector:
         return len(self.keys)
 
     def choose(self, step: int) -> Choice:
-        """The prompts of a step, counted from 0, given what was learnt of earlier ones."""
+        """The prompts of a step, counted from 0, given what was learnt of earlier ones.
+
+        They come in a random order, so that a part of them is a smaller batch of the same kind.
+        """
         probabilities = self.probabilities(step)
         generator = torch.Generator().manual_seed(key_of(str(self.seed), str(step)))
         places = systematic_sample(probabilities, generator)
+        places = places[torch.randperm(len(places), generator=generator)]
         return Choice(
             rows=self.rows[places],
-            weights=self.batch_size / (len(self) * probabilities[places]),
             effective_prompts=float(self.batch_size**2 / probabilities.square().sum()),
             oldest=int(step - self.last.min()),
         )
+
+    def weights(self, keys: Tensor, step: int) -> Tensor:
+        """(b,) w_i = b / (N pi_i) of a step's prompts, by their keys, before it is learnt.
+
+        The mean of w_i x_i over the batch is an unbiased estimate of the mean of x over all N
+        prompts (Horvitz and Thompson 1952). No weight is above 1 / UNIFORM_SHARE.
+        """
+        probabilities = self.probabilities(step)[self._places(keys)]
+        return self.batch_size / (len(self) * probabilities)
+
+    @property
+    def next_step(self) -> int:
+        """The step after the last one that was learnt."""
+        return int(self.last.max()) + 1
 
     def learn(self, keys: Tensor, rewards: Tensor, step: int, mask: Tensor | None = None) -> None:
         """Adds the rewards (n, m) of a step's prompts, by their keys (n,); those in `mask` alone.
@@ -105,12 +119,7 @@ class PromptSelector:
         Raises:
             ValueError: a prompt is none of those that are drawn from.
         """
-        places = torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)
-        if not torch.equal(self.keys[places], keys):
-            raise ValueError(
-                "rewards of a prompt that the selector does not know: give it all prompts, with "
-                "keys of the same text, label and datasource"
-            )
+        places = self._places(keys)
         rewards = rewards.double()
         valid = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
         rewards = rewards.where(valid, 0.0)
@@ -158,6 +167,15 @@ class PromptSelector:
             )
         self.last = state["last"].clone()
         self.sums = state["sums"].clone()
+
+    def _places(self, keys: Tensor) -> Tensor:
+        places = torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)
+        if not torch.equal(self.keys[places], keys):
+            raise ValueError(
+                "rewards of a prompt that the selector does not know: give it all prompts, with "
+                "keys of the same text, label and datasource"
+            )
+        return places
 
     def _discount(self, step: int) -> Tensor:
         """(N,) what a response of the last visit counts today."""

@@ -53,12 +53,14 @@ def test_prompts_come_with_the_probabilities_claimed_and_weights_undo_them(batch
     selector = selector_of(REWARDS, batch_size)
     probabilities = selector.probabilities(step=1)
     assert float(probabilities.sum()) == pytest.approx(batch_size)
+    weights = selector.weights(selector.keys, step=1)
+    assert float(weights.max()) <= 1 / UNIFORM_SHARE
     values = [3.0, -1.0, 7.0, 0.5, 11.0]
     included = [0.0] * 5
     estimate = 0.0
     for batch, probability in enumerated(probabilities.tolist()).items():
         assert len(set(batch)) == len(batch) == batch_size
-        weighted = [batch_size / (5 * float(probabilities[i])) * values[i] for i in batch]
+        weighted = [float(weights[place]) * values[place] for place in batch]
         estimate += probability * sum(weighted) / batch_size
         for place in batch:
             included[place] += probability
@@ -76,9 +78,6 @@ def test_draws_are_those_of_the_enumeration():
     torch.testing.assert_close(counts.double() / DRAWS, probabilities, atol=0.012, rtol=0)
     chosen = selector.choose(step=1)
     assert len(chosen.rows.unique()) == 2
-    weights = 2 / (5 * probabilities[chosen.rows])  # of ascending keys, so that rows are places
-    torch.testing.assert_close(chosen.weights, weights)
-    assert chosen.weights.max() <= 1 / UNIFORM_SHARE
 
 
 def test_the_variance_of_binary_rewards_is_that_of_a_shrunken_rate():
@@ -160,6 +159,7 @@ def test_a_resumed_selector_draws_what_the_first_would_have():
         for selector in (first, resumed):
             selector.learn(selector.keys[chosen.rows], torch.tensor(REWARDS)[chosen.rows], step)
     assert torch.equal(first.sums, resumed.sums)
+    assert first.next_step == resumed.next_step == 20
     others = selector_of(REWARDS, 2, seed=4)
     assert any(not torch.equal(others.choose(s).rows, first.choose(s).rows) for s in range(20, 30))
 
