@@ -6,7 +6,7 @@ mean where their variance p (1 - p) is. docs/selection.md.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,17 +16,6 @@ from openrlhf_js.estimators.memory import key_of
 UNIFORM_SHARE = 0.1  # of the draws; it also bounds the weights, at its inverse
 PRIOR_RESPONSES = 1.0  # that a prompt is given of the usual prompt's rewards
 PASSES = 2.0  # over the prompts until a response counts half
-
-
-class Choice(NamedTuple):
-    """The prompts of one step."""
-
-    rows: Tensor
-    """(b,) their rows among the prompts; no prompt twice."""
-    effective_prompts: float
-    """1 / sum (pi_i / b)^2: so many prompts, drawn uniformly, would be as concentrated."""
-    oldest: int
-    """Steps since the prompt that has waited longest was visited; all steps, if it never was."""
 
 
 class PromptSelector:
@@ -84,20 +73,29 @@ class PromptSelector:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def choose(self, step: int) -> Choice:
-        """The prompts of a step, counted from 0, given what was learnt of earlier ones.
+    def choose(self, step: int) -> Tensor:
+        """(b,) the rows of the prompts of a step, counted from 0, given what was learnt before.
 
-        They come in a random order, so that a part of them is a smaller batch of the same kind.
+        No prompt comes twice. They come in a random order, so that a part of them is a smaller batch of the same kind.
         """
         probabilities = self.probabilities(step)
         generator = torch.Generator().manual_seed(key_of(str(self.seed), str(step)))
         places = systematic_sample(probabilities, generator)
         places = places[torch.randperm(len(places), generator=generator)]
-        return Choice(
-            rows=self.rows[places],
-            effective_prompts=float(self.batch_size**2 / probabilities.square().sum()),
-            oldest=int(step - self.last.min()),
-        )
+        return self.rows[places]
+
+    def describe(self, step: int) -> dict[str, float]:
+        """What to log of a step's choice, under `js/`.
+
+        `effective_prompts` is 1 / sum (pi_i / b)^2: so many prompts, drawn uniformly, would be as
+        concentrated. `oldest_prompt` are the steps since the prompt that has waited longest was
+        visited; of one that never was, all steps and one more.
+        """
+        shares = self.probabilities(step) / self.batch_size
+        return {
+            "js/effective_prompts": float(1 / shares.square().sum()),
+            "js/oldest_prompt": float(step - self.last.min()),
+        }
 
     def weights(self, keys: Tensor, step: int) -> Tensor:
         """(b,) w_i = b / (N pi_i) of a step's prompts, by their keys, before it is learnt.

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.selection import Choice, PromptSelector
+from openrlhf_js.estimators.selection import PromptSelector
 from openrlhf_js.study.design import UNIFORM, Run, StudySettings, selection_of
 from openrlhf_js.study.prompts import distinct_problems, training_problems
 from openrlhf_js.study.run_estimator import keys_of
@@ -87,20 +87,19 @@ class ChosenOrder:
         self.problems = problems
         self._selector = PromptSelector(keys_of(problems), batch_size, seed)
         self._weighted = weighted
-        self._choices: list[Choice] = []
+        self._logged: list[dict[str, float]] = []
 
     def figures(self) -> OrderFigures:
         """The mean effective number of prompts, and the longest wait of any."""
         return OrderFigures(
-            effective_prompts=fmean(choice.effective_prompts for choice in self._choices),
-            oldest=max(choice.oldest for choice in self._choices),
+            effective_prompts=fmean(logged["js/effective_prompts"] for logged in self._logged),
+            oldest=int(max(logged["js/oldest_prompt"] for logged in self._logged)),
         )
 
     def batch(self, step: int) -> ProblemBatch:
         """The problems of a step."""
-        choice = self._selector.choose(step)
-        self._choices.append(choice)
-        problems = [self.problems[row] for row in choice.rows]
+        self._logged.append(self._selector.describe(step))
+        problems = [self.problems[row] for row in self._selector.choose(step)]
         weights = torch.ones(len(problems))
         if self._weighted:
             weights = self._selector.weights(keys_of(problems), step).float()

@@ -77,7 +77,7 @@ def test_draws_are_those_of_the_enumeration():
         counts[systematic_sample(probabilities, generator)] += 1
     torch.testing.assert_close(counts.double() / DRAWS, probabilities, atol=0.012, rtol=0)
     chosen = selector.choose(step=1)
-    assert len(chosen.rows.unique()) == 2
+    assert len(chosen.unique()) == 2
 
 
 def test_the_variance_of_binary_rewards_is_that_of_a_shrunken_rate():
@@ -102,7 +102,7 @@ def test_rewards_that_are_all_equal_or_unknown_choose_uniformly():
     torch.testing.assert_close(selector_of([[1.0, 1.0]] * 4, 2).probabilities(step=1), uniform)
     new = PromptSelector(torch.arange(4), batch_size=2)
     torch.testing.assert_close(new.probabilities(step=0), uniform)
-    assert new.choose(step=0).effective_prompts == pytest.approx(4)
+    assert new.describe(step=0)["js/effective_prompts"] == pytest.approx(4)
 
 
 def test_a_prompt_that_is_forgotten_comes_back():
@@ -118,8 +118,8 @@ def test_a_prompt_that_is_forgotten_comes_back():
     soon = float(selector.probabilities(step=5)[7])
     later = float(selector.probabilities(step=60)[7])
     assert least <= soon < later
-    assert selector.choose(step=60).oldest == 60 - 4
-    visits = [step for step in range(5, 200) if 7 in selector.choose(step).rows]
+    assert selector.describe(step=60)["js/oldest_prompt"] == 60 - 4
+    visits = [step for step in range(5, 200) if 7 in selector.choose(step)]
     assert len(visits) > 5
 
 
@@ -134,7 +134,7 @@ def test_a_prompt_that_is_there_twice_counts_once():
     keys = torch.tensor([7, 5, 7, 5, 9])
     selector = PromptSelector(keys, batch_size=2)
     assert len(selector) == 3
-    rows = {int(row) for step in range(50) for row in selector.choose(step).rows}
+    rows = {int(row) for step in range(50) for row in selector.choose(step)}
     assert rows == {0, 1, 4}
 
 
@@ -155,13 +155,13 @@ def test_a_resumed_selector_draws_what_the_first_would_have():
     resumed.load_state_dict(first.state_dict())
     for step in range(1, 20):
         chosen = first.choose(step)
-        assert torch.equal(resumed.choose(step).rows, chosen.rows)
+        assert torch.equal(resumed.choose(step), chosen)
         for selector in (first, resumed):
-            selector.learn(selector.keys[chosen.rows], torch.tensor(REWARDS)[chosen.rows], step)
+            selector.learn(selector.keys[chosen], torch.tensor(REWARDS)[chosen], step)
     assert torch.equal(first.sums, resumed.sums)
     assert first.next_step == resumed.next_step == 20
     others = selector_of(REWARDS, 2, seed=4)
-    assert any(not torch.equal(others.choose(s).rows, first.choose(s).rows) for s in range(20, 30))
+    assert any(not torch.equal(others.choose(s), first.choose(s)) for s in range(20, 30))
 
 
 def test_what_does_not_fit_is_refused():
