@@ -76,7 +76,8 @@ class PromptSelector:
     def choose(self, step: int) -> Tensor:
         """(b,) the rows of the prompts of a step, counted from 0, given what was learnt before.
 
-        No prompt comes twice. They come in a random order, so that a part of them is a smaller batch of the same kind.
+        No prompt comes twice. Their order is random, so that a part of them is a smaller batch of
+        the same kind.
         """
         probabilities = self.probabilities(step)
         generator = torch.Generator().manual_seed(key_of(str(self.seed), str(step)))
