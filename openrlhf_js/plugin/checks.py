@@ -65,6 +65,7 @@ def check(args: argparse.Namespace) -> None:
     problems += _batch_sizes(flat, rows)
     if grader and not prompt_problems and _is_our_task(grader.task):
         problems += _labels(flat, grader.task)
+    problems += _selection(flat)
     if flat["js.gradient_variance"]:
         problems += _cannot_be_measured(flat)
     if flat["js.group_micro_batches"]:
@@ -145,6 +146,23 @@ def _estimator(flat: Flat) -> Iterator[str]:
         yield (
             f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
             f"cannot: choose one of {', '.join(OURS)} (js_fixed with --js.shrinkage 0 is rloo)"
+        )
+
+
+def _selection(flat: Flat) -> Iterator[str]:
+    """What prompts that are chosen do not go with."""
+    selection = flat["js.prompt_selection"]
+    if selection == "uniform":
+        return
+    if flat["train.async_enable"]:
+        yield (
+            f"--js.prompt_selection {selection} learns from a step before it chooses the next, "
+            "which --train.async_enable does not wait for: leave one out"
+        )
+    if flat["algo.dynamic_filtering_enable"]:
+        yield (
+            f"--js.prompt_selection {selection} and --algo.dynamic_filtering_enable both choose "
+            "prompts by their rewards: leave one out"
         )
 
 

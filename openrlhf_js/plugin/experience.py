@@ -36,6 +36,7 @@ from openrlhf_js.estimators import (
     make_batch,
 )
 from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.estimators.selection import PromptSelector
 from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.drift import VISITS, LastVisits
 from openrlhf_js.plugin.flags import our_estimator
@@ -48,6 +49,7 @@ from openrlhf_js.sampling.prompts import sourced
 logger = logging.getLogger(__name__)
 
 MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
+SELECTION = "js_selection"  # likewise
 SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
 
 
@@ -66,6 +68,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.metrics: dict[str, float] = {}
         self.step = 0
         self.estimator = start_estimator(self.args, self.tokenizer)
+        self.selector: PromptSelector | None = None  # of `start_selection`
         self.last_visits = LastVisits()
         self._drift: torch.Tensor | None = None
         self._greedy_rewards: torch.Tensor | None = None
@@ -126,6 +129,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             if self.is_ours:
                 self._train_on(order, rewards, estimate.advantages.float(), valid)
                 self.estimator.learn(batch)  # now: the advantages rest on earlier steps
+        if self.selector is not None:
+            self.metrics |= self._learn_selection(order, rewards, valid)
         if self.args.js.save_batches:
             nothing = torch.empty(0)
             greedy = nothing if self._greedy_rewards is None else self._greedy_rewards
@@ -157,6 +162,21 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             keys=keys,
             step=self.step,
         )
+
+    def _learn_selection(
+        self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
+    ) -> dict[str, float]:
+        """Weights the advantages where they are to be, and learns which prompts vary."""
+        assert self.selector is not None
+        keys = order.prompt_keys()
+        step = self.selector.next_step
+        logged = self.selector.describe(step)
+        if self.args.js.prompt_selection == "weighted":
+            weights = self.selector.weights(keys, step).float()
+            for experience, weight in order.parts(weights[:, None].expand_as(rewards)):
+                experience.advantages = experience.advantages * weight.unsqueeze(1)
+        self.selector.learn(keys, rewards, step, valid)
+        return logged
 
     def _train_on(
         self,
@@ -380,6 +400,55 @@ def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> No
     maker.estimator.load_state_dict(states[MEMORY])
     if maker.estimator.record.needs_drift:
         maker.last_visits.visits = states[VISITS]
+
+
+def start_selection(trainer: Any) -> None:
+    """Gives both halves of a trainer what chooses the prompts, if they are to be chosen.
+
+    Raises BadInput where fewer prompts differ than a step trains on.
+    """
+    args = trainer.args
+    if args.js.prompt_selection == "uniform":
+        return
+    if args.train.num_episodes == 1:
+        print(
+            "openrlhf_js: --train.num_episodes 1 has every prompt once, so that there is nothing "
+            f"to choose by: --js.prompt_selection {args.js.prompt_selection} changes nothing",
+            flush=True,
+        )
+        return
+    dataset = trainer.prompts_dataloader.dataset
+    labels = map(sourced, dataset.labels, dataset.datasources)
+    keys = keys_of(dataset.prompts, list(labels))
+    try:
+        selector = PromptSelector(keys, args.rollout.batch_size, args.train.seed)
+    except ValueError as error:
+        raise BadInput(f"--js.prompt_selection: {error}") from None
+    trainer.samples_generator.selector = trainer.experience_maker.selector = selector
+
+
+def keep_selection(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Adds what is known of the prompts to the states of a checkpoint."""
+    if maker.selector is not None:
+        states[SELECTION] = maker.selector.state_dict()
+
+
+def resume_selection(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
+    """Gives a resumed run what its checkpoint knows of the prompts.
+
+    Raises BadInput if it is of other prompts, or of a run that drew them uniformly.
+    """
+    if maker.selector is None or not states["global_step"]:
+        return
+    if SELECTION not in states:
+        raise BadInput(
+            "--ckpt.load_enable: the run of that checkpoint did not choose its prompts: resume it "
+            "with --js.prompt_selection uniform"
+        )
+    try:
+        maker.selector.load_state_dict(states[SELECTION])
+    except ValueError as error:
+        raise BadInput(f"--ckpt.load_enable: {error}") from None
 
 
 def _check_half_lives(state: dict[str, Any], memory: PromptMemory) -> None:

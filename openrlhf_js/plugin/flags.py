@@ -166,6 +166,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="start the memory of js_memory, dbb, spo or a class of your own from samples of the "
         "training prompts, samples/NAME.jsonl of `openrlhf-js eval passk`",
     ),
+    "prompt_selection": dict(
+        choices=["uniform", "informative", "weighted"],
+        default="uniform",
+        help="which prompts a step trains on: uniform, each once in every episode; informative, "
+        "those whose rewards are predicted to vary more often; weighted, so, with weights that "
+        "keep the gradient that of all prompts (default: %(default)s)",
+    ),
     "loss": dict(
         choices=list(LOSSES),
         help="what the sum of all tokens' losses is divided by: token_mean, by the tokens of the "

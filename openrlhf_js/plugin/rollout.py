@@ -11,7 +11,7 @@ import copy
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
+from openrlhf_js.estimators.selection import PromptSelector
 from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.rewards import RemoteRewards
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
@@ -248,6 +249,7 @@ class OrderedSamples(SamplesGenerator):
 
     drawn = 0  # the number of the next prompt; a resumed run sets it
     sent: Sent | None = None  # the tokenizer
+    selector: PromptSelector | None = None  # chooses the prompts of training
     tokenizer: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -280,10 +282,32 @@ class OrderedSamples(SamplesGenerator):
         self.steps_left -= bool(samples)
         return samples, passed, consumed, exhausted
 
-    def _generate_vllm(self, **settings: Any) -> tuple[list[Any], int, bool]:
-        samples, consumed, exhausted = super()._generate_vllm(**settings)
+    def _generate_vllm(
+        self, dataloader_iter: Iterator[Any], **settings: Any
+    ) -> tuple[list[Any], int, bool]:
+        if self.selector is not None and dataloader_iter is self._training_iter:
+            dataloader_iter = self._chosen(self.selector, dataloader_iter)
+        samples, consumed, exhausted = super()._generate_vllm(
+            dataloader_iter=dataloader_iter, **settings
+        )
         samples.sort(key=lambda sample: sample.index)
         return samples, consumed, exhausted
+
+    @property
+    def _training_iter(self) -> Iterator[Any] | None:
+        """The loader of the prompts of training; None before the first step."""
+        iterator: Iterator[Any] | None = getattr(self, "_dataloader_iter", None)
+        return iterator
+
+    def _chosen(self, selector: PromptSelector, turns: Iterator[Any]) -> Iterator[Any]:
+        """The chosen prompts of the next step, one for each that the loader has its turn for.
+
+        So the loader says when an episode ends, and where a resumed run goes on.
+        """
+        dataset = self.prompts_dataloader.dataset
+        rows = iter(selector.choose(selector.next_step).tolist())
+        for _ in turns:
+            yield dataset.collate_fn([dataset[next(rows)]])
 
     def _dispatch_prompts_to_vllm(self, prompts: list[str], *args: Any, **settings: Any) -> Any:
         numbered = [NumberedPrompt(prompt) for prompt in prompts]

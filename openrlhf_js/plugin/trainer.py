@@ -25,7 +25,10 @@ from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
     keep_memory,
+    keep_selection,
     resume_memory,
+    resume_selection,
+    start_selection,
 )
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
@@ -61,6 +64,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
 
         def get_max_steps(self) -> int:
             refuse_prompts(self)
+            start_selection(self)
             return super().get_max_steps()
 
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
@@ -82,6 +86,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def keep(self, client_states: dict) -> None:
             """Adds what upstream leaves out to the states of a checkpoint."""
             keep_memory(client_states, self.experience_maker)
+            keep_selection(client_states, self.experience_maker)
             client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
 
         def evaluate_now(self, global_step: int) -> dict:
@@ -100,6 +105,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def init_checkpoint_states(self) -> dict:
             states = super().init_checkpoint_states()
             resume_memory(states, self.experience_maker)
+            resume_selection(states, self.experience_maker)
             if self.args.algo.kl.target:  # else it is what the flag says
                 self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
             if self.tensorboard_logger:  # what was logged of later steps was undone

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
@@ -23,10 +23,12 @@ OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("gae",)  # on the stack alone
 SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 VERSION_ITEMS = 20  # of each kind that a task's version is made of
+UNIFORM: Literal["uniform"] = "uniform"
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
 
 T = TypeVar("T")
 NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
+Selection: TypeAlias = Literal["uniform", "informative", "weighted"]
 
 
 class Cell(NamedTuple):
@@ -133,6 +135,11 @@ class StudySettings(Settings):
     distinct: int = Field(
         0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
     )
+    selection: NonEmpty[Selection] = Field(
+        [UNIFORM],
+        description="of the distinct prompts. informative: by the predicted variance of their "
+        "rewards; weighted: so, with weights that keep the gradient that of all prompts",
+    )
     offline: int = Field(
         0,
         ge=0,
@@ -194,6 +201,11 @@ class StudySettings(Settings):
     def _check_inline(self) -> None:
         if self.train or self.vary or self.print:
             raise ValueError("flags of training, --vary and --print need --engine stack")
+        if self.selection != [UNIFORM] and self.distinct < max(self.prompts):
+            raise ValueError(
+                f"--selection {' '.join(self.selection)} is of prompts that come again: give "
+                f"--distinct, at least {max(self.prompts)}"
+            )
 
     def _check_stack(self) -> None:
         for flag in self.vary:
@@ -201,6 +213,8 @@ class StudySettings(Settings):
                 raise ValueError(f"--vary {flag} must be NAME=A,B,...")
         if self.offline:
             raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
+        if self.selection != [UNIFORM]:
+            raise ValueError("--selection is for the inline engine")
         if not self.train and self.width < LEAST_STACK_WIDTH:
             raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
         if "mixed" in self.mixes and self.tasks != ["sort"]:
@@ -226,15 +240,21 @@ class StudySettings(Settings):
     @property
     def compared_with(self) -> str:
         """The reference."""
-        return label_of(self.reference or self.estimators[0])
+        return label_of(self.reference) if self.reference else next(iter(self.estimator_names))
 
     @property
     def estimator_names(self) -> dict[str, str]:
-        """What an estimator of the records is called where it is computed."""
+        """What an estimator of the records is called where it is computed.
+
+        Prompts that are not drawn uniformly make it another: `rloo+informative`.
+        """
         names = {}
-        for name in self.estimators:
+        for name, selection in itertools.product(self.estimators, self.selection):
             own = parse_own(name)
-            names[label_of(name)] = name if own is None else own.spec
+            label = label_of(name)
+            if selection != UNIFORM:
+                label = f"{label}+{selection}"
+            names[label] = name if own is None else own.spec
         return names
 
     @property
@@ -286,6 +306,12 @@ class StudySettings(Settings):
                 names.append(name)
         manifest = self.manifest()
         return {name: manifest[name] for name in (*names, "train")}
+
+
+def selection_of(label: str) -> str:
+    """How the prompts of a run are drawn, from its estimator's name in records."""
+    selection = label.rpartition("+")[2]
+    return selection if selection in get_args(Selection) else UNIFORM
 
 
 def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:

@@ -28,6 +28,10 @@ class Figures(NamedTuple):
     """Squared norm of the mean gradient over the variance."""
     spread: float | None
     """Standard deviation of the prompts' values, late in training."""
+    effective_prompts: float | None = None
+    """Mean over the steps of 1 / sum (pi_i / b)^2, where prompts are chosen."""
+    oldest: int | None = None
+    """Most steps that a prompt has waited, where prompts are chosen."""
 
 
 def learning_curve(rewards: Sequence[float]) -> list[float]:

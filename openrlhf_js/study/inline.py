@@ -17,7 +17,8 @@ from torch import Tensor
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.figures import Figures, learning_curve
-from openrlhf_js.study.prompts import held_out_pass1, training_problems
+from openrlhf_js.study.order import ProblemOrder, problem_order
+from openrlhf_js.study.prompts import held_out_pass1
 from openrlhf_js.study.rollout import Rollout, sample, valid_tokens
 from openrlhf_js.study.run_estimator import RunEstimator
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy, load
@@ -32,7 +33,7 @@ LATE_SHARE = 4  # of the steps: the last fourth
 class Step(NamedTuple):
     """What one step logs."""
 
-    reward: float  # mean over the prompts that can be learned
+    reward: float | None  # mean over the prompts that can be learned; None without any
     logged: dict[str, float]  # of its estimator
     gradient: GradientMoments | None
 
@@ -40,16 +41,15 @@ class Step(NamedTuple):
 def train(run: Run, settings: StudySettings) -> Figures:
     """Trains from the warm start, and returns what was measured."""
     policy = load(settings.start_of(run.task))
-    problems = training_problems(run, settings)
+    order = problem_order(run, settings)
     estimator = RunEstimator(settings.estimator_names.get(run.estimator, run.estimator), policy)
-    estimator.start(TASKS[run.task], problems, settings.offline)
+    estimator.start(TASKS[run.task], order.problems, settings.offline)
     training = Training(run, policy, estimator)
     steps = []
     for number in range(settings.steps):
-        batch = problems[number * run.prompts : (number + 1) * run.prompts]
-        steps.append(training.step(number, batch))
+        steps.append(training.step(number, order))
     pass1 = held_out_pass1(run.task, settings, policy)
-    return _figures(steps, pass1)
+    return _figures(steps, pass1)._replace(**order.figures()._asdict())
 
 
 class Training:
@@ -68,8 +68,9 @@ class Training:
             fused=True,
         )
 
-    def step(self, number: int, problems: Sequence[Problem]) -> Step:
-        """Samples responses to a batch of problems, and updates the policy once."""
+    def step(self, number: int, order: ProblemOrder) -> Step:
+        """Samples responses to the next problems, and updates the policy once."""
+        problems, weights = order.batch(number)
         seed = self.run.seed * SEEDS_PER_RUN + number
         rollout = sample(
             self.policy,
@@ -80,10 +81,12 @@ class Training:
             greedy=self.estimator.needs_greedy,
         )
         estimated = self.estimator.estimate(rollout, problems, number)
+        order.learn(number, problems, rollout.rewards)
         micro_batches = 1
         if number % STEPS_PER_MEASUREMENT == 0:
             micro_batches = min(MICRO_BATCHES, self.run.prompts)
-        gradient = set_gradient(self.policy, rollout, estimated.advantages, micro_batches)
+        advantages = estimated.advantages * weights[:, None]
+        gradient = set_gradient(self.policy, rollout, advantages, micro_batches)
         torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
         self.optimizer.step()
         return Step(
@@ -93,15 +96,17 @@ class Training:
         )
 
 
-def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
+def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float | None:
     """Mean over the problems that are neither solved by anything nor unsolvable."""
-    learnable = [problem.label not in (SOLVED, UNSOLVABLE) for problem in problems]
-    return float(rewards[torch.tensor(learnable)].mean())
+    learnable = torch.tensor([problem.label not in (SOLVED, UNSOLVABLE) for problem in problems])
+    if not learnable.any():
+        return None  # where problems are chosen
+    return float(rewards[learnable].mean())
 
 
 def _figures(steps: Sequence[Step], pass1: float) -> Figures:
     """What was measured in these steps and after them."""
-    rewards = [step.reward for step in steps]
+    rewards = [step.reward for step in steps if step.reward is not None]
     gradients = [step.gradient for step in steps if step.gradient is not None]
     variance = fmean(gradient.variance for gradient in gradients)
     mean_square = fmean(gradient.mean_square for gradient in gradients)

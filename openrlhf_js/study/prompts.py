@@ -66,23 +66,31 @@ def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[st
 
 
 def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
-    """The prompts and labels of a run, in order."""
+    """The prompts and labels of a run, in order, where they are drawn uniformly."""
+    rng = random.Random(run.seed)
+    problems = _drawn(run, settings, rng)
+    if not settings.distinct:
+        return problems
+    kinds = KINDS_OF_MIXED if run.mix == "mixed" else 1
+    return _repeated(problems, run.prompts * settings.steps, kinds, rng)
+
+
+def distinct_problems(run: Run, settings: StudySettings) -> list[Problem]:
+    """The prompts that a run visits again and again; a prompt may be there twice."""
+    return _drawn(run, settings, random.Random(run.seed))
+
+
+def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:
+    """The distinct prompts of a run, or without any all of them."""
     task = TASKS[run.task]
     items_by_kind = _split(run.task, settings).train
     if run.mix == "alike":
         prompts = set(alike(run.task, settings))
         items = [item for kind in items_by_kind for item in kind if task.prompt(item) in prompts]
         items_by_kind = [items]
-    rng = random.Random(run.seed)
-    count = run.prompts * settings.steps
-    problems = _problems_of(task, draw(items_by_kind, settings.distinct or count, rng))
-    kinds = 1
-    if run.mix == "mixed":
-        kinds = KINDS_OF_MIXED
-        problems = _mixed(problems)
-    if settings.distinct:
-        return _repeated(problems, count, kinds, rng)
-    return problems
+    count = settings.distinct or run.prompts * settings.steps
+    problems = _problems_of(task, draw(items_by_kind, count, rng))
+    return _mixed(problems) if run.mix == "mixed" else problems
 
 
 def held_out(task: str, settings: StudySettings) -> list[Problem]:

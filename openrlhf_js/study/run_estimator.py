@@ -42,11 +42,11 @@ class RunEstimator:
         distinct = list(dict.fromkeys(problems))
         rates = torch.tensor(pass_rates(self.policy, task, distinct, samples), dtype=torch.float64)
         rewards = rates[:, None].expand(-1, samples)  # of the same sums as the responses'
-        self.live.start(self.live.batch(rewards, keys=_keys(distinct), step=0))
+        self.live.start(self.live.batch(rewards, keys=keys_of(distinct), step=0))
 
     def estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
         """The advantages of a rollout, before it is learned from."""
-        keys = _keys(problems)
+        keys = keys_of(problems)
         drift = None
         if self.live.record.needs_drift:
             drift = self._last_visits.replace(keys, rollout, self.policy)
@@ -67,5 +67,6 @@ class RunEstimator:
         )
 
 
-def _keys(problems: Sequence[Problem]) -> Tensor:
+def keys_of(problems: Sequence[Problem]) -> Tensor:
+    """(n,) what problems are known by."""
     return torch.tensor([key_of(problem.prompt, problem.label) for problem in problems])

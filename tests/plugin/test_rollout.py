@@ -16,6 +16,7 @@ from kit import upstream_args
 from openrlhf.trainer.ppo_utils import samples_generator
 
 from openrlhf_js.common.processors import FORBIDDEN
+from openrlhf_js.estimators.selection import PromptSelector
 from openrlhf_js.plugin import rollout
 from openrlhf_js.plugin.rewards import RemoteRewards, RewardSource
 from openrlhf_js.plugin.rollout import (
@@ -336,6 +337,38 @@ def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, ar
     assert of_training == list(range(5))
     evaluations = [number - EVALUATION for number in rollouts.numbers if number >= EVALUATION]
     assert evaluations == [0, 1, 2] * 3
+
+
+class _Rows(list):
+    """A loader, and the data set that it reads from: prompts are the numbers of their rows."""
+
+    def __init__(self, count):
+        super().__init__((None, ["turn"], ["label"], [None]) for _ in range(count))
+        self.dataset = self
+
+    def __getitem__(self, row):
+        return None, str(row), "label", None
+
+    def collate_fn(self, items):
+        return tuple(map(list, zip(*items, strict=True)))
+
+
+def test_a_selector_chooses_what_the_loader_has_its_turn_for(monkeypatch):
+    rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]] * 5)
+    selector = PromptSelector(torch.arange(5), batch_size=2, seed=3)
+    rollouts.samples.selector = selector
+    rollouts.samples.prompts_dataloader = _Rows(5)
+    chosen_prompts = set()
+    for step, turns in enumerate([2, 2, 1, 2, 2, 1]):  # two episodes, each with an odd end
+        rollouts.samples.generate_eval_samples()
+        batch, _, consumed, exhausted = rollouts.samples.generate_samples()
+        assert consumed == turns
+        assert exhausted == (turns == 1)
+        rows = selector.choose(step)[:turns]
+        assert [sample.prompts[0] for sample in batch[::2]] == [str(int(row)) for row in rows]
+        chosen_prompts.update(rows.tolist())
+        selector.learn(rows, torch.tensor([[0.0, 1.0]]).expand(turns, 2), step)
+    assert len(chosen_prompts) > 3
 
 
 @pytest.mark.parametrize("arrivals", range(4))

@@ -12,6 +12,7 @@ from openrlhf_js.common.settings import SettingsError
 from openrlhf_js.study import inline, prompts, rollout
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.drift import LastVisits
+from openrlhf_js.study.order import problem_order
 from openrlhf_js.study.run_estimator import RunEstimator
 from openrlhf_js.tasks.base import scored
 from openrlhf_js.tiny.policy import load
@@ -148,6 +149,53 @@ def test_prompts_that_come_again_are_remembered(settings):
     assert train(offline, estimator="spo", responses=1).baseline_error is None
 
 
+def test_prompts_are_chosen_among_the_same_ones_whose_rewards_vary(settings):
+    choosing = settings.model_copy(
+        update={"distinct": 48, "selection": ["uniform", "informative", "weighted"]}
+    )
+    assert choosing.identity() == settings.model_copy(update={"distinct": 48}).identity()
+    labels = list(choosing.estimator_names)
+    assert labels[:3] == ["rloo", "rloo+informative", "rloo+weighted"]
+    assert choosing.compared_with == "rloo"
+
+    uniform = problem_order(first_run(choosing, mix="mixed"), choosing)
+    chosen = problem_order(first_run(choosing, mix="mixed", estimator=labels[1]), choosing)
+    weighted = problem_order(first_run(choosing, mix="mixed", estimator=labels[2]), choosing)
+    assert set(chosen.problems) == set(uniform.problems)
+    learnable = 0
+    for step in range(40):
+        batch = chosen.batch(step)
+        assert weighted.batch(step).problems == batch.problems
+        assert batch.weights.tolist() == [1.0] * 16
+        solved = torch.tensor([problem.label == SOLVED for problem in batch.problems])
+        unsolvable = torch.tensor([problem.label == UNSOLVABLE for problem in batch.problems])
+        rewards = torch.tensor([[1.0, 0.0]]).expand(16, 2).clone()
+        rewards[solved] = 1.0
+        rewards[unsolvable] = 0.0
+        chosen.learn(step, batch.problems, rewards)
+        weighted.learn(step, batch.problems, rewards)
+        if step >= 20:
+            learnable += int((~solved & ~unsolvable).sum())
+    assert learnable > 0.5 * 20 * 16  # a third of all
+    weights = weighted.batch(40).weights
+    assert weights.min() < 0.8
+    assert weights.max() > 1.5
+
+
+def test_a_run_with_chosen_prompts_is_repeated_exactly(settings):
+    choosing = settings.model_copy(
+        update={"distinct": 48, "selection": ["uniform", "informative", "weighted"]}
+    )
+    chosen = train(choosing, mix="mixed", estimator="rloo+informative")
+    assert train(choosing, mix="mixed", estimator="rloo+informative") == chosen
+    assert train(choosing, mix="mixed", estimator="rloo+weighted").reward != chosen.reward
+    uniform = train(choosing, mix="mixed", estimator="rloo")
+    assert chosen.dead < uniform.dead
+    assert uniform.oldest is None
+    assert 16 < chosen.effective_prompts < 48
+    assert 3 <= chosen.oldest <= 20
+
+
 def test_a_policy_that_moves_drifts_from_its_last_visits(settings, policy):
     keys = torch.arange(4)
     problems = prompts.training_problems(first_run(settings), settings)[:4]
@@ -280,6 +328,14 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
         ({"seeds": "1,2"}, "--seeds 1,2 must be"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
         ({"train": ["--x"]}, "need --engine stack"),
+        (
+            {"selection": ["informative"]},
+            "of prompts that come again: give --distinct, at least 16",
+        ),
+        (
+            {"engine": "stack", "selection": ["informative"], "distinct": 64},
+            "--selection is for the inline engine",
+        ),
         ({"engine": "stack", "width": 64}, "no model so narrow: --width 128"),
         ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
     ],

@@ -1,0 +1,215 @@
+"""Prompts chosen by what is known of them: those whose rewards still vary are drawn more often.
+
+A group whose rewards are all equal has no gradient, and that of binary rewards is largest in the
+mean where their variance p (1 - p) is. docs/selection.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openrlhf_js.estimators.memory import key_of
+
+UNIFORM_SHARE = 0.1  # of the draws; it also bounds the weights, at its inverse
+PRIOR_RESPONSES = 1.0  # that a prompt is given of the usual prompt's rewards
+PASSES = 2.0  # over the prompts until a response counts half
+
+
+class PromptSelector:
+    """Draws batches of prompts, each in proportion to the predicted variance of its rewards.
+
+    Of each prompt it keeps discounted sums of its rewards and their squares. With c responses of
+    mean y and mean square s, k = PRIOR_RESPONSES, and y_0, s_0 the means of y and s over all
+    prompts that have been visited:
+
+        variance_i = (c s + k s_0) / (c + k) - ((c y + k y_0) / (c + k))^2
+        q_i  = (1 - u) variance_i / sum variance + u / N        u = UNIFORM_SHARE
+        pi_i = min(1, a q_i), with the a for which they add up to b, the size of a batch
+
+    With binary rewards variance_i is p (1 - p). A prompt that is not visited loses its past, so
+    that it is predicted like the usual prompt; so is a new one. Batches are drawn by systematic
+    sampling in a random order (Madow 1949), in which prompt i comes with probability pi_i exactly.
+
+    Examples:
+        >>> keys = torch.tensor([1, 2, 3])  # as `key_of` makes them of prompts
+        >>> selector = PromptSelector(keys, batch_size=1)
+        >>> rewards = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+        >>> selector.learn(keys, rewards, step=0)
+        >>> selector.probabilities(step=1)
+        tensor([0.2769, 0.4463, 0.2769], dtype=torch.float64)
+    """
+
+    def __init__(self, keys: Tensor, batch_size: int, seed: int = 0):
+        """Knows nothing of the prompts yet.
+
+        Args:
+            keys: (N,) of the prompts, by `key_of`. A prompt that is there several times counts
+                once, at its first row.
+            batch_size: b, prompts in a batch.
+            seed: of the draws; those of one seed and step are the same.
+
+        Raises:
+            ValueError: there are fewer prompts than a batch has.
+        """
+        ascending, place = keys.unique(return_inverse=True)
+        if not 1 <= batch_size <= len(ascending):
+            raise ValueError(
+                f"a batch of {batch_size} prompts cannot be drawn from {len(ascending)} different "
+                "ones: take a smaller batch, or more prompts"
+            )
+        self.keys = ascending
+        first = torch.full_like(ascending, len(keys))
+        self.rows = first.scatter_reduce(0, place, torch.arange(len(keys)), "amin")
+        self.batch_size = batch_size
+        self.seed = seed
+        self.half_life = PASSES * len(ascending) / batch_size  # in steps
+        self.last = torch.full_like(ascending, -1)  # step of the last visit
+        # (3, N) discounted: of responses, rewards, squared rewards; as of the last visit
+        self.sums = torch.zeros(3, len(ascending), dtype=torch.float64)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def choose(self, step: int) -> Tensor:
+        """(b,) the rows of the prompts of a step, counted from 0, given what was learnt before.
+
+        No prompt comes twice. Their order is random, so that a part of them is a smaller batch of
+        the same kind.
+        """
+        probabilities = self.probabilities(step)
+        generator = torch.Generator().manual_seed(key_of(str(self.seed), str(step)))
+        places = systematic_sample(probabilities, generator)
+        places = places[torch.randperm(len(places), generator=generator)]
+        return self.rows[places]
+
+    def describe(self, step: int) -> dict[str, float]:
+        """What to log of a step's choice, under `js/`.
+
+        `effective_prompts` is 1 / sum (pi_i / b)^2: so many prompts, drawn uniformly, would be as
+        concentrated. `oldest_prompt` are the steps since the prompt that has waited longest was
+        visited; of one that never was, all steps and one more.
+        """
+        shares = self.probabilities(step) / self.batch_size
+        return {
+            "js/effective_prompts": float(1 / shares.square().sum()),
+            "js/oldest_prompt": float(step - self.last.min()),
+        }
+
+    def weights(self, keys: Tensor, step: int) -> Tensor:
+        """(b,) w_i = b / (N pi_i) of a step's prompts, by their keys, before it is learnt.
+
+        The mean of w_i x_i over the batch is an unbiased estimate of the mean of x over all N
+        prompts (Horvitz and Thompson 1952). No weight is above 1 / UNIFORM_SHARE.
+        """
+        probabilities = self.probabilities(step)[self._places(keys)]
+        return self.batch_size / (len(self) * probabilities)
+
+    @property
+    def next_step(self) -> int:
+        """The step after the last one that was learnt."""
+        return int(self.last.max()) + 1
+
+    def learn(self, keys: Tensor, rewards: Tensor, step: int, mask: Tensor | None = None) -> None:
+        """Adds the rewards (n, m) of a step's prompts, by their keys (n,); those in `mask` alone.
+
+        Raises:
+            ValueError: a prompt is none of those that are drawn from.
+        """
+        places = self._places(keys)
+        rewards = rewards.double()
+        valid = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
+        rewards = rewards.where(valid, 0.0)
+        added = torch.stack([valid.double().sum(1), rewards.sum(1), rewards.square().sum(1)])
+        visited = places.unique()
+        self.sums[:, visited] *= self._discount(step)[visited]
+        self.last[visited] = step
+        self.sums.index_add_(1, places, added)
+
+    def variances(self, step: int) -> Tensor:
+        """(N,) predicted variance of a reward of each prompt; 1 before anything was learnt."""
+        responses, totals, squares = self.sums * self._discount(step)
+        seen = self.sums[0] > 0
+        if not seen.any():
+            return torch.ones_like(totals)
+        usual_mean, usual_square = (self.sums[1:, seen] / self.sums[0, seen]).mean(1)
+        weight = responses + PRIOR_RESPONSES
+        mean = (totals + PRIOR_RESPONSES * usual_mean) / weight
+        square = (squares + PRIOR_RESPONSES * usual_square) / weight
+        return (square - mean.square()).clamp(min=0)
+
+    def probabilities(self, step: int) -> Tensor:
+        """(N,) pi_i, in the order of the ascending keys."""
+        variances = self.variances(step)
+        total = variances.sum()
+        if total == 0:  # every reward has been the same
+            variances, total = torch.ones_like(variances), torch.tensor(float(len(self)))
+        shares = (1 - UNIFORM_SHARE) * variances / total + UNIFORM_SHARE / len(self)
+        return inclusion_probabilities(shares, self.batch_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return {"keys": self.keys, "last": self.last, "sums": self.sums}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint.
+
+        Raises:
+            ValueError: it is of other prompts.
+        """
+        if not torch.equal(state["keys"], self.keys):
+            raise ValueError(
+                f"what was known of {len(state['keys'])} prompts is not of these {len(self)}: "
+                "resume with the same data"
+            )
+        self.last = state["last"].clone()
+        self.sums = state["sums"].clone()
+
+    def _places(self, keys: Tensor) -> Tensor:
+        places = torch.searchsorted(self.keys, keys).clamp(max=len(self) - 1)
+        if not torch.equal(self.keys[places], keys):
+            raise ValueError(
+                "rewards of a prompt that the selector does not know: give it all prompts, with "
+                "keys of the same text, label and datasource"
+            )
+        return places
+
+    def _discount(self, step: int) -> Tensor:
+        """(N,) what a response of the last visit counts today."""
+        return 0.5 ** ((step - self.last) / self.half_life)
+
+
+def inclusion_probabilities(shares: Tensor, batch_size: int) -> Tensor:
+    """(N,) min(1, a q_i) with the a for which they add up to the size of a batch, at most N.
+
+    Args:
+        shares: (N,) q_i > 0, which add up to 1.
+        batch_size: b.
+    """
+    certain = torch.zeros_like(shares, dtype=torch.bool)
+    while True:
+        open_places = batch_size - int(certain.sum())
+        probabilities = shares * open_places / shares[~certain].sum().clamp(min=1e-300)
+        probabilities[certain] = 1.0
+        new = ~certain & (probabilities >= 1)
+        if not new.any():
+            return probabilities
+        certain |= new
+
+
+def systematic_sample(probabilities: Tensor, generator: torch.Generator) -> Tensor:
+    """(b,) places, each drawn with its probability; they add up to b, a whole number.
+
+    The places are put in a random order, as intervals one after the other whose lengths are their
+    probabilities; of points at U, U + 1, ..., with U uniform in [0, 1), each takes the place in
+    whose interval it falls.
+    """
+    order = torch.randperm(len(probabilities), generator=generator)
+    ends = probabilities[order].cumsum(0)
+    batch_size = int(ends[-1].round())
+    start = torch.rand((), generator=generator, dtype=torch.float64)
+    points = start + torch.arange(batch_size)
+    chosen = torch.searchsorted(ends, points, right=True).clamp(max=len(order) - 1)
+    return order[chosen]
