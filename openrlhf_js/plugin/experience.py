@@ -36,6 +36,7 @@ from openrlhf_js.estimators import (
     make_batch,
 )
 from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.drift import VISITS, LastVisits
 from openrlhf_js.plugin.flags import our_estimator
@@ -48,6 +49,7 @@ from openrlhf_js.sampling.prompts import sourced
 logger = logging.getLogger(__name__)
 
 MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
+MEMORY_OF = "js_memory_of"  # whose memory it is
 SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
 
 
@@ -142,16 +144,13 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def _batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> Batch:
         """What the estimator sees of the rollout batch."""
         assert self.estimator is not None
-        keys = None
-        if self.estimator.record.needs_keys:
-            keys = order.prompt_keys()
         return self.estimator.batch(
             rewards,
             mask=valid,
             lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
             greedy_rewards=self._greedy_rewards,
             drift=self._drift,
-            keys=keys,
+            keys=order.prompt_keys(),
             step=self.step,
         )
 
@@ -354,6 +353,7 @@ def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None
     """Adds what the estimator remembers to the states of a checkpoint."""
     if maker.estimator is not None and maker.estimator.memory is not None:
         states[MEMORY] = maker.estimator.state_dict()
+        states[MEMORY_OF] = _name_in_checkpoints(maker.estimator)
         if maker.estimator.record.needs_drift:
             states[VISITS] = dict(maker.last_visits.visits)
 
@@ -366,7 +366,11 @@ def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> No
     """
     if maker.estimator is None or maker.estimator.memory is None or MEMORY not in states:
         return
-    if states[MEMORY].keys() != maker.estimator.state_dict().keys():
+    name = _name_in_checkpoints(maker.estimator)
+    fits = states.get(MEMORY_OF, name) == name  # older checkpoints hold no name
+    if parse_own(maker.estimator.record.name) is None:  # a class has attributes as it likes
+        fits &= states[MEMORY].keys() == maker.estimator.state_dict().keys()
+    if not fits:
         raise BadInput(
             "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
             "another version of openrlhf_js: resume it with that one, or start afresh without "
@@ -377,6 +381,12 @@ def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> No
     maker.estimator.load_state_dict(states[MEMORY])
     if maker.estimator.record.needs_drift:
         maker.last_visits.visits = states[VISITS]
+
+
+def _name_in_checkpoints(estimator: LiveEstimator) -> str:
+    """The estimator's name; of a user's own that in its file, which may be moved."""
+    own = parse_own(estimator.record.name)
+    return estimator.record.name if own is None else own.name
 
 
 def _check_half_lives(state: dict[str, Any], memory: PromptMemory) -> None:
