@@ -46,6 +46,7 @@ class LastVisits:
         responses = maker.args.rollout.n_samples_per_prompt
         today = []
         former = []
+        known = torch.zeros(len(keys), dtype=torch.bool)
         for experience in experiences:
             if any(experience.mm_train_inputs):
                 raise BadInput(
@@ -56,10 +57,12 @@ class LastVisits:
                 place = (int(keys[number // responses]), number % responses)
                 visit = _visit(experience, row)
                 today.append((place, visit))
+                known[number // responses] |= place in self.visits
                 former.append(self.visits.get(place, visit))
         drift = torch.zeros(len(keys), dtype=torch.float64)
-        if any(place in self.visits for place, _ in today):
+        if known.any():
             drift = _drift(maker, experiences, former, len(keys))
+            drift[~known] = 0.0  # scored twice today, which differs by rounding
         self.visits.update(today)
         return drift
 
