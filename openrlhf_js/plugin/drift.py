@@ -44,7 +44,7 @@ class LastVisits:
             keys: (n,) of the step's prompts, in their order.
         """
         responses = maker.args.rollout.n_samples_per_prompt
-        today = []
+        today = []  # visits, each with its place: the prompt's key, and which of its responses
         former = []
         known = torch.zeros(len(keys), dtype=torch.bool)
         for experience in experiences:

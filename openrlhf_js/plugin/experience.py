@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -200,17 +199,24 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             allowed = self.args.js.max_masked_share
         if share == 0 or (share < 1 and share <= allowed):
             return
-        first = self._error or "the greedy one"
-        for experience in experiences:
-            for reward, prompt in zip(experience.rewards, experience.prompts, strict=True):
-                if self._error is None and not math.isfinite(reward):
-                    first = f"{reward.item()} (prompt {prompt[-400:]!r})"
-                    break
+        first = self._error or _first_bad_reward(experiences) or "the greedy one"
         raise BadReward(
             f"{share:.0%} of a step's {valid.numel()} responses have no reward "
             "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
             f"The first: {first}"
         )
+
+
+def _first_bad_reward(experiences: list[Any]) -> str | None:
+    """The first reward in prompt order that is not finite, with its prompt."""
+    bad = {}
+    for experience in experiences:
+        for number, reward, prompt in zip(
+            experience.index, experience.rewards.tolist(), experience.prompts, strict=True
+        ):
+            if not math.isfinite(reward):
+                bad[number] = f"{reward} (prompt {prompt[-400:]!r})"
+    return bad[min(bad)] if bad else None
 
 
 class _PromptOrder:
@@ -236,10 +242,16 @@ class _PromptOrder:
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts, in their order."""
-        labelled = (zip(e.index, e.prompts, e.labels, strict=True) for e in self.experiences)
-        first_of_each = sorted(chain(*labelled))[:: self._responses]
-        _, texts, labels = zip(*first_of_each, strict=True)
-        return keys_of(texts, labels)
+        texts = {}
+        labels = {}
+        for experience in self.experiences:
+            texts.update(zip(experience.index, experience.prompts, strict=True))
+            labels.update(zip(experience.index, experience.labels, strict=True))
+        first_of_groups = range(0, len(texts), self._responses)
+        return keys_of(
+            [texts[number] for number in first_of_groups],
+            [labels[number] for number in first_of_groups],
+        )
 
 
 def keys_of(texts: Sequence[str], labels: Sequence[Any]) -> torch.Tensor:

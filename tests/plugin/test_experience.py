@@ -212,6 +212,7 @@ def test_masks_that_leave_too_little_stop_with_the_graders_first_error(rewards, 
 
 def test_a_bad_reward_stops_with_its_prompt(rewards):
     rewards[2, 0] = math.inf
+    rewards[-1, -1] = math.nan  # in another micro-batch
     with pytest.raises(BadReward, match=r"The first: inf \(prompt 'prompt 2'\)"):
         advantages(ShrinkageExperienceMaker, make_args("js"), rewards)
 
