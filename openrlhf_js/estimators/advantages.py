@@ -106,7 +106,7 @@ def _of_rewards(
     padded = inputs.copy()
     mask = grouping.mask
     if inputs.get("mask") is not None:
-        mask = mask & grouping.pad(inputs["mask"], "mask")
+        mask = mask & grouping.pad(inputs["mask"], "mask").to(mask.device)
     padded["mask"] = mask
     if inputs.get("lengths") is not None:
         padded["lengths"] = grouping.pad(inputs["lengths"], "lengths")

@@ -120,6 +120,12 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
     greedy_rewards = inputs.get("greedy_rewards")
     lengths = inputs.get("lengths")
     past = inputs.get("past")
+    keys = inputs.get("keys")
+    drift = inputs.get("drift")
+    _check_one_a_prompt("keys", keys, rewards)
+    _check_one_a_prompt("drift", drift, rewards)
+    if drift is not None:
+        drift = drift.to(rewards)
     if greedy_rewards is not None:
         greedy_rewards = _check_greedy(greedy_rewards, rewards, mask)
     if lengths is not None:
@@ -134,12 +140,18 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
         mask=mask,
         greedy_rewards=greedy_rewards,
         lengths=lengths,
-        drift=inputs.get("drift"),
+        drift=drift,
         shrinkage=inputs.get("shrinkage"),
-        keys=inputs.get("keys"),
+        keys=keys,
         step=inputs.get("step", 0),
         past=past,
     )
+
+
+def _check_one_a_prompt(name: str, values: Tensor | None, rewards: Tensor) -> None:
+    if values is not None and values.shape != rewards.shape[:1]:
+        came = tuple(values.shape)
+        raise ValueError(f"{name} must be a tensor ({len(rewards)},), one a prompt; got {came}.")
 
 
 def _check_lengths(lengths: Any, mask: Tensor) -> Tensor:

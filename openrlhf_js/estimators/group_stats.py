@@ -162,9 +162,9 @@ def sum_of_others(values: Tensor, dim: int) -> Tensor:
 
 def _sum_before(values: Tensor, dim: int) -> Tensor:
     """Return the sum of all earlier places along `dim`."""
-    length = values.shape[dim] - 1
     import torch
 
+    length = values.shape[dim] - 1
     zero = torch.zeros_like(values.narrow(dim, 0, 1))
     return torch.cat([zero, values.narrow(dim, 0, length).cumsum(dim)], dim)
 

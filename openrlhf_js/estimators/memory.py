@@ -76,6 +76,8 @@ class PromptTable:
 class PromptMemory:
     """Discounted sums and numbers of each prompt's rewards: 12 + 8 h bytes for h half-lives.
 
+    It is kept on the CPU, wherever the batches are.
+
     A response counts half after a half-life. What the pasts of a step were worth fades sooner, so
     that it is soon known of a policy that has jumped.
 
@@ -108,7 +110,7 @@ class PromptMemory:
         residual = earlier.yy - ratio(earlier.xy.clamp(min=0).square(), earlier.xx)
         best = int(ratio(residual, earlier.degrees).argmin())
         return Past(
-            means=self._means(keys_of(batch))[:, best],
+            means=self._means(keys_of(batch))[:, best].to(batch.rewards),
             earlier=Evidence(*(value[best] for value in earlier)),
         )
 
@@ -116,8 +118,8 @@ class PromptMemory:
         """Adds a step's rewards to their prompts, once it has its advantages."""
         keys = keys_of(batch)
         self._learn_worth(self._means(keys), batch)
-        count = batch.mask.sum(1).float()
-        total = batch.rewards.sum(1).float()
+        count = batch.mask.sum(1).float().cpu()
+        total = batch.rewards.sum(1).float().cpu()
         answered = count > 0
         self.table.insert(keys[answered].unique())
         columns = self.table.columns
@@ -161,20 +163,21 @@ class PromptMemory:
 
     def _learn_worth(self, means: Tensor, batch: Batch) -> None:
         """Adds what the pasts (n, h) of this step's prompts were worth."""
-        statistics = batch.statistics
-        known = means.isfinite().all(1) & (statistics.valid_responses >= 1)
-        paired = statistics.valid_responses >= 2
-        variance = statistics.reward_variance[paired]
+        valid = batch.statistics.valid_responses.cpu()
+        today = batch.statistics.prompt_mean.cpu()
+        known = means.isfinite().all(1) & (valid >= 1)
+        paired = valid >= 2
+        variance = batch.statistics.reward_variance.cpu()[paired]
         pairs = paired.sum().clamp(min=1)
         x = means[known] - means[known].mean(0)
-        y = statistics.prompt_mean[known, None] - statistics.prompt_mean[known].mean()
+        y = today[known, None] - today[known].mean()
         degrees = (known.sum() - 1).clamp(min=0).double()
         new = Evidence(
             degrees=degrees,
             xx=x.square().sum(0),
             xy=(x * y).sum(0),
             yy=y.square().sum(),
-            noise=degrees * (variance / statistics.valid_responses[paired]).sum() / pairs,
+            noise=degrees * (variance / valid[paired]).sum() / pairs,
             variance=degrees * variance.sum() / pairs,
         )
         self.evidence *= FADE ** (batch.step - self.step)

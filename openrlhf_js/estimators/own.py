@@ -12,18 +12,26 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import inspect
+import itertools
+import pickle
 import re
+import sys
 import traceback
+import types
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openrlhf_js.estimators.batch import Batch, make_batch
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator, Look, Memory
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ROUNDING = 1e-9  # by which a baseline may move where a sum less the own reward does
 SPEC = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
@@ -56,7 +64,6 @@ def label_of(estimator: str) -> str:
     return f"{own.file.name}:{own.name}@{version}"
 
 
-@functools.cache
 def load_own(spec: str) -> Estimator:
     """Return the record of the user's baseline, which has been tried on two small batches.
 
@@ -65,20 +72,31 @@ def load_own(spec: str) -> Estimator:
     without them a checkpoint holds its attributes.
 
     `unbiased` is what was found by changing one reward after the other: whether a baseline stays
-    where it is when its own reward changes.
+    where it is when its own reward changes, also after a class has learnt from a batch.
+
+    A file is read again once it has changed; the records that were made of it before stay.
 
     Raises:
-        ValueError: nothing of that name, or baselines of a wrong shape or that are not finite.
+        ValueError: nothing of that name, baselines of a wrong shape or that are not finite, or a
+            memory that no checkpoint could hold.
     """
     own = parse_own(spec)
     if own is None:
         raise ValueError(f"{spec!r} is not FILE.py:NAME.")
-    made = _import(own)
+    if not own.file.is_file():
+        raise ValueError(f"{own.spec}: there is no such file.")
+    return _load(spec, own._replace(file=own.file.absolute()), own.file.read_bytes())
+
+
+@functools.cache
+def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
+    """`load_own` of a file at an absolute path, with this source."""
+    made = _import(own, source)
     if inspect.isclass(made):
         needed = [name for name in ("baseline", "learn") if not hasattr(made, name)]
         if needed:
             raise ValueError(f"{spec}: the class needs a method {needed[0]}(batch).")
-        _make(spec, made)
+        _check_memory(spec, made)
     elif not callable(made):
         raise ValueError(f"{spec} is neither a function nor a class, but {made!r:.100}.")
 
@@ -96,7 +114,8 @@ def load_own(spec: str) -> Estimator:
             memory=functools.partial(OwnMemory, spec, made) if remembers else None,
         )
 
-    biased = _contains_own_reward(record(unbiased=False))
+    after_a_step = functools.partial(_after_a_step, spec, made) if inspect.isclass(made) else None
+    biased = _contains_own_reward(record(unbiased=False), after_a_step)
     if biased:
         warnings.warn(
             f"{spec}: a baseline moves with its own reward, which biases the gradient. Leave the "
@@ -115,7 +134,7 @@ class OwnMemory:
 
     def recall(self, batch: Batch) -> Any:
         """(n, m) baselines."""
-        return _call(self._spec, self.object.baseline, batch)
+        return _baselines_of(self._spec, self.object.baseline, batch)
 
     def learn(self, batch: Batch) -> None:
         """Hands the batch over."""
@@ -139,22 +158,67 @@ class OwnMemory:
             vars(self.object).update(state)
 
 
-def _import(own: OwnName) -> Any:
-    """What the file has under that name."""
-    if not own.file.is_file():
-        raise ValueError(f"{own.spec}: there is no such file.")
-    module_spec = importlib.util.spec_from_file_location(own.file.stem, own.file)
-    assert module_spec is not None and module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    _call(own.spec, module_spec.loader.exec_module, module)
+def _import(own: OwnName, source: bytes) -> Any:
+    """What the file has under that name.
+
+    Bytecode is neither read nor written: it may be older than a file that was just edited.
+    """
+    module = types.ModuleType(f"openrlhf_js own {own.file}")
+    module.__file__ = str(own.file)
+    sys.modules[module.__name__] = module  # dataclasses look themselves up there
+    try:
+        _call(own.spec, lambda: exec(compile(source, own.file, "exec"), vars(module)))
+    finally:
+        del sys.modules[module.__name__]  # a checkpoint cannot hold what only this file defines
     if not hasattr(module, own.name):
-        names = [name for name, value in vars(module).items() if callable(value)]
+        names = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and value.__module__ == module.__name__
+        ]
         raise ValueError(f"{own.file} has no {own.name}; it has {', '.join(names) or 'nothing'}.")
     return getattr(module, own.name)
 
 
 def _make(spec: str, made: type) -> Any:
     return _call(spec, made)
+
+
+def _check_memory(spec: str, made: type) -> None:
+    """Lets an object learn a batch. Raises ValueError if a checkpoint could not hold what it did.
+
+    What changes in the class itself is in no checkpoint, and shared by all runs of a process.
+    """
+    before = _class_attributes(made)
+    memory = _after_a_step(spec, made)
+    changed = [name for name, value in _class_attributes(made).items() if before.get(name) != value]
+    if changed:
+        raise ValueError(
+            f"{spec} learns into {changed[0]}, which belongs to the class: set it in __init__ "
+            f"(self.{changed[0]} = ...), so that each run has its own and a checkpoint holds it."
+        )
+    try:
+        pickle.dumps(memory.state_dict())
+    except Exception as error:  # whatever the user's objects raise
+        raise ValueError(
+            f"{spec}: a checkpoint cannot hold its state ({error}). Give it state_dict() and "
+            "load_state_dict(state), of numbers, texts, tensors, lists and dicts."
+        ) from error
+
+
+def _class_attributes(made: type) -> dict[str, str]:
+    """Values of the class that are no methods, as text."""
+    return {name: repr(value) for name, value in vars(made).items() if not callable(value)}
+
+
+def _after_a_step(spec: str, made: type) -> OwnMemory:
+    """A new object of the user's class, after one step."""
+    memory = OwnMemory(spec, made)
+    _, rewards = _tried_rewards()
+    batch = _tried_batch(rewards, step=1)
+    memory.recall(batch)
+    memory.learn(batch)
+    return memory
 
 
 def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
@@ -167,8 +231,17 @@ def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
         raise ValueError(f"{spec}: {type(error).__name__} in {place}: {error}") from error
 
 
+def _baselines_of(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Any:
+    """What the user's code returns of a batch, which it must leave as it is."""
+    before = batch.rewards.clone()
+    baselines = _call(spec, function, batch)
+    if not batch.rewards.equal(before):
+        raise ValueError(f"{spec} changes batch.rewards: work on batch.rewards.clone().")
+    return baselines
+
+
 def _computed(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Any:
-    return _checked(spec, _call(spec, function, batch), batch)
+    return _checked(spec, _baselines_of(spec, function, batch), batch)
 
 
 def _recalled(spec: str, made: type, batch: Batch) -> Any:
@@ -203,36 +276,52 @@ def _checked(spec: str, baselines: Any, batch: Batch) -> Any:
     return values
 
 
-def _contains_own_reward(estimator: Estimator) -> bool:
-    """Whether a baseline changes with its own reward.
+def _contains_own_reward(estimator: Estimator, after_a_step: Callable[[], Memory] | None) -> bool:
+    """Whether a baseline changes with its own reward, by more than rounding.
 
-    Tried on any rewards, and on 0 and 1 with a group of equal ones.
+    Of a class: at first, and `after_a_step`, with an object of its own for every answer.
     """
+    memories = [None] if after_a_step is None else [None, after_a_step]
+    tried = list(itertools.product(_tried_rewards(), memories))
+    baselines = [_tried_baselines(estimator, *trial) for trial in tried]  # all must be finite
+    for (rewards, make_memory), before in zip(tried, baselines, strict=True):
+        for i in range(rewards.shape[0]):
+            for j in range(rewards.shape[1]):
+                changed = rewards.clone()
+                changed[i, j] = 1 - changed[i, j]
+                after = _tried_baselines(estimator, changed, make_memory)
+                if abs(after[i, j] - before[i, j]) > ROUNDING:
+                    return True
+    return False
+
+
+def _tried_rewards() -> tuple[Tensor, Tensor]:
+    """(6, 3) each: any rewards, and rewards of 0 and 1 with a group of equal ones."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
     real = torch.randn(6, 3, generator=generator, dtype=torch.float64)
     binary = (real > 0).double()
     binary[0] = 1.0
-    tried = [(rewards, _baselines(estimator, rewards)) for rewards in (real, binary)]
-    for rewards, before in tried:
-        for i in range(rewards.shape[0]):
-            for j in range(rewards.shape[1]):
-                changed = rewards.clone()
-                changed[i, j] = 1 - changed[i, j]
-                if _baselines(estimator, changed)[i, j] != before[i, j]:
-                    return True
-    return False
+    return real, binary
 
 
-def _baselines(estimator: Estimator, rewards: Any) -> Any:
+def _tried_batch(rewards: Tensor, step: int) -> Batch:
     import torch
 
-    assert estimator.baseline is not None
-    batch = make_batch(
+    return make_batch(
         rewards,
         lengths=torch.arange(1, rewards.numel() + 1).reshape(rewards.shape),
         keys=torch.arange(len(rewards)),
-        step=1,
+        step=step,
     )
+
+
+def _tried_baselines(
+    estimator: Estimator, rewards: Tensor, make_memory: Callable[[], Memory] | None
+) -> Tensor:
+    assert estimator.baseline is not None
+    batch = _tried_batch(rewards, step=2)
+    if make_memory is not None:
+        batch = replace(batch, past=make_memory().recall(batch))
     return estimator.baseline(batch)

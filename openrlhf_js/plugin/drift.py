@@ -44,8 +44,9 @@ class LastVisits:
             keys: (n,) of the step's prompts, in their order.
         """
         responses = maker.args.rollout.n_samples_per_prompt
-        today = []
+        today = []  # visits, each with its place: the prompt's key, and which of its responses
         former = []
+        known = torch.zeros(len(keys), dtype=torch.bool)
         for experience in experiences:
             if any(experience.mm_train_inputs):
                 raise BadInput(
@@ -56,10 +57,12 @@ class LastVisits:
                 place = (int(keys[number // responses]), number % responses)
                 visit = _visit(experience, row)
                 today.append((place, visit))
+                known[number // responses] |= place in self.visits
                 former.append(self.visits.get(place, visit))
         drift = torch.zeros(len(keys), dtype=torch.float64)
-        if any(place in self.visits for place, _ in today):
+        if known.any():
             drift = _drift(maker, experiences, former, len(keys))
+            drift[~known] = 0.0  # scored twice today, which differs by rounding
         self.visits.update(today)
         return drift
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from openrlhf_js.estimators import (
     make_batch,
 )
 from openrlhf_js.estimators.group_stats import checked_statistics
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.selection import PromptSelector
 from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.drift import VISITS, LastVisits
@@ -49,6 +49,7 @@ from openrlhf_js.sampling.prompts import sourced
 logger = logging.getLogger(__name__)
 
 MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
+MEMORY_OF = "js_memory_of"  # whose memory it is
 SELECTION = "js_selection"  # likewise
 SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
 
@@ -150,16 +151,13 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def _batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> Batch:
         """What the estimator sees of the rollout batch."""
         assert self.estimator is not None
-        keys = None
-        if self.estimator.record.needs_keys:
-            keys = order.prompt_keys()
         return self.estimator.batch(
             rewards,
             mask=valid,
             lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
             greedy_rewards=self._greedy_rewards,
             drift=self._drift,
-            keys=keys,
+            keys=order.prompt_keys(),
             step=self.step,
         )
 
@@ -224,17 +222,24 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             allowed = self.args.js.max_masked_share
         if share == 0 or (share < 1 and share <= allowed):
             return
-        first = self._error or "the greedy one"
-        for experience in experiences:
-            for reward, prompt in zip(experience.rewards, experience.prompts, strict=True):
-                if self._error is None and not math.isfinite(reward):
-                    first = f"{reward.item()} (prompt {prompt[-400:]!r})"
-                    break
+        first = self._error or _first_bad_reward(experiences) or "the greedy one"
         raise BadReward(
             f"{share:.0%} of a step's {valid.numel()} responses have no reward "
             "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
             f"The first: {first}"
         )
+
+
+def _first_bad_reward(experiences: list[Any]) -> str | None:
+    """The first reward in prompt order that is not finite, with its prompt."""
+    bad = {}
+    for experience in experiences:
+        for number, reward, prompt in zip(
+            experience.index, experience.rewards.tolist(), experience.prompts, strict=True
+        ):
+            if not math.isfinite(reward):
+                bad[number] = f"{reward} (prompt {prompt[-400:]!r})"
+    return bad[min(bad)] if bad else None
 
 
 class _PromptOrder:
@@ -260,10 +265,16 @@ class _PromptOrder:
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts, in their order."""
-        labelled = (zip(e.index, e.prompts, e.labels, strict=True) for e in self.experiences)
-        first_of_each = sorted(chain(*labelled))[:: self._responses]
-        _, texts, labels = zip(*first_of_each, strict=True)
-        return keys_of(texts, labels)
+        texts = {}
+        labels = {}
+        for experience in self.experiences:
+            texts.update(zip(experience.index, experience.prompts, strict=True))
+            labels.update(zip(experience.index, experience.labels, strict=True))
+        first_of_groups = range(0, len(texts), self._responses)
+        return keys_of(
+            [texts[number] for number in first_of_groups],
+            [labels[number] for number in first_of_groups],
+        )
 
 
 def keys_of(texts: Sequence[str], labels: Sequence[Any]) -> torch.Tensor:
@@ -377,6 +388,7 @@ def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None
     """Adds what the estimator remembers to the states of a checkpoint."""
     if maker.estimator is not None and maker.estimator.memory is not None:
         states[MEMORY] = maker.estimator.state_dict()
+        states[MEMORY_OF] = _name_in_checkpoints(maker.estimator)
         if maker.estimator.record.needs_drift:
             states[VISITS] = dict(maker.last_visits.visits)
 
@@ -389,7 +401,11 @@ def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> No
     """
     if maker.estimator is None or maker.estimator.memory is None or MEMORY not in states:
         return
-    if states[MEMORY].keys() != maker.estimator.state_dict().keys():
+    name = _name_in_checkpoints(maker.estimator)
+    fits = states.get(MEMORY_OF, name) == name  # older checkpoints hold no name
+    if parse_own(maker.estimator.record.name) is None:  # a class has attributes as it likes
+        fits &= states[MEMORY].keys() == maker.estimator.state_dict().keys()
+    if not fits:
         raise BadInput(
             "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
             "another version of openrlhf_js: resume it with that one, or start afresh without "
@@ -400,6 +416,12 @@ def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> No
     maker.estimator.load_state_dict(states[MEMORY])
     if maker.estimator.record.needs_drift:
         maker.last_visits.visits = states[VISITS]
+
+
+def _name_in_checkpoints(estimator: LiveEstimator) -> str:
+    """The estimator's name; of a user's own that in its file, which may be moved."""
+    own = parse_own(estimator.record.name)
+    return estimator.record.name if own is None else own.name
 
 
 def start_selection(trainer: Any) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openrlhf_js.estimators import (
+    ESTIMATORS,
     LiveEstimator,
     Past,
     PromptMemory,
@@ -194,6 +195,35 @@ def test_one_response_has_the_prediction_as_baseline():
 def test_the_past_of_another_batch_is_refused():
     with pytest.raises(ValueError, match=r"of 6 prompts; got \(5,\)"):
         baseline("js_memory", torch.zeros(6, 2), past=Past(torch.zeros(5)))
+
+
+@pytest.mark.parametrize("name", ["keys", "drift"])
+def test_what_is_not_one_number_a_prompt_is_refused(name):
+    with pytest.raises(
+        ValueError, match=rf"{name} must be a tensor \(6,\), one a prompt; got \(12"
+    ):
+        make_batch(torch.zeros(6, 2), **{name: torch.arange(12)})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if one.remembers])
+def test_a_batch_on_a_gpu_has_the_advantages_of_one_on_the_cpu(name):
+    advantages = {}
+    for device in ("cpu", "cuda"):
+        live = LiveEstimator(name)
+        generator = torch.Generator().manual_seed(0)
+        for step in (1, 2, 3):
+            rewards = (torch.rand(6, 3, generator=generator) < 0.5).double().to(device)
+            mask = torch.ones(6, 3, dtype=torch.bool)
+            mask[0, step - 1] = False
+            batch = live.batch(
+                rewards, mask=mask, drift=torch.full((6,), 0.01), keys=torch.arange(6), step=step
+            )
+            advantages[device, step] = live.estimate(batch).advantages.cpu()
+            live.learn(batch)
+            live.load_state_dict(live.state_dict())
+    for step in (1, 2, 3):
+        torch.testing.assert_close(advantages["cuda", step], advantages["cpu", step])
 
 
 def test_an_estimator_that_remembers_wants_keys():

@@ -7,7 +7,14 @@ from openrlhf_js.estimators import LiveEstimator, advantage, baseline, find_esti
 
 FILE = '''
 """My baselines."""
+from __future__ import annotations
+from collections import defaultdict
+from dataclasses import dataclass
 import torch
+
+@dataclass
+class Setting:
+    weight: float = 1.0
 
 def halfway(batch):
     """Half way between rloo and bloo."""
@@ -16,6 +23,13 @@ def halfway(batch):
 
 def leaky(batch):
     return batch.statistics.prompt_mean[:, None].expand_as(batch.rewards)
+
+def total_less_own(batch):
+    others = batch.rewards.shape[1] - 1
+    return (batch.rewards.sum(1, keepdim=True) - batch.rewards) / others
+
+def in_place(batch):
+    return batch.rewards.sub_(batch.rewards.mean())
 
 def lists(batch):
     return [[0.5] * batch.rewards.shape[1] for _ in batch.rewards]
@@ -45,6 +59,28 @@ class Last:
         means = batch.statistics.prompt_mean.tolist()
         self.seen.update(zip(batch.keys.tolist(), means))
 
+class Shared(Last):
+    seen = {}
+
+    def __init__(self):
+        pass
+
+class LeakyLater(Last):
+    def baseline(self, batch):
+        return super().baseline(batch) + bool(self.seen) * batch.rewards
+
+class Misspelt(Last):
+    def learn(self, batch):
+        batch.keyz
+
+class WithLambda(Last):
+    def __init__(self):
+        self.seen = defaultdict(lambda: 0.5)
+
+class WithObject(Last):
+    def __init__(self):
+        self.seen, self.setting = {}, Setting()
+
 class Forgetful:
     def baseline(self, batch):
         return torch.zeros_like(batch.rewards)
@@ -73,6 +109,29 @@ def test_a_function(mine):
 def test_a_baseline_with_its_own_reward_is_found(mine):
     with pytest.warns(UserWarning, match="leaky: a baseline moves with its own reward"):
         assert not find_estimator(f"{mine}:leaky").unbiased
+    with pytest.warns(UserWarning, match="LeakyLater: a baseline moves with its own reward"):
+        assert not find_estimator(f"{mine}:LeakyLater").unbiased
+
+
+@pytest.mark.filterwarnings("error")
+def test_rounding_is_no_bias(mine):
+    record = find_estimator(f"{mine}:total_less_own")
+    assert record.unbiased
+    torch.testing.assert_close(baseline(record.name, REWARDS), baseline("rloo", REWARDS))
+
+
+def test_an_edited_file_is_read_again_and_a_relative_path_from_where_one_is(tmp_path, monkeypatch):
+    for folder, value in (("one", 1), ("two", 2)):
+        path = tmp_path / folder / "mine.py"
+        path.parent.mkdir()
+        path.write_text(f"def f(batch): return batch.rewards * 0 + {value}")
+        monkeypatch.chdir(path.parent)
+        live = LiveEstimator("mine.py:f")
+        assert baseline("mine.py:f", REWARDS).eq(value).all()
+        path.write_text(f"def f(batch): return batch.rewards * 0 + {value + 4}")
+        assert baseline("mine.py:f", REWARDS).eq(value + 4).all()
+        # a run keeps what it began with
+        assert live.estimate(live.batch(REWARDS)).baseline.eq(value).all()
 
 
 def test_a_class_remembers(mine):
@@ -95,7 +154,12 @@ def test_a_class_remembers(mine):
         ("not_finite", "the baseline of prompt 0, response 0 is inf"),
         ("failing", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute"),
         ("number", "neither a function nor a class, but 3"),
-        ("nothing", "has no nothing; it has halfway, leaky"),
+        ("nothing", "has no nothing; it has Setting, halfway, leaky"),
+        ("in_place", r"changes batch.rewards: work on batch.rewards.clone\(\)"),
+        ("Shared", r"learns into seen, which belongs to the class: set it in __init__"),
+        ("Misspelt", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute 'keyz"),
+        ("WithLambda", "a checkpoint cannot hold its state .*lambda"),
+        ("WithObject", "a checkpoint cannot hold its state .*Setting"),
         ("Forgetful", r"the class needs a method learn\(batch\)"),
     ],
 )

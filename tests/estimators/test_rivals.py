@@ -82,6 +82,11 @@ def test_bnpo_divides_by_a_fitted_beta_density():
     close(advantage("bnpo", same), [[0.5, -0.5], [0.5, -0.5]])
 
 
+def test_bnpo_takes_means_for_equal_that_differ_by_rounding():
+    third = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    close(advantage("bnpo", third.double()), third - 1 / 3, digits=1e-6)
+
+
 def test_ebpo_shrinks_to_the_mean_since_the_start():
     live = LiveEstimator("ebpo")
     first = step(live, 1)
@@ -114,6 +119,26 @@ def test_dbb_counts_a_prompts_history():
     close(masked.past[0], [2.75, 0.75])  # no response, no visit
     with pytest.raises(ValueError, match="dbb takes rewards between 0 and 1, got -1 to 1"):
         live.batch(torch.tensor([[-1.0, 1.0]]), keys=KEYS[:1], step=4)
+
+
+def test_dbb_stays_finite_however_often_a_prompt_is_right():
+    live = LiveEstimator("dbb")
+    for number in range(1200):  # beta halves at each visit, and is 0 in the end
+        result = step(live, number)
+    assert result.advantages.isfinite().all()
+    close(result.advantages[1:], torch.zeros(2, 2), digits=1e-7)
+
+
+@pytest.mark.parametrize("name", ["dbb", "spo"])
+def test_a_prompt_twice_in_a_batch_keeps_the_group_that_was_answered(name):
+    live = LiveEstimator(name)
+    keys = torch.tensor([7, 7])
+    mask = torch.tensor([[True, True], [False, False]])
+    live.learn(live.batch(REWARDS[1:], mask=mask, keys=keys, step=1))
+    alone = LiveEstimator(name)
+    alone.learn(alone.batch(REWARDS[1:2], keys=keys[:1], step=1))
+    for column, values in alone.state_dict().items():
+        assert torch.equal(live.state_dict()[column], values)
 
 
 def test_spo_tracks_a_value_that_holds_nothing_of_today():

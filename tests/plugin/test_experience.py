@@ -78,6 +78,7 @@ def make_experiences(rewards, micro_batch_size=4, order=None, seed=0):
                 kl=kl[index] * mask,
                 action_mask=mask,
                 prompts=[f"prompt {i // M}" for i in index],
+                labels=[f"label {i // M}" for i in index],
                 response_length=lengths[index],
                 truncated=lengths[index] == LENGTH,
                 info={"reward": flat[index].clone()},
@@ -215,6 +216,7 @@ def test_masks_that_leave_too_little_stop_with_the_graders_first_error(rewards, 
 
 def test_a_bad_reward_stops_with_its_prompt(rewards):
     rewards[2, 0] = math.inf
+    rewards[-1, -1] = math.nan  # in another micro-batch
     with pytest.raises(BadReward, match=r"The first: inf \(prompt 'prompt 2'\)"):
         advantages(ShrinkageExperienceMaker, make_args("js"), rewards)
 
@@ -490,6 +492,51 @@ def test_saved_with_real_files_and_restored(tmp_path):
     del loaded["js_memory"]["evidence"]
     with pytest.raises(BadInput, match="of another version of openrlhf_js: resume it with that"):
         resume_memory(loaded, remembering(9.0))
+
+
+OWN = """
+class Lazy:
+    def baseline(self, batch):
+        return batch.rewards * 0 + getattr(self, "mean", 0.5)
+
+    def learn(self, batch):
+        self.mean = float(batch.rewards.mean())
+
+class Other(Lazy):
+    pass
+
+def of_keys(batch):
+    return (batch.keys % 7).double()[:, None].expand_as(batch.rewards)
+"""
+
+
+def test_a_class_of_the_users_own_is_restored_and_no_other(tmp_path):
+    def maker(name):
+        path = tmp_path / "mine.py"
+        path.write_text(OWN)
+        return SimpleNamespace(estimator=estimators.LiveEstimator(f"{path}:{name}"))
+
+    kept, states = maker("Lazy"), {}
+    kept.estimator.learn(make_batch(torch.ones(2, 3)))
+    keep_memory(states, kept)
+    fresh = maker("Lazy")
+    resume_memory(states, fresh)
+    assert fresh.estimator.memory.object.mean == 1.0
+    with pytest.raises(BadInput, match="holds the memory of another estimator"):
+        resume_memory(states, maker("Other"))
+
+
+def test_a_function_of_the_users_own_sees_the_keys(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    rewards = torch.rand(N, M)
+    maker = our_maker(f"{path}:of_keys")
+    experiences = make_experiences(rewards)
+    mask = by_response(experiences, "action_mask")
+    advantages = by_response(maker.compute_advantages_and_returns(experiences))
+    keys = torch.tensor([key_of(f"prompt {i}", f"label {i}", "") for i in range(N)])
+    expected = (rewards - (keys % 7)[:, None]).reshape(-1, 1) * mask
+    torch.testing.assert_close(advantages, expected)
 
 
 def test_a_run_without_a_memory_keeps_none():

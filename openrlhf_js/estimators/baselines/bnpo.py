@@ -6,6 +6,7 @@
 
 M and V are mean and variance of the p_i of the batch. The weight 1/f is at most 1e6, as in the
 authors' code, which divides by 0 where all p_i are equal; here f is then 1, as for one prompt.
+Means that differ by rounding alone, as those of (1, 0, 0) and (0, 1, 0), are equal.
 TRL's `loss_type="bnpo"` is something else, a mean of the loss over tokens.
 """
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 LEAST_DENSITY = 1e-6
+LEAST_VARIANCE = 1e-9  # of rates; below it, lgamma is too coarse for the density
 
 
 def beta_density(batch: Batch) -> Tensor:
@@ -33,7 +35,7 @@ def beta_density(batch: Batch) -> Tensor:
     count = present.sum().clamp(min=1)
     mean = (rate * present).sum() / count
     variance = ((rate - mean).square() * present).sum() / (count - 1).clamp(min=1)
-    differs = variance > 0
+    differs = variance > LEAST_VARIANCE
     evidence = mean * (1 - mean) / variance.where(differs, 1.0) - 1
     alpha = (1 + evidence * mean / 3).clamp(min=1).where(differs, 1.0)
     beta = (1 + evidence * (1 - mean) / 3).clamp(min=1).where(differs, 1.0)

@@ -5,7 +5,9 @@
 
 Today's responses are counted before the advantage is computed (algorithm 1), so that the gradient
 is biased. The paper takes a discount of 0.5 for the smaller of its models and 0.75 for the larger.
-It is about right and wrong; here a reward between 0 and 1 counts as that much right.
+It is about right and wrong; here a reward between 0 and 1 counts as that much right. After some
+fifty visits that were all right, p rounds to 1 and its deviation to 0; the least deviation is
+therefore 1e-8, and such a prompt has the advantage 0.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.scales import STD_FLOOR
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +36,7 @@ def updated(before: Tensor, batch: Batch) -> Tensor:
 
 
 class Memory:
-    """alpha and beta of each prompt. If a batch has it twice, the last group counts."""
+    """alpha and beta of each prompt. If a batch has it twice, its last answered group counts."""
 
     def __init__(self) -> None:
         import torch
@@ -56,10 +59,11 @@ class Memory:
         """Adds a batch."""
         from openrlhf_js.estimators.memory import keys_of
 
-        keys = keys_of(batch)
-        after = self.recall(batch)
+        answered = batch.mask.any(1).cpu()
+        keys = keys_of(batch)[answered]
+        after = self.recall(batch).cpu()[answered]
         self.table.insert(keys.unique())
-        self.table.columns["counts"][self.table.place(keys)] = after.cpu()
+        self.table.columns["counts"][self.table.place(keys)] = after
 
     start = learn
 
@@ -83,7 +87,7 @@ def success_rate(batch: Batch) -> Tensor:
 def deviation(batch: Batch) -> Tensor:
     """(n, 1) standard deviation of a reward that is 1 with probability p_i."""
     rate = success_rate(batch)
-    return (rate * (1 - rate)).sqrt()
+    return (rate * (1 - rate)).sqrt().clamp(min=STD_FLOOR)
 
 
 DBB = Estimator(

@@ -33,7 +33,7 @@ START_WEIGHT = 1 / (1 - LEAST_KEPT)
 
 
 class Memory:
-    """Value and weight of each prompt. If a batch has it twice, the last group counts."""
+    """Value and weight of each prompt. If a batch has it twice, its last answered group counts."""
 
     def __init__(self) -> None:
         import torch
