@@ -247,6 +247,8 @@ def _computed(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Any:
 def _recalled(spec: str, made: type, batch: Batch) -> Any:
     baselines = batch.past
     if baselines is None:  # without a memory, as for the first batch
+        if batch.keys is None:
+            raise ValueError(f"{spec} needs the keys of the prompts (key_of): give keys=.")
         baselines = OwnMemory(spec, made).recall(batch)
     return _checked(spec, baselines, batch)
 

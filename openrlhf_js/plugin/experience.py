@@ -265,8 +265,8 @@ class _PromptOrder:
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts, in their order."""
-        texts = {}
-        labels = {}
+        texts: dict[int, str] = {}
+        labels: dict[int, Any] = {}
         for experience in self.experiences:
             texts.update(zip(experience.index, experience.prompts, strict=True))
             labels.update(zip(experience.index, experience.labels, strict=True))

@@ -135,6 +135,8 @@ def test_an_edited_file_is_read_again_and_a_relative_path_from_where_one_is(tmp_
 
 
 def test_a_class_remembers(mine):
+    with pytest.raises(ValueError, match="Last needs the keys of the prompts"):
+        advantage(f"{mine}:Last", REWARDS)
     live = LiveEstimator(f"{mine}:Last")
     keys = torch.tensor([3, 4, 5])
     first = live.batch(REWARDS, keys=keys, step=1)
