@@ -148,7 +148,7 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
         means_at_each_rate=at_each_rate.means(),
         differences=_corrected(shown.differences()),
         differences_at_each_rate=at_each_rate.differences(),
-        averages=_averages(shown),
+        averages=averages(shown),
         regret=_regret(means),
         curves=_curves(chosen),
     )
@@ -236,7 +236,7 @@ def _corrected(rows: Sequence[Row]) -> list[Row]:
     return [row._replace(p_holm=corrected[row]) for row in rows]
 
 
-def _averages(comparisons: Comparisons) -> list[Average]:
+def averages(comparisons: Comparisons) -> list[Average]:
     """The differences of pass@1 averaged over cells, with intervals over cells and seeds."""
     points: dict[str, list[list[float]]] = {}  # by estimator, of each cell
     for group in comparisons.paired():

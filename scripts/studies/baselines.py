@@ -9,6 +9,7 @@ import pandas as pd
 
 from openrlhf_js.report import plot, style
 from openrlhf_js.study import analysis, page
+from openrlhf_js.study.values import chosen_runs, measured_values
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
@@ -56,17 +57,19 @@ print(f"{len(runs)} runs, {len(finals)} comparisons, {(finals.p_holm < 0.05).sum
 
 def averages(reference: str, highest_rate: float = 1) -> pd.DataFrame:
     """The differences of pass@1 to the reference, averaged over cells, by m and mix."""
+    tried = [run for run in runs if run["learning_rate"] <= highest_rate]
+    values = measured_values(tried, chosen_runs(tried), reference)
+    values = [value for value in values if value.chosen and value.quantity == "pass1"]
     parts = []
     for responses in (2, 4, 8):
         for mix, mixes in GROUPS.items():
             shown = [
-                run
-                for run in runs
-                if run["mix"] in mixes
-                and run["responses"] == responses
-                and run["learning_rate"] <= highest_rate
+                value
+                for value in values
+                if value.cell.mix in mixes and value.cell.responses == responses
             ]
-            part = pd.DataFrame(analysis.analyse(shown, reference).averages)
+            comparisons = analysis.Comparisons(shown, reference, by_rate=False)
+            part = pd.DataFrame(analysis.averages(comparisons))
             parts.append(part.assign(m=responses, mix=mix))
     rows = pd.concat(parts)
     ends = zip(rows.value, rows.low, rows.high, strict=True)
