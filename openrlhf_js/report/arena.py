@@ -136,8 +136,7 @@ def image(board: Board, boards: Sequence[Board]) -> alt.LayerChart:
         }
         for row in board.rows
     ]
-    ends = [row[end] for other in boards for row in other.rows for end in ("ci_low", "ci_high")]
-    scale = alt.Scale(domain=[min(ends) - 2, max(ends) + 2], nice=False, zero=False)
+    scale = _scale(boards)
     label = f"score, per cent ({board.interval})"
     scores = alt.Chart(alt.InlineData(values=rows)).encode(
         y=alt.Y("model:N", sort=None, title=None, axis=alt.Axis(grid=True)),
@@ -150,6 +149,13 @@ def image(board: Board, boards: Sequence[Board]) -> alt.LayerChart:
     return alt.layer(even.encode(x=alt.datum(50)), intervals, points).properties(
         width=560, height=alt.Step(28), title=alt.Title(title)
     )
+
+
+def _scale(boards: Sequence[Board]) -> alt.Scale:
+    """From the lowest to the highest end of an interval, with a margin of two points."""
+    lows = [row["ci_low"] for board in boards for row in board.rows]
+    highs = [row["ci_high"] for board in boards for row in board.rows]
+    return alt.Scale(domain=[min(lows) - 2, max(highs) + 2], nice=False, zero=False)
 
 
 def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
@@ -223,11 +229,15 @@ def _shown(judgment: data.Judgment) -> ShownJudgment:
     margins = []
     games = []
     for game, sign in zip(judgment.games, (-1, 1), strict=True):
-        margin = MARGIN_OF_A.get(game.verdict or "") if game else None
-        margin = None if margin is None else sign * margin
+        margin_of_a = MARGIN_OF_A.get(game.verdict or "") if game else None
+        margin = None if margin_of_a is None else sign * margin_of_a
         margins.append(margin)
-        words = VERDICTS[margin].words
-        games.append(ShownGame(game and game.verdict, words, game and game.text))
+        shown = ShownGame(
+            verdict=game.verdict if game else None,
+            words=VERDICTS[margin].words,
+            text=game.text if game else None,
+        )
+        games.append(shown)
     signs = " ".join(VERDICTS[margin].sign for margin in margins)
     kind = MISSING if judgment.missing else _kind([margin or 0 for margin in margins])
     return ShownJudgment(signs, kind, games)

@@ -142,17 +142,21 @@ def _states(conditions: Sequence[Condition]) -> list[dict[str, str]]:
 
 def _title(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
     """The runs, the model that they share, and the tasks of their evaluations, else prompts."""
+    names = ", ".join(condition.name for condition in conditions) or "Report"
+    model = _end_of_path(flags.get("--actor.model_name_or_path", ""))
+    prompts = _end_of_path(flags.get("--data.prompt_dataset", ""))
+    data = ", ".join(_evaluated_tasks(conditions)) or prompts
+    subject = " on ".join(name for name in (model, data) if name)
+    return f"{names}: {subject}" if subject else names
+
+
+def _evaluated_tasks(conditions: Sequence[Condition]) -> list[str]:
     tasks = []
     for title in panels.titles(panels.PASS_AT_1, conditions).values():
         _, _, task = title.partition(", ")
         if task:
             tasks.append(task)
-    model = _end_of_path(flags.get("--actor.model_name_or_path", ""))
-    prompts = _end_of_path(flags.get("--data.prompt_dataset", ""))
-    data = ", ".join(tasks) or prompts
-    subject = " on ".join(part for part in (model, data) if part)
-    names = ", ".join(condition.name for condition in conditions) or "Report"
-    return f"{names}: {subject}" if subject else names
+    return tasks
 
 
 def _end_of_path(path: str) -> str:
@@ -233,7 +237,14 @@ def _arena_scores(rows: Sequence[Row]) -> list[Score]:
         quantity = f"{row['category']}, judged by {row['judge']}"
         if row["style_control"] != "none":
             quantity += f", style: {row['style_control']}"
-        scores.append(Score(row["model"], quantity, row["score"], row["ci_low"], row["ci_high"]))
+        score = Score(
+            model=row["model"],
+            quantity=quantity,
+            value=row["score"],
+            low=row["ci_low"],
+            high=row["ci_high"],
+        )
+        scores.append(score)
     return scores
 
 
@@ -243,6 +254,12 @@ def _pass_at_k(results: Mapping[str, Any]) -> list[Score]:
     for name, task in results["tasks"].items():
         for j in sorted({1, task["samples"]}):
             row = passk.value_of(task, "pass_at", j)
-            ends = (row[end] and 100 * row[end] for end in ("value", "low", "high"))
-            scores.append(Score(results["model"], f"{name}, pass@{j}", *ends))
+            score = Score(
+                model=results["model"],
+                quantity=f"{name}, pass@{j}",
+                value=row["value"] and 100 * row["value"],
+                low=row["low"] and 100 * row["low"],
+                high=row["high"] and 100 * row["high"],
+            )
+            scores.append(score)
     return scores

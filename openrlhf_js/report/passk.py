@@ -46,7 +46,7 @@ def passes(results: Mapping[str, Any]) -> Table:
 
 def details(results: Mapping[str, Any]) -> Table:
     """Statuses, truncation, refusals if any, and lengths of correct and other responses."""
-    statuses = [*STATUSES]
+    statuses = list(STATUSES)
     if any(_refused(task) for task in results["tasks"].values()):
         statuses.append("refused")
     table = []
@@ -120,13 +120,19 @@ def _ungraded(task: Task) -> str:
 def draw(results: Mapping[str, Any], path: Path) -> Path:
     """Draws pass@j over j, a panel for each benchmark, as a PNG."""
     model = results["model"].rpartition("#")[2]
+    line = Path(model).name or model
     rows = []
     panels = {}
     for name, task in results["tasks"].items():
-        panels[name] = Panel(name, "pass@j", f"{task['items']:,} items", limits=(0, 1))
+        panels[name] = Panel(
+            title=name,
+            ylabel="pass@j",
+            note=f"{task['items']:,} items",
+            limits=(0, 1),
+        )
         for row in task["rows"]:
             if row["quantity"] == "pass_at":
-                rows.append({**row, "benchmark": name, "model": Path(model).name or model})
+                rows.append({**row, "benchmark": name, "model": line})
     axis = Axis("j", "samples j (bands: 95 %, by item)", "log2")
     drawings = plot.draw(rows, panels, axis, line="model", panel="benchmark")
     return style.save_png(plot.picture(drawings), path)

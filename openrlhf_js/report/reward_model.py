@@ -187,23 +187,30 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> alt.TopLevelMixin:
     colours = alt.Scale(
         domain=["exact", "95 % of exact models", "model"], range=[style.INK, BAND, BLUE]
     )
-    rows = []
-    for row in bins:
-        reach = 1.96 * math.sqrt(row["confidence"] * (1 - row["confidence"]) / row["pairs"])
-        rows.append({**row, "low": row["confidence"] - reach, "high": row["confidence"] + reach})
     title = "accuracy, share of pairs"
     x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|").scale(zero=False)
     y = alt.Y("accuracy:Q", title=title).scale(zero=False)
-    chart = _chart(rows).encode(x=x)
+    chart = _chart(_with_exact_interval(bins)).encode(x=x)
     band = chart.mark_area().encode(y=alt.Y("low:Q", title=title), y2="high:Q")
     model = chart.mark_line(point={"size": 60, "opacity": 1}).encode(y=y)
-    ends = _chart([{"confidence": 0.5, "accuracy": 0.5}, {"confidence": 1, "accuracy": 1}])
-    exact = ends.mark_line(strokeDash=[5, 3], strokeWidth=1).encode(x=x, y=y)
+    diagonal = _chart([{"confidence": end, "accuracy": end} for end in (0.5, 1)])
+    exact = diagonal.mark_line(strokeDash=[5, 3], strokeWidth=1).encode(x=x, y=y)
     return alt.layer(
         _named(band, "95 % of exact models", colours),
         _named(exact, "exact", colours),
         _named(model, "model", colours),
     )
+
+
+def _with_exact_interval(bins: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """The bins, each with the ends between which an exact model's accuracy is in 95 %."""
+    rows = []
+    for row in bins:
+        confidence = row["confidence"]
+        variance = confidence * (1 - confidence) / row["pairs"]
+        reach = 1.96 * math.sqrt(variance)
+        rows.append({**row, "low": confidence - reach, "high": confidence + reach})
+    return rows
 
 
 def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
@@ -225,12 +232,11 @@ def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
 
 
 def _lengths(points: Mapping[str, Mapping[str, Sequence[float]]]) -> alt.Chart:
-    sides = []
     # lengths are whole numbers: shifted, neither side hides the other
-    for side, shift in (("chosen", -0.1), ("rejected", 0.1)):
-        lengths = [length + shift for length in points[side]["lengths"]]
-        rewards = points[side]["rewards"]
-        sides.append(pd.DataFrame({"side": side, "length": lengths, "reward": rewards}))
+    sides = [
+        _points_of(points["chosen"], "chosen", shift=-0.1),
+        _points_of(points["rejected"], "rejected", shift=0.1),
+    ]
     x = alt.X("length:Q", title="length of the response, tokens").scale(zero=False)
     y = alt.Y("reward:Q", title="reward").scale(zero=False)
     color = alt.Color("side:N").scale(range=[BLUE, ORANGE])
@@ -239,4 +245,14 @@ def _lengths(points: Mapping[str, Mapping[str, Sequence[float]]]) -> alt.Chart:
         _chart(pd.concat(sides))
         .mark_point(filled=True, size=12, opacity=0.6)
         .encode(x=x, y=y, color=color, shape=shape)
+    )
+
+
+def _points_of(points: Mapping[str, Sequence[float]], side: str, shift: float) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "side": side,
+            "length": [length + shift for length in points["lengths"]],
+            "reward": points["rewards"],
+        }
     )

@@ -65,7 +65,8 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     model_rows: list[Row] = []
     for model in shown:
         if model in scores:
-            row = _score_columns(model, scores[model]) | shared
+            row = _score_columns(model, scores[model])
+            row |= shared
             row |= _counts(pool, model, judged, rows, len(judges), plan)
             row |= judging(judged[judged.model == model])
             row["mean_tokens"] = _mean_tokens(pool, model)

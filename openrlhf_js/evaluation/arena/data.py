@@ -265,7 +265,7 @@ def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
 
 def _question(row: Row) -> Question:
     prompt = _text(row, ("prompt",), ("turns", 0, "content"), ("turns", 0))
-    return Question(_text(row, *UID), _text(row, ("category",)), prompt)
+    return Question(_uid_of(row), _text(row, ("category",)), prompt)
 
 
 def _answer(row: Row) -> ModelAnswer:
@@ -280,7 +280,7 @@ def _answer(row: Row) -> ModelAnswer:
     thinking = str(_at(row, ("messages", -1, "content", "thought")) or "")
     text, thoughts = split_thinking(content, thinking)  # another program may have left it in
     counts = _at(row, ("metadata",), ("conv_metadata",)) if text == content else None
-    return ModelAnswer(_text(row, *UID), text, style_of(counts), thoughts)
+    return ModelAnswer(_uid_of(row), text, style_of(counts), thoughts)
 
 
 def _judgment(row: Row) -> Judgment:
@@ -291,7 +291,7 @@ def _judgment(row: Row) -> Judgment:
     category = _text(row, ("category",), default="arena-hard-v0.1")
     baseline = _text(row, ("baseline",), default="")
     return Judgment(
-        uid=_text(row, *UID),
+        uid=_uid_of(row),
         category=category,
         judge=_text(row, ("judge",), default=""),
         model=file_name(_text(row, ("model",), ("model_id",))),
@@ -317,6 +317,10 @@ def _at(row: Row, *paths: Sequence[str | int]) -> Any:
             if value is not None:
                 return value
     return None
+
+
+def _uid_of(row: Row) -> str:
+    return _text(row, *UID)
 
 
 def _text(row: Row, *paths: Sequence[str | int], default: str | None = None) -> str:

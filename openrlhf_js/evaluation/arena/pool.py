@@ -141,7 +141,12 @@ def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.Da
         log.warning(
             "%d of %d judgments of %s are not against %s: score them with --category %s "
             "--baseline %s",
-            *(len(others), len(rows), category, baseline, category, others.mode()[0]),
+            len(others),
+            len(rows),
+            category,
+            baseline,
+            category,
+            others.mode()[0],
         )
     return rows[fits]
 
