@@ -553,7 +553,9 @@ class Upstream:
 
     def __init__(self, pretrain, strategy):
         self.data_set = ppo_trainer.PromptDataset
-        self.experience_maker = SimpleNamespace(live_estimator="js_plus", estimator=None)
+        self.experience_maker = SimpleNamespace(
+            live_estimator="js_plus", estimator=None, selector=None
+        )
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.kl_ctl = SimpleNamespace(value=0.1)
         self.disk = {"global_step": 0}
