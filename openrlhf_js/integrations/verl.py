@@ -59,7 +59,7 @@ class OutcomeAdvantage:
         self._step += 1
         batch = self._live.batch(
             groups.pad(token_level_rewards.sum(-1), "token_level_rewards"),
-            mask=groups.mask & trained,
+            mask=trained,
             lengths=groups.pad(response_mask.sum(-1), "response_mask"),
             keys=self._keys(groups, non_tensor_batch),
             step=self._step,
