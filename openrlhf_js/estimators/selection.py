@@ -6,7 +6,7 @@ mean where their variance p (1 - p) is. docs/selection.md.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,7 +15,11 @@ from openrlhf_js.estimators.memory import key_of
 
 UNIFORM_SHARE = 0.1  # of the draws; it also bounds the weights, at its inverse
 PRIOR_RESPONSES = 1.0  # that a prompt is given of the usual prompt's rewards
+SPO_LEAST = 0.05  # of the standard deviation that a prompt is drawn by
 PASSES = 2.0  # over the prompts until a response counts half
+
+
+Rule: TypeAlias = Literal["variance", "spo"]
 
 
 class PromptSelector:
@@ -28,6 +32,9 @@ class PromptSelector:
         variance_i = (c s + k s_0) / (c + k) - ((c y + k y_0) / (c + k))^2
         q_i  = (1 - u) variance_i / sum variance + u / N        u = UNIFORM_SHARE
         pi_i = min(1, a q_i), with the a for which they add up to b, the size of a batch
+
+    With the rule "spo", q_i is proportional to sqrt(variance_i) + 0.05 instead, as in
+    Single-stream Policy Optimization (Xu and Ding, 2025), whose rewards are 0 and 1.
 
     With binary rewards variance_i is p (1 - p). A prompt that is not visited loses its past, so
     that it is predicted like the usual prompt; so is a new one. Batches are drawn by systematic
@@ -42,7 +49,7 @@ class PromptSelector:
         tensor([0.2769, 0.4463, 0.2769], dtype=torch.float64)
     """
 
-    def __init__(self, keys: Tensor, batch_size: int, seed: int = 0):
+    def __init__(self, keys: Tensor, batch_size: int, seed: int = 0, *, rule: Rule = "variance"):
         """Knows nothing of the prompts yet.
 
         Args:
@@ -50,6 +57,7 @@ class PromptSelector:
                 once, at its first row.
             batch_size: b, prompts in a batch.
             seed: of the draws; those of one seed and step are the same.
+            rule: what q_i is made of.
 
         Raises:
             ValueError: there are fewer prompts than a batch has.
@@ -65,6 +73,7 @@ class PromptSelector:
         self.rows = first.scatter_reduce(0, place, torch.arange(len(keys)), "amin")
         self.batch_size = batch_size
         self.seed = seed
+        self.rule = rule
         self.half_life = PASSES * len(ascending) / batch_size  # in steps
         self.last = torch.full_like(ascending, -1)  # step of the last visit
         # (3, N) discounted: of responses, rewards, squared rewards; as of the last visit
@@ -102,7 +111,7 @@ class PromptSelector:
         """(b,) w_i = b / (N pi_i) of a step's prompts, by their keys, before it is learnt.
 
         The mean of w_i x_i over the batch is an unbiased estimate of the mean of x over all N
-        prompts (Horvitz and Thompson 1952). No weight is above 1 / UNIFORM_SHARE.
+        prompts (Horvitz and Thompson 1952). By variance no weight is above 1 / UNIFORM_SHARE.
         """
         probabilities = self.probabilities(step)[self._places(keys)]
         return self.batch_size / (len(self) * probabilities)
@@ -143,6 +152,9 @@ class PromptSelector:
     def probabilities(self, step: int) -> Tensor:
         """(N,) pi_i, in the order of the ascending keys."""
         variances = self.variances(step)
+        if self.rule == "spo":
+            worth = variances.sqrt() + SPO_LEAST
+            return inclusion_probabilities(worth / worth.sum(), self.batch_size)
         total = variances.sum()
         if total == 0:  # every reward has been the same
             variances, total = torch.ones_like(variances), torch.tensor(float(len(self)))

@@ -443,7 +443,12 @@ def start_selection(trainer: Any) -> None:
     labels = map(sourced, dataset.labels, dataset.datasources)
     keys = keys_of(dataset.prompts, list(labels))
     try:
-        selector = PromptSelector(keys, args.rollout.batch_size, args.train.seed)
+        selector = PromptSelector(
+            keys,
+            args.rollout.batch_size,
+            args.train.seed,
+            rule="spo" if args.js.prompt_selection == "spo" else "variance",
+        )
     except ValueError as error:
         raise BadInput(f"--js.prompt_selection: {error}") from None
     trainer.samples_generator.selector = trainer.experience_maker.selector = selector

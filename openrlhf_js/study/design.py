@@ -28,7 +28,7 @@ LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CP
 
 T = TypeVar("T")
 NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
-Selection: TypeAlias = Literal["uniform", "informative", "weighted"]
+Selection: TypeAlias = Literal["uniform", "informative", "weighted", "spo"]
 
 
 class Cell(NamedTuple):
@@ -138,7 +138,8 @@ class StudySettings(Settings):
     selection: NonEmpty[Selection] = Field(
         [UNIFORM],
         description="of the distinct prompts. informative: by the predicted variance of their "
-        "rewards; weighted: so, with weights that keep the gradient that of all prompts",
+        "rewards; weighted: so, with weights that keep the gradient that of all prompts; spo: by "
+        "their standard deviation",
     )
     offline: int = Field(
         0,
@@ -312,6 +313,11 @@ def selection_of(label: str) -> str:
     """How the prompts of a run are drawn, from its estimator's name in records."""
     selection = label.rpartition("+")[2]
     return selection if selection in get_args(Selection) else UNIFORM
+
+
+def estimator_of(label: str) -> str:
+    """The estimator of a run, without how its prompts are drawn."""
+    return label if selection_of(label) == UNIFORM else label.rpartition("+")[0]
 
 
 def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:

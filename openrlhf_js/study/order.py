@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.selection import PromptSelector
+from openrlhf_js.estimators.selection import PromptSelector, Rule
 from openrlhf_js.study.design import UNIFORM, Run, StudySettings, selection_of
 from openrlhf_js.study.prompts import distinct_problems, training_problems
 from openrlhf_js.study.run_estimator import keys_of
@@ -55,7 +55,7 @@ def problem_order(run: Run, settings: StudySettings) -> ProblemOrder:
         distinct_problems(run, settings),
         run.prompts,
         seed=run.seed,
-        weighted=selection == "weighted",
+        selection=selection,
     )
 
 
@@ -83,10 +83,11 @@ class GivenOrder:
 class ChosenOrder:
     """Those whose rewards are predicted to vary are drawn more often."""
 
-    def __init__(self, problems: Sequence[Problem], batch_size: int, *, seed: int, weighted: bool):
+    def __init__(self, problems: Sequence[Problem], batch_size: int, *, seed: int, selection: str):
         self.problems = problems
-        self._selector = PromptSelector(keys_of(problems), batch_size, seed)
-        self._weighted = weighted
+        rule: Rule = "spo" if selection == "spo" else "variance"
+        self._selector = PromptSelector(keys_of(problems), batch_size, seed, rule=rule)
+        self._weighted = selection == "weighted"
         self._logged: list[dict[str, float]] = []
 
     def figures(self) -> OrderFigures:

@@ -105,6 +105,15 @@ def test_rewards_that_are_all_equal_or_unknown_choose_uniformly():
     assert new.describe(step=0)["js/effective_prompts"] == pytest.approx(4)
 
 
+def test_spo_draws_by_the_standard_deviation():
+    keys = torch.arange(4)
+    selector = PromptSelector(keys, batch_size=1, rule="spo")
+    rewards = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    selector.learn(keys, rewards, step=0)
+    worth = selector.variances(step=1).sqrt() + 0.05
+    torch.testing.assert_close(selector.probabilities(step=1), worth / worth.sum())
+
+
 def test_a_prompt_that_is_forgotten_comes_back():
     keys = torch.arange(8)
     selector = PromptSelector(keys, batch_size=2)

@@ -8,7 +8,7 @@ from charts import panels_of
 
 from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
-from openrlhf_js.study.design import Run
+from openrlhf_js.study.design import Run, estimator_of
 from openrlhf_js.study.figures import Figures
 from openrlhf_js.study.page import picture, write
 from openrlhf_js.study.tables import cause_table, outcome_table, regret_table
@@ -171,3 +171,9 @@ def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
     assert len(panels_of(picture(findings, ""))) == 1  # without differences
     page = write(tmp_path, findings, "a title")
     assert ",0.5,,,1," in page.with_name("rows.csv").read_text()
+
+
+def test_a_label_names_the_estimator_and_how_prompts_are_drawn():
+    assert estimator_of("reinforce++") == "reinforce++"
+    assert estimator_of("reinforce+++informative") == "reinforce++"
+    assert estimator_of("grpo+spo") == "grpo"
