@@ -49,10 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         unread = [stream for stream in (sys.stdout, sys.stderr) if _reader_has_left(stream)]
         if not unread:
             raise
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in unread:  # which Python flushes once more when it ends
-            os.dup2(nowhere, stream.fileno())
+        _discard(unread)
         return CLOSED_PIPE
+    except OSError as error:
+        if error.filename is not None:  # a file's, not the output's
+            raise
+        _discard([sys.stdout])
+        print(f"{PROG}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _discard(streams: Sequence[TextIO]) -> None:
+    """Sends what Python will flush once more, when it ends, to nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())
 
 
 def _reader_has_left(stream: TextIO) -> bool:

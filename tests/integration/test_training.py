@@ -254,7 +254,9 @@ def score(response, label):
     return types.SimpleNamespace(value=float(response[:1] in set("01234")))
 
 second_try = example["second_try"]
-second_try.__globals__["task_of"] = lambda task: types.SimpleNamespace(score=score)
+second_try.__globals__["task_of"] = lambda task: types.SimpleNamespace(
+    score=score, check_label=lambda label: label
+)
 AgentExecutor = second_try("digits", "sort(")
 """
 

@@ -478,7 +478,7 @@ def test_a_resumed_run_logs_no_step_twice(tmp_path, monkeypatch):
     for first, steps in ((0, range(1, 6)), (3, range(4, 7))):
         monkeypatch.setattr(time, "time", lambda first=first: 1.7e9 + first)  # is in a log's name
         trainer = cls.__new__(cls)
-        trainer.experience_maker = SimpleNamespace(estimator=None)
+        trainer.experience_maker = SimpleNamespace(estimator=None, selector=None)
         trainer.args = upstream_args()
         trainer.tensorboard_logger = TensorboardLogger(SimpleNamespace(logger=logger))
         trainer.resumed = first
