@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from openrlhf_js.estimators import Estimate, baseline, estimate, find_estimator, make_batch
-from openrlhf_js.estimators.record import check_range
+from openrlhf_js.estimators.record import Estimator, check_range
 from openrlhf_js.lab import policy_gradient as pg
 from openrlhf_js.lab.mse import check, pool_left_out, with_past
 from openrlhf_js.lab.pool import Samples
@@ -68,6 +68,7 @@ class SmallBatches:
             )
         self.half = (responses - reserve) // 2
         first = 2 * self.half + earlier_uses * largest  # each use takes the next responses
+        self._estimators: dict[str, Estimator] = {}
         self.columns = first[:, :, None] + np.arange(largest)
 
     @cached_property
@@ -95,6 +96,12 @@ class SmallBatches:
             coefficients.append(coefficient)
         return np.array(coefficients)
 
+    def _estimator(self, name: str) -> Estimator:
+        """The same record for all batches, also of a user's file that changes meanwhile."""
+        if name not in self._estimators:
+            self._estimators[name] = find_estimator("js_fixed" if name == MIDDLE else name)
+        return self._estimators[name]
+
     def _estimate(self, batch: int, m: int, name: str) -> Estimate:
         """What an estimator makes of a batch; of the past, it sees m rewards of each prompt."""
         chosen = self.prompts[batch]
@@ -107,7 +114,7 @@ class SmallBatches:
             keys=torch.from_numpy(chosen),
             step=1,
         )
-        estimator = find_estimator("js_fixed" if name == MIDDLE else name)
+        estimator = self._estimator(name)
         check_range(estimator, rollout)
         if self.pool.past is not None:
             past = torch.from_numpy(self.pool.past[chosen, :m])

@@ -90,6 +90,7 @@ def measure(
 ) -> Distances:
     """Computes what `out/gradients` lacks of the precise gradient and the batches' numbers."""
     names = tuple(dict.fromkeys(names))
+    labels = {name: label_of(name) for name in names}  # once: a user's file may change
     plan = batches.plan
     identity = _identity(batches, scores)
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -97,7 +98,7 @@ def measure(
     with Store(folder / "batches.jsonl", identity, ("batch", "m", "estimator")) as store:
         missing = {}
         for batch, m, name in product(range(plan.batches), plan.responses, names):
-            if (batch, m, label_of(name)) not in store:
+            if (batch, m, labels[name]) not in store:
                 missing[batch, m, name] = batches.terms(batch, m, name)
         halves = batches.halves()
         responses = sum(len(terms) for terms in chain(halves, missing.values()))
@@ -109,25 +110,26 @@ def measure(
                 record = {
                     "batch": batch,
                     "m": m,
-                    "estimator": label_of(name),
+                    "estimator": labels[name],
                     "squared_norm": pg.dot(scores.total, scores.total),
                     "product": pg.dot(scores.total, precise.vector),
                 }
                 store.append([record])
                 bar.advance(len(terms))
-        return _distances(names, plan, store.records, precise)
+        return _distances(labels, plan, store.records, precise)
 
 
 def _distances(
-    names: tuple[str, ...], plan: BatchPlan, records: Mapping[Key, Record], precise: Precise
+    labels: Mapping[str, str], plan: BatchPlan, records: Mapping[Key, Record], precise: Precise
 ) -> Distances:
-    """The numbers of all batches, which are in the records by batch, m and name."""
+    """The numbers of all batches, which are in the records by batch, m and the name's label."""
+    names = tuple(labels)
     shape = len(names), len(plan.responses), plan.batches
     squared_norms = np.empty(shape)
     products = np.empty(shape)
     for place in np.ndindex(shape):
         name, m, batch = place
-        record = records[batch, plan.responses[m], label_of(names[name])]
+        record = records[batch, plan.responses[m], labels[names[name]]]
         squared_norms[place] = record["squared_norm"]
         products[place] = record["product"]
     return Distances(

@@ -269,37 +269,40 @@ def with_past(record: Estimator, batch: Batch, past: Tensor) -> Batch:
     return replace(batch, past=memory.recall(batch))
 
 
+Measure: TypeAlias = Callable[[Sequence[Estimator], KnownBatch], SquaredErrors]
+
+
 def over_batches(
-    function: Callable[[Sequence[str], KnownBatch], SquaredErrors],
-    names: Sequence[str],
-    known: KnownBatch,
+    function: Measure, estimators: Sequence[Estimator], known: KnownBatch
 ) -> SquaredErrors:
     """The function of every batch (b, ...), by `torch.vmap` where the estimators allow it.
 
     Code of the user's own, and memories that look prompts up, see one batch after the other.
     """
-    one_by_one = [name for name in names if _needs_its_own_batch(name)]
-    at_once = [name for name in names if name not in one_by_one]
+    one_by_one = [record for record in estimators if _needs_its_own_batch(record)]
+    at_once = [record for record in estimators if not _needs_its_own_batch(record)]
     errors = torch.vmap(lambda batch: function(at_once, batch))(known)
     if not one_by_one:
         return errors
     of_batches = []
     for batch in zip(*known, strict=True):
-        of_batches.append(function([REFERENCE, *one_by_one], KnownBatch._make(batch)))
+        compared = [ESTIMATORS[REFERENCE], *one_by_one]
+        of_batches.append(function(compared, KnownBatch._make(batch)))
     slow = SquaredErrors._make(map(torch.stack, zip(*of_batches, strict=True)))
-    order = torch.tensor([[*at_once, *one_by_one].index(name) for name in names])
+    measured = [record.name for record in (*at_once, *one_by_one)]
+    order = torch.tensor([measured.index(record.name) for record in estimators])
     baselines = torch.cat([errors.baselines, slow.baselines[:, 1:]], 1)
     shrinkage = torch.cat([errors.shrinkage, slow.shrinkage[:, 1:]], 1)
     return errors._replace(baselines=baselines[:, order], shrinkage=shrinkage[:, order])
 
 
-def _needs_its_own_batch(name: str) -> bool:
-    record = find_estimator(name)
-    return parse_own(name) is not None or (record.needs_keys and record is not JS_MEMORY)
+def _needs_its_own_batch(record: Estimator) -> bool:
+    is_own = parse_own(record.name) is not None
+    return is_own or (record.needs_keys and record is not JS_MEMORY)
 
 
 def squared_errors(
-    names: Sequence[str],
+    estimators: Sequence[Estimator],
     known: KnownBatch,
     present: Tensor | None = None,
     shrinkage: float = 0.0,
@@ -324,10 +327,9 @@ def squared_errors(
     )
     distances = {}
     coefficients = []
-    for name in names:
-        record = find_estimator(name)
+    for record in estimators:
         result = estimate(record, with_past(record, batch, known.past))
-        distances[name] = result.baseline - known.values[:, None]
+        distances[record.name] = result.baseline - known.values[:, None]
         coefficient = torch.full_like(known.values, torch.nan)
         if result.shrinkage is not None:
             coefficient = mean_of_responses(result.shrinkage.live(batch), batch)
@@ -347,17 +349,17 @@ def squared_errors(
     )
 
 
-def added_to_others(names: Sequence[str], known: KnownBatch) -> SquaredErrors:
+def added_to_others(estimators: Sequence[Estimator], known: KnownBatch) -> SquaredErrors:
     """What each prompt adds to the errors of a batch's others: their sum with it, less without."""
     n = len(known.values)
     others = ~torch.eye(n, dtype=torch.bool)
 
     def sums_without(present: Tensor) -> SquaredErrors:
-        errors = squared_errors(names, known, present)
+        errors = squared_errors(estimators, known, present)
         return SquaredErrors._make((field * present).sum(-1) for field in errors)
 
-    whole = squared_errors(names, known)
-    if any(map(_needs_its_own_batch, names)):
+    whole = squared_errors(estimators, known)
+    if any(map(_needs_its_own_batch, estimators)):
         sums = [sums_without(present) for present in others]
         without = SquaredErrors._make(map(torch.stack, zip(*sums, strict=True)))
     else:
@@ -379,8 +381,8 @@ class _Draws:
 
     def totals(
         self,
-        function: Callable[[Sequence[str], KnownBatch], SquaredErrors],
-        names: Sequence[str],
+        function: Measure,
+        estimators: Sequence[Estimator],
         batches: int,
         chunk: int,
         generator: np.random.Generator,
@@ -397,7 +399,7 @@ class _Draws:
         for start in range(0, batches, chunk):
             size = min(chunk, batches - start)
             chosen, known = draw(self.pool, self.n, self.m, size, generator)
-            errors = over_batches(function, names, known)
+            errors = over_batches(function, estimators, known)
             chunks.append([_by_prompt(field.numpy(), chosen, prompts) for field in errors])
             counts += np.bincount(chosen.ravel(), minlength=prompts)
             self.advance(size * cost)
@@ -424,12 +426,13 @@ def measure(
 ) -> Errors:
     """Measures baselines (`names_of`) on batches of a pool, and on some without each prompt."""
     names = names_of(pool, n, chosen)
+    estimators = [find_estimator(name) for name in names]  # once: a user's file may change
     draws = _Draws(pool, n, m, advance)
     prompts, responses = pool.rewards.shape
     batch_rewards = max(n * responses, prompts)
     totals, counts = draws.totals(
         squared_errors,
-        names,
+        estimators,
         batches=batches,
         chunk=CHUNK_REWARDS // batch_rewards,
         generator=np.random.default_rng([seed, n, m]),
@@ -439,7 +442,7 @@ def measure(
     if cross_batches:
         sums, drawn = draws.totals(
             added_to_others,
-            names,
+            estimators,
             batches=cross_batches,
             chunk=CHUNK_REWARDS // max(n * n * m, batch_rewards),
             generator=np.random.default_rng([seed, n, m, 1]),

@@ -215,7 +215,7 @@ def measure(
         raise ValueError(f"m = {m}: give 2 or more")
     if values.sigma2 <= 0:
         raise ValueError(f"with {values.title} every reward equals its value: there is no error")
-    names = names_of(visits)
+    estimators = [ESTIMATORS[name] for name in names_of(visits)]
     best = best_coefficient(values, n, m)
     zeros = torch.zeros(n, dtype=torch.float64)
 
@@ -228,7 +228,7 @@ def measure(
             lengths=torch.ones_like(rewards[:, :m]),
             past=rewards[:, m:],
         )
-        errors = squared_errors(names, known, shrinkage=best)
+        errors = squared_errors(estimators, known, shrinkage=best)
         return Simulated(errors.baselines.mean(1), errors.shrinkage.mean(1))
 
     generator = np.random.default_rng([seed, n, m])

@@ -49,8 +49,8 @@ from openrlhf_js.sampling.prompts import sourced
 logger = logging.getLogger(__name__)
 
 MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
-MEMORY_OF = "js_memory_of"  # whose memory it is
-SELECTION = "js_selection"  # likewise
+MEMORY_OF = "js_memory_of"  # likewise: whose memory it is
+SELECTION = "js_selection"  # likewise: what is known of the prompts
 SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
 
 

@@ -245,7 +245,7 @@ class StudySettings(Settings):
 
     @property
     def estimator_names(self) -> dict[str, str]:
-        """What an estimator of the records is called where it is computed.
+        """By the name in records, the name where an estimator is computed.
 
         Prompts that are not drawn uniformly make it another: `rloo+informative`.
         """
@@ -257,6 +257,16 @@ class StudySettings(Settings):
                 label = f"{label}+{selection}"
             names[label] = name if own is None else own.spec
         return names
+
+    def estimator_name(self, label: str) -> str:
+        """What an estimator of the records is called where it is computed.
+
+        Raises ValueError for one of the user's own whose file has changed since.
+        """
+        names = self.estimator_names
+        if label not in names:
+            raise ValueError(f"{label} is none of {', '.join(names)}: has its file changed?")
+        return names[label]
 
     @property
     def title(self) -> str:
@@ -311,8 +321,8 @@ class StudySettings(Settings):
 
 def selection_of(label: str) -> str:
     """How the prompts of a run are drawn, from its estimator's name in records."""
-    selection = label.rpartition("+")[2]
-    return selection if selection in get_args(Selection) else UNIFORM
+    _, plus, selection = label.rpartition("+")
+    return selection if plus and selection in get_args(Selection) else UNIFORM
 
 
 def estimator_of(label: str) -> str:

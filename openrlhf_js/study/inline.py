@@ -42,7 +42,7 @@ def train(run: Run, settings: StudySettings) -> Figures:
     """Trains from the warm start, and returns what was measured."""
     policy = load(settings.start_of(run.task))
     order = problem_order(run, settings)
-    estimator = RunEstimator(settings.estimator_names.get(run.estimator, run.estimator), policy)
+    estimator = RunEstimator(settings.estimator_name(run.estimator), policy)
     estimator.start(TASKS[run.task], order.problems, settings.offline)
     training = Training(run, policy, estimator)
     steps = []

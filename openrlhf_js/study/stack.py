@@ -73,9 +73,7 @@ def _flags_of_study(run: Run, settings: StudySettings) -> dict[str, Any]:
     """The flags that nobody else may set."""
     folder = folder_of(run, settings)
     return {
-        "algo.advantage.estimator": _upstream_name(
-            settings.estimator_names.get(run.estimator, run.estimator)
-        ),
+        "algo.advantage.estimator": _upstream_name(settings.estimator_name(run.estimator)),
         "actor.adam.lr": run.learning_rate,
         "rollout.batch_size": run.prompts,
         "rollout.n_samples_per_prompt": run.responses,

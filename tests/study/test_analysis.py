@@ -8,7 +8,7 @@ from charts import panels_of
 
 from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
-from openrlhf_js.study.design import Run, estimator_of
+from openrlhf_js.study.design import Run, estimator_of, selection_of
 from openrlhf_js.study.figures import Figures
 from openrlhf_js.study.page import picture, write
 from openrlhf_js.study.tables import cause_table, outcome_table, regret_table
@@ -177,3 +177,6 @@ def test_a_label_names_the_estimator_and_how_prompts_are_drawn():
     assert estimator_of("reinforce++") == "reinforce++"
     assert estimator_of("reinforce+++informative") == "reinforce++"
     assert estimator_of("grpo+spo") == "grpo"
+    assert selection_of("grpo+spo") == "spo"
+    assert estimator_of("spo") == "spo"
+    assert selection_of("spo") == "uniform"  # the estimator, not the rule of the same name

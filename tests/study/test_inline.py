@@ -134,7 +134,8 @@ def test_distinct_prompts_come_again_once_in_every_pass(settings):
 
 
 def test_prompts_that_come_again_are_remembered(settings):
-    repeating = settings.model_copy(update={"distinct": 40})
+    names = ["js_plus", "js_memory", "spo"]
+    repeating = settings.model_copy(update={"distinct": 40, "estimators": names})
     without_memory = train(repeating, mix="mixed", estimator="js_plus")
     memory = train(repeating, mix="mixed", estimator="js_memory")
     tracker = train(repeating, mix="mixed", estimator="spo")
@@ -244,7 +245,8 @@ def test_a_baseline_of_the_users_own(settings, tmp_path, monkeypatch):
     assert tracked.curve == rloo.curve
     assert tracked.baseline_error == pytest.approx(1)
     file.write_text(OWN + "\n")
-    assert label not in own.estimator_names  # another file is another estimator
+    with pytest.raises(ValueError, match="has its file changed"):
+        train(own, estimator=label)  # another file is another estimator
     with pytest.raises(SettingsError, match="has no missing; it has"):
         StudySettings(estimators=["mine.py:missing"])
 
