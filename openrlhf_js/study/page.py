@@ -78,17 +78,19 @@ def _results_by_rate(findings: Findings) -> Markup:
 
 
 def picture(findings: Findings, title: str) -> alt.ConcatChart:
-    """Learning curves by cell, and the differences of results to the reference."""
-    panels = _panels(findings, "training reward")
+    """The differences of results to the reference, and learning curves by cell."""
     difference = f"Difference of {findings.result}"
-    panels[difference] = Panel(
-        title=difference,
-        ylabel=f"points over {findings.reference}, 95 % by seed",
-        reference=0,
-        intervals="bars",
-        joined=False,
-        axis=Axis("mix", "prompts", "categories"),
-    )
+    panels = {
+        difference: Panel(
+            title=difference,
+            ylabel=f"points over {findings.reference}, 95 % by seed",
+            reference=0,
+            intervals="bars",
+            joined=False,
+            axis=Axis("mix", "prompts", "categories"),
+        ),
+        **_panels(findings, "training reward"),
+    }
     rows = [point._asdict() for point in findings.curves]
     for row in findings.differences:
         if row.quantity == "pass1":
