@@ -130,7 +130,7 @@ class OwnMemory:
 
     def __init__(self, spec: str, made: type):
         self._spec = spec
-        self.object = _make(spec, made)
+        self.object = _call(spec, made)
 
     def recall(self, batch: Batch) -> Any:
         """(n, m) baselines."""
@@ -178,10 +178,6 @@ def _import(own: OwnName, source: bytes) -> Any:
         ]
         raise ValueError(f"{own.file} has no {own.name}; it has {', '.join(names) or 'nothing'}.")
     return getattr(module, own.name)
-
-
-def _make(spec: str, made: type) -> Any:
-    return _call(spec, made)
 
 
 def _check_memory(spec: str, made: type) -> None:

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.processors import parts
@@ -25,6 +25,7 @@ Flat = dict[str, Any]  # "rollout.batch_size" -> value
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}  # flags
 BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
+NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 AT_ONCE = 256  # prompts
 NUMBERS = ("int", "uint", "float", "double", "decimal", "bool", "null")  # Arrow's names begin so
 OWN_CODE = "trust_remote_code"  # in what transformers says of a tokenizer that has some
@@ -86,11 +87,11 @@ def measure(texts: Mapping[int, str], tokenizer: Any, room: Room) -> Measured:
 def _surely_fits(text: str, room: Room) -> bool:
     """Whether a text has tokens, and few enough if each is one byte.
 
-    A tokenizer may bring the text into another normal form, of which NFKD is the longest, and put
-    a space in front.
+    A tokenizer may bring the text into a normal form, longer or shorter, and put a space in front.
     """
-    longest = unicodedata.normalize("NFKD", text).encode("utf-8", "surrogatepass")
-    return bool(text.strip()) and 1 + len(longest) <= room.prompt
+    forms = [text, *(unicodedata.normalize(form, text) for form in NORMAL_FORMS)]
+    longest = max(len(form.encode("utf-8", "surrogatepass")) for form in forms)
+    return bool(text.strip()) and 1 + longest <= room.prompt
 
 
 def describe_long(measured: Measured, prompts: int, room: Room) -> str:

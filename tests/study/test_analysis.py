@@ -154,7 +154,7 @@ def test_the_result_of_a_users_own_grader_is_a_mean_reward(tmp_path):
 
 
 def test_the_picture_has_curves_and_differences(findings):
-    curves, differences = panels_of(picture(findings, "a model"))
+    differences, curves = panels_of(picture(findings, "a model"))
     for name in ("rloo", "js"):
         assert curves.lines[name].x.tolist() == [5, 15, 25]
         assert curves.lines[name].value.tolist() == [0.0, 0.5, 1.0]
