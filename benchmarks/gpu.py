@@ -315,7 +315,7 @@ def training(bench: Bench, scale: Scale, name: str) -> Iterator[Row]:
 
 def gradient_variance(bench: Bench, trainer: SimpleNamespace, name: str) -> Iterator[Row]:
     """Of a step that is measured, its time, memory and sum, beside those of one that is not."""
-    from openrlhf_js.plugin.gradient_variance import GradientVariance
+    from openrlhf_js.plugin.learner.gradient_variance import GradientVariance
 
     if not torch.distributed.is_initialized():
         store = torch.distributed.HashStore()

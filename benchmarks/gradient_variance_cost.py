@@ -66,7 +66,7 @@ def make_trainer(size: Size) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from openrlhf_js.plugin.flags import add_flags
-    from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
+    from openrlhf_js.plugin.flags.parser import upstream_parser, validate_upstream
 
     parser = upstream_parser()
     add_flags(parser)
@@ -132,7 +132,7 @@ def measure(size: Size) -> Measured:
     from openrlhf_js.plugin.run import prepare_device
 
     prepare_device("cpu")
-    from openrlhf_js.plugin import gradient_variance
+    from openrlhf_js.plugin.learner import gradient_variance
 
     start_process_group()
     step_seconds = np.zeros(WARM_UP_STEPS + MEASURED_STEPS)

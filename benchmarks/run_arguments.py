@@ -10,7 +10,7 @@ def run_arguments(flags: str) -> argparse.Namespace:
     from openrlhf.utils.config import hierarchize
 
     from openrlhf_js.plugin.flags import add_flags
-    from openrlhf_js.plugin.parser import upstream_parser
+    from openrlhf_js.plugin.flags.parser import upstream_parser
 
     parser = upstream_parser()
     add_flags(parser)

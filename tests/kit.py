@@ -177,7 +177,7 @@ def upstream_args(**settings: Any) -> Any:
     from openrlhf.utils.config import hierarchize
 
     from openrlhf_js.plugin import flags
-    from openrlhf_js.plugin.parser import upstream_parser
+    from openrlhf_js.plugin.flags.parser import upstream_parser
 
     parser = upstream_parser()
     flags.add_flags(parser)

@@ -15,8 +15,7 @@ from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.model_folders import PYTHON, TRUSTED, model_folder
 from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
 from openrlhf_js.tasks import GRADERS, TASKS
-from openrlhf_js.tasks.check import ChatTemplate, check
-from openrlhf_js.tasks.prompt_files import Example, items, read, write
+from openrlhf_js.tasks.prompt_files import ChatTemplate, Example, check, items, read, write
 from openrlhf_js.tasks.record import GeneratedProblems, PublishedProblems, Task
 
 PROG = "openrlhf-js data"

@@ -319,7 +319,7 @@ def train(argv: Sequence[str]) -> int:
     """`openrlhf-js rm train`: checks every pair, then runs OpenRLHF's reward model training."""
     from openrlhf_js.plugin import reward_training
     from openrlhf_js.plugin import run as plugin_run
-    from openrlhf_js.plugin.parser import flag_values, validate_upstream
+    from openrlhf_js.plugin.flags.parser import flag_values, validate_upstream
     from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
     flat: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from openrlhf_js.common.console import say
 from openrlhf_js.plugin import checks, flags, run
-from openrlhf_js.plugin.parser import flag_values, upstream_parser, validate_upstream
+from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, validate_upstream
 from openrlhf_js.plugin.upstream import BadInput
 
 

@@ -31,7 +31,7 @@ import psutil
 from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
 from openrlhf_js.plugin import cpu, processes, upstream
-from openrlhf_js.plugin.parser import SECRETS, changed
+from openrlhf_js.plugin.flags.parser import SECRETS, changed
 from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, ProcessDied, UpstreamMismatch
 
 RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run

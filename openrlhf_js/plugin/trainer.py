@@ -20,7 +20,7 @@ from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
-from openrlhf_js.plugin import actors, rewards, watch
+from openrlhf_js.plugin import rewards, watch
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
@@ -30,6 +30,7 @@ from openrlhf_js.plugin.experience import (
     resume_selection,
     start_selection,
 )
+from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 

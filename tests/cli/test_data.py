@@ -115,7 +115,7 @@ def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured) -> None:
-    from openrlhf_js.plugin.parser import upstream_parser
+    from openrlhf_js.plugin.flags.parser import upstream_parser
 
     manifest = {"rows": 1, "rows_by_datasource": {}, "images_per_prompt": 2}
     for split in ("train", "test"):

@@ -19,9 +19,9 @@ from openrlhf.utils import get_strategy
 from peft import LoraConfig, get_peft_model
 
 from openrlhf_js.plugin import flags
-from openrlhf_js.plugin.actors import sum_dynamic_batches
-from openrlhf_js.plugin.gradient_variance import GradientVariance
-from openrlhf_js.plugin.parser import upstream_parser, validate_upstream
+from openrlhf_js.plugin.flags.parser import upstream_parser, validate_upstream
+from openrlhf_js.plugin.learner.actors import sum_dynamic_batches
+from openrlhf_js.plugin.learner.gradient_variance import GradientVariance
 
 RESPONSES, STEPS, PROMPT_TOKENS, CLIP = 16, 2, 3, 0.2
 DYNAMIC = ("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "20")

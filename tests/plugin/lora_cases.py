@@ -22,7 +22,7 @@ from openrlhf.utils import get_strategy, utils
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from openrlhf_js.plugin.lora import send_merged_weights
+from openrlhf_js.plugin.learner.lora import send_merged_weights
 
 NAMED = ("--ds.lora.target_modules", "q_proj", "down_proj")
 LORA = ("--ds.lora.rank", "4", "--ds.lora.alpha", "8")

@@ -13,9 +13,9 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch.utils.data import DataLoader
 
-from openrlhf_js.plugin import actors
-from openrlhf_js.plugin.actors import PromptGroups, load_with_scale
 from openrlhf_js.plugin.flags import LOSSES
+from openrlhf_js.plugin.learner import actors
+from openrlhf_js.plugin.learner.actors import PromptGroups, load_with_scale
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 PROMPTS, RESPONSES = 6, 4

@@ -12,7 +12,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from openrlhf_js.cli.train import main
 from openrlhf_js.plugin import checks, flags
-from openrlhf_js.plugin.parser import upstream_parser
+from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.upstream import BadInput
 
 GOOD = {

@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 
 from openrlhf_js import estimators
-from openrlhf_js.plugin import flags, parser
-from openrlhf_js.plugin.flags import (
+from openrlhf_js.plugin import flags
+from openrlhf_js.plugin.flags import parser
+from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser
+from openrlhf_js.plugin.flags.spellings import (
     CORRECTION_SWITCHES,
     CORRECTION_TYPES,
     IDLE_FLAGS,
     OLD_FLAGS,
+    POLICY,
     REMOVED_FLAGS,
     REWARD_MODEL,
 )
-from openrlhf_js.plugin.parser import flag_values, upstream_parser
 from openrlhf_js.plugin.reward_training import reward_parser
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
@@ -67,7 +69,7 @@ def test_an_old_name_has_one_answer_and_is_never_todays_name():
     assert not UPSTREAM & set().union(*tables)
 
 
-PROGRAMS = [(PARSER, flags.POLICY, RELEASED), (reward_parser(), REWARD_MODEL, REWARD_RELEASED)]
+PROGRAMS = [(PARSER, POLICY, RELEASED), (reward_parser(), REWARD_MODEL, REWARD_RELEASED)]
 
 
 @pytest.mark.parametrize(("program", "spellings", "released"), PROGRAMS, ids=["train", "rm"])
@@ -197,7 +199,9 @@ SOURCE = parser.source_path().read_text()
 
 def test_nothing_heavy_is_imported():
     code = (
-        "import sys; from openrlhf_js.plugin import flags, parser;"
+        "import sys;"
+        "from openrlhf_js.plugin import flags;"
+        "from openrlhf_js.plugin.flags import parser;"
         "flags.add_flags(parser.upstream_parser());"
         "sys.exit(' '.join({'torch', 'ray', 'vllm', 'deepspeed', 'transformers'} & {*sys.modules}))"
     )

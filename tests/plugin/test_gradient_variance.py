@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
 
-from openrlhf_js.plugin.gradient_variance import (
+from openrlhf_js.plugin.learner.gradient_variance import (
     HALF_LIFE,
     PIECE_ELEMENTS,
     GradientMoments,

@@ -5,8 +5,8 @@ import torch
 from kit import noisy, qwen
 
 from openrlhf_js.plugin import checks, flags
-from openrlhf_js.plugin.lora import merged_weight, refuse_tied
-from openrlhf_js.plugin.parser import upstream_parser
+from openrlhf_js.plugin.flags.parser import upstream_parser
+from openrlhf_js.plugin.learner.lora import merged_weight, refuse_tied
 
 
 def with_lora(*targets: str, tied: bool = False):

@@ -20,8 +20,8 @@ import torch
 from kit import save_seeing_policy, upstream_args
 
 from openrlhf_js.plugin import cpu, run, upstream
-from openrlhf_js.plugin.flags import REWARD_MODEL
-from openrlhf_js.plugin.parser import upstream_parser
+from openrlhf_js.plugin.flags.parser import upstream_parser
+from openrlhf_js.plugin.flags.spellings import REWARD_MODEL
 from openrlhf_js.plugin.run import RECORD, recorded
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 from openrlhf_js.report import runs

@@ -8,7 +8,7 @@ import ray
 from kit import upstream_args
 from openrlhf.trainer import ppo_trainer
 
-from openrlhf_js.plugin import actors
+from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.trainer import shrinkage_trainer
 from openrlhf_js.plugin.upstream import plain_class
 

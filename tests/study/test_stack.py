@@ -51,7 +51,7 @@ def test_what_the_study_sets_itself_is_refused(tmp_path, taken):
 def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
     pytest.importorskip("openrlhf")
     from openrlhf_js.plugin import flags as plugin_flags
-    from openrlhf_js.plugin.parser import upstream_parser
+    from openrlhf_js.plugin.flags.parser import upstream_parser
 
     settings = study(tmp_path, mixes=["mixed"], held_out=20)
     run = settings.runs()[0]

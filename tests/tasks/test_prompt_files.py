@@ -15,8 +15,7 @@ from pyarrow import parquet
 
 from openrlhf_js.tasks import GRADED, TASKS, prompt_files, task_of
 from openrlhf_js.tasks.base import Score, scored
-from openrlhf_js.tasks.check import check
-from openrlhf_js.tasks.prompt_files import Example, read
+from openrlhf_js.tasks.prompt_files import Example, check, read
 from openrlhf_js.tasks.record import PublishedProblems, Task
 
 ITEMS: dict[str, dict[str, Any]] = {

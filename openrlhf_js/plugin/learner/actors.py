@@ -17,8 +17,8 @@ from transformers import set_seed
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.plugin.flags import LOSSES
-from openrlhf_js.plugin.gradient_variance import GradientVariance
-from openrlhf_js.plugin.lora import refuse_tied, send_merged_weights
+from openrlhf_js.plugin.learner.gradient_variance import GradientVariance
+from openrlhf_js.plugin.learner.lora import refuse_tied, send_merged_weights
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
 

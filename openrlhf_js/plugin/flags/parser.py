@@ -21,13 +21,13 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
-from openrlhf_js.plugin.flags import (
+from openrlhf_js.plugin.flags import narrow
+from openrlhf_js.plugin.flags.spellings import (
     CORRECTION_SCHEMES,
     CORRECTION_SWITCHES,
     CORRECTION_TYPES,
     POLICY,
     Spellings,
-    narrow,
 )
 from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 

@@ -1,0 +1,1 @@
+"""What runs in the actors that train the policy and the critic."""
