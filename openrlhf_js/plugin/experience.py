@@ -9,49 +9,33 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from openrlhf.datasets import PromptDataset
-from openrlhf.datasets.prompts_dataset import preprocess_data
 from openrlhf.models.utils import compute_reward
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
     apply_length_penalties,
 )
-from torch.nn.utils.rnn import pad_sequence
 
-from openrlhf_js.common.files import read_rows
 from openrlhf_js.common.labels import label_text
-from openrlhf_js.estimators import (
-    ESTIMATORS,
-    Batch,
-    LiveEstimator,
-    PromptMemory,
-    key_of,
-    make_batch,
-)
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.selection import PromptSelector
 from openrlhf_js.plugin.checks import grades_with_our_task
-from openrlhf_js.plugin.drift import VISITS, LastVisits
 from openrlhf_js.plugin.flags import our_estimator
+from openrlhf_js.plugin.memory import LastVisits, keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
 from openrlhf_js.plugin.upstream import BadInput, BadReward
-from openrlhf_js.sampling.complete import ITEMS, read_samples
 from openrlhf_js.sampling.prompts import sourced
 
 logger = logging.getLogger(__name__)
 
-MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
-MEMORY_OF = "js_memory_of"  # likewise: whose memory it is
-SELECTION = "js_selection"  # likewise: what is known of the prompts
-SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
+SELECTION = "js_selection"  # the key in the states that upstream saves: what is known of prompts
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
@@ -115,43 +99,27 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         else:
             super().compute_advantages_and_returns(experiences)
         rewards = order.gather([e.rewards for e in experiences])
-        if self.estimator is None or self.estimator.record.lacks(*rewards.shape) is not None:
-            self.metrics = {}
-            if self.is_ours:  # an episode's end, if the checks could not know it
-                logger.warning(
-                    "%d prompts are too few for %s: skipped", len(rewards), self.live_estimator
-                )
-                valid = torch.zeros_like(valid)
-                self._train_on(order, rewards, rewards, valid)
-        else:
-            batch = self._batch(order, rewards, valid)
-            estimate = self.estimator.estimate(batch)
-            self.metrics = self.estimator.describe(batch, estimate)
-            if self.is_ours:
-                self._train_on(order, rewards, estimate.advantages.float(), valid)
-                self.estimator.learn(batch)  # now: the advantages rest on earlier steps
+        self.metrics = self._estimate(order, rewards, valid)
         if self.selector is not None:
             self.metrics |= self._learn_selection(order, rewards, valid)
         if self.args.js.save_batches:
-            nothing = torch.empty(0)
-            greedy = nothing if self._greedy_rewards is None else self._greedy_rewards
-            drift = nothing if self._drift is None else self._drift
-            save_batch(
-                Path(self.args.js.save_batches, f"batch_{self.step:06d}.npz"),
-                experiences,
-                order.gather,
-                estimator=self.live_estimator,
-                rewards=rewards.numpy(),
-                valid=valid.numpy(),
-                greedy_rewards=greedy.numpy(),
-                drift=drift.numpy(),
-            )
+            self._save_batch(order, rewards, valid)
         return experiences
 
-    def _batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> Batch:
-        """What the estimator sees of the rollout batch."""
-        assert self.estimator is not None
-        return self.estimator.batch(
+    def _estimate(
+        self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
+    ) -> dict[str, float]:
+        """Trains on our advantages, where the estimator is ours, and returns what is logged."""
+        prompts, responses = rewards.shape
+        if self.estimator is None:
+            return {}
+        if self.estimator.record.lacks(prompts, responses) is not None:
+            if self.is_ours:  # an episode's end, if the checks could not know it
+                name = self.live_estimator
+                logger.warning("%d prompts are too few for %s: skipped", prompts, name)
+                self._train_on(order, rewards, rewards, torch.zeros_like(valid))
+            return {}
+        batch = self.estimator.batch(
             rewards,
             mask=valid,
             lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
@@ -159,6 +127,28 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             drift=self._drift,
             keys=order.prompt_keys(),
             step=self.step,
+        )
+        estimate = self.estimator.estimate(batch)
+        metrics = self.estimator.describe(batch, estimate)
+        if self.is_ours:
+            self._train_on(order, rewards, estimate.advantages.float(), valid)
+            self.estimator.learn(batch)  # now: the advantages rest on earlier steps
+        return metrics
+
+    def _save_batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
+        """Writes the batch's .npz file; what the estimator does not need is empty in it."""
+        nothing = torch.empty(0)
+        greedy = nothing if self._greedy_rewards is None else self._greedy_rewards
+        drift = nothing if self._drift is None else self._drift
+        save_batch(
+            Path(self.args.js.save_batches, f"batch_{self.step:06d}.npz"),
+            order.experiences,
+            order.gather,
+            estimator=self.live_estimator,
+            rewards=rewards.numpy(),
+            valid=valid.numpy(),
+            greedy_rewards=greedy.numpy(),
+            drift=drift.numpy(),
         )
 
     def _learn_selection(
@@ -201,7 +191,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             experience.advantages = experience.returns.clone()
             experience.info["return"] = token_rewards.sum(dim=-1)
             experience.kl = None
-        typical = rewards[valid].mean() if valid.any() else rewards.new_zeros(())
+        typical = 0.0  # the reward that is logged of masked responses
+        if valid.any():
+            typical = rewards[valid].mean().item()
         for experience, reward in order.parts(rewards.where(valid, typical)):
             experience.info["reward"] = reward
         if rewards.shape[1] > 1:
@@ -234,8 +226,9 @@ def _first_bad_reward(experiences: list[Any]) -> str | None:
     """The first reward in prompt order that is not finite, with its prompt."""
     bad = {}
     for experience in experiences:
+        rewards = experience.rewards.tolist()
         for number, reward, prompt in zip(
-            experience.index, experience.rewards.tolist(), experience.prompts, strict=True
+            experience.index, rewards, experience.prompts, strict=True
         ):
             if not math.isfinite(reward):
                 bad[number] = f"{reward} (prompt {prompt[-400:]!r})"
@@ -246,8 +239,12 @@ class _PromptOrder:
     """Moves values between upstream's list of experiences and a (prompts, responses) tensor."""
 
     def __init__(self, experiences: list[Any], responses: int):
-        self.experiences, self._responses = experiences, responses
-        self._index = torch.tensor([i for experience in experiences for i in experience.index])
+        self.experiences = experiences
+        self._responses = responses
+        numbers: list[int] = []
+        for experience in experiences:
+            numbers += experience.index
+        self._index = torch.tensor(numbers)
 
     def gather(self, values: list[torch.Tensor]) -> torch.Tensor:
         """(n, m) in prompt order, from one (b,) tensor per experience."""
@@ -258,10 +255,10 @@ class _PromptOrder:
 
     def parts(self, values: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor]]:
         """Every experience with its (b,) part of an (n, m) tensor in prompt order."""
-        sizes = [len(e.index) for e in self.experiences]
+        sizes = [len(experience.index) for experience in self.experiences]
         parts = values.reshape(-1)[self._index].split(sizes)
-        # cloned, since Ray would send a view's whole batch with it
-        return zip(self.experiences, (part.clone() for part in parts), strict=True)
+        for experience, part in zip(self.experiences, parts, strict=True):
+            yield experience, part.clone()  # Ray would send a view's whole batch with it
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts, in their order."""
@@ -277,27 +274,22 @@ class _PromptOrder:
         )
 
 
-def keys_of(texts: Sequence[str], labels: Sequence[Any]) -> torch.Tensor:
-    """(n,) what prompts are known by: their text, label and datasource."""
-    sources = [str(getattr(label, "datasource", "")) for label in labels]
-    # pass@k, whose samples may have warmed the memory, keeps whole numbers as text
-    labels = [str(label) if isinstance(label, int) else label for label in labels]
-    return torch.tensor([key_of(*known) for known in zip(texts, labels, sources, strict=True)])
-
-
 def _fill_gaps(samples: list[Any]) -> None:
-    """Gives all samples of a batch the fields that upstream wants them all to have. A logged value
-    that some samples lack (masked, or of another task) becomes the mean of the others."""
+    """Gives all samples of a batch the fields that upstream wants them all to have.
+
+    A logged value that some samples lack (masked, or of another task) becomes the mean of the
+    others.
+    """
     if any(sample.scores is not None for sample in samples):
         for sample in samples:
             if sample.scores is None:
                 sample.scores = torch.tensor([math.nan])
-    for key in {key for sample in samples for key in sample.info}:
-        known = [sample.info[key] for sample in samples if key in sample.info]
-        if len(known) < len(samples):
-            mean = torch.cat(known).float().mean(0, keepdim=True)
-            for sample in samples:
-                sample.info.setdefault(key, mean)
+    names = set().union(*(sample.info for sample in samples))
+    for name in names:
+        known = [sample.info[name] for sample in samples if name in sample.info]
+        mean = torch.cat(known).float().mean(0, keepdim=True)
+        for sample in samples:
+            sample.info.setdefault(name, mean)
 
 
 def save_batch(
@@ -332,96 +324,6 @@ def save_batch(
         advantages=both.float().numpy(),
         **arrays,
     )
-
-
-def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
-    """The estimator of a run that begins, which has learnt at most what `--js.warm_memory` names.
-
-    None where upstream's own has a baseline that we do not have.
-    """
-    name = SAME_BASELINE.get(args.algo.advantage.estimator, args.algo.advantage.estimator)
-    if our_estimator(name) is None and name not in ESTIMATORS:
-        return None
-    memory = None
-    if args.js.half_life is not None:
-        memory = PromptMemory((args.js.half_life,))
-    estimator = LiveEstimator(name, shrinkage=args.js.shrinkage, memory=memory)
-    if args.js.warm_memory:
-        samples = Path(args.js.warm_memory)
-        keys, rewards = _earlier_rewards(samples, args.data, tokenizer)
-        estimator.start(make_batch(rewards, mask=rewards.isfinite(), keys=keys, step=0))
-        print(f"openrlhf_js: {len(keys):,} prompts are remembered from {samples}", flush=True)
-    return estimator
-
-
-def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys (n,) and rewards (n, m), NaN where there are fewer, of samples that pass@k has left.
-
-    What was refused has no reward.
-    """
-    rewards: dict[str, list[float]] = {}
-    for sample in read_samples(samples):
-        if sample.refused is None:
-            rewards.setdefault(sample.uid, []).append(float(sample.status == "correct"))
-    chat = tokenizer.apply_chat_template if data.apply_chat_template else None
-    texts = []
-    labels = []
-    scores = []
-    for row in read_rows(samples.with_suffix(ITEMS)):
-        item = row.object(samples)
-        prompt = item["messages"] if chat else item["messages"][-1]["content"]
-        text, label = preprocess_data(
-            {"input": prompt, "label": item["label"]},
-            data.input_template,
-            "input",
-            "label",
-            chat or False,
-        )
-        texts.append(text)
-        labels.append(sourced(label, item["datasource"]))
-        scores.append(torch.tensor(rewards.get(item["uid"], [])))
-    padded = pad_sequence(scores, batch_first=True, padding_value=math.nan)
-    return keys_of(texts, labels), padded
-
-
-def keep_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Adds what the estimator remembers to the states of a checkpoint."""
-    if maker.estimator is not None and maker.estimator.memory is not None:
-        states[MEMORY] = maker.estimator.state_dict()
-        states[MEMORY_OF] = _name_in_checkpoints(maker.estimator)
-        if maker.estimator.record.needs_drift:
-            states[VISITS] = dict(maker.last_visits.visits)
-
-
-def resume_memory(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Gives a resumed run what its checkpoint remembers.
-
-    Raises BadInput if the checkpoint belongs to a run with another estimator, `--js.half_life`, or
-    version.
-    """
-    if maker.estimator is None or maker.estimator.memory is None or MEMORY not in states:
-        return
-    name = _name_in_checkpoints(maker.estimator)
-    fits = states.get(MEMORY_OF, name) == name  # older checkpoints hold no name
-    if parse_own(maker.estimator.record.name) is None:  # a class has attributes as it likes
-        fits &= states[MEMORY].keys() == maker.estimator.state_dict().keys()
-    if not fits:
-        raise BadInput(
-            "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
-            "another version of openrlhf_js: resume it with that one, or start afresh without "
-            "--ckpt.load_enable"
-        )
-    if isinstance(maker.estimator.memory, PromptMemory):
-        _check_half_lives(states[MEMORY], maker.estimator.memory)
-    maker.estimator.load_state_dict(states[MEMORY])
-    if maker.estimator.record.needs_drift:
-        maker.last_visits.visits = states[VISITS]
-
-
-def _name_in_checkpoints(estimator: LiveEstimator) -> str:
-    """The estimator's name; of a user's own that in its file, which may be moved."""
-    own = parse_own(estimator.record.name)
-    return estimator.record.name if own is None else own.name
 
 
 def start_selection(trainer: Any) -> None:
@@ -476,16 +378,6 @@ def resume_selection(states: dict[str, Any], maker: ShrinkageExperienceMaker) ->
         maker.selector.load_state_dict(states[SELECTION])
     except ValueError as error:
         raise BadInput(f"--ckpt.load_enable: {error}") from None
-
-
-def _check_half_lives(state: dict[str, Any], memory: PromptMemory) -> None:
-    before = state["half_lives"].tolist()
-    now = memory.half_lives.tolist()
-    if before != now:
-        raise BadInput(
-            f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this one "
-            f"has {now}: give it as it was, or start afresh without --ckpt.load_enable"
-        )
 
 
 class SourcedPrompts(PromptDataset):

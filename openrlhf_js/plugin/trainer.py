@@ -24,13 +24,12 @@ from openrlhf_js.plugin import rewards, watch
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
-    keep_memory,
     keep_selection,
-    resume_memory,
     resume_selection,
     start_selection,
 )
 from openrlhf_js.plugin.learner import actors
+from openrlhf_js.plugin.memory import keep_memory, resume_memory
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 

@@ -34,14 +34,12 @@ from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
     _fill_gaps,
-    keep_memory,
     keep_selection,
-    keys_of,
-    resume_memory,
     resume_selection,
     save_batch,
     start_selection,
 )
+from openrlhf_js.plugin.memory import keep_memory, keys_of, resume_memory
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
 from openrlhf_js.sampling.prompts import SourcedLabel
 
@@ -516,7 +514,7 @@ def test_a_class_of_the_users_own_is_restored_and_no_other(tmp_path):
         path.write_text(OWN)
         return SimpleNamespace(estimator=estimators.LiveEstimator(f"{path}:{name}"))
 
-    kept, states = maker("Lazy"), {}
+    kept, states = maker("Lazy"), {"global_step": 1}
     kept.estimator.learn(make_batch(torch.ones(2, 3)))
     keep_memory(states, kept)
     fresh = maker("Lazy")
@@ -537,6 +535,17 @@ def test_a_function_of_the_users_own_sees_the_keys(tmp_path):
     keys = torch.tensor([key_of(f"prompt {i}", f"label {i}", "") for i in range(N)])
     expected = (rewards - (keys % 7)[:, None]).reshape(-1, 1) * mask
     torch.testing.assert_close(advantages, expected)
+
+
+def test_a_resumed_run_does_not_begin_with_an_empty_memory():
+    states = {"global_step": 3}
+    keep_memory(states, SimpleNamespace(estimator=estimators.LiveEstimator("js_plus")))
+    maker = remembering(9.0)
+    maker.args = upstream_args(algo__advantage__estimator="js_memory")
+    with pytest.raises(BadInput, match="holds no memory, and js_memory would begin with an empty"):
+        resume_memory(states, maker)
+    maker.args.js.warm_memory = "samples.jsonl"
+    resume_memory(states, maker)
 
 
 def test_a_run_without_a_memory_keeps_none():

@@ -13,7 +13,8 @@ from kit import upstream_args
 
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin import checks
-from openrlhf_js.plugin.experience import SourcedPrompts, keys_of
+from openrlhf_js.plugin.experience import SourcedPrompts
+from openrlhf_js.plugin.memory import keys_of
 from openrlhf_js.sampling.prompts import sourced
 from openrlhf_js.tasks.rewards import reward_by_datasource, reward_function
 

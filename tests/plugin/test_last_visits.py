@@ -6,7 +6,7 @@ import pytest
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from openrlhf_js.plugin.drift import LastVisits
+from openrlhf_js.plugin.memory import LastVisits
 from openrlhf_js.plugin.upstream import BadInput
 
 M = 2
