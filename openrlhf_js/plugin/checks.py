@@ -78,7 +78,8 @@ def check(args: argparse.Namespace) -> None:
 
 def check_hub_models(flat: Flat) -> None:
     """Raises BadInput for models on a hub that would run Python of their own, at a run's start."""
-    if problems := code_problems(flat, MODELS, on_hub=True):
+    problems = code_problems(flat, MODELS, on_hub=True)
+    if problems:
         raise BadInput("\n".join(problems))
 
 

@@ -54,11 +54,14 @@ def environment() -> dict[str, str]:
 
 def needs_gpu(flat: dict[str, Any]) -> list[str]:
     """One problem for each flag whose value only a GPU can do."""
-    return [
-        f"--{flag if came is True else f'{flag} {came}'} needs a GPU"
-        for flag, works in WITHOUT_GPU.items()
-        if (came := flat.get(flag, works)) != works
-    ]
+    problems = []
+    for flag, works in WITHOUT_GPU.items():
+        value = flat.get(flag, works)
+        if value is True and not works:
+            problems.append(f"--{flag} needs a GPU")
+        elif value != works:
+            problems.append(f"--{flag} {value} needs a GPU")
+    return problems
 
 
 def adapt(args: argparse.Namespace) -> list[str]:
@@ -66,9 +69,13 @@ def adapt(args: argparse.Namespace) -> list[str]:
 
     Raises BadInput if the training asks for what only a GPU can do.
     """
-    places = {flag: _place(args, flag) for flag in WITHOUT_GPU}
-    flat = {flag: getattr(*place) for flag, place in places.items() if hasattr(*place)}
-    if problems := needs_gpu(flat):
+    flat = {}
+    for flag in WITHOUT_GPU:
+        group, name = _place(args, flag)
+        if hasattr(group, name):
+            flat[flag] = getattr(group, name)
+    problems = needs_gpu(flat)
+    if problems:
         raise BadInput("\n".join(problems))
     notices = []
     for flag in GPU_MEMORY:
@@ -85,15 +92,16 @@ def adapt(args: argparse.Namespace) -> list[str]:
 def _place(args: argparse.Namespace, flag: str) -> tuple[Any, str]:
     """The group that a dotted flag belongs to, None if the program has none such, and its name."""
     section, _, name = flag.rpartition(".")
-    return (getattr(args, section, None) if section else args), name
+    group = getattr(args, section, None) if section else args
+    return group, name
 
 
 def pretend_gpus(args: argparse.Namespace) -> int:
     """The number of GPUs that Ray must count for OpenRLHF's placement groups to fit."""
-    groups = [args.actor, args.critic, args.ref, args.reward]
-    return sum(group.num_nodes * group.num_gpus_per_node for group in groups) + (
-        args.vllm.num_engines or 0
-    )
+    gpus = args.vllm.num_engines or 0
+    for group in (args.actor, args.critic, args.ref, args.reward):
+        gpus += group.num_nodes * group.num_gpus_per_node
+    return gpus
 
 
 # --- acting on a module when it is imported, without importing it early ------------------------
@@ -180,14 +188,15 @@ def install_flash_attn() -> None:
         around_import("openrlhf.models.ring_attn_utils", _flash_attn_stand_ins)
 
 
-def fall_back_to_sdpa(args: argparse.Namespace) -> str | None:
+def fall_back_to_sdpa(args: argparse.Namespace) -> list[str]:
     """Sets sdpa where flash-attn is asked for and missing; the notice for the user, if any."""
-    if _has_flash_attn() or "flash_attention" not in args.ds.attn_implementation:
-        return None
+    wanted = args.ds.attn_implementation
+    if _has_flash_attn() or "flash_attention" not in wanted:
+        return []
     if args.ds.ring_attn_size > 1:
         _all_gather()
-    wanted, args.ds.attn_implementation = args.ds.attn_implementation, "sdpa"
-    return f"flash-attn is not installed: attention runs with sdpa instead of {wanted}."
+    args.ds.attn_implementation = "sdpa"
+    return [f"flash-attn is not installed: attention runs with sdpa instead of {wanted}."]
 
 
 # --- replacements ------------------------------------------------------------------------------

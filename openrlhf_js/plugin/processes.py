@@ -104,7 +104,7 @@ def _become_worker(connection: socket.socket) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        length, streams, *_ = socket.recv_fds(connection, LENGTH_BYTES, 3)
+        length, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 3)
         with connection.makefile("rb") as file:
             request = json.loads(file.read(int.from_bytes(length, "little")))
         for number, stream in enumerate(streams):

@@ -89,8 +89,10 @@ def _surely_fits(text: str, room: Room) -> bool:
 
     A tokenizer may bring the text into a normal form, longer or shorter, and put a space in front.
     """
-    forms = [text, *(unicodedata.normalize(form, text) for form in NORMAL_FORMS)]
-    longest = max(len(form.encode("utf-8", "surrogatepass")) for form in forms)
+    longest = len(text.encode("utf-8", "surrogatepass"))
+    for form in NORMAL_FORMS:
+        normalised = unicodedata.normalize(form, text)
+        longest = max(longest, len(normalised.encode("utf-8", "surrogatepass")))
     return bool(text.strip()) and 1 + longest <= room.prompt
 
 
@@ -109,8 +111,8 @@ def misfits(measured: Measured, prompts: int, room: Room, *, drops: bool) -> Ite
     if measured.empty:
         yield f"row {measured.empty[0] + 1:,} is an empty prompt: leave it out"
     if measured.long and not drops:
-        described = describe_long(measured, prompts, room)
-        yield f"{described}; raise --data.max_len, or add --js.on_long_prompt drop"
+        long = describe_long(measured, prompts, room)
+        yield f"{long}; raise --data.max_len, or add --js.on_long_prompt drop"
 
 
 # --- what training makes of a row --------------------------------------------------------------
@@ -129,9 +131,13 @@ def load_tokenizer(flat: Flat) -> Any:
     name = flat["actor.model_name_or_path"]
     if not name or flat["train.agent_func_path"] or flat["data.max_images_per_prompt"] > 0:
         return None
-    how = {"use_fast": not flat["data.disable_fast_tokenizer"], "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True, **how)
+        tokenizer = AutoTokenizer.from_pretrained(
+            name,
+            local_files_only=True,
+            use_fast=not flat["data.disable_fast_tokenizer"],
+            trust_remote_code=False,
+        )
     except (OSError, ValueError) as error:
         if OWN_CODE in str(error) or not os.path.exists(name):
             say(f"openrlhf_js: no tokenizer of {name} yet: the trainer will measure the prompts")
@@ -191,7 +197,6 @@ class DataSet:
 
     name: str  # of its flag and its path
     problems: list[str] = field(default_factory=list)
-    columns: list[str] | None = None  # None: not seen, as on a hub
     prompts: list[Any] | None = None  # None: not seen, or no prompts
     left_out: Collection[int] = ()  # places of prompts, from 0
 
@@ -202,11 +207,12 @@ def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
     The numbers are from 1, over all training sets; None if they are not known. Data sets on a hub
     pass unseen: the trainer measures their prompts.
     """
-    names, probabilities = flat["data.prompt_dataset"], flat["data.prompt_probs"]
+    names = flat["data.prompt_dataset"]
+    probabilities = flat["data.prompt_probs"]
     if not names:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
     trained = _data_sets(flat, "data.prompt_dataset")
-    data_sets = [*trained, *(_data_sets(flat, "eval.dataset") if flat["eval.dataset"] else [])]
+    data_sets = trained + _data_sets(flat, "eval.dataset")
     problems: list[str] = []
     measured = False
     try:
@@ -227,13 +233,14 @@ def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
 def _all_rows(data_sets: Sequence[DataSet]) -> list[int] | None:
     """The numbers of the trained rows in the sets one after the other."""
     numbers: list[int] = []
-    before = 0
+    number = 0
     for data_set in data_sets:
         if data_set.prompts is None or data_set.problems:
             return None
-        size = len(data_set.prompts)
-        numbers += [before + i + 1 for i in range(size) if i not in data_set.left_out]
-        before += size
+        for place in range(len(data_set.prompts)):
+            number += 1
+            if place not in data_set.left_out:
+                numbers.append(number)
     return numbers
 
 
@@ -266,8 +273,10 @@ def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
     The names are read as upstream's `datasets.utils.blending_datasets` reads them: `file`,
     `folder`, `org/name` or `name@folder`. Of all sets, `--data.max_samples` rows are taken.
     """
-    data_sets = []
+    data_sets: list[DataSet] = []
     most = flat["data.max_samples"]
+    if not flat[flag]:
+        return data_sets
     for name in flat[flag].split(","):
         path = name.split("@")[0].strip()
         data_set = DataSet(f"--{flag} {path or repr(name)}")
@@ -285,7 +294,6 @@ def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
 
 def _look_at(data_set: DataSet, data: Any, flat: Flat) -> None:
     """Fills in columns, prompts and problems of rows."""
-    data_set.columns = data.column_names
     data_set.problems += _column_problems(data, flat)
     data_set.problems += _image_problems(data, flat["data.image_key"])
     if not data_set.problems:
@@ -297,10 +305,12 @@ def read_rows(path: str, split: str) -> Any:
     """The rows of local files as upstream reads them; None for what is no file or on a hub."""
     from datasets import load_dataset
 
-    files = sorted(glob.glob(path))
-    if not files and "://" not in path and (looks_local(path) or path.endswith((*BUILDERS,))):
-        raise BadInput("does not exist")
-    if not files or not path.endswith((*BUILDERS,)):
+    is_file_name = path.endswith(tuple(BUILDERS))
+    if not glob.glob(path):
+        if "://" not in path and (is_file_name or looks_local(path)):
+            raise BadInput("does not exist")
+        return None
+    if not is_file_name:
         return None
     if split and split != "train":  # upstream would take what it loaded without a split
         raise BadInput(f"a file has the split train only, not {split}")
@@ -322,21 +332,26 @@ def _column_problems(data: Any, flat: Flat) -> Iterator[str]:
 
 def _type_problems(prompts: Sequence[Any], flat: Flat) -> list[str]:
     """The first prompt that is neither text nor, with a chat template, a list of messages."""
-    chat = flat["data.apply_chat_template"]
-    messages = "" if chat else ", or with --data.apply_chat_template a list of messages"
+    allowed: tuple[type, ...] = (str,)
+    advice = ", or with --data.apply_chat_template a list of messages"
+    if flat["data.apply_chat_template"]:
+        allowed = (str, list)
+        advice = ""
     for number, prompt in enumerate(prompts, 1):
-        if not isinstance(prompt, (str, list) if chat else str):
+        if not isinstance(prompt, allowed):
             kind = type(prompt).__name__
-            return [f"row {number:,}: {flat['data.input_key']!r} holds {kind}, not text{messages}"]
+            return [f"row {number:,}: {flat['data.input_key']!r} holds {kind}, not text{advice}"]
     return []
 
 
 def _image_problems(data: Any, key: str) -> list[str]:
     """The first image that does not exist, of those that upstream takes for paths."""
-    for number, images in enumerate(data[key] if key in data.column_names else (), 1):
+    if key not in data.column_names:
+        return []
+    for number, images in enumerate(data[key], 1):
         for image in images if isinstance(images, list) else [images]:
-            other = not isinstance(image, str) or len(image) > BASE64_CHARACTERS
-            if other or re.match("https?://|data:image", image) or os.path.isfile(image):
+            if not isinstance(image, str) or len(image) > BASE64_CHARACTERS:
                 continue
-            return [f"row {number} shows an image that does not exist: {image}"]
+            if not re.match("https?://|data:image", image) and not os.path.isfile(image):
+                return [f"row {number} shows an image that does not exist: {image}"]
     return []

@@ -84,7 +84,8 @@ def reward_parser() -> argparse.ArgumentParser:
 
 def check_flags(flat: Flat) -> None:
     """Raises BadInput with every problem of the flags and of the model's folder, one per line."""
-    if problems := list(_problems(flat)):
+    problems = list(_problems(flat))
+    if problems:
         raise BadInput("\n".join(problems))
 
 
@@ -122,8 +123,8 @@ def load_tokenizer(flat: Flat) -> Any:
                 name, trust_remote_code=flat[TRUST], use_fast=fast
             )
     except (OSError, ValueError) as error:
-        said = f"--{MODEL} {name}: no tokenizer ({first_line(error)})"
-        raise BadInput(said) from error
+        message = f"--{MODEL} {name}: no tokenizer ({first_line(error)})"
+        raise BadInput(message) from error
     if tokenizer.eos_token is None:
         raise BadInput(f"the tokenizer of {name} has no EOS token, at which rewards are read")
     return tokenizer
@@ -138,13 +139,19 @@ def making(flat: Flat, tokenizer: Any) -> Making:
     if flat["data.apply_chat_template"] and flat["data.tokenizer_chat_template"]:
         tokenizer.chat_template = flat["data.tokenizer_chat_template"]
     margin = "margin" if flat["model.margin_loss_enable"] else None  # upstream's column
-    sides = (flat["data.prompt_key"], flat["data.chosen_key"], flat["data.rejected_key"])
     return Making(
-        Keys(*sides, subset=None, margin=margin),
-        tokenizer,
-        flat["data.max_len"],
-        tokenizer.apply_chat_template if flat["data.apply_chat_template"] else None,
-        template if template and "{}" in template else None,  # upstream ignores any other
+        keys=Keys(
+            prompt=flat["data.prompt_key"],
+            chosen=flat["data.chosen_key"],
+            rejected=flat["data.rejected_key"],
+            subset=None,
+            margin=margin,
+        ),
+        tokenizer=tokenizer,
+        max_len=flat["data.max_len"],
+        template=tokenizer.apply_chat_template if flat["data.apply_chat_template"] else None,
+        # upstream ignores any other
+        input_template=template if template and "{}" in template else None,
     )
 
 

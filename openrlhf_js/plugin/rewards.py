@@ -58,19 +58,22 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
     Raises BadInput with every problem found, one per line.
     """
     models: dict[str, list[str]] = {}
+    problems = []
     addresses = [address.strip() for address in addresses]
     for address in addresses:
+        name = ""
+        url = address
         named = NAMED.fullmatch(address)
-        name, url = named.groups() if named else ("", address)
+        if named:
+            name, url = named.groups()
         models.setdefault(name, []).append(url)
-    problems = [
-        f"--reward.remote_url {url}: {problem}"
-        for url in itertools.chain(*models.values())
-        if (problem := _url_problem(url))
-    ]
-    numbers = _weights(weights) if weights is not None else dict.fromkeys(models, 1.0)
-    several = len(models) > 1 or weights is not None
-    if several and ("" in models or weights is None or set(numbers) != set(models)):
+        problem = _url_problem(url)
+        if problem:
+            problems.append(f"--reward.remote_url {url}: {problem}")
+    numbers = _weights(weights or "")
+    if weights is None and len(models) == 1:
+        numbers = dict.fromkeys(models, 1.0)
+    if set(numbers) != set(models) or (weights is not None and "" in models):
         problems.append(
             f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, and "
             f"NAME=http://... for each address of --reward.remote_url {','.join(addresses)}"
@@ -82,10 +85,14 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
 
 def _weights(text: str) -> dict[str, float]:
     """The weights by name; {} where one is no number."""
-    try:
-        return {name.strip(): float(n) for name, n in (i.split("=") for i in text.split(","))}
-    except ValueError:
-        return {}
+    numbers = {}
+    for pair in text.split(","):
+        name, _, number = pair.partition("=")
+        try:
+            numbers[name.strip()] = float(number)
+        except ValueError:
+            return {}
+    return numbers
 
 
 def _url_problem(url: str) -> str | None:
@@ -212,38 +219,47 @@ class RewardServers:
         async with self._turns:
             deadline = time.monotonic() + self._timeout_seconds
             unusable = 0
-            while unusable < UNUSABLE_ANSWERS and (left := deadline - time.monotonic()) > 0:
+            while unusable < UNUSABLE_ANSWERS:
+                seconds_left = deadline - time.monotonic()
+                if seconds_left <= 0:
+                    break
                 server = self._choose()
                 if server is None:
-                    await asyncio.sleep(min(left, LOOK_SECONDS * random.uniform(0.2, 1.0)))
+                    seconds = LOOK_SECONDS * random.uniform(0.2, 1.0)
+                    await asyncio.sleep(min(seconds_left, seconds))
                     continue
-                server.open_queries += 1
                 try:
-                    answer = await self._post(
-                        server.url, body, min(left, self._timeout_seconds / 5)
-                    )
-                except (_Unavailable, UnusableAnswer) as error:
-                    unusable += isinstance(error, UnusableAnswer)
-                    if server.problem is None:
-                        said = "the reward server %s does not answer (%s), and is retried"
-                        logger.warning(said, server.url, error)
-                    server.problem = str(error)
-                    server.rests_until = time.monotonic() + REST_SECONDS
-                except BadReward as error:
-                    raise BadReward(f"{error}, from {server.url}") from None
-                else:
-                    if server.problem:
-                        logger.warning("the reward server %s answers again", server.url)
-                    server.problem = None
-                    return answer
-                finally:
-                    server.open_queries -= 1
+                    limit_seconds = min(seconds_left, self._timeout_seconds / 5)
+                    return await self._ask(server, body, limit_seconds)
+                except _Unavailable:
+                    pass
+                except UnusableAnswer:
+                    unusable += 1
         limit = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
-        said = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
-        problems = "; ".join(
-            f"{server.url}: {server.problem or 'not asked'}" for server in self._servers
-        )
-        raise BadReward(f"{said}: {problems}")
+        reason = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
+        problems = [f"{server.url}: {server.problem or 'not asked'}" for server in self._servers]
+        raise BadReward(f"{reason}: {'; '.join(problems)}")
+
+    async def _ask(self, server: _Server, body: bytes, limit_seconds: float) -> Answer:
+        """One try; the server that has failed rests."""
+        server.open_queries += 1
+        try:
+            answer = await self._post(server.url, body, limit_seconds)
+        except (_Unavailable, UnusableAnswer) as error:
+            if server.problem is None:
+                message = "the reward server %s does not answer (%s), and is retried"
+                logger.warning(message, server.url, error)
+            server.problem = str(error)
+            server.rests_until = time.monotonic() + REST_SECONDS
+            raise
+        except BadReward as error:
+            raise BadReward(f"{error}, from {server.url}") from None
+        finally:
+            server.open_queries -= 1
+        if server.problem:
+            logger.warning("the reward server %s answers again", server.url)
+        server.problem = None
+        return answer
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -258,7 +274,8 @@ class RewardServers:
             for server in self._servers
             if server.problem is None or (server.rests_until <= now and not server.open_queries)
         ]
-        return min(ready, key=lambda each: (each.open_queries, random.random()), default=None)
+        random.shuffle(ready)
+        return min(ready, key=lambda server: server.open_queries, default=None)
 
     async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
         if self._session is None:
@@ -314,28 +331,29 @@ class RemoteRewards:
         of the models gave none.
         """
         content = {"query": [query], "prompts": [prompt], "labels": [label]}
-        asked = [asyncio.ensure_future(servers.ask(content)) for _, servers in self._models]
+        queries = [asyncio.ensure_future(servers.ask(content)) for _, servers in self._models]
         try:
-            answers = await asyncio.gather(*asked)
+            answers = await asyncio.gather(*queries)
         finally:  # if one fails, the others' answers are of no use
-            for each in asked:
-                each.cancel()
-        graded = [(source, a) for (source, _), a in zip(self._models, answers, strict=True)]
+            for waiting in queries:
+                waiting.cancel()
+        reward = 0.0
+        score = 0.0
         logs: dict[str, float] = {}
-        for source, answer in graded:
+        for (source, _), answer in zip(self._models, answers, strict=True):
+            reward += source.weight * answer.reward
+            score += source.weight * answer.score
             if len(self._models) > 1:
                 logs[f"reward/{source.name}"] = answer.reward
             prefix = f"{source.name}/" if source.name else ""
-            logs.update({f"{prefix}{key}": figure for key, figure in answer.logs.items()})
-        return {
-            "rewards": sum(source.weight * answer.reward for source, answer in graded),
-            "scores": sum(source.weight * answer.score for source, answer in graded),
-            "extra_logs": logs,
-        }
+            for name, figure in answer.logs.items():
+                logs[prefix + name] = figure
+        return {"rewards": reward, "scores": score, "extra_logs": logs}
 
     async def close(self) -> None:
         """Closes the connections."""
-        await asyncio.gather(*(servers.close() for _, servers in self._models))
+        for _, servers in self._models:
+            await servers.close()
 
 
 def client_of(args: argparse.Namespace) -> Callable[[], RemoteRewards] | None:

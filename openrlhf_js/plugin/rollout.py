@@ -106,25 +106,33 @@ class RememberingExecutor(SingleTurnAgentExecutor):
         limit_seconds: float | None = None,
     ):
         super().__init__(remote_rm_url)
-        self._remote, self._limit_seconds = remote, limit_seconds
+        self._remote = remote
+        self._limit_seconds = limit_seconds
         self._turns = asyncio.Semaphore(GRADING_THREADS)  # none waits for a thread in its time
 
-    async def _fetch_rewards_via_func(self, *lists: Any) -> Any:
+    async def _fetch_rewards_via_func(
+        self, queries_list: Any, prompts_list: Any, labels_list: Any
+    ) -> Any:
         async with self._turns:
-            return await _remember_error(self._limited(super()._fetch_rewards_via_func(*lists)))
+            grading = super()._fetch_rewards_via_func(queries_list, prompts_list, labels_list)
+            return await _remember_error(self._limited(grading))
 
     async def _limited(self, grading: Awaitable[Any]) -> Any:
         task = asyncio.ensure_future(grading)
-        if (await asyncio.wait([task], timeout=self._limit_seconds))[0]:
+        done, _ = await asyncio.wait([task], timeout=self._limit_seconds)
+        if done:
             return task.result()
         # its thread is lost, and the next graders get new ones
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
         limit = f"{self._limit_seconds:g} s (--js.reward_timeout_seconds)"
         raise BadReward(f"the grader gave no reward within {limit}")
 
-    async def _fetch_rewards_via_http(self, *lists: Any) -> Any:
+    async def _fetch_rewards_via_http(
+        self, queries_list: Any, prompts_list: Any, labels_list: Any
+    ) -> Any:
         assert self._remote is not None
-        return await _remember_error(asyncio.gather(*map(self._remote.grade, *lists)))
+        gradings = map(self._remote.grade, queries_list, prompts_list, labels_list)
+        return await _remember_error(asyncio.gather(*gradings))
 
     async def execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         _error.set(None)
@@ -193,33 +201,35 @@ def checked_rollout(
         async def generate_responses(
             self, prompt: NumberedPrompt, sampling_params: Any, num_samples: int = 1, **more: Any
         ) -> list[dict[str, Any]]:
-            if isinstance(more.get("hf_tokenizer"), Sent):
+            tokenizer = more.get("hf_tokenizer")
+            if isinstance(tokenizer, Sent):
                 if self.hf_tokenizer is None:
-                    self.hf_tokenizer = await more["hf_tokenizer"].reference
+                    self.hf_tokenizer = await tokenizer.reference
                 more["hf_tokenizer"] = self.hf_tokenizer
             generate = functools.partial(super().generate_responses, str(prompt), **more)
 
-            def one(**changes: Any) -> Awaitable[list[dict[str, Any]]]:
+            async def respond(**changes: Any) -> dict[str, Any]:
                 parameters = copy.deepcopy(sampling_params)
                 for name, value in changes.items():
                     setattr(parameters, name, value)
-                return generate(sampling_params=parameters, num_samples=1)
+                (response,) = await generate(sampling_params=parameters, num_samples=1)
+                return response
 
-            jobs = [one(seed=key(seed, prompt.number, draw)) for draw in range(num_samples)]
-            if greedy and prompt.number < EVALUATION:
-                jobs.append(one(temperature=0.0, top_p=1.0, top_k=0))
-            done = [response for (response,) in await asyncio.gather(*jobs)]
+            jobs = [respond(seed=key(seed, prompt.number, draw)) for draw in range(num_samples)]
+            needs_greedy = greedy and prompt.number < EVALUATION
+            if needs_greedy:
+                jobs.append(respond(temperature=0.0, top_p=1.0, top_k=0))
+            responses = await asyncio.gather(*jobs)
             # without endpoints of its own, a reward model in Ray grades the response later
             if getattr(self.executor, "reward_endpoints", True):
-                for response in done:
+                for response in responses:
                     settle(response, response.pop(ERROR, None), on_bad_reward)
-            responses, best = done[:num_samples], done[num_samples:]
-            for response in responses:
+            for response in responses[:num_samples]:
                 response[PROMPT_NUMBER] = prompt.number
-                if best:
+                if needs_greedy:
                     logs = response.get("extra_logs") or {}
-                    response["extra_logs"] = {**logs, GREEDY_REWARD: best[0]["reward"]}
-            return responses
+                    response["extra_logs"] = {**logs, GREEDY_REWARD: responses[-1]["reward"]}
+            return responses[:num_samples]
 
     return ray.remote(CheckedRollout)
 
@@ -257,7 +267,8 @@ class OrderedSamples(SamplesGenerator):
         self.steps_left: float = self.args.js.max_steps or math.inf
 
     def generate_eval_samples(self, **settings: Any) -> list[Any]:
-        drawn, self.drawn = self.drawn, EVALUATION
+        drawn = self.drawn
+        self.drawn = EVALUATION
         with torch.random.fork_rng(devices=[]):  # the order of training is drawn from it
             samples = super().generate_eval_samples(**settings)
         self.drawn = drawn

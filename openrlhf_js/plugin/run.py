@@ -30,6 +30,7 @@ import psutil
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
+from openrlhf_js.common.processes import end_processes
 from openrlhf_js.plugin import cpu, processes, upstream
 from openrlhf_js.plugin.flags.parser import SECRETS, changed
 from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, ProcessDied, UpstreamMismatch
@@ -174,10 +175,16 @@ def fit(args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_c
     UpstreamMismatch if this OpenRLHF does not fit.
     """
     on_cpu = device == "cpu"
-    upstream.check(relied_on, *([relied_on_for_cpu] if on_cpu else []))
-    notices = [cpu.fall_back_to_sdpa(args), *(cpu.adapt(args) if on_cpu else [])]
-    for notice in filter(None, notices if is_first() else []):
-        print(f"openrlhf_js: {notice}", flush=True)
+    tables = [relied_on]
+    if on_cpu:
+        tables.append(relied_on_for_cpu)
+    upstream.check(tables)
+    notices = cpu.fall_back_to_sdpa(args)
+    if on_cpu:
+        notices += cpu.adapt(args)
+    if is_first():
+        for notice in notices:
+            print(f"openrlhf_js: {notice}", flush=True)
 
 
 def train(args: argparse.Namespace, device: str) -> None:
@@ -245,12 +252,12 @@ def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
             python, nursery = processes.open_nursery(folder)
         runtime_env["py_executable"] = shlex.join(python)  # Ray hands it to a shell as it is
         stack.callback(clean_up)
-        stack.callback(_end_processes, marker, nursery)
+        stack.callback(_end_run, marker, nursery)
         stack.callback(ray.shutdown)
         ray.init(runtime_env=runtime_env, **start)
         if cluster or len(ray.nodes()) > 1:
             spared = os.getpid(), psutil.Process().create_time()
-            stack.callback(_on_each_node, _end_processes, marker, None, spared)
+            stack.callback(_on_each_node, _end_run, marker, None, spared)
             _check_nodes(args)
         if nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
@@ -269,19 +276,19 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[s
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0, max_retries=0)(function)
-    answers: list[tuple[str, Any]] = []
+    references: dict[str, Any] = {}
     for node in ray.nodes():
         if node["Alive"]:
             place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             answer = task.options(scheduling_strategy=place).remote(*arguments)
-            answers.append((node["NodeManagerAddress"], answer))
-    seen: list[tuple[str, Any]] = []
-    for address, answer in answers:
+            references[node["NodeManagerAddress"]] = answer
+    answers: list[tuple[str, Any]] = []
+    for address, reference in references.items():
         try:
-            seen.append((address, ray.get(answer, timeout=NODE_SECONDS)))
+            answers.append((address, ray.get(reference, timeout=NODE_SECONDS)))
         except ray.exceptions.RayError as error:
-            seen.append((address, error))
-    return seen
+            answers.append((address, error))
+    return answers
 
 
 def _check_nodes(args: argparse.Namespace) -> None:
@@ -292,11 +299,12 @@ def _check_nodes(args: argparse.Namespace) -> None:
         args.data.prompt_dataset,
         args.eval.dataset,
         args.train.agent_func_path,
-        *(args.reward.remote_url or ()),
     ]
-    local_files = [os.path.abspath(name) for name in names if name and os.path.exists(name)]
+    names += args.reward.remote_url or []
+    paths = [os.path.abspath(name) for name in names if name and os.path.exists(name)]
     with tempfile.NamedTemporaryFile(dir=_existing(args.ckpt.path)) as shared:
-        nodes = _on_each_node(_look, [*local_files, shared.name])
+        paths.append(shared.name)
+        nodes = _on_each_node(_look, paths)
     versions_here = _versions()
     problems = []
     for address, seen in nodes:
@@ -328,35 +336,22 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _end_processes(
+def _end_run(
     marker: str, session: int | None = None, spared: tuple[int, float] | None = None
 ) -> None:
     """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
 
     They have the marker in their environment, or are of the session of a run or its nursery.
     """
+
+    def is_ours(process: psutil.Process) -> bool:
+        if (process.pid, process.create_time()) == spared:
+            return False
+        return os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
+
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
-    ending = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            ours = os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
-            itself = process.pid == os.getpid() or (process.pid, process.create_time()) == spared
-            if ours and not itself and not _is_resource_tracker(process):
-                process.terminate()
-                ending.append(process)
-    _, still_alive = psutil.wait_procs(ending, timeout=PATIENCE_SECONDS)
-    for process in still_alive:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-
-
-def _is_resource_tracker(process: psutil.Process) -> bool:
-    """Whether this is Python's cleaner of shared memory, which ends after those it serves.
-
-    It removes vLLM's /dev/shm/psm_* where an engine is killed, so it must outlive the engine.
-    """
-    return any("multiprocessing.resource_tracker" in argument for argument in process.cmdline())
+    end_processes(is_ours, PATIENCE_SECONDS)
 
 
 def clean_up() -> None:
@@ -436,13 +431,12 @@ def choose_checkpoint(flat: dict[str, Any]) -> None:
 
     Raises BadInput if there is none.
     """
-    roles = ("_actor", "_critic") if flat["algo.advantage.estimator"] == "gae" else ("_actor",)
-    latest_files = [latest_checkpoint(flat, role) for role in roles]
-    whole_by_role = [
-        {folder.name for folder in file.parent.glob("*") if _is_whole(folder)}
-        for file in latest_files
-    ]
-    whole = set.intersection(*whole_by_role)
+    latest_files = [latest_checkpoint(flat)]
+    whole = _whole_checkpoints(latest_files[0].parent)
+    if flat["algo.advantage.estimator"] == "gae":
+        of_critic = latest_checkpoint(flat, "_critic")
+        latest_files.append(of_critic)
+        whole &= _whole_checkpoints(of_critic.parent)
     if not whole:
         raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
     latest = latest_files[0].read_text(encoding="utf-8").strip()
@@ -456,10 +450,14 @@ def choose_checkpoint(flat: dict[str, Any]) -> None:
             file.write_text(tag, encoding="utf-8")
 
 
-def _is_whole(checkpoint: Path) -> bool:
-    """What PyTorch writes is an archive, whose list of contents comes last."""
-    files = list(checkpoint.glob("*.pt"))
-    return bool(files) and all(map(is_zipfile, files))
+def _whole_checkpoints(folder: Path) -> set[str]:
+    """Their names: what PyTorch writes is an archive, whose list of contents comes last."""
+    whole = set()
+    for checkpoint in folder.glob("*"):
+        files = list(checkpoint.glob("*.pt"))
+        if files and all(map(is_zipfile, files)):
+            whole.add(checkpoint.name)
+    return whole
 
 
 def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
@@ -468,7 +466,8 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     A crash is any end but success, bad input or an interruption. A start after one resumes the last
     checkpoint of this run; there are `--js.restarts` of them until there is a new checkpoint.
     """
-    program = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
+    program = [sys.executable, "-m", "openrlhf_js.cli.train"]
+    program += arguments
     program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
     marker = uuid.uuid4().hex
     restarts_left = flat["js.restarts"]
@@ -483,13 +482,13 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     while True:
         for number in heeded:
             signal.signal(number, signal.default_int_handler)
-        child = subprocess.Popen([*program, *resume], env=environment, start_new_session=True)
+        child = subprocess.Popen(program + resume, env=environment, start_new_session=True)
         try:
             status = child.wait()
         except KeyboardInterrupt:
             child.terminate()
             status = child.wait() and 130
-        _end_processes(marker, child.pid)  # of a child that was killed
+        _end_run(marker, child.pid)  # of a child that was killed
         saved = _time_of(latest_checkpoint(flat))
         if saved != before:
             restarts_left = flat["js.restarts"]
@@ -516,8 +515,11 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
     folder = Path(flags["logger.tensorboard_dir"], flags["logger.wandb.run_name"])
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / RECORD
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    earlier = [*before.pop("earlier_starts", []), before] if before else []
+    earlier: list[dict[str, Any]] = []
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        earlier = before.pop("earlier_starts")
+        earlier.append(before)
     # strict JSON has no number that is not finite
     plain = json.loads(json.dumps(flags, sort_keys=True), parse_constant=str)
     record = {

@@ -78,8 +78,8 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             self.keep(client_states)
             super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
             if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
-                found = self.evaluate_now(global_step)
-                self.save_best_checkpoint(found, global_step, client_states)
+                metrics = self.evaluate_now(global_step)
+                self.save_best_checkpoint(metrics, global_step, client_states)
             if self.tensorboard_logger:  # which keeps two minutes to itself
                 self.tensorboard_logger.writer.flush()
 
@@ -93,8 +93,8 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             """An evaluation besides upstream's; the asynchronous trainer's other half has them."""
             if not evaluates(self):
                 return {}
-            more = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
-            return self.evaluate(global_step, **{**self.generate_kwargs, **more})
+            settings = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
+            return self.evaluate(global_step, **self.generate_kwargs | settings)
 
         def save_best_checkpoint(
             self, eval_metrics: dict, global_step: int, client_states: dict
@@ -173,7 +173,8 @@ def refuse_prompts(trainer: Any) -> None:
 
 def optimizer_steps(trainer: Any) -> int:
     """How many there will be at most, which the schedule of the learning rate wants to know."""
-    most, args = getattr(trainer, "max_steps", 0), trainer.args
+    most = getattr(trainer, "max_steps", 0)
+    args = trainer.args
     responses = args.rollout.batch_size * args.rollout.n_samples_per_prompt
     updates = responses * args.train.max_epochs // args.train.batch_size  # in a training step
     return min(most, args.js.max_steps * updates) if args.js.max_steps else most

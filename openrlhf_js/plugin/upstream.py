@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -213,15 +214,15 @@ def _problem(module_name: str, name: str, parameters: str) -> str | None:
     return None
 
 
-def check(*tables: Names) -> None:
+def check(tables: Sequence[Names]) -> None:
     """Raises UpstreamMismatch that names everything that is missing and the version that works."""
-    problems = [
-        problem
-        for table in tables
-        for module_name, names in table.items()
-        for name, parameters in names.items()
-        if (problem := _problem(module_name, name, parameters))
-    ]
+    problems = []
+    for table in tables:
+        for module_name, names in table.items():
+            for name, parameters in names.items():
+                problem = _problem(module_name, name, parameters)
+                if problem:
+                    problems.append(problem)
     if problems:
         raise UpstreamMismatch(
             f"openrlhf {version('openrlhf')} with ray {version('ray')} does not fit this version "

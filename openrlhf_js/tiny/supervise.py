@@ -7,13 +7,14 @@ import logging
 import os
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 from rich.text import Text
+
+from openrlhf_js.common.processes import end_processes
 
 MARK = "OPENRLHF_JS_SUPERVISED"  # in the environment of the program and of all that it starts
 PATIENCE_SECONDS = 20.0  # for the program to end by itself
@@ -68,46 +69,18 @@ def _signals_ignored(*signals: signal.Signals) -> Iterator[None]:
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     # Ray's and vLLM's processes have sessions of their own. They are found as descendants and, once
     # their parent is gone, by the mark: some have overwritten their environment with their title.
-    descendants: list[psutil.Process] = []
+    descendants: set[psutil.Process] = set()
     with contextlib.suppress(psutil.Error):
-        descendants = psutil.Process(process.pid).children(recursive=True)
+        descendants.update(psutil.Process(process.pid).children(recursive=True))
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # Ray takes SIGTERM for itself, and ends at once
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_SECONDS)
-    deadline = time.monotonic() + KILL_AFTER_SECONDS
-    living = _living(descendants, mark)
-    while living:
-        for child in living:
-            with contextlib.suppress(psutil.Error):
-                if time.monotonic() < deadline:
-                    child.terminate()
-                else:
-                    child.kill()
-        psutil.wait_procs(living, timeout=0.5)
-        living = _living(descendants, mark)
 
+    def is_ours(candidate: psutil.Process) -> bool:
+        return candidate in descendants or candidate.environ().get(MARK) == mark
 
-def _living(descendants: Sequence[psutil.Process], mark: str) -> list[psutil.Process]:
-    """Those of the descendants, and of all processes with the mark, that still run."""
-    return [child for child in set(descendants) | set(_marked(mark)) if _lives(child)]
-
-
-def _marked(mark: str) -> list[psutil.Process]:
-    """The processes that inherited the mark."""
-    marked = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                marked.append(process)
-    return marked
-
-
-def _lives(process: psutil.Process) -> bool:
-    """Whether it runs; a zombie does not."""
-    with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
+    end_processes(is_ours, KILL_AFTER_SECONDS)
 
 
 def last_lines(log: Path, count: int = 12) -> list[str]:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from kit import save_seeing_policy, upstream_args
@@ -30,8 +31,8 @@ from openrlhf_js.tiny.tasks import TASKS
 
 
 def test_the_installed_stack_has_every_name_that_we_rely_on():
-    upstream.check(upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
-    upstream.check(upstream.RELIED_ON_FOR_REWARD_TRAINING)
+    upstream.check([upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU])
+    upstream.check([upstream.RELIED_ON_FOR_REWARD_TRAINING])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_the_installed_stack_has_every_name_that_we_rely_on():
 )
 def test_a_stack_that_does_not_fit_is_named_with_what_works(table, message):
     with pytest.raises(UpstreamMismatch) as caught:
-        upstream.check(table)
+        upstream.check([table])
     assert message in str(caught.value) and "works with openrlhf 0.11.2" in str(caught.value)
 
 
@@ -148,9 +149,10 @@ def test_what_needs_a_gpu_are_flags_of_upstreams_and_none_is_asked_for_by_itself
 
 def test_attention_falls_back_to_sdpa_with_a_notice_and_rings_are_refused():
     ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=1)
-    assert "sdpa instead of flash_attention_2" in cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds))
+    (notice,) = cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds))
+    assert "sdpa instead of flash_attention_2" in notice
     assert ds.attn_implementation == "sdpa"
-    assert cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds)) is None
+    assert cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds)) == []
     ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=2)
     with pytest.raises(BadInput, match="ring attention needs flash-attn"):
         cpu.fall_back_to_sdpa(SimpleNamespace(ds=ds))
@@ -420,9 +422,9 @@ time.sleep(60)
 def test_an_engine_that_has_to_be_killed_leaves_no_shared_memory(monkeypatch):
     """Its resource tracker is not killed with it, which would race with its cleaning."""
     killed = []
-    kill = run.psutil.Process.kill
+    kill = psutil.Process.kill
     monkeypatch.setattr(
-        run.psutil.Process, "kill", lambda process: (killed.append(process.pid), kill(process))
+        psutil.Process, "kill", lambda process: (killed.append(process.pid), kill(process))
     )
     monkeypatch.setattr(run, "PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(run, "SIGNALS", ())  # pytest keeps its own
@@ -432,9 +434,9 @@ def test_an_engine_that_has_to_be_killed_leaves_no_shared_memory(monkeypatch):
         assert engine.stdout
         memory = Path("/dev/shm", engine.stdout.readline().strip())
         assert memory.is_file()
-        run._end_processes("this run")
-        assert engine.wait(timeout=10) == -signal.SIGKILL
-        assert killed == [engine.pid]
+        run._end_run("this run")
+        assert set(killed) == {engine.pid}
+        assert not psutil.pid_exists(engine.pid)
     deadline = time.monotonic() + 20
     while memory.exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -277,10 +277,11 @@ def our_estimator(name: str) -> Estimator | None:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions["--algo.advantage.estimator"]
-    estimator.choices = EstimatorNames([*(estimator.choices or ()), *OURS])
+    upstreams = list(estimator.choices or ())
+    estimator.choices = EstimatorNames(upstreams + list(OURS))
     estimator.type = estimator_name
     estimator.metavar = "NAME"
-    names = ", ".join(name for name in estimator.choices if name not in OURS)
+    names = ", ".join(upstreams)
     described = "; ".join(f"{name}: {record.summary}" for name, record in OURS.items())
     estimator.help = (
         f"{estimator.help}. Of OpenRLHF: {names}. Added by openrlhf_js: {described}. Or your own: "

@@ -76,10 +76,12 @@ class Parser(argparse.ArgumentParser):
         self._spellings = spellings
         if "--algo.advantage.is_correction_level" in self._option_string_actions:
             unseen: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-            names = [f"--{name}" for name in CORRECTION_SWITCHES]
-            self.add_argument(*names, dest="old.correction", action="store_true", **unseen)
-            names = [f"--{name}" for name in CORRECTION_TYPES]
-            self.add_argument(*names, dest="old.scheme", choices=CORRECTION_SCHEMES, **unseen)
+            for name in CORRECTION_SWITCHES:
+                self.add_argument(f"--{name}", dest="old.correction", action="store_true", **unseen)
+            for name in CORRECTION_TYPES:
+                self.add_argument(
+                    f"--{name}", dest="old.scheme", choices=CORRECTION_SCHEMES, **unseen
+                )
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
         args = self._renamed(sys.argv[1:] if args is None else args)
