@@ -98,9 +98,9 @@ def _kind(value: Tensor) -> str:
 def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatistics:
     """Return the statistics that the estimators are built from, in O(n m) time and memory.
 
-    A sum "without i" is a sum before i plus a sum after i, never "total minus own": the own value
-    does not enter at all, not even through rounding. Differences are taken before squares, so that
-    rewards far from zero keep their variance.
+    Computed in float64. A sum "without i" is a sum before i plus a sum after i: of "total minus
+    own", a prompt whose rewards are huge would leave only rounding errors. Deviations are taken
+    from a value among the others' before they are squared.
 
         mu_i = mean_j r_i^j                    sigma^2_k = sum_j (r_k^j - mu_k)^2 / (m - 1)
         v_{-i} = mean_{k != i} sigma^2_k / m   s_{-i} = mean_{k != i} (mu_k - mu_{-i})^2
@@ -110,7 +110,7 @@ def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatis
     one. A prompt with one valid response enters the means and s, but has no variance to give to v.
 
     Args:
-        rewards: (n, m), any float dtype and device; computed in at least float32.
+        rewards: (n, m), any float dtype and device; the statistics have at least float32.
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
 
     Errors: `check_rewards`.
@@ -120,26 +120,37 @@ def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatis
         >>> group_statistics(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).shrinkage
         tensor([0.0000, 0.4444, 0.4444])
     """
-    return checked_statistics(*check_rewards(rewards, mask))
+    checked, valid = check_rewards(rewards, mask)
+    statistics = checked_statistics(checked.double(), valid)
+    return GroupStatistics._make(values.to(checked.dtype) for values in statistics)
 
 
 def checked_statistics(rewards: Tensor, mask: Tensor) -> GroupStatistics:
-    """Return `group_statistics` of what `check_rewards` has returned."""
+    """Return `group_statistics` of float64 rewards that `check_rewards` has returned."""
     weight = mask.to(rewards.dtype)
     valid = weight.sum(1)
     first = rewards.detach().gather(1, weight.argmax(1, keepdim=True))
-    from_first = (rewards - first) * weight
-    offset = from_first.sum(1) / valid.clamp(min=1)
-    residual = (from_first - offset[:, None]) * weight
+    mean_from_first = ((rewards - first) * weight).sum(1) / valid.clamp(min=1)
+    prompt_mean = first[:, 0] + mean_from_first  # of equal rewards that very number
+    residual = (rewards - prompt_mean[:, None]) * weight
     variance = residual.square().sum(1) / (valid - 1).clamp(min=1)
 
     others_with_variance = sum_of_others((valid >= 2).to(rewards.dtype), 0).clamp(min=1)
     within = sum_of_others(variance / valid.clamp(min=1), 0) / others_with_variance
-    other_prompts, loo_batch_mean, between = _other_means(first[:, 0], offset, valid)
+    present = (valid > 0).to(rewards.dtype)
+    other_prompts = sum_of_others(present, 0)
+    others = other_prompts.clamp(min=1)
+    # The middle prompt lies between the others, so that none of them is far from it in units of
+    # their own spread.
+    origin = prompt_mean.detach().where(valid > 0, float("nan")).nanmedian().nan_to_num()
+    position = (prompt_mean - origin) * present
+    mean_of_others = sum_of_others(position, 0) / others
+    squares = sum_of_others(position.square(), 0) / others
+    between = (squares - mean_of_others.square()).clamp(min=0)
     return GroupStatistics(
-        prompt_mean=first[:, 0] + offset,
+        prompt_mean=prompt_mean,
         loo_prompt_mean=sum_of_others(rewards, 1) / (valid[:, None] - weight).clamp(min=1),
-        loo_batch_mean=loo_batch_mean,
+        loo_batch_mean=(origin + mean_of_others) * (other_prompts > 0),
         within_variance=within,
         between_variance=between,
         shrinkage=other_prompts / (other_prompts + 1) * ratio(within, within + between),
@@ -167,37 +178,3 @@ def _sum_before(values: Tensor, dim: int) -> Tensor:
     length = values.shape[dim] - 1
     zero = torch.zeros_like(values.narrow(dim, 0, 1))
     return torch.cat([zero, values.narrow(dim, 0, length).cumsum(dim)], dim)
-
-
-def _other_means(first: Tensor, offset: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return number, mean and population variance of the other prompts' means `first + offset`.
-
-    The moments before i and after i are merged as in Chan, Golub and LeVeque (1983).
-    """
-    present = (valid > 0).to(offset.dtype)
-    count_a, origin_a, mean_a, squares_a = _moments_before(first, offset, present)
-    count_b, origin_b, mean_b, squares_b = (
-        moment.flip(0) for moment in _moments_before(first.flip(0), offset.flip(0), present.flip(0))
-    )
-    count = count_a + count_b
-    at_least_one = count.clamp(min=1)
-    gap = (origin_a - origin_b) + (mean_a - mean_b)
-    squares = squares_a + squares_b + count_a * count_b / at_least_one * gap.square()
-    mean = (count_a * (origin_a + mean_a) + count_b * (origin_b + mean_b)) / at_least_one
-    return count, mean, squares / at_least_one
-
-
-def _moments_before(
-    first: Tensor, offset: Tensor, present: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return number, origin, mean from the origin, and squared deviations of the earlier prompts.
-
-    The origin is the first prompt's reward. It belongs to every set that is not empty, so that no
-    set can lie far from it in units of its own spread.
-    """
-    origin = first[present.argmax(0, keepdim=True)]
-    position = ((first - origin) + offset) * present
-    count = _sum_before(present, 0)
-    mean = _sum_before(position, 0) / count.clamp(min=1)
-    squares = (_sum_before(position.square(), 0) - count * mean.square()).clamp(min=0)
-    return count, origin.expand_as(mean), mean, squares

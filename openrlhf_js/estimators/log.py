@@ -71,19 +71,21 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
 def _moments(batch: Batch) -> Moments:
     """Return unbiased estimates of v and v2, and an s2 that is unbiased up to its clamp at 0."""
     statistics = batch.statistics
-    present = statistics.valid_responses >= 1
     paired = statistics.valid_responses >= 2
+    pairs = paired.sum().clamp(min=1)
     variance = statistics.reward_variance[paired]
     valid = statistics.valid_responses[paired]
-    pairs = paired.sum().clamp(min=1)
     v = (variance / valid).sum() / pairs
     v2 = (variance / (valid - 1)).sum() / pairs
-    means = statistics.prompt_mean[present]
-    n = present.sum().clamp(min=1).to(v.dtype)
-    dispersion = (means - means[:1]).var() if len(means) > 1 else torch.zeros_like(v)
+    means = statistics.prompt_mean[statistics.valid_responses >= 1]
+    dispersion = torch.zeros_like(v)
+    if len(means) > 1:
+        dispersion = (means - means[:1]).var()
     s2 = (dispersion - v).clamp(min=0)
+    n = torch.full_like(v, max(1, len(means)))
     others = (n - 1).clamp(min=1)
-    return Moments(v, v2, s2, s2 * (1 + 1 / others) + v / others, n)
+    batch_error = s2 * (1 + 1 / others) + v / others
+    return Moments(v, v2, s2, batch_error, n)
 
 
 def _error(baseline: Tensor, batch: Batch) -> Tensor:

@@ -60,8 +60,26 @@ class PromptTable:
             return
         self.keys, order = torch.cat([self.keys, new]).sort()
         for name, column in self.columns.items():
-            empty = column.new_zeros(len(new), *column.shape[1:])
+            empty = column.new_zeros(new.shape + column.shape[1:])
             self.columns[name] = torch.cat([column, empty])[order]
+
+    def get(self, name: str, batch: Batch, new: float) -> Tensor:
+        """(n, ...) a column's values of a batch's prompts; `new` for those without a row."""
+        keys = keys_of(batch)
+        known = self.known(keys)
+        column = self.columns[name]
+        values = column.new_full(keys.shape + column.shape[1:], new)
+        values[known] = column[self.place(keys[known])]
+        return values.to(batch.rewards)
+
+    def put(self, batch: Batch, **columns: Tensor) -> None:
+        """Replaces the values (n, ...) of a batch's prompts that have a valid response."""
+        answered = batch.mask.any(1).cpu()
+        keys = keys_of(batch)[answered]
+        self.insert(keys.unique())
+        place = self.place(keys)
+        for name, values in columns.items():
+            self.columns[name][place] = values.cpu()[answered]
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
@@ -106,12 +124,13 @@ class PromptMemory:
 
     def recall(self, batch: Batch) -> Past:
         """The past of these prompts as of this step, at the half-life that has predicted best."""
-        earlier = Evidence(*(self.evidence * FADE ** (batch.step - self.step)))
+        faded = self.evidence * FADE ** (batch.step - self.step)
+        earlier = Evidence._make(faded)
         residual = earlier.yy - ratio(earlier.xy.clamp(min=0).square(), earlier.xx)
         best = int(ratio(residual, earlier.degrees).argmin())
         return Past(
             means=self._means(keys_of(batch))[:, best].to(batch.rewards),
-            earlier=Evidence(*(value[best] for value in earlier)),
+            earlier=Evidence._make(faded[:, best]),
         )
 
     def learn(self, batch: Batch) -> None:
@@ -127,9 +146,10 @@ class PromptMemory:
         visited = place.unique()
         aged = self._discount(batch.step - columns["last"][visited]).float()
         columns["last"][visited] = batch.step
-        for held, added in ((columns["sums"], total), (columns["counts"], count)):
-            held[visited] *= aged
-            held.index_add_(0, place, added[answered, None].expand(-1, held.shape[1]))
+        for name, added in (("sums", total), ("counts", count)):
+            column = columns[name]
+            column[visited] *= aged
+            column.index_add_(0, place, added[answered, None].expand(-1, column.shape[1]))
 
     start = learn
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openrlhf_js.estimators.batch import Batch, make_batch
-from openrlhf_js.estimators.record import Estimator, Look, Memory
+from openrlhf_js.estimators.record import Estimator, Look
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,37 +92,53 @@ def load_own(spec: str) -> Estimator:
 def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
     """`load_own` of a file at an absolute path, with this source."""
     made = _import(own, source)
-    if inspect.isclass(made):
-        needed = [name for name in ("baseline", "learn") if not hasattr(made, name)]
-        if needed:
-            raise ValueError(f"{spec}: the class needs a method {needed[0]}(batch).")
-        _check_memory(spec, made)
-    elif not callable(made):
+    remembers = inspect.isclass(made)
+    if not callable(made):
         raise ValueError(f"{spec} is neither a function nor a class, but {made!r:.100}.")
+    if remembers:
+        for name in ("baseline", "learn"):
+            if not hasattr(made, name):
+                raise ValueError(f"{spec}: the class needs a method {name}(batch).")
+        _check_memory(spec, made)
+    record = Estimator(
+        name=spec,
+        summary=(inspect.getdoc(made) or f"{own.name} of {own.file.name}").splitlines()[0],
+        equation=r"b_i^j = \text{" + own.name.replace("_", r"\_") + "}",
+        source=str(own.file),
+        unbiased=True,
+        look=Look("#b8860b", "-", "d"),
+        baseline=functools.partial(_recalled if remembers else _computed, spec, made),
+        needs_keys=remembers,
+        memory=functools.partial(OwnMemory, spec, made) if remembers else None,
+    )
+    if not _moves_with_own_reward(record):
+        return record
+    warnings.warn(
+        f"{spec}: a baseline moves with its own reward, which biases the gradient. Leave the "
+        "own reward out, as batch.statistics.loo_prompt_mean does, or know why not.",
+        stacklevel=2,
+    )
+    return replace(record, unbiased=False)
 
-    def record(unbiased: bool) -> Estimator:
-        remembers = inspect.isclass(made)
-        return Estimator(
-            name=spec,
-            summary=(inspect.getdoc(made) or f"{own.name} of {own.file.name}").splitlines()[0],
-            equation=r"b_i^j = \text{" + own.name.replace("_", r"\_") + "}",
-            source=str(own.file),
-            unbiased=unbiased,
-            look=Look("#b8860b", "-", "d"),
-            baseline=functools.partial(_recalled if remembers else _computed, spec, made),
-            needs_keys=remembers,
-            memory=functools.partial(OwnMemory, spec, made) if remembers else None,
-        )
 
-    after_a_step = functools.partial(_after_a_step, spec, made) if inspect.isclass(made) else None
-    biased = _contains_own_reward(record(unbiased=False), after_a_step)
-    if biased:
-        warnings.warn(
-            f"{spec}: a baseline moves with its own reward, which biases the gradient. Leave the "
-            "own reward out, as batch.statistics.loo_prompt_mean does, or know why not.",
-            stacklevel=2,
-        )
-    return record(unbiased=not biased)
+def _import(own: OwnName, source: bytes) -> Any:
+    """What the file has under that name.
+
+    Bytecode is neither read nor written: it may be older than a file that was just edited.
+    """
+    module = types.ModuleType(f"openrlhf_js own {own.file}")
+    module.__file__ = str(own.file)
+    sys.modules[module.__name__] = module  # dataclasses look themselves up there
+    try:
+        _call(own.spec, lambda: exec(compile(source, own.file, "exec"), vars(module)))
+    finally:
+        del sys.modules[module.__name__]  # a checkpoint cannot hold what only this file defines
+    if not hasattr(module, own.name):
+        raise ValueError(f"{own.file} has no {own.name}.")
+    return getattr(module, own.name)
+
+
+# --- the user's code at work -------------------------------------------------------------------
 
 
 class OwnMemory:
@@ -132,9 +148,9 @@ class OwnMemory:
         self._spec = spec
         self.object = _call(spec, made)
 
-    def recall(self, batch: Batch) -> Any:
+    def recall(self, batch: Batch) -> Tensor:
         """(n, m) baselines."""
-        return _baselines_of(self._spec, self.object.baseline, batch)
+        return _computed(self._spec, self.object.baseline, batch)
 
     def learn(self, batch: Batch) -> None:
         """Hands the batch over."""
@@ -158,63 +174,39 @@ class OwnMemory:
             vars(self.object).update(state)
 
 
-def _import(own: OwnName, source: bytes) -> Any:
-    """What the file has under that name.
+def _recalled(spec: str, made: type, batch: Batch) -> Tensor:
+    """What an object recalled of the batch; without one, what a new object does."""
+    if batch.past is not None:
+        return batch.past
+    if batch.keys is None:
+        raise ValueError(f"{spec} needs the keys of the prompts (key_of): give keys=.")
+    return OwnMemory(spec, made).recall(batch)
 
-    Bytecode is neither read nor written: it may be older than a file that was just edited.
-    """
-    module = types.ModuleType(f"openrlhf_js own {own.file}")
-    module.__file__ = str(own.file)
-    sys.modules[module.__name__] = module  # dataclasses look themselves up there
+
+def _computed(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Tensor:
+    """(n, m) baselines that the function makes of a batch. ValueError where they do not fit."""
+    import torch
+
+    copied = replace(batch, rewards=batch.rewards.clone())  # which the function may change
+    returned = _call(spec, function, copied)
     try:
-        _call(own.spec, lambda: exec(compile(source, own.file, "exec"), vars(module)))
-    finally:
-        del sys.modules[module.__name__]  # a checkpoint cannot hold what only this file defines
-    if not hasattr(module, own.name):
-        names = [
-            name
-            for name, value in vars(module).items()
-            if callable(value) and value.__module__ == module.__name__
-        ]
-        raise ValueError(f"{own.file} has no {own.name}; it has {', '.join(names) or 'nothing'}.")
-    return getattr(module, own.name)
-
-
-def _check_memory(spec: str, made: type) -> None:
-    """Lets an object learn a batch. Raises ValueError if a checkpoint could not hold what it did.
-
-    What changes in the class itself is in no checkpoint, and shared by all runs of a process.
-    """
-    before = _class_attributes(made)
-    memory = _after_a_step(spec, made)
-    changed = [name for name, value in _class_attributes(made).items() if before.get(name) != value]
-    if changed:
+        baselines = torch.as_tensor(returned).to(batch.rewards)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{spec} must return a tensor (n, m): {error}.") from error
+    if baselines.shape != batch.rewards.shape:
         raise ValueError(
-            f"{spec} learns into {changed[0]}, which belongs to the class: set it in __init__ "
-            f"(self.{changed[0]} = ...), so that each run has its own and a checkpoint holds it."
+            f"{spec} must return one baseline a response, of shape {tuple(batch.rewards.shape)}; "
+            f"got {tuple(baselines.shape)}."
         )
-    try:
-        pickle.dumps(memory.state_dict())
-    except Exception as error:  # whatever the user's objects raise
+    bad = batch.mask & ~baselines.isfinite()
+    if bad.any():
+        prompt, response = bad.nonzero()[0].tolist()
         raise ValueError(
-            f"{spec}: a checkpoint cannot hold its state ({error}). Give it state_dict() and "
-            "load_state_dict(state), of numbers, texts, tensors, lists and dicts."
-        ) from error
-
-
-def _class_attributes(made: type) -> dict[str, str]:
-    """Values of the class that are no methods, as text."""
-    return {name: repr(value) for name, value in vars(made).items() if not callable(value)}
-
-
-def _after_a_step(spec: str, made: type) -> OwnMemory:
-    """A new object of the user's class, after one step."""
-    memory = OwnMemory(spec, made)
-    _, rewards = _tried_rewards()
-    batch = _tried_batch(rewards, step=1)
-    memory.recall(batch)
-    memory.learn(batch)
-    return memory
+            f"{spec}: the baseline of prompt {prompt}, response {response} is "
+            f"{baselines[prompt, response]}; it must be finite. Mind groups of equal rewards, and "
+            "masked responses."
+        )
+    return baselines
 
 
 def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
@@ -227,70 +219,68 @@ def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
         raise ValueError(f"{spec}: {type(error).__name__} in {place}: {error}") from error
 
 
-def _baselines_of(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Any:
-    """What the user's code returns of a batch, which it must leave as it is."""
-    before = batch.rewards.clone()
-    baselines = _call(spec, function, batch)
-    if not batch.rewards.equal(before):
-        raise ValueError(f"{spec} changes batch.rewards: work on batch.rewards.clone().")
-    return baselines
+# --- trying it before a run --------------------------------------------------------------------
 
 
-def _computed(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Any:
-    return _checked(spec, _baselines_of(spec, function, batch), batch)
+def _check_memory(spec: str, made: type) -> None:
+    """Lets an object learn a batch. Raises ValueError if a checkpoint could not hold what it did.
 
-
-def _recalled(spec: str, made: type, batch: Batch) -> Any:
-    baselines = batch.past
-    if baselines is None:  # without a memory, as for the first batch
-        if batch.keys is None:
-            raise ValueError(f"{spec} needs the keys of the prompts (key_of): give keys=.")
-        baselines = OwnMemory(spec, made).recall(batch)
-    return _checked(spec, baselines, batch)
-
-
-def _checked(spec: str, baselines: Any, batch: Batch) -> Any:
-    """The baselines as a tensor of the rewards' type. Raises ValueError where they do not fit."""
-    import torch
-
+    What changes in the class itself is in no checkpoint, and shared by all runs of a process.
+    """
+    before = _class_attributes(made)
+    state = _after_a_step(OwnMemory(spec, made)).state_dict()
+    for name, value in _class_attributes(made).items():
+        if before.get(name) != value:
+            raise ValueError(
+                f"{spec} learns into {name}, which belongs to the class: set it in __init__ "
+                f"(self.{name} = ...), so that each run has its own and a checkpoint holds it."
+            )
     try:
-        values = torch.as_tensor(baselines).to(batch.rewards)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{spec} must return a tensor (n, m): {error}.") from error
-    wanted = tuple(batch.rewards.shape)
-    if values.shape != batch.rewards.shape:
-        came = tuple(values.shape)
+        pickle.dumps(state)
+    except Exception as error:  # whatever the user's objects raise
         raise ValueError(
-            f"{spec} must return one baseline a response, of shape {wanted}; got {came}."
-        )
-    bad = batch.mask & ~values.isfinite()
-    if bad.any():
-        prompt, response = bad.nonzero()[0].tolist()
-        value = values[prompt, response].item()
-        raise ValueError(
-            f"{spec}: the baseline of prompt {prompt}, response {response} is {value}; it must be "
-            "finite. Mind groups of equal rewards, and masked responses."
-        )
-    return values
+            f"{spec}: a checkpoint cannot hold its state ({error}). Give it state_dict() and "
+            "load_state_dict(state), of numbers, texts, tensors, lists and dicts."
+        ) from error
 
 
-def _contains_own_reward(estimator: Estimator, after_a_step: Callable[[], Memory] | None) -> bool:
+def _class_attributes(made: type) -> dict[str, str]:
+    """Values of the class that are no methods, as text."""
+    return {name: repr(value) for name, value in vars(made).items() if not callable(value)}
+
+
+def _moves_with_own_reward(record: Estimator) -> bool:
     """Whether a baseline changes with its own reward, by more than rounding.
 
-    Of a class: at first, and `after_a_step`, with an object of its own for every answer.
+    Of a class: at first, and after it has learnt a batch.
     """
-    memories = [None] if after_a_step is None else [None, after_a_step]
-    tried = list(itertools.product(_tried_rewards(), memories))
-    baselines = [_tried_baselines(estimator, *trial) for trial in tried]  # all must be finite
-    for (rewards, make_memory), before in zip(tried, baselines, strict=True):
-        for i in range(rewards.shape[0]):
-            for j in range(rewards.shape[1]):
-                changed = rewards.clone()
-                changed[i, j] = 1 - changed[i, j]
-                after = _tried_baselines(estimator, changed, make_memory)
-                if abs(after[i, j] - before[i, j]) > ROUNDING:
-                    return True
-    return False
+    moves = False
+    for rewards, has_learnt in itertools.product(_tried_rewards(), {False, record.remembers}):
+        before = _tried_baselines(record, rewards, has_learnt)
+        for place in itertools.product(*map(range, rewards.shape)):
+            changed = rewards.clone()
+            changed[place] = 1 - changed[place]
+            after = _tried_baselines(record, changed, has_learnt)
+            moves |= bool(abs(after[place] - before[place]) > ROUNDING)
+    return moves
+
+
+def _tried_baselines(record: Estimator, rewards: Tensor, has_learnt: bool) -> Tensor:
+    """(6, 3) baselines of rewards, of a class by an object of its own."""
+    assert record.baseline is not None
+    batch = _tried_batch(rewards, step=2)
+    if has_learnt and record.memory is not None:
+        batch = replace(batch, past=_after_a_step(record.memory()).recall(batch))
+    return record.baseline(batch)
+
+
+def _after_a_step(memory: Any) -> Any:
+    """The memory, which has learnt one batch."""
+    _, rewards = _tried_rewards()
+    batch = _tried_batch(rewards, step=1)
+    memory.recall(batch)
+    memory.learn(batch)
+    return memory
 
 
 def _tried_rewards() -> tuple[Tensor, Tensor]:
@@ -307,19 +297,5 @@ def _tried_rewards() -> tuple[Tensor, Tensor]:
 def _tried_batch(rewards: Tensor, step: int) -> Batch:
     import torch
 
-    return make_batch(
-        rewards,
-        lengths=torch.arange(1, rewards.numel() + 1).reshape(rewards.shape),
-        keys=torch.arange(len(rewards)),
-        step=step,
-    )
-
-
-def _tried_baselines(
-    estimator: Estimator, rewards: Tensor, make_memory: Callable[[], Memory] | None
-) -> Tensor:
-    assert estimator.baseline is not None
-    batch = _tried_batch(rewards, step=2)
-    if make_memory is not None:
-        batch = replace(batch, past=make_memory().recall(batch))
-    return estimator.baseline(batch)
+    lengths = torch.arange(1, rewards.numel() + 1).reshape(rewards.shape)
+    return make_batch(rewards, lengths=lengths, keys=torch.arange(len(rewards)), step=step)

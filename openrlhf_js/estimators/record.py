@@ -154,7 +154,8 @@ class Estimator:
 
     def check(self, batch: Batch) -> None:
         """Raises ValueError if the batch lacks something that this estimator needs."""
-        lacking = self.lacks(*batch.rewards.shape)
+        prompts, responses = batch.rewards.shape
+        lacking = self.lacks(prompts, responses)
         if lacking:
             raise ValueError(f"{self.name} {lacking}.")
         if self.needs_greedy and batch.greedy_rewards is None:

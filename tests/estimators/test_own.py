@@ -106,6 +106,13 @@ def test_a_function(mine):
     assert baseline(f"{mine}:lists", REWARDS).eq(0.5).all()
 
 
+def test_rewards_that_a_baseline_changes_are_its_own_copy(mine):
+    rewards = REWARDS.double()
+    with pytest.warns(UserWarning, match="in_place: a baseline moves with its own reward"):
+        advantages = advantage(f"{mine}:in_place", rewards)
+    torch.testing.assert_close(advantages, rewards.mean().expand_as(rewards))
+
+
 def test_a_baseline_with_its_own_reward_is_found(mine):
     with pytest.warns(UserWarning, match="leaky: a baseline moves with its own reward"):
         assert not find_estimator(f"{mine}:leaky").unbiased
@@ -156,8 +163,7 @@ def test_a_class_remembers(mine):
         ("not_finite", "the baseline of prompt 0, response 0 is inf"),
         ("failing", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute"),
         ("number", "neither a function nor a class, but 3"),
-        ("nothing", "has no nothing; it has Setting, halfway, leaky"),
-        ("in_place", r"changes batch.rewards: work on batch.rewards.clone\(\)"),
+        ("nothing", r"mine.py has no nothing\."),
         ("Shared", r"learns into seen, which belongs to the class: set it in __init__"),
         ("Misspelt", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute 'keyz"),
         ("WithLambda", "a checkpoint cannot hold its state .*lambda"),

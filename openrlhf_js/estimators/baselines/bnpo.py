@@ -34,15 +34,19 @@ def beta_density(batch: Batch) -> Tensor:
     present = batch.present.to(rate.dtype)
     count = present.sum().clamp(min=1)
     mean = (rate * present).sum() / count
-    variance = ((rate - mean).square() * present).sum() / (count - 1).clamp(min=1)
+    squares = ((rate - mean).square() * present).sum()
+    variance = squares / (count - 1).clamp(min=1)
     differs = variance > LEAST_VARIANCE
     evidence = mean * (1 - mean) / variance.where(differs, 1.0) - 1
-    alpha = (1 + evidence * mean / 3).clamp(min=1).where(differs, 1.0)
-    beta = (1 + evidence * (1 - mean) / 3).clamp(min=1).where(differs, 1.0)
+    alpha = (1 + evidence * mean / 3).clamp(min=1)
+    beta = (1 + evidence * (1 - mean) / 3).clamp(min=1)
+    alpha = alpha.where(differs, 1.0)
+    beta = beta.where(differs, 1.0)
     log_constant = torch.lgamma(alpha + beta) - torch.lgamma(alpha) - torch.lgamma(beta)
     # xlogy is 0 for a power of 0, also of the logarithm of 0
     log_power = torch.xlogy(alpha - 1, rate) + torch.xlogy(beta - 1, 1 - rate)
-    return (log_constant + log_power).exp().clamp(min=LEAST_DENSITY)[:, None]
+    density = (log_constant + log_power).exp().clamp(min=LEAST_DENSITY)
+    return density[:, None]
 
 
 BNPO = Estimator(

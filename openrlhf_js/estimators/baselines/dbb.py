@@ -47,23 +47,12 @@ class Memory:
 
     def recall(self, batch: Batch) -> Tensor:
         """(n, 2) alpha and beta of a batch's prompts, today's responses among them."""
-        from openrlhf_js.estimators.memory import keys_of
-
-        before = batch.rewards.new_ones(len(batch.rewards), 2)
-        keys = keys_of(batch)
-        known = self.table.known(keys)
-        before[known] = self.table.columns["counts"][self.table.place(keys[known])].to(before)
+        before = self.table.get("counts", batch, 1.0)
         return updated(before, batch)
 
     def learn(self, batch: Batch) -> None:
         """Adds a batch."""
-        from openrlhf_js.estimators.memory import keys_of
-
-        answered = batch.mask.any(1).cpu()
-        keys = keys_of(batch)[answered]
-        after = self.recall(batch).cpu()[answered]
-        self.table.insert(keys.unique())
-        self.table.columns["counts"][self.table.place(keys)] = after
+        self.table.put(batch, counts=self.recall(batch))
 
     start = learn
 

@@ -77,7 +77,10 @@ class Memory:
         )
         if self._past is None:
             return today
-        return Past(*(old.merged(new) for old, new in zip(self._past, today, strict=True)))
+        return Past(
+            rewards=self._past.rewards.merged(today.rewards),
+            means=self._past.means.merged(today.means),
+        )
 
     def learn(self, batch: Batch) -> None:
         """Adds a batch."""
@@ -95,7 +98,9 @@ class Memory:
         """Goes on from a checkpoint."""
         self._past = None
         if state["rewards"] is not None:
-            self._past = Past(Moments(*state["rewards"]), Moments(*state["means"]))
+            self._past = Past(
+                rewards=Moments._make(state["rewards"]), means=Moments._make(state["means"])
+            )
 
 
 def shrunk_mean(batch: Batch) -> Tensor:

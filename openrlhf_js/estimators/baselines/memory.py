@@ -107,8 +107,15 @@ def _with_earlier(today: Evidence, earlier: Evidence) -> Evidence:
     residual_variance = (today.yy - slope_today * today.xy).clamp(min=0) / degrees.clamp(min=1)
     contradiction = today.xx * (slope_of_all - slope_today).square()
     agree = (contradiction <= CONTRADICTION * residual_variance) | (degrees < 1)
-    sums = zip(today, earlier, strict=True)
-    return Evidence(*(here + agree.to(here.dtype) * before for here, before in sums))
+    weight = agree.to(contradiction.dtype)
+    return Evidence(
+        degrees=today.degrees + weight * earlier.degrees,
+        xx=today.xx + weight * earlier.xx,
+        xy=today.xy + weight * earlier.xy,
+        yy=today.yy + weight * earlier.yy,
+        noise=today.noise + weight * earlier.noise,
+        variance=today.variance + weight * earlier.variance,
+    )
 
 
 def _slope(evidence: Evidence) -> tuple[Tensor, Tensor]:
@@ -129,14 +136,16 @@ def _slope(evidence: Evidence) -> tuple[Tensor, Tensor]:
 
 def _variances(evidence: Evidence, beta: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     """(n,) each: A, the variance of values that the past does not explain, and the guard."""
+    prompts = evidence.degrees + 1
+    sigma2 = evidence.variance / prompts
+    v = evidence.noise / prompts
     residual = evidence.yy - 2 * beta * evidence.xy + beta.square() * evidence.xx
     residual_variance = residual.clamp(min=0) / (evidence.degrees - kept).clamp(min=1)
+    unexplained = (residual_variance - v).clamp(min=0)
     total_variance = evidence.yy / evidence.degrees.clamp(min=1)
     share = ratio(residual_variance, total_variance).clamp(max=1)
-    share = share.where(total_variance > 0, 1.0)
-    sigma2 = evidence.variance / (evidence.degrees + 1)
-    v = evidence.noise / (evidence.degrees + 1)
-    return (residual_variance - v).clamp(min=0), share * guard(sigma2, v, evidence.degrees)
+    hidden_share = share.where(total_variance > 0, 1.0)
+    return unexplained, hidden_share * guard(sigma2, v, evidence.degrees)
 
 
 def make_memory() -> PromptMemory:

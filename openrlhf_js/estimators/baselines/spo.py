@@ -45,20 +45,21 @@ class Memory:
 
     def recall(self, batch: Batch) -> Tensor:
         """(n,) values of a batch's prompts before today."""
-        return self._known(batch)[0]
+        return self.table.get("value", batch, NEW_VALUE)
 
     def learn(self, batch: Batch) -> None:
         """Adds today's responses."""
-        value, weight = self._known(batch)
-        kept = weight * self._kept(batch)
-        count = batch.statistics.valid_responses
-        self._store(batch, (kept * value + batch.rewards.sum(1)) / (kept + count), kept + count)
+        kept = self.table.get("weight", batch, NEW_WEIGHT) * self._kept(batch)
+        weight = kept + batch.statistics.valid_responses
+        value = (kept * self.recall(batch) + batch.rewards.sum(1)) / weight
+        self.table.put(batch, value=value, weight=weight)
 
     def start(self, batch: Batch) -> None:
         """Learns samples of the untrained policy, before the run."""
         count = batch.statistics.valid_responses
         value = (batch.rewards.sum(1) + 0.5) / (count + 1)
-        self._store(batch, value, value.new_full(value.shape, START_WEIGHT))
+        weight = value.new_full(value.shape, START_WEIGHT)
+        self.table.put(batch, value=value, weight=weight)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
@@ -68,34 +69,11 @@ class Memory:
         """Goes on from a checkpoint."""
         self.table.load_state_dict(state)
 
-    def _known(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(n,) each: value and weight."""
-        from openrlhf_js.estimators.memory import keys_of
-
-        keys = keys_of(batch)
-        known = self.table.known(keys)
-        place = self.table.place(keys[known])
-        value = batch.rewards.new_full(keys.shape, NEW_VALUE)
-        weight = batch.rewards.new_full(keys.shape, NEW_WEIGHT)
-        value[known] = self.table.columns["value"][place].to(value)
-        weight[known] = self.table.columns["weight"][place].to(weight)
-        return value, weight
-
     def _kept(self, batch: Batch) -> Tensor | float:
         """rho."""
         if batch.drift is None:
             return LEAST_KEPT
         return (0.5 ** (batch.drift / HALVING_DRIFT)).clamp(LEAST_KEPT, MOST_KEPT)
-
-    def _store(self, batch: Batch, value: Tensor, weight: Tensor) -> None:
-        from openrlhf_js.estimators.memory import keys_of
-
-        answered = batch.mask.any(1).cpu()
-        keys = keys_of(batch)[answered]
-        self.table.insert(keys.unique())
-        place = self.table.place(keys)
-        self.table.columns["value"][place] = value.cpu()[answered]
-        self.table.columns["weight"][place] = weight.cpu()[answered]
 
 
 def tracked_value(batch: Batch) -> Tensor:
