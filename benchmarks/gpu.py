@@ -4,7 +4,7 @@
     PYTHONPATH=. python3 benchmarks/gpu.py --device cpu --tiny   # the same code, in seconds
 
 Each row compares two times, or two amounts of memory, that were measured in turn: with and without
-what is asked about, or beside the bare work on the model. docs/gpu.md explains the rows. Needs
+what is asked about, or beside the bare work on the model. docs/cost.md explains the rows. Needs
 torch and transformers alone. Models are Qwen2-shaped, in bfloat16, with random weights.
 """
 

@@ -1,12 +1,12 @@
 """Claim: on a tiny model `js` and `js_plus` err less than `rloo`, in baselines and gradients.
 
-    python benchmarks/lab_results.py                   # four minutes; the tables of docs/results.md
+    python benchmarks/lab_results.py                   # four minutes; the tables of docs/lab.md
 
-The whole experiment of docs/results.md, from nothing. A model is warm-started on the quickstart's
+The whole experiment of docs/lab.md, from nothing. A model is warm-started on the quickstart's
 task `sort`; then `openrlhf-js lab` samples many responses to each prompt, and measures values, the
 baselines' errors, the gradients' distances and how they depend on lambda, all compared to `rloo`;
 last, the same errors for made-up values. The same command resumes what takes long, sampling and
-gradients. Prints the tables of docs/results.md; the pictures are in --out.
+gradients. Prints the tables of docs/lab.md; the pictures are in --out.
 """
 
 from __future__ import annotations

@@ -18,6 +18,11 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]*)">\s*<img src="(?P<light>[^"]*)"[^>]*'
+    r'alt="(?P<text>[^"]*)">\s*</picture>'
+)
+INTERVAL = re.compile(r"(<td[^>]*>[^<(]*?) (\([^()<]*? to [^()<]*?\)|± [\d.]+)(?=[^<]*</td>)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -37,16 +42,23 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Formulas that any browser shows, without a script."""
+    """Formulas that any browser shows, without a script; intervals of tables in smaller type."""
 
     def mathml(match: re.Match[str]) -> str:
         return convert(html.unescape(match[3]), display="block" if match[2] == "[" else "inline")
 
-    return FORMULA.sub(mathml, content)
+    content = FORMULA.sub(mathml, content)
+    return INTERVAL.sub(r'\1 <span class="interval">\2</span>', content)
 
 
 def _relink(markdown: str, source: str) -> str:
-    """Links between files of the repository as links of the site; to what it lacks, as text."""
+    """Links between files of the repository as links of the site; to what it lacks, as text.
+
+    A picture that GitHub shows by the reader's colours follows the site's own light and dark here.
+    """
+    markdown = PICTURE.sub(
+        r"![\g<text>](\g<light>#only-light) ![\g<text>](\g<dark>#only-dark)", markdown
+    )
 
     def relinked(match: re.Match[str]) -> str:
         picture, text, target, anchor = match.groups(default="")

@@ -13,7 +13,7 @@ from openrlhf_js.study.values import chosen_runs, measured_values
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
-NAMES = ["rloo", "reinforce++", "grpo", "remax", "bloo", "js", "js_plus"]
+NAMES = ["js_plus", "js", "bloo", "reinforce++", "grpo", "remax", "rloo"]
 SHAPE = ["prompts", "responses"]
 CELL = ["task", "mix", *SHAPE]
 MIXES = {"alike": ["alike"], "as drawn": ["natural"], "mixed": ["mixed"]}
@@ -113,19 +113,19 @@ written = written[[*columns, "p_less_rloo", "p_holm_less_rloo"]]
 written = written.rename(columns={"value": "pass1", "value_less_rloo": "less_rloo"})
 written.to_csv(DOCS / "data/training.csv", index=False, float_format="%.4g")
 
-regrets = []
+mean_regrets, worst_regrets = [], []
 for regret in findings.regret:
-    row = {"estimator": f"`{regret.estimator}`"}
     points_by_shape = {}
     for cell, points in regret.points.items():
         points_by_shape.setdefault(f"{cell.prompts} x {cell.responses}", []).append(points)
-    for shape, points in points_by_shape.items():
-        row[shape] = f"{fmean(points):.1f}, {max(points):.1f}"
-    row["worst in"] = regret.worst_cell.title
-    row["all"] = f"{regret.mean:.1f}"
-    regrets.append(row)
-columns = ["estimator", *best["shape"].unique(), "all", "worst in"]
-show("Regret: mean, worst", pd.DataFrame(regrets)[columns].fillna(""))
+    name = {"estimator": f"`{regret.estimator}`"}
+    means = {shape: f"{fmean(points):.1f}" for shape, points in points_by_shape.items()}
+    worst = {shape: f"{max(points):.1f}" for shape, points in points_by_shape.items()}
+    mean_regrets.append(name | means | {"all": f"{regret.mean:.1f}"})
+    worst_regrets.append(name | worst | {"worst in": regret.worst_cell.title})
+shapes = best["shape"].unique()
+show("Mean regret", pd.DataFrame(mean_regrets)[["estimator", *shapes, "all"]].fillna(""))
+show("Worst regret", pd.DataFrame(worst_regrets)[["estimator", *shapes, "worst in"]].fillna(""))
 
 print("\nRegret up to the rate 4e-4: mean, worst\n")
 for regret in analysis.analyse(
@@ -147,9 +147,9 @@ why = why.pivot_table("value", index, "quantity", sort=False)
 variance = why.gradient_variance.unstack()
 why["variance"] = variance.div(variance.rloo, axis=0).stack(future_stack=True)
 means = why.groupby(["shape", "mix", "estimator"], sort=False).mean().reset_index()
-ratios = [means[each].map(", {:.2f}".format) for each in ("baseline_error", "variance")]
-means["text"] = (ratios[0] + ratios[1]).str.replace(", nan", "").str[2:]
-show("Why: error of the baseline, variance of the gradient", wide(means, ["shape", "mix"]))
+for quantity in ("baseline_error", "variance"):
+    means["text"] = means[quantity].map("{:.2f}".format).replace("nan", "")
+    show(f"Why: {quantity}, as a share of rloo's", wide(means, ["shape", "mix"]))
 print(f"\nSignal / noise: {means.gradient_snr.min():.2f} to {means.gradient_snr.max():.2f}")
 all_runs = pd.DataFrame(runs)
 lost = all_runs.assign(lost=all_runs.pass1 < 0.05, mixed=all_runs.mix == "mixed")

@@ -4,7 +4,6 @@ import importlib.util
 import itertools
 import json
 import math
-import re
 import shutil
 import subprocess
 import sys
@@ -811,14 +810,13 @@ def test_both_actors_that_read_prompts_do_it_with_our_data_set(start):
 
 @pytest.fixture
 def patched(tmp_path, monkeypatch):
-    """Upstream's experience maker with docs/upstream_patch.md applied; the rest is installed."""
+    """Upstream's experience maker with docs/openrlhf-0.11.2.patch applied; the rest is installed."""
     files = "trainer/ppo_utils/experience_maker.py", "cli/train_ppo_ray.py"
     for name in files:
         target = tmp_path / "openrlhf" / name
         target.parent.mkdir(parents=True)
         shutil.copy(Path(openrlhf.__file__).parent / name, target)
-    page = (Path(__file__).parents[2] / "docs/upstream_patch.md").read_text()
-    diff = re.search(r"```diff\n(.*?)```", page, re.DOTALL)[1]
+    diff = (Path(__file__).parents[2] / "docs/openrlhf-0.11.2.patch").read_text()
     subprocess.run(["patch", "-p1"], cwd=tmp_path, input=diff, text=True, check=True)
     compile((tmp_path / "openrlhf" / files[1]).read_text(), files[1], "exec")
     for name in ("advantage_estimators", "experience_maker"):

@@ -36,7 +36,7 @@ def corrected_shrinkage(batch: Batch) -> Shrinkage:
 
     p is the number of other prompts, and T the mean squared distance of a new prompt's value to
     their mean. s_net is the dispersion of the values, without the noise of the means. All of it but
-    d is of the other prompts, and d of the prompt's other responses. See docs/js_plus.md.
+    d is of the other prompts, and d of the prompt's other responses. See docs/derivations.md.
     """
     statistics = batch.statistics
     prompts = statistics.other_prompts.clamp(min=1)
@@ -146,7 +146,7 @@ JS_PLUS = Estimator(
     summary="js by a coefficient corrected for noise, small where a prompt contradicts the batch",
     equation=r"\lambda_i^j = \hat v_2 / "
     r"(\hat v_2 + \hat T_i + (\hat\mu_i^{-j} - \bar\mu_{-i})^2 / \kappa)",
-    source="docs/js_plus.md",
+    source="docs/derivations.md",
     unbiased=True,
     look=Look("#d55e00", (0, (6, 2, 1, 2)), "^"),
     shrink=corrected_shrinkage,
