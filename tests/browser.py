@@ -30,7 +30,8 @@ const views = WIDTHS.map(width => new Promise(done => {
         .map(text => text.textContent)),
       charts: all(".chart svg").length,
       text: page.body.innerText,
-      requests: frame.contentWindow.performance.getEntriesByType("resource").map(entry => entry.name),
+      requests: frame.contentWindow.performance.getEntriesByType("resource")
+        .map(entry => entry.name),
     }), 3000);
   };
   document.body.append(frame);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -100,6 +101,7 @@ def page(figures: Sequence[Figure]) -> Markup:
     return Markup('<div class="panels">\n{}</div>\n').format(Markup().join(shown))
 
 
+@cache
 def script() -> Markup:
     """Vega, and what draws the charts above it: 0.9 MB, once, at the end of a page."""
     draw_charts = (Path(__file__).parent / "templates" / "chart.js").read_text(encoding="utf-8")

@@ -355,8 +355,9 @@ def final_figures(
                         condition.name: _by_seed(curve, tag, summary.share, condition)
                         for condition in conditions
                     }
-                    rows.append(_figure(f"{title}, {summary.name}", values, curve))
-                    rows += _differences(values, curve)
+                    if any(values.values()):
+                        rows.append(_figure(f"{title}, {summary.name}", values, curve))
+                        rows += _differences(values, curve)
     return rows
 
 

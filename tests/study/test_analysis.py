@@ -211,7 +211,9 @@ def test_a_verdict_has_the_difference_in_each_mix():
         row for row in findings.differences if row.mix == "mixed" and row.quantity == "pass1"
     )
     assert mixed[2:] == pytest.approx((100 * row.value, 100 * row.low, 100 * row.high, 1))
-    assert verdict.startswith("+16.0 (") and " where alike, -4.0 (-6.5 to -1.5) in the mix" in verdict
+    assert (
+        verdict.startswith("+16.0 (") and " where alike, -4.0 (-6.5 to -1.5) in the mix" in verdict
+    )
 
 
 def test_a_browser_shows_the_page_of_a_study(tmp_path):
