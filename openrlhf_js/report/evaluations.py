@@ -147,12 +147,12 @@ def _per_cent(share: float | None) -> float | None:
 
 
 def table(models: Sequence[Model]) -> list[dict[str, str]]:
-    """A row for each model, a column for each of its figures."""
+    """A row for each model with a step, a column for each of its figures."""
     rows = []
-    for model in sorted(models, key=lambda model: (model.run, model.step or 0)):
+    for model in sorted(_with_step(models), key=lambda model: (model.run, model.step)):
         for score in model.scores:
             row = {
-                "model": model.name if model.step is None else model.run,
+                "run": model.run,
                 "step": model.step,
                 "quantity": _title(score),
                 "value": score.value,
@@ -161,6 +161,10 @@ def table(models: Sequence[Model]) -> list[dict[str, str]]:
             }
             rows.append(row)
     return lab.table({"rows": rows})
+
+
+def _with_step(models: Sequence[Model]) -> list[Model]:
+    return [model for model in models if model.step is not None]
 
 
 def _title(score: Score) -> str:
@@ -181,9 +185,7 @@ def draw(models: Sequence[Model]) -> list[plot.Drawing | Forest]:
 def _curves(models: Sequence[Model]) -> list[plot.Drawing]:
     rows = []
     panels: dict[str, plot.Panel] = {}
-    for model in models:
-        if model.step is None:
-            continue
+    for model in _with_step(models):
         for score in model.scores:
             title = _title(score)
             panels[title] = plot.Panel(title, "per cent", intervals="bars")

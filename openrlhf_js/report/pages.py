@@ -74,11 +74,12 @@ def write(
     """
     results = [result for lab_folder in labs for result in lab_results(lab_folder)]
     models = evaluations.read(evaluated)
+    models_title = ", ".join(model.name for model in models) or "Report"
     differing, agreeing = compare_flags(conditions)
     curves = draw_runs(conditions, smooth)
     text = render(
         "report.html",
-        title=_title(conditions, dict(agreeing)),
+        title=_title(conditions, dict(agreeing)) or models_title,
         states=_states(conditions),
         sections=curves.charts,
         figures=panels.final_figures(conditions, panels.SECTIONS),
@@ -144,7 +145,7 @@ def _logs(conditions: Sequence[Condition]) -> list[dict[str, str]]:
 
 def _title(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
     """The runs, the model that they share, and the tasks of their evaluations, else prompts."""
-    names = ", ".join(condition.name for condition in conditions) or "Report"
+    names = ", ".join(condition.name for condition in conditions)
     model = _end_of_path(flags.get("--actor.model_name_or_path", ""))
     prompts = _end_of_path(flags.get("--data.prompt_dataset", ""))
     data = ", ".join(_evaluated_tasks(conditions)) or prompts

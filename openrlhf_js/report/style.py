@@ -113,14 +113,20 @@ CONFIG: dict[str, Any] = {
 def series_looks(names: Sequence[str]) -> dict[str, Look]:
     """The look of each name; no two alike while there are looks left.
 
-    A known estimator looks the same in every picture.
+    A known estimator looks the same in every picture, and gives its look to a name that has it as
+    a word, such as the run `js-seed0`.
     """
     from openrlhf_js.estimators.catalogue import ESTIMATORS
 
     looks = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
-    free = [look for name, look in looks.items() if name not in names] or list(looks.values())
-    free_looks = itertools.cycle(free)
-    return {name: looks[name] if name in looks else next(free_looks) for name in names}
+    taken = {name: looks[name] for name in names if name in looks}
+    for name in names:
+        for word in re.split(r"\W+", name):
+            if name not in taken and word in looks and looks[word] not in taken.values():
+                taken[name] = looks[word]
+    free = [look for look in looks.values() if look not in taken.values()]
+    free_looks = itertools.cycle(free or looks.values())
+    return {name: taken[name] if name in taken else next(free_looks) for name in names}
 
 
 def dashes(look: Look) -> list[float]:

@@ -115,7 +115,7 @@ class Findings(NamedTuple):
     averages: list[Average]
     """Over the cells; none of one cell alone."""
     averages_by_mix: list[Average]
-    """Over the cells of each mix; of one cell alone, its own difference."""
+    """Over the cells of each mix, the least mean regret first; of one cell alone, its own."""
     regret: list[Regret]
     """The lowest mean first."""
     curves: list[CurvePoint]
@@ -149,6 +149,7 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
     shown = Comparisons(shown_values, reference, by_rate=False)
     at_each_rate = Comparisons(values, reference, by_rate=True)
     means = shown.means()
+    regret = _regret(means)
     return Findings(
         reference=reference,
         means=means,
@@ -156,8 +157,8 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
         differences=_corrected(shown.differences()),
         differences_at_each_rate=at_each_rate.differences(),
         averages=averages(shown),
-        averages_by_mix=averages_by_mix(shown),
-        regret=_regret(means),
+        averages_by_mix=averages_by_mix(shown, [row.estimator for row in regret]),
+        regret=regret,
         curves=_curves(chosen),
     )
 
@@ -253,12 +254,15 @@ def averages(comparisons: Comparisons) -> list[Average]:
     return averaged
 
 
-def averages_by_mix(comparisons: Comparisons) -> list[Average]:
+def averages_by_mix(comparisons: Comparisons, estimators: Sequence[str]) -> list[Average]:
     """The differences of pass@1 by mix, with intervals over seeds, and over cells if several."""
     averaged = []
     for mix, mix_groups in grouped(_result_pairs(comparisons), _mix_of).items():
-        for estimator, groups in grouped(mix_groups, _estimator_of).items():
-            averaged.append(_average(mix, estimator, comparisons, groups))
+        by_estimator = grouped(mix_groups, _estimator_of)
+        for estimator in estimators:
+            if estimator in by_estimator:
+                groups = by_estimator[estimator]
+                averaged.append(_average(mix, estimator, comparisons, groups))
     return averaged
 
 

@@ -120,7 +120,7 @@ def test_checkpoints_are_drawn_over_training(checkpoints):
     assert points == {"js": [[40, 8]], "rloo": [[40, 7]]}
     assert (arena["js"].interval == "bar").all() and arena["js"].high.tolist() == [9]
     rows = evaluations.table(models)
-    assert [(row["model"], row["step"]) for row in rows] == [
+    assert [(row["run"], row["step"]) for row in rows] == [
         ("js", "5"),
         ("js", "40"),
         ("rloo", "40"),

@@ -23,6 +23,9 @@ HOSTILE = "</script><b>'\"\x07,\n$1"
 def test_no_two_series_of_a_picture_look_alike():
     looks = style.series_looks(["a", "js", "b", "rloo", "c"])
     assert looks["js"] == style.series_looks(["js", *map(str, range(30))])["js"]
+    named = style.series_looks(["js-seed1", "js-seed0", "js", "stack/rloo"])
+    assert named["js"] == looks["js"] and named["stack/rloo"] == looks["rloo"]
+    assert style.series_looks(["js-seed1", "b"])["js-seed1"] == looks["js"]
     for one, other in itertools.combinations(looks.values(), 2):
         assert one.colour != other.colour
         assert (one.dashes, one.marker) != (other.dashes, other.marker)
