@@ -25,10 +25,35 @@ def panels_of(chart):
     panels = specification.get("concat", [specification])
     shown = []
     for panel in panels:
+        if is_forest(panel):
+            continue
         data = panel.get("data") or specification["data"]  # one panel alone has that of all
         text = specification["datasets"][data["name"]]
         shown.append(_panel(panel, pd.read_csv(io.StringIO(text), dtype={"line": str})))
     return shown
+
+
+def forests_of(chart):
+    """The dots of each forest plot, as {(heading, name): (value, low, high)}."""
+    specification = chart if isinstance(chart, dict) else style.specification(chart)
+    forests = []
+    for panel in specification.get("concat", [specification]):
+        if is_forest(panel):
+            points = panel["layer"][-1]
+            data = points.get("data") or panel.get("data") or specification["data"]
+            dots = data.get("values") or specification["datasets"][data["name"]]
+            forests.append(
+                {
+                    (dot["heading"], dot["name"]): (dot["value"], dot["low"], dot["high"])
+                    for dot in dots
+                }
+            )
+    return forests
+
+
+def is_forest(panel):
+    """Whether nothing joins its dots."""
+    return all(layer["mark"]["type"] != "line" for layer in panel["layer"])
 
 
 def _panel(panel, points):

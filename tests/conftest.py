@@ -61,4 +61,4 @@ def logs_are_heard() -> Iterator[None]:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are not drawn: most of a small program's time."""
     save = "openrlhf_js.report.style.save_png"
-    monkeypatch.setattr(save, lambda drawn, path: path.write_bytes(b"\x89PNG") and path)
+    monkeypatch.setattr(save, lambda drawn, path, **_: path.write_bytes(b"\x89PNG") and path)

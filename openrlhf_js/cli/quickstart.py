@@ -45,7 +45,7 @@ class QuickstartSettings(Settings):
       bash scripts/quickstart.sh --task maze --out runs/mine  # a stopped one resumes with its --out
 
     results, in one folder:
-      compared.png        learning curves and paired differences
+      compared.png        paired differences and learning curves; compared-dark.png for dark pages
       study.html          the same with every figure
       stack/*/model       a trained Hugging Face checkpoint; beside it its log and all metrics
     """
@@ -134,16 +134,12 @@ def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
 
 def _compare_in_pairs(settings: QuickstartSettings, folder: Path) -> None:
     """Training in this process, paired by seed, with a picture and a page."""
-    from openrlhf_js.report import style
     from openrlhf_js.study import analysis, page, running, tables
 
     study = settings.paired(folder)
     records = running.run_all(study)
     findings = analysis.analyse(records, study.compared_with)
     page_path = page.write(folder, findings, study.title)
-    subtitle = f"{MODEL}, 16 prompts x 2 responses a step, {settings.seeds} paired seeds"
-    picture_path = folder / "compared.png"
-    style.save_png(page.picture(findings, subtitle), picture_path)
     say(f"✓ {len(records)} runs at 16 x 2 in this process, paired by seed:")
     tables.print_tables(findings)
-    say(f"\npicture      {picture_path}\nall figures  {page_path}")
+    say(f"\npicture      {folder / page.PICTURE}\nall figures  {page_path}")

@@ -27,19 +27,18 @@ class ReportSettings(Settings):
       openrlhf-js report runs/quickstart-20260101-120000
       openrlhf-js report rloo=logs/rloo js=logs/js --out compared
       openrlhf-js report rloo=logs/rloo_0,logs/rloo_1 js=logs/js_0,logs/js_1
-      openrlhf-js report logs/js --lab results/lab
-      openrlhf-js report --eval eval/base eval/step20 eval/step40 arena/scores.json
+      openrlhf-js report logs/js --lab results/lab --out js.html
+      openrlhf-js report --eval eval/step20 eval/step40 arena/scores.json
+      openrlhf-js report --eval eval/rloo eval/js      # models without steps: paired differences
     """
 
     runs: Annotated[Positional[list[str]], arg(metavar="RUN ...")] = Field(
         [], description="FOLDER, NAME=FOLDER or NAME=FOLDER,FOLDER,..."
     )
-    out: Path = Field(
-        Path("report"), description="folder for report.html, in place of an earlier one"
-    )
+    out: Path = Field(Path("report"), description="folder for report.html, or a file: NAME.html")
     lab: list[Path] = Field([], description="folders with results of openrlhf-js lab")
     eval: list[Path] = Field(
-        [], description="of checkpoints: folders of eval passk, files of eval arena score --json"
+        [], description="of models: folders of eval passk, files of eval arena score --json"
     )
     smooth: int | None = Field(
         None, ge=1, description="logged values in a running average; a share of long runs if unset"
@@ -56,18 +55,18 @@ def work(settings: ReportSettings) -> None:
     if not (settings.runs or settings.lab or settings.eval):
         raise ValueError("name a RUN, a --lab FOLDER, or an --eval PATH")
     from openrlhf_js.report import pages
-    from openrlhf_js.report.panels import final_figures
+    from openrlhf_js.report.panels import SECTIONS, TIMINGS, final_figures
     from openrlhf_js.report.runs import find_conditions
 
     conditions = find_conditions(settings.runs)
     page = pages.write(
         conditions,
         labs=settings.lab,
-        folder=settings.out,
+        out=settings.out,
         smooth=settings.smooth,
         evaluated=settings.eval,
     )
-    table(final_figures(conditions))
+    table(final_figures(conditions, SECTIONS | TIMINGS))
     for condition in conditions:
         for logged_run in condition.runs:
             say(f"{condition.name}: {logged_run.status(time.time())}")

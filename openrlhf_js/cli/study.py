@@ -83,4 +83,7 @@ def show(settings: StudySettings, records: Sequence[Mapping[str, Any]]) -> None:
     findings = analysis.analyse(records, settings.compared_with)
     written = page.write(settings.out, findings, settings.title)
     tables.print_tables(findings)
-    say(f"\npage: {written}\nrows: {settings.out / page.ROWS}")
+    say(
+        f"\npage: {written}\npicture: {settings.out / page.PICTURE}\n"
+        f"rows: {settings.out / page.ROWS}"
+    )

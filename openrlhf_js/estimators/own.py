@@ -106,7 +106,7 @@ def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
         equation=r"b_i^j = \text{" + own.name.replace("_", r"\_") + "}",
         source=str(own.file),
         unbiased=True,
-        look=Look("#b8860b", "-", "d"),
+        look=Look("#8b6508", "-", "d"),
         baseline=functools.partial(_recalled if remembers else _computed, spec, made),
         needs_keys=remembers,
         memory=functools.partial(OwnMemory, spec, made) if remembers else None,

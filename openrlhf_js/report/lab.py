@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from openrlhf_js.common.console import cell
-from openrlhf_js.report import plot, style
+from openrlhf_js.report import figures, plot, style
 from openrlhf_js.report.plot import Axis, Panel, Row
 
 Summary = Mapping[str, Any]
@@ -87,10 +87,10 @@ def _errors(summary: Summary) -> alt.ConcatChart:
 
     if training:
         drawings = _draw_by_step(shown, panels, looks)
-        return plot.picture(drawings, title=", ".join(training))
+        return figures.picture(drawings, title=", ".join(training))
     axis = Axis("m", "responses to a prompt, m", "categories")
     drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
-    return plot.picture(drawings, title=summary.get("title", ""))
+    return figures.picture(drawings, title=summary.get("title", ""))
 
 
 def _far_estimators(summary: Summary) -> list[str]:
@@ -171,7 +171,7 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
     drawings = plot.draw(rows, panels, axis, line="line", panel="panel", looks=looks)
-    return plot.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
+    return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
 
 
 def _curve_points(places: Sequence[str], arrays: Arrays) -> list[Row]:
@@ -236,7 +236,7 @@ def _values(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     )
     axis = Axis("share", "share of the prompts whose value is no greater")
     drawings = plot.draw(rows, {"value": panel}, axis, line="group")
-    return plot.picture(drawings, size=(640, 300))
+    return figures.picture(drawings, widths=(640,))
 
 
 def _prompt_values(arrays: Arrays) -> pd.DataFrame:

@@ -59,68 +59,191 @@ class Curve:
     timing: bool = False  # depends on the machine: neither interval nor difference
 
 
-# fmt: off
-PASS_AT_1 = Curve(
-    r"eval/eval_(.+)_pass1", "Held-out pass@1", "share of the responses", limits=SHARE,
-    summaries=(FINAL,), format=".1%", sparse=True,
+HELD_OUT = Curve(
+    tag=r"eval/eval_(.+)_pass1",
+    title="Held-out mean reward",
+    ylabel="mean reward",
+    note="pass@1 where rewards are 0 or 1",
+    limits=FREE,
+    summaries=(FINAL,),
+    format=".3f",
+    sparse=True,
 )
 SECTIONS: dict[str, tuple[Curve, ...]] = {
     "Learning": (
-        Curve(runs.REWARD, "Training reward", "reward, mean over the batch", limits=FREE,
-              summaries=(MEAN, LAST), format=".3f"),
-        PASS_AT_1,
-        Curve("train/rollout/reward_std", "Spread of rewards", "standard deviation over the batch"),
+        Curve(
+            tag=runs.REWARD,
+            title="Training reward",
+            ylabel="reward, mean over the batch",
+            limits=FREE,
+            summaries=(MEAN, LAST),
+            format=".3f",
+        ),
+        HELD_OUT,
+        Curve(
+            tag="train/rollout/reward_std",
+            title="Spread of rewards",
+            ylabel="standard deviation over the batch",
+        ),
     ),
     "Shrinkage": (
-        Curve("train/js/shrinkage_mean", "Shrinkage λ", "λ, 0: rloo, 1: bloo",
-              "mean over prompts; without shrinkage, what js would take",
-              SHARE, summaries=(MEAN,)),
-        Curve("train/js/within_variance", "v: noise of a prompt's mean reward", "squared reward",
-              "mean over the prompts of the batch"),
-        Curve("train/js/between_variance", "s: spread between prompts", "squared reward",
-              "variance of the prompts' mean rewards"),
-        Curve("train/js/all_equal_groups", "Degenerate groups", "share of the groups",
-              "all responses to the prompt have the same reward", SHARE, summaries=(MEAN,)),
-        Curve(runs.BASELINE_MSE, "Error of the baseline over RLOO's", "ratio",
-              "estimated mean squared errors in the same batches", summaries=(MEAN,),
-              divisor=runs.BASELINE_MSE_RLOO),
-        Curve(runs.BASELINE_MSE, "Error of js_memory's baseline over js_plus's", "ratio",
-              "estimated mean squared errors in the same batches", summaries=(MEAN,),
-              divisor="train/js/baseline_mse_js_plus", flag=MEMORY_FLAG),
-        Curve("train/js/memory_share", "Prompts with a past", "share of the prompts",
-              "the others are shrunk as by js_plus", SHARE, flag=MEMORY_FLAG),
-        Curve("train/js/masked_responses", "Masked responses", "responses in a step",
-              summaries=(MEAN,)),
+        Curve(
+            tag="train/js/shrinkage_mean",
+            title="Shrinkage λ",
+            ylabel="λ, 0: rloo, 1: bloo",
+            note="mean over prompts; without shrinkage, what js would take",
+            limits=SHARE,
+            summaries=(MEAN,),
+        ),
+        Curve(
+            tag="train/js/within_variance",
+            title="v: noise of a prompt's mean reward",
+            ylabel="squared reward",
+            note="mean over the prompts of the batch",
+        ),
+        Curve(
+            tag="train/js/between_variance",
+            title="s: spread between prompts",
+            ylabel="squared reward",
+            note="variance of the prompts' mean rewards",
+        ),
+        Curve(
+            tag="train/js/all_equal_groups",
+            title="Degenerate groups",
+            ylabel="share of the groups",
+            note="all responses to the prompt have the same reward",
+            limits=SHARE,
+            summaries=(MEAN,),
+        ),
+        Curve(
+            tag=runs.BASELINE_MSE,
+            title="Error of the baseline over RLOO's",
+            ylabel="ratio",
+            note="estimated mean squared errors in the same batches",
+            summaries=(MEAN,),
+            divisor=runs.BASELINE_MSE_RLOO,
+        ),
+        Curve(
+            tag=runs.BASELINE_MSE,
+            title="Error of js_memory's baseline over js_plus's",
+            ylabel="ratio",
+            note="estimated mean squared errors in the same batches",
+            summaries=(MEAN,),
+            divisor="train/js/baseline_mse_js_plus",
+            flag=MEMORY_FLAG,
+        ),
+        Curve(
+            tag="train/js/memory_share",
+            title="Prompts with a past",
+            ylabel="share of the prompts",
+            note="the others are shrunk as by js_plus",
+            limits=SHARE,
+            flag=MEMORY_FLAG,
+        ),
+        Curve(
+            tag="train/js/masked_responses",
+            title="Masked responses",
+            ylabel="responses in a step",
+            summaries=(MEAN,),
+        ),
     ),
     "Gradient": (
-        Curve("train/js/gradient_variance", "Gradient variance", "squared gradient, log scale",
-              "trace of the covariance of a step's gradient", FREE, log=True, summaries=(MEAN,),
-              flag=GRADIENT_FLAG),
-        Curve("train/js/gradient_snr", "Signal to noise of the gradient", "ratio", "", FREE,
-              flag=GRADIENT_FLAG),
-        Curve("train/js/gradient_noise_scale", "Gradient noise scale", "responses",
-              "batch size at which signal equals noise", FREE, flag=GRADIENT_FLAG),
-        Curve("train/actor_grad_norm", "Gradient norm", "norm, before clipping", summaries=(MEAN,)),
+        Curve(
+            tag="train/js/gradient_variance",
+            title="Gradient variance",
+            ylabel="squared gradient, log scale",
+            note="trace of the covariance of a step's gradient",
+            limits=FREE,
+            log=True,
+            summaries=(MEAN,),
+            flag=GRADIENT_FLAG,
+        ),
+        Curve(
+            tag="train/js/gradient_snr",
+            title="Signal to noise of the gradient",
+            ylabel="ratio",
+            limits=FREE,
+            flag=GRADIENT_FLAG,
+        ),
+        Curve(
+            tag="train/js/gradient_noise_scale",
+            title="Gradient noise scale",
+            ylabel="responses",
+            note="batch size at which signal equals noise",
+            limits=FREE,
+            flag=GRADIENT_FLAG,
+        ),
+        Curve(
+            tag="train/actor_grad_norm",
+            title="Gradient norm",
+            ylabel="norm, before clipping",
+            summaries=(MEAN,),
+        ),
     ),
     "Responses": (
-        Curve("train/rollout/response_length_mean", "Response length, tokens", "tokens",
-              summaries=(LAST,)),
-        Curve("train/rollout/truncated_rate", "Truncated responses", "share of the responses",
-              limits=SHARE),
-        Curve("train/kl", "KL to the reference model", "nats per token", "", FREE,
-              summaries=(LAST,), flag="--algo.kl.init_coef"),
-        Curve("train/ppo_kl", "KL to the policy that generated", "nats per token", "", FREE),
-        Curve("train/entropy_loss", "Entropy of the policy", "nats per token",
-              flag="--actor.entropy_coef"),
+        Curve(
+            tag="train/rollout/response_length_mean",
+            title="Response length, tokens",
+            ylabel="tokens",
+            summaries=(LAST,),
+        ),
+        Curve(
+            tag="train/rollout/truncated_rate",
+            title="Truncated responses",
+            ylabel="share of the responses",
+            limits=SHARE,
+        ),
+        Curve(
+            tag="train/kl",
+            title="KL to the reference model",
+            ylabel="nats per token",
+            limits=FREE,
+            summaries=(LAST,),
+            flag="--algo.kl.init_coef",
+        ),
+        Curve(
+            tag="train/ppo_kl",
+            title="KL to the policy that generated",
+            ylabel="nats per token",
+            limits=FREE,
+        ),
+        Curve(
+            tag="train/entropy_loss",
+            title="Entropy of the policy",
+            ylabel="nats per token",
+            flag="--actor.entropy_coef",
+        ),
     ),
     "Grading": (
-        Curve("train/status/(.+)", "Graded as", "share of the responses"),
-        Curve("train/accuracy/?(.*)", "Correct answers", "share of the responses", limits=SHARE),
-        Curve("train/grading_seconds", "Time to grade a response", "seconds, mean"),
+        Curve(
+            tag="train/status/(.+)",
+            title="Graded as",
+            ylabel="share of the responses",
+        ),
+        Curve(
+            tag="train/accuracy/?(.*)",
+            title="Correct answers",
+            ylabel="share of the responses",
+            limits=SHARE,
+        ),
+        Curve(
+            tag="train/grading_seconds",
+            title="Time to grade a response",
+            ylabel="seconds, mean",
+        ),
     ),
-    "Time": (Curve("train/timing/(.+)", "Seconds", "seconds", summaries=(MEAN,), timing=True),),
 }
-# fmt: on
+TIMINGS: dict[str, tuple[Curve, ...]] = {
+    "Time": (
+        Curve(
+            tag="train/timing/(.+)",
+            title="Seconds",
+            ylabel="seconds",
+            summaries=(MEAN,),
+            timing=True,
+        ),
+    ),
+}
 
 
 def by_step(tag: str, condition: Condition) -> pd.DataFrame:
@@ -216,41 +339,55 @@ def _window(curve: Curve, tag: str, conditions: Sequence[Condition], smooth: int
     return round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1
 
 
-def final_figures(conditions: Sequence[Condition]) -> list[dict[str, str]]:
-    """A row for each condition that has a figure: its value, and its difference from the first."""
+def final_figures(
+    conditions: Sequence[Condition], sections: Mapping[str, Sequence[Curve]]
+) -> list[dict[str, str]]:
+    """Final figures with a column for each condition.
+
+    Under each figure that several have is a row of its differences from the first condition's.
+    """
     rows: list[dict[str, str]] = []
-    for curve in (curve for curves in SECTIONS.values() for curve in curves):
-        for tag, title in titles(curve, conditions).items():
-            for summary in curve.summaries:
-                values = {
-                    condition.name: _by_seed(curve, tag, summary.share, condition)
-                    for condition in conditions
-                }
-                rows += _figure(f"{title}, {summary.name}", values, curve)
+    for curves in sections.values():
+        for curve in curves:
+            for tag, title in titles(curve, conditions).items():
+                for summary in curve.summaries:
+                    values = {
+                        condition.name: _by_seed(curve, tag, summary.share, condition)
+                        for condition in conditions
+                    }
+                    if any(values.values()):
+                        rows.append(_figure(f"{title}, {summary.name}", values, curve))
+                        rows += _differences(values, curve)
     return rows
 
 
 def _figure(
     heading: str, values: Mapping[str, Mapping[str, float]], curve: Curve
-) -> list[dict[str, str]]:
-    """The rows of one figure, from its values by condition and seed; only the first is headed."""
+) -> dict[str, str]:
+    """One figure of each condition, from its values by seed; "-" where it logged none."""
+    row = {"": heading}
+    for name, seeds in values.items():
+        samples = list(seeds.values())
+        if curve.timing and samples:
+            samples = [fmean(samples)]
+        row[name] = "-"
+        if samples:
+            value = clustered_mean(samples)
+            row[name] = style.interval(value.value, value.low, value.high, curve.format)
+    return row
+
+
+def _differences(values: Mapping[str, Mapping[str, float]], curve: Curve) -> list[dict[str, str]]:
+    """The row of differences from the first condition; nothing where none can be taken."""
     reference = next(iter(values))
     known = {name: seeds for name, seeds in values.items() if seeds}
-    compared: dict[str, Comparison] = {}
-    if reference in known and not curve.timing:
-        compared = {comparison.name: comparison for comparison in differences(known, reference)}
-    rows: list[dict[str, str]] = []
-    for name, seeds in known.items():
-        samples = [fmean(seeds.values())] if curve.timing else list(seeds.values())
-        value = clustered_mean(samples)
-        row = {"": "" if rows else heading, "run": name}
-        row["value"] = style.interval(value.value, value.low, value.high, curve.format)
-        if len(values) > 1:
-            comparison = compared.get(name)
-            row[f"difference from {reference}"] = _difference(comparison, curve.format)
-            row["p"] = _p_value(comparison)
-        rows.append(row)
-    return rows
+    if curve.timing or reference not in known or len(known) < 2:
+        return []
+    row = {"": f"less that of {reference}"}
+    row.update(dict.fromkeys(values, ""))
+    for comparison in differences(known, reference):
+        row[comparison.name] = _difference(comparison, curve.format)
+    return [row]
 
 
 def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:
@@ -259,15 +396,11 @@ def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict
     return dict(averages(curve, tag, condition, last_steps).tail(1).mean().dropna())
 
 
-def _difference(comparison: Comparison | None, form: str) -> str:
-    if comparison is None:
-        return "-"
+def _difference(comparison: Comparison, form: str) -> str:
     difference = comparison.difference
     text = style.interval(difference.value, difference.low, difference.high, f"+{form}")
-    return text if comparison.paired else f"{text}, unpaired"
-
-
-def _p_value(comparison: Comparison | None) -> str:
-    if comparison is None or not math.isfinite(comparison.difference.low):
-        return "-"
-    return f"{comparison.corrected_p:.2g}"
+    if not comparison.paired:
+        text += ", unpaired"
+    if math.isfinite(difference.low):
+        text += f", p {comparison.corrected_p:.2g}"
+    return text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.report import plot, style
+from openrlhf_js.report import figures, plot, style
 from openrlhf_js.report.plot import Axis, Panel
 
 TRUNCATED_WARNING = 5.0  # per cent
@@ -135,7 +135,7 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
                 rows.append({**row, "benchmark": name, "model": line})
     axis = Axis("j", "samples j (bands: 95 %, by item)", "log2")
     drawings = plot.draw(rows, panels, axis, line="model", panel="benchmark")
-    return style.save_png(plot.picture(drawings), path)
+    return style.save_png(figures.picture(drawings), path)
 
 
 def value_of(task: Task, quantity: str, j: int | None = None) -> Mapping[str, Any]:

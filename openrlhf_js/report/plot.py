@@ -1,6 +1,6 @@
-"""Charts of any tidy rows: settings, a quantity, its value and the ends of its interval.
+"""Curves of any tidy rows: settings, a quantity, its value and the ends of its interval.
 
-`draw` says what each panel shows; Altair makes it a `picture`, or interactive on a `page`.
+`draw` says what each panel shows; `figures` makes it a picture, or interactive on a page.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import altair as alt
 import pandas as pd
-import vl_convert
-from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
 
 from openrlhf_js.report import style
 
+HEIGHT = 250  # pixels
 MAX_MARKERS = 8  # on a line with a band
 DODGE = 0.02  # of the axis, between the error bars of neighbours
 COLUMNS = {  # of the data of a chart
@@ -32,10 +29,6 @@ COLUMNS = {  # of the data of a chart
     "marked": "number",  # 1 where a marker is drawn
     "interval": "string",  # how it is drawn: "band", "bar" or "" without one
 }
-FIGURE = Markup(  # in single quotes, since none is in the JSON
-    '<figure><figcaption><b>{}</b><br><span class="quiet">{}</span></figcaption>\n'
-    "<div class=\"chart\" data-figure='{}'></div></figure>\n"
-)
 LEGEND_NAME = (  # 24 characters: the beginning and the end of a long name
     "length(datum.label) > 24 ? slice(datum.label, 0, 11) + '…' + slice(datum.label, -12) "
     ": datum.label"
@@ -64,17 +57,45 @@ class Panel:
     log: bool = False  # a logarithmic vertical axis, if all values are above 0
     reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
-    joined: bool = True  # whether a line joins the points of a series
     axis: Axis | None = None  # its own horizontal axis
 
 
 class Drawing(NamedTuple):
-    """What one panel shows."""
+    """What one panel shows: a `figures.Figure`."""
 
     panel: Panel
     axis: Axis
     lines: dict[str, list[Row]]  # from left to right; the line that ends highest comes first
     looks: Mapping[str, style.Look]
+
+    @property
+    def title(self) -> str:
+        """Over the chart."""
+        return self.panel.title
+
+    @property
+    def note(self) -> str:
+        """Under the title."""
+        return self.panel.note
+
+    def chart(self, interactive: bool) -> alt.LayerChart:
+        """The chart, without its title."""
+        return _chart(self, interactive).properties(height=HEIGHT)
+
+    def sentence(self) -> str:
+        """Where each line begins and ends, for those who cannot see the chart."""
+        lines = []
+        for name, rows in self.lines.items():
+            points = [_in_words(rows[0], self.axis)]
+            if len(rows) > 1:
+                points.append(_in_words(rows[-1], self.axis))
+            lines.append(f"{name}: {', '.join(points)}")
+        return f"{self.title}, {self.panel.ylabel}, by {self.axis.label}. {'; '.join(lines)}."
+
+
+def _in_words(row: Row, axis: Axis) -> str:
+    number = style.interval(row["value"], row.get("low"), row.get("high"))
+    return f"{number} at {row[axis.setting]}"
 
 
 def draw(
@@ -86,11 +107,11 @@ def draw(
     panel: str = "quantity",
     looks: Mapping[str, style.Look] | None = None,
 ) -> list[Drawing]:
-    """A drawing for each panel that has values, for `picture` or `page`.
+    """A drawing for each panel that has values, for `figures.picture` or `figures.page`.
 
         rows = [{"m": 4, "estimator": "js", "quantity": "mse", "value": 1, "low": 0.9, "high": 1.1}]
         drawings = draw(rows, {"mse": Panel("Error", "MSE")}, Axis("m", "responses, m"))
-        style.save_png(picture(drawings), path)
+        style.save_png(figures.picture(drawings), path)
 
     A missing, None or NaN `value` leaves out a point, and such a `low` or `high` its interval.
     `line` and `panel` name settings of the rows; `panels` decides what is drawn, in its order.
@@ -113,51 +134,7 @@ def draw(
     return drawings
 
 
-def picture(
-    drawings: Sequence[Drawing], size: tuple[int, int] = (330, 250), title: str = ""
-) -> alt.ConcatChart:
-    """A picture of panels, each so many pixels wide and high, two in a row."""
-    charts = []
-    for drawing in drawings:
-        caption = alt.Title(
-            style.printable(drawing.panel.title),
-            subtitle=style.printable(drawing.panel.note),
-        )
-        chart = _chart(drawing)
-        charts.append(chart.properties(width=size[0], height=size[1], title=caption))
-    panels = alt.concat(*charts, columns=2, spacing=24).resolve_scale(
-        color="independent", shape="independent", strokeDash="independent"
-    )
-    if not title:
-        return panels
-    heading = style.printable(title)
-    return panels.properties(title=alt.Title(heading, fontSize=14, fontWeight="normal"))
-
-
-def page(drawings: Sequence[Drawing]) -> Markup:
-    """HTML with an interactive chart for each drawing.
-
-    The charts lie side by side as the width allows. A page with any ends with `script()`. A click
-    on a line's name shows it alone in all charts of the page.
-    """
-    figures = []
-    for drawing in drawings:
-        chart = _chart(drawing, interactive=True).properties(width="container", height=240)
-        title = style.printable(drawing.panel.title)
-        note = style.printable(drawing.panel.note)
-        figures.append(FIGURE.format(title, note, htmlsafe_json_dumps(style.specification(chart))))
-    return Markup('<div class="panels">\n{}</div>\n').format(Markup().join(figures))
-
-
-def script() -> Markup:
-    """Vega, and what draws the charts above it: 0.9 MB, once, at the end of a page."""
-    draw_charts = (Path(__file__).parent / "templates" / "chart.js").read_text(encoding="utf-8")
-    bundle = vl_convert.javascript_bundle(draw_charts, vl_version=style.VEGA_LITE)
-    return Markup(f'<script type="module">{bundle}</script>')
-
-
-def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
-    """The chart of a panel, without its title."""
+def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
     panel = drawing.panel
     points = _points(drawing)
     legend = alt.Legend(labelExpr=LEGEND_NAME) if len(drawing.looks) > 1 else None
@@ -172,7 +149,7 @@ def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
         series = series.encode(opacity=visible)
     values = series.encode(y=_vertical(panel, points))
 
-    lines = _lines(values, drawing, panel)
+    lines = _lines(values, drawing)
     if interactive:  # the legend belongs to the first layer
         lines = lines.add_params(chosen, alt.selection_interval(name="zoom", bind="scales"))
     layers: list[Any] = [
@@ -189,9 +166,9 @@ def _chart(drawing: Drawing, interactive: bool = False) -> alt.LayerChart:
     return alt.LayerChart(data=_data(points), layer=layers).resolve_legend(strokeDash="independent")
 
 
-def _lines(values: alt.Chart, drawing: Drawing, panel: Panel) -> alt.Chart:
+def _lines(values: alt.Chart, drawing: Drawing) -> alt.Chart:
     dashes = _scale(drawing, style.dashes)
-    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH if panel.joined else 0)
+    lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
     return lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
 
 
@@ -322,9 +299,9 @@ def _ticks(drawing: Drawing) -> alt.Axis:
 
 
 def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
-    """The vertical axis; a wide band does not press the lines together, as bars do."""
-    bars = points[points.interval == "bar"]
-    heights = [*points.value, *bars.low, *bars.high]
+    """The vertical axis, which holds all intervals unless the panel has limits."""
+    shown = points[points.interval != ""]
+    heights = [*points.value, *shown.low, *shown.high]
     if panel.reference is not None:
         heights.append(panel.reference)
     if panel.log and (points.value > 0).all():

@@ -14,9 +14,6 @@ from openrlhf_js.report import style
 from openrlhf_js.report.pages import render
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
-BLUE = "#0b6e99"
-ORANGE = "#d9730d"
-BAND = "#e6e6e5"
 FEW_PROMPTS = 20  # too few clusters for an interval
 
 Evaluation = dict[str, Any]  # the content of evaluation.json
@@ -156,7 +153,7 @@ def page(evaluation: Evaluation) -> str:
         figures=figures(evaluation),
         subsets=subsets(evaluation),
         pictures=sources,
-        settings=list(settings.items()),
+        settings=[{"setting": name, "value": value} for name, value in settings.items()],
     )
 
 
@@ -185,7 +182,7 @@ def _named(chart: alt.Chart, name: str, colours: alt.Scale) -> alt.Chart:
 
 def _reliability(bins: Sequence[Mapping[str, float]]) -> alt.TopLevelMixin:
     colours = alt.Scale(
-        domain=["exact", "95 % of exact models", "model"], range=[style.INK, BAND, BLUE]
+        domain=["exact", "95 % of exact models", "model"], range=[style.INK, style.BAND, style.BLUE]
     )
     title = "accuracy, share of pairs"
     x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|").scale(zero=False)
@@ -214,7 +211,7 @@ def _with_exact_interval(bins: Sequence[Mapping[str, float]]) -> list[dict[str, 
 
 
 def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
-    colours = alt.Scale(domain=["pairs", "equal rewards"], range=[BLUE, style.INK])
+    colours = alt.Scale(domain=["pairs", "equal rewards"], range=[style.BLUE, style.INK])
     edges = margins["edges"]
     bins = {"left": edges[:-1], "right": edges[1:], "pairs": margins["counts"]}
     bars = (
@@ -239,7 +236,7 @@ def _lengths(points: Mapping[str, Mapping[str, Sequence[float]]]) -> alt.Chart:
     ]
     x = alt.X("length:Q", title="length of the response, tokens").scale(zero=False)
     y = alt.Y("reward:Q", title="reward").scale(zero=False)
-    color = alt.Color("side:N").scale(range=[BLUE, ORANGE])
+    color = alt.Color("side:N").scale(range=[style.BLUE, style.ORANGE])
     shape = alt.Shape("side:N").scale(range=["circle", style.SHAPES["X"]])
     return (
         _chart(pd.concat(sides))

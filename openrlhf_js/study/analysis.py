@@ -75,11 +75,12 @@ class Regret(NamedTuple):
 
 
 class Average(NamedTuple):
-    """The difference of results to the reference, averaged over the cells, in points.
+    """The difference of results to the reference, averaged over cells, in points.
 
-    It is also the reference's mean regret less the estimator's.
+    Over all cells it is also the reference's mean regret less the estimator's.
     """
 
+    mix: str  # of the cells; "" of all mixes
     estimator: str
     value: float
     low: float
@@ -113,15 +114,21 @@ class Findings(NamedTuple):
     """To the reference at the same rate; without p_holm."""
     averages: list[Average]
     """Over the cells; none of one cell alone."""
+    averages_by_mix: list[Average]
+    """Over the cells of each mix, the least mean regret first; of one cell alone, its own."""
     regret: list[Regret]
     """The lowest mean first."""
     curves: list[CurvePoint]
 
     @property
+    def is_own(self) -> bool:
+        """Whether the user's own data was trained on."""
+        return any(row.task == OWN for row in self.means)
+
+    @property
     def result(self) -> str:
         """What the quantity `pass1` is: scores of a user's own grader need not be 0 or 1."""
-        own = any(row.task == OWN for row in self.means)
-        return "mean reward" if own else "pass@1"
+        return "mean reward" if self.is_own else "pass@1"
 
     @property
     def cells(self) -> list[str]:
@@ -142,6 +149,7 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
     shown = Comparisons(shown_values, reference, by_rate=False)
     at_each_rate = Comparisons(values, reference, by_rate=True)
     means = shown.means()
+    regret = _regret(means)
     return Findings(
         reference=reference,
         means=means,
@@ -149,7 +157,8 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
         differences=_corrected(shown.differences()),
         differences_at_each_rate=at_each_rate.differences(),
         averages=averages(shown),
-        regret=_regret(means),
+        averages_by_mix=averages_by_mix(shown, [row.estimator for row in regret]),
+        regret=regret,
         curves=_curves(chosen),
     )
 
@@ -238,20 +247,51 @@ def _corrected(rows: Sequence[Row]) -> list[Row]:
 
 def averages(comparisons: Comparisons) -> list[Average]:
     """The differences of pass@1 averaged over cells, with intervals over cells and seeds."""
-    points: dict[str, list[list[float]]] = {}  # by estimator, of each cell
-    for group in comparisons.paired():
-        if group[0].quantity != "pass1":
-            continue
+    averaged = []
+    for estimator, groups in grouped(_result_pairs(comparisons), _estimator_of).items():
+        if len(groups) > 1:
+            averaged.append(_average("", estimator, comparisons, groups))
+    return averaged
+
+
+def averages_by_mix(comparisons: Comparisons, estimators: Sequence[str]) -> list[Average]:
+    """The differences of pass@1 by mix, with intervals over seeds, and over cells if several."""
+    averaged = []
+    for mix, mix_groups in grouped(_result_pairs(comparisons), _mix_of).items():
+        by_estimator = grouped(mix_groups, _estimator_of)
+        for estimator in estimators:
+            if estimator in by_estimator:
+                groups = by_estimator[estimator]
+                averaged.append(_average(mix, estimator, comparisons, groups))
+    return averaged
+
+
+def _result_pairs(comparisons: Comparisons) -> list[list[Value]]:
+    """The values of pass@1 that have a partner, by cell and estimator."""
+    return [group for group in comparisons.paired() if group[0].quantity == "pass1"]
+
+
+def _estimator_of(group: Sequence[Value]) -> str:
+    return group[0].estimator
+
+
+def _mix_of(group: Sequence[Value]) -> str:
+    return group[0].cell.mix
+
+
+def _average(
+    mix: str, estimator: str, comparisons: Comparisons, groups: Sequence[Sequence[Value]]
+) -> Average:
+    """The average over groups, each of one cell."""
+    cells = []
+    for group in groups:
         partners = comparisons.partners(group)
-        differences = [
+        points = [
             100 * (value.value - partner) for value, partner in zip(group, partners, strict=True)
         ]
-        points.setdefault(group[0].estimator, []).append(differences)
-    return [
-        Average(estimator, *mean_of_means(cells), cells=len(cells))
-        for estimator, cells in points.items()
-        if len(cells) > 1
-    ]
+        cells.append(points)
+    estimate = mean_of_means(cells) if len(cells) > 1 else clustered_mean(cells[0])
+    return Average(mix, estimator, *estimate, cells=len(cells))
 
 
 def _regret(means: Iterable[Row]) -> list[Regret]:

@@ -112,7 +112,8 @@ class StudySettings(Settings):
     results, in --out:
       runs-*.jsonl    one record a run
       rows.csv        every figure with its interval: settings, quantity, value, low, high
-      study.html      tables of paired differences, learning curves
+      study.html      paired differences by mix, learning curves, tables
+      compared.png    the same in brief; compared-dark.png for dark pages
     """
 
     tasks: NonEmpty[str] = Field(["sort"], description=f"of the tiny model: {', '.join(TASKS)}")

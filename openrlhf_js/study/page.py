@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import altair as alt
 import pandas as pd
-from markupsafe import Markup
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.report import plot, style
+from openrlhf_js.report import figures, plot, style
+from openrlhf_js.report.forest import Forest
+from openrlhf_js.report.forest import Row as ForestRow
 from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Axis, Panel
-from openrlhf_js.study.analysis import Findings
-from openrlhf_js.study.tables import cause_table, outcome_table, regret_table
+from openrlhf_js.study import tables
+from openrlhf_js.study.analysis import Average, Findings
 
 PAGE = "study.html"
+PICTURE = "compared.png"
 ROWS = "rows.csv"
 REGRET = "regret.png"
 STEPS = Axis("step", "training step")
@@ -32,12 +35,16 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
         reference=findings.reference,
         result=findings.result,
         csv=ROWS,
-        regret=regret_table(findings),
-        outcomes={cell: outcome_table(findings, cell) for cell in findings.cells},
-        causes={cell: cause_table(findings, cell) for cell in findings.cells},
-        curves=_curves(findings),
-        rates=_results_by_rate(findings),
-        script=plot.script(),
+        verdicts=tables.verdicts(findings),
+        interval=_interval_note(findings.averages_by_mix),
+        forest=figures.page(_forests(findings)),
+        curves=figures.page(_curves(findings)),
+        outcomes={cell: tables.outcome_table(findings, cell) for cell in findings.cells},
+        differences={cell: tables.difference_table(findings, cell) for cell in findings.cells},
+        rates=figures.page(_results_by_rate(findings)),
+        regret=tables.regret_table(findings),
+        causes={cell: tables.cause_table(findings, cell) for cell in findings.cells},
+        script=figures.script(),
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
@@ -50,22 +57,58 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
     rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
     with atomic_write(folder / ROWS) as file:
         rows.to_csv(file, index=False, float_format="%.5g")
+    style.save_both(picture(findings, title), folder / PICTURE)
     if len(findings.cells) > 1 and findings.regret:
-        style.save_png(regret_picture(findings), folder / REGRET)
+        style.save_both(regret_picture(findings), folder / REGRET)
     return folder / PAGE
 
 
-def _panels(findings: Findings, ylabel: str) -> dict[str, Panel]:
-    return {cell: Panel(cell, ylabel) for cell in findings.cells}
+def _interval_note(averages: Sequence[Average]) -> str:
+    """What intervals of averages are over."""
+    cells = max((average.cells for average in averages), default=0)
+    if cells > 1:
+        return f"95 % intervals over seeds and {cells} cells"
+    return "95 % intervals over paired seeds"
 
 
-def _curves(findings: Findings) -> Markup:
+def _forests(findings: Findings) -> list[Forest]:
+    """The differences to the reference by mix; nothing where nothing is paired."""
+    rows = []
+    for average in findings.averages_by_mix:
+        row = ForestRow(
+            heading="" if findings.is_own else tables.MIXES_IN_WORDS[average.mix],
+            name=average.estimator,
+            value=average.value,
+            low=average.low,
+            high=average.high,
+        )
+        rows.append(row)
+    if not rows:
+        return []
+    forest = Forest(
+        title=f"Difference of {findings.result} from {findings.reference}",
+        note=_interval_note(findings.averages_by_mix),
+        xlabel=f"points of {findings.result} over {findings.reference}",
+        rows=rows,
+        looks=style.series_looks(_estimators(findings)),
+        form="+.1f",
+        reference=0,
+    )
+    return [forest]
+
+
+def _estimators(findings: Findings) -> list[str]:
+    return list(dict.fromkeys(row.estimator for row in findings.means))
+
+
+def _curves(findings: Findings) -> list[plot.Drawing]:
     rows = [point._asdict() for point in findings.curves]
-    panels = _panels(findings, "training reward")
-    return plot.page(plot.draw(rows, panels, STEPS, panel="cell"))
+    panels = {cell: Panel(cell, "training reward") for cell in findings.cells}
+    looks = style.series_looks(_estimators(findings))
+    return plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
 
 
-def _results_by_rate(findings: Findings) -> Markup:
+def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
     """Nothing where there is one rate alone."""
     rows = [
         row._asdict() | {"learning_rate": float(row.learning_rate)}
@@ -73,35 +116,24 @@ def _results_by_rate(findings: Findings) -> Markup:
         if row.quantity == "pass1"
     ]
     if len({row["learning_rate"] for row in rows}) <= 1:
-        return Markup()
-    return plot.page(plot.draw(rows, _panels(findings, findings.result), RATES, panel="cell"))
+        return []
+    panels = {cell: Panel(cell, findings.result) for cell in findings.cells}
+    return plot.draw(rows, panels, RATES, panel="cell")
 
 
 def picture(findings: Findings, title: str) -> alt.ConcatChart:
-    """The differences of results to the reference, and learning curves by cell."""
-    difference = f"Difference of {findings.result}"
-    panels = {
-        difference: Panel(
-            title=difference,
-            ylabel=f"points over {findings.reference}, 95 % by seed",
-            reference=0,
-            intervals="bars",
-            joined=False,
-            axis=Axis("mix", "prompts", "categories"),
-        ),
-        **_panels(findings, "training reward"),
-    }
-    rows = [point._asdict() for point in findings.curves]
-    for row in findings.differences:
-        if row.quantity == "pass1":
-            points = row._replace(
-                cell=difference,
-                value=100 * row.value,
-                low=100 * row.low,
-                high=100 * row.high,
-            )
-            rows.append(points._asdict())
-    return plot.picture(plot.draw(rows, panels, STEPS, panel="cell"), title=title)
+    """The differences by mix, and two learning curves of the first cell with their bands.
+
+    The curves are those of the reference and of the other estimator with the least regret.
+    """
+    by_regret = [regret.estimator for regret in findings.regret]
+    others = [name for name in by_regret or _estimators(findings) if name != findings.reference]
+    pictured = [findings.reference, *others[:1]]
+    cell = findings.cells[0]
+    rows = [point._asdict() for point in findings.curves if point.estimator in pictured]
+    note = "mean over seeds, 95 % intervals"
+    curves = plot.draw(rows, {cell: Panel(cell, "training reward", note)}, STEPS, panel="cell")
+    return figures.wide_picture([*_forests(findings), *curves], title)
 
 
 def regret_picture(findings: Findings) -> alt.LayerChart:
@@ -127,7 +159,7 @@ def regret_picture(findings: Findings) -> alt.LayerChart:
     worst = chart.mark_point(size=160, strokeWidth=2, opacity=1).encode(
         x=alt.X("max(regret):Q", title=xlabel)
     )
-    note = "a dot: one cell of the study; bar: mean; ring: worst cell"
+    note = "dot: one cell of the study; bar: mean; ring: worst cell"
     return alt.layer(cells, means, worst).properties(
         width=600, height=alt.Step(42), title=alt.Title("Regret", subtitle=note)
     )

@@ -12,7 +12,7 @@ from openrlhf_js.study.values import CAUSES, OUTCOMES
 
 IN_POINTS = ("pass1", "reward", "any_rate")  # shown as points of a hundred
 SIGNIFICANT = 0.05
-SCREEN_COLUMNS = 4  # of an outcome table: to the result and its difference
+MIXES_IN_WORDS = {"alike": "where alike", "natural": "as drawn", "mixed": "in the mix"}
 
 Table: TypeAlias = list[dict[str, str]]
 
@@ -20,8 +20,7 @@ Table: TypeAlias = list[dict[str, str]]
 def print_tables(findings: Findings) -> None:
     """Prints how each estimator did, cell by cell and over all cells."""
     for cell in findings.cells:
-        outcomes = outcome_table(findings, cell)
-        console.table(outcomes, list(outcomes[0])[:SCREEN_COLUMNS], title=cell)
+        console.table(_screen_table(findings, cell), title=cell)
     console.table(regret_table(findings), title="over all cells")
     console.say(
         f"{findings.result} in points of a hundred; ±: a 95 % interval; "
@@ -30,28 +29,66 @@ def print_tables(findings: Findings) -> None:
     )
 
 
+def _screen_table(findings: Findings, cell: str) -> Table:
+    """The result of each estimator, and its difference to the reference."""
+    result = findings.result
+    differences = {row["estimator"]: row for row in difference_table(findings, cell)}
+    table = []
+    for outcome in outcome_table(findings, cell):
+        estimator = outcome["estimator"]
+        difference = differences.get(estimator, {})
+        columns = {
+            "estimator": estimator,
+            "learning rate": outcome["learning rate"],
+            result: outcome[result],
+            f"{result} - {findings.reference}": difference.get(result, ""),
+        }
+        table.append(columns)
+    return table
+
+
+def verdicts(findings: Findings) -> dict[str, str]:
+    """By estimator, its difference to the reference in each mix, in words and points."""
+    sentences: dict[str, list[str]] = {}
+    for average in findings.averages_by_mix:
+        figures = style.interval(average.value, average.low, average.high, form="+.1f")
+        if not findings.is_own:
+            figures += f" {MIXES_IN_WORDS[average.mix]}"
+        sentences.setdefault(average.estimator, []).append(figures)
+    return {estimator: ", ".join(parts) for estimator, parts in sentences.items()}
+
+
 def outcome_table(findings: Findings, cell: str) -> Table:
-    """How well each estimator trained at its learning rates; the reference's own values."""
-    outcomes = {"pass1": findings.result, **OUTCOMES}
+    """How well each estimator trained at its learning rates."""
     means = _means(findings, cell)
-    differences = _differences(findings, cell)
     table = []
     for estimator in dict.fromkeys(estimator for estimator, _ in means):
         columns = {
             "estimator": estimator,
             "learning rate": means[estimator, "reward"].learning_rate,
-            findings.result: _with_interval(means.get((estimator, "pass1"))),
         }
-        for quantity, label in outcomes.items():
-            difference = differences.get((estimator, quantity))
-            text = ""
-            if difference is not None:
-                text = _tested(difference)
-            elif estimator == findings.reference:
-                text = _with_interval(means.get((estimator, quantity)))
-            columns[f"{label} - {findings.reference}"] = text
+        for quantity, label in _outcomes(findings).items():
+            columns[label] = _with_interval(means.get((estimator, quantity)))
         table.append(columns)
     return table
+
+
+def difference_table(findings: Findings, cell: str) -> Table:
+    """The paired differences of the same to the reference, with their tests."""
+    differences = _differences(findings, cell)
+    table = []
+    for estimator in dict.fromkeys(estimator for estimator, _ in differences):
+        columns = {"estimator": estimator}
+        for quantity, label in _outcomes(findings).items():
+            difference = differences.get((estimator, quantity))
+            columns[label] = "" if difference is None else _tested(difference)
+        table.append(columns)
+    return table
+
+
+def _outcomes(findings: Findings) -> dict[str, str]:
+    """What is said of how well an estimator trained: quantities and their labels."""
+    return {"pass1": findings.result, **OUTCOMES}
 
 
 def cause_table(findings: Findings, cell: str) -> Table:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pandas as pd
 
-from openrlhf_js.report import plot, style
+from openrlhf_js.report import figures, forest, style
 from openrlhf_js.study import analysis, page
 from openrlhf_js.study.values import chosen_runs, measured_values
 
@@ -83,23 +83,28 @@ show("The same up to the rate 4e-4", wide(averages("rloo", SAFE), ["shape", "mix
 for name in ("bloo", "js"):
     show(f"pass@1 less {name}'s", wide(averages(name), ["shape", "mix"]))
 
-panels = {
-    m: plot.Panel(
-        title=f"{m} responses to a prompt",
-        note="js_plus of 0.2; 95 % over cells and seeds",
-        ylabel="points of pass@1 over rloo",
-        limits=(-16, 10),
-        reference=0,
-        intervals="bars",
-        joined=False,
+pictured = over_rloo[over_rloo["mix"].isin(MIXES)]
+forests = []
+for m in (2, 4):
+    shown = pictured[pictured.m == m]
+    rows = [
+        forest.Row(row.mix, row.estimator, row.value, row.low, row.high)
+        for mix in MIXES
+        for name in reversed(NAMES)
+        for row in shown.query("mix == @mix and estimator == @name").itertuples()
+    ]
+    forests.append(
+        forest.Forest(
+            title=f"{m} responses to a prompt",
+            note="js_plus of 0.2; 95 % over cells and seeds",
+            xlabel="points of pass@1 over rloo",
+            rows=rows,
+            looks=style.series_looks(NAMES),
+            form="+.1f",
+            reference=0,
+        )
     )
-    for m in (2, 4)
-}
-forest = over_rloo[over_rloo["mix"].isin(MIXES)]
-drawings = plot.draw(
-    forest.to_dict("records"), panels, plot.Axis("mix", "prompts", "categories"), panel="m"
-)
-style.save_png(plot.picture(drawings), DOCS / "images/training.png")
+style.save_both(figures.wide_picture(forests), DOCS / "images/training.png")
 
 best = all_means[all_means.quantity == "pass1"].copy()
 print(f"\nSeeds\n\n{best.groupby('shape', sort=False).seeds.agg(['min', 'max'])}")
@@ -171,4 +176,4 @@ print(tests.groupby(["quantity", "estimator"])[["above", "below"]].sum().unstack
 why["m"] = [shape.split()[-1] for shape in why.index.get_level_values("shape")]
 for quantity, by in (("spread", ["mix"]), ("dead", ["mix", "m"])):
     print(f"\n{quantity}\n\n{why.groupby(by)[quantity].agg(['min', 'max']).round(2)}")
-style.save_png(page.regret_picture(findings), DOCS / "images/regret.png")
+style.save_both(page.regret_picture(findings), DOCS / "images/regret.png")

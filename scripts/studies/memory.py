@@ -134,7 +134,7 @@ def main() -> None:
     print(f"\n{len(findings.cells)} cells: mean and worst regret")
     for regret in findings.regret:
         print(f"  {regret.estimator:12} {regret.mean:4.1f} {regret.worst:5.1f}")
-    style.save_png(page.regret_picture(findings), HERE.parents[1] / "docs/images/memory.png")
+    style.save_both(page.regret_picture(findings), HERE.parents[1] / "docs/images/memory.png")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from browser import check_shown
 from charts import panels_of
 
 from openrlhf_js.report import pages, panels, runs, style
@@ -56,7 +57,8 @@ def lines_of(figure):
 
 def everything(reward=0.5):
     """Six steps of every scalar that a report knows."""
-    curves = [curve for section in panels.SECTIONS.values() for curve in section]
+    sections = panels.SECTIONS | panels.TIMINGS
+    curves = [curve for section in sections.values() for curve in section]
     flat = {re.sub(r"\(.*\)", "maze", curve.tag): [0.25] * 6 for curve in curves}
     return flat | {
         runs.BASELINE_MSE_RLOO: [0.5] * 6,
@@ -97,10 +99,27 @@ def test_the_page_needs_no_other_file_and_names_cannot_break_it(complete):
     assert not {"link", "iframe", "object"} & set(parsed.tags) and parsed.tags.count("script") == 1
 
 
+def test_a_browser_shows_curves_first_and_folds_what_few_read(complete, tmp_path):
+    page, parsed = complete
+    laptop, phone = check_shown(page, tmp_path, charts=len(parsed.figures))
+    for view in (laptop, phone):
+        assert view.text.index("Training reward") < view.text.index("Final figures")
+    body, _, folded = page.partition("<details>")
+    assert "Seconds, " not in body and str(tmp_path.parent) not in body
+    assert "Seconds, " in folded
+
+
+def test_a_page_is_a_file_where_its_name_says_so(log, tmp_path):
+    run = find_conditions([str(log("js", {runs.REWARD: [0.5]}))])
+    assert pages.write(run, (), tmp_path / "new" / "js.html") == tmp_path / "new" / "js.html"
+    assert (tmp_path / "new" / "js.html").is_file()
+
+
 def test_every_panel_is_drawn(complete):
     page, parsed = complete
     assert "Not shown" not in page
-    assert len(parsed.figures) == sum(map(len, panels.SECTIONS.values())) + 1
+    known = [*panels.SECTIONS.values(), *panels.TIMINGS.values()]
+    assert len(parsed.figures) == sum(map(len, known)) + 1
     assert "Graded as, maze" in page and "Graded as, timeout" not in page  # it never came up
     reward = lines_of(parsed.figures[0])
     assert {name: line.value.iloc[-1] for name, line in reward.items()} == pytest.approx(
@@ -110,9 +129,10 @@ def test_every_panel_is_drawn(complete):
 
 def test_the_page_has_the_figures_and_the_configuration(complete):
     page, parsed = complete
-    assert parsed.row("Training reward, last tenth") == ["rloo", "0.560", "-", "-"]
-    assert parsed.row("Held-out pass@1, maze, final") == ["rloo", "75.0%", "-", "-"]
-    assert ["", style.printable(HOSTILE), "3", "-3, unpaired", "-"] in parsed.cells
+    assert parsed.row("Training reward, last tenth") == ["0.560", "0.660"]
+    assert parsed.row("Held-out mean reward, maze, final") == ["0.750", "0.750"]
+    assert ["Gradient variance, mean", "6", "3"] in parsed.cells
+    assert ["less that of rloo", "", "-3, unpaired"] in parsed.cells
     assert parsed.row("--actor.model_name_or_path") == ["Qwen/Qwen3-4B"]
     assert "$x$, maze</h1>" in page
 
@@ -123,7 +143,7 @@ def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path):
         file.write(b"half a rec")
     page, parsed = written(tmp_path, folder)
     assert "running, last step 6, last written" in page
-    assert parsed.row("Training reward, last tenth") == ["js", "0.560"]
+    assert parsed.row("Training reward, last tenth") == ["0.560"]
     assert f"values that are not finite left out of {runs.REWARD}" in page
 
 
@@ -131,95 +151,12 @@ def test_what_is_missing_is_left_out_and_listed(log, tmp_path):
     some = log("js", {VARIANCE: [2.0, 4.0]})
     less = log("rloo", {runs.REWARD: [0.1, 0.2], "train/kl": [0.0, 0.0]})
     page, parsed = written(tmp_path, less)
-    assert "Not logged, or always 0: Held-out pass@1;" in page
+    assert "Not logged, or always 0: Held-out mean reward;" in page
     assert "Gradient variance (--js.gradient_variance)" in page and len(parsed.figures) == 1
     page, parsed = written(tmp_path, less, some)
-    assert parsed.row("Gradient variance, mean") == ["js", "3", "-", "-"]
+    assert parsed.row("Gradient variance, mean") == ["-", "3"]
     page, parsed = written(tmp_path, log("sft", {"train/gpt_loss": [1.0]}))  # another program's
     assert parsed.figures == []
-
-
-def passes(folder, model, pass_at_1, pass_at_4):
-    """Results of `eval passk`, with intervals of five points."""
-    rows = []
-    for j, value in ((1, pass_at_1), (4, pass_at_4)):
-        interval = {"value": value, "low": value - 0.05, "high": value + 0.05}
-        rows.append({"quantity": "pass_at", "j": j, **interval})
-    rows.append({"quantity": "tokens", "j": None, "value": 9, "low": None, "high": None})
-    results = {"model": model, "tasks": {"maze": {"samples": 4, "rows": rows}}}
-    folder.mkdir()
-    (folder / "results.json").write_text(json.dumps(results))
-    return folder
-
-
-def arena_scores(path, scores):
-    """Scores of `eval arena score`, with intervals of two points."""
-    rows = [
-        {
-            "model": model,
-            "score": score,
-            "ci_low": score - 1,
-            "ci_high": score + 1,
-            "baseline": "o3",
-            "category": "hard",
-            "judge": "<j>",
-            "style_control": "none",
-        }
-        for model, score in scores.items()
-    ]
-    path.write_text(json.dumps(rows))
-    return path
-
-
-@pytest.fixture
-def checkpoints(tmp_path):
-    """A page of three evaluated checkpoints and of the scores of five models."""
-    evaluated = [
-        passes(tmp_path / "a", "Qwen/Qwen3-4B", 0.1, 0.3),
-        passes(tmp_path / "b", "runs/js/global_step40_hf", 0.3, 0.5),
-        passes(tmp_path / "c", "http://here/v1#js-step5", 0.2, 0.4),
-        arena_scores(
-            tmp_path / "s.json",
-            {"o3": 50, "Qwen-Qwen3-4B": 5, "js-global_step40_hf": 8, "rloo_step40": 7, "gpt": 60},
-        ),
-    ]
-    page = pages.write([], [], tmp_path / "out", evaluated=evaluated)
-    return Parsed(page.read_text(encoding="utf-8"))
-
-
-def test_checkpoints_are_in_a_table_by_run_and_step(checkpoints):
-    header, *lines = checkpoints.cells
-    assert header[:3] == ["run", "step", "maze, pass@1"]
-    table = {(run, step): figures for run, step, *figures in lines}
-    assert list(table) == [
-        ("Qwen-Qwen3-4B", "0"),
-        ("gpt", "-"),
-        ("js", "5"),
-        ("js", "40"),
-        ("rloo", "40"),
-    ]
-    assert table["js", "5"] == ["20 (15 to 25)", "40 (35 to 45)", "-"]
-    assert table["js", "40"][2] == "8 (7 to 9)"
-    assert table["gpt", "-"][2] == "60 (59 to 61)"
-    assert table["Qwen-Qwen3-4B", "0"][0] == "10 (5 to 15)"
-    assert table["Qwen-Qwen3-4B", "0"][2] == "5 (4 to 6)"
-
-
-def test_checkpoints_are_drawn_over_training(checkpoints):
-    pass_at_1 = lines_of(checkpoints.figures[0])
-    assert pass_at_1["js"]["at"].tolist() == [5, 40]
-    assert pass_at_1["js"].value.tolist() == [20, 30]
-    arena = lines_of(checkpoints.figures[2])
-    points = {name: line[["x", "value"]].to_numpy().tolist() for name, line in arena.items()}
-    assert points == {"js": [[40, 8]], "rloo": [[40, 7]], "Qwen-Qwen3-4B": [[0, 5]]}
-    assert (arena["js"].interval == "bar").all()
-    assert arena["js"].high.tolist() == [9]
-
-
-def test_a_step_of_no_runs_name_is_one_of_the_run(tmp_path):
-    folder = passes(tmp_path / "d", "http://here/v1#step5", 0.2, 0.4)
-    rows = pages.evaluations([folder])
-    assert {(row["run"], row["step"]) for row in rows} == {("run", 5)}
 
 
 def test_results_of_the_lab_are_found_and_shown(tmp_path):

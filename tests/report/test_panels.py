@@ -50,31 +50,27 @@ def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing
     two_steps = {2: 0.3, 3: 0.6, 4: 2.5}
     assert values_of(curve, runs.BASELINE_MSE, condition, window=1) == each_step
     assert values_of(curve, runs.BASELINE_MSE, condition, window=2) == two_steps
-    assert figures(str(folder)) == {"Error of the baseline over RLOO's, mean": [["js", "0.667"]]}
+    assert figures(str(folder)) == {"Error of the baseline over RLOO's, mean": ["0.667"]}
     equal = log("equal", {runs.BASELINE_MSE: [1.0], runs.BASELINE_MSE_RLOO: [0.0]})
     assert figures(str(equal)) == {}
 
 
 def figures(*words):
-    """The cells of each condition by figure."""
-    found = {}
-    for title, *cells in (row.values() for row in final_figures(find_conditions(words))):
-        if title:
-            found[title] = last = []
-        last.append(cells)
-    return found
+    """The cells of each row, a cell for each condition."""
+    conditions = find_conditions(words)
+    rows = final_figures(conditions, panels.SECTIONS | panels.TIMINGS)
+    return {title: cells for title, *cells in (row.values() for row in rows)}
 
 
 def test_final_figures_are_of_the_last_tenth_or_of_all_steps(log):
     a = log("a", {runs.REWARD: range(1, 21), SHRINKAGE: [0.25, 0.75], "train/kl": [0.0, 0.0]})
     b = log("b", {"train/js/gradient_variance": [4.0, 8.0], "eval/eval_x_pass1": [0.5, 0.25]})
-    nothing = ["-", "-"]
     assert figures(f"a={a}", f"b={b}") == {  # a KL that is not measured is logged as 0
-        "Training reward, mean": [["a", "10.500", *nothing]],
-        "Training reward, last tenth": [["a", "19.500", *nothing]],
-        "Held-out pass@1, x, final": [["b", "25.0%", *nothing]],
-        "Shrinkage λ, mean": [["a", "0.5", *nothing]],
-        "Gradient variance, mean": [["b", "6", *nothing]],
+        "Training reward, mean": ["10.500", "-"],
+        "Training reward, last tenth": ["19.500", "-"],
+        "Held-out mean reward, x, final": ["-", "0.250"],
+        "Shrinkage λ, mean": ["0.5", "-"],
+        "Gradient variance, mean": ["-", "6"],
     }
 
 
@@ -103,24 +99,20 @@ def test_figures_of_seeds_have_intervals_and_differences_from_the_first(seeds):
         seeds("other seeds", 1, values),
         seeds("other data", 0, values, data="e"),
     )
-    rloo, js, other_seeds, other_data = rows["Training reward, mean"]
-    assert rloo[2:] == ["-", "-"]
-    # t of two degrees of freedom, error of 0.1, 0.2 and 0.3
+    assert rows["Training reward, mean"][1:] == ["0.800 (-0.096 to 1.696)"] * 3
+    reference, js, other_seeds, other_data = rows["less that of rloo"]
+    assert reference == ""
+    # t of two degrees of freedom, error of 0.1, 0.2 and 0.3; p is three times 0.074
     half_width = 4.3027 * 0.1 / math.sqrt(3)
-    _, mean, difference, p_value = js
-    assert mean == "0.800 (-0.096 to 1.696)"
-    assert difference == f"+0.200 ({0.2 - half_width:+.3f} to {0.2 + half_width:+.3f})"
-    assert p_value == "0.22"  # three times 0.074
-    _, mean_of_others, unpaired, _ = other_seeds
-    assert mean_of_others == mean
-    assert unpaired.startswith("+0.200 (-")
-    assert unpaired.endswith("), unpaired")
-    assert other_data[2] == unpaired
+    assert js == f"+0.200 ({0.2 - half_width:.3f} to {0.2 + half_width:.3f}), p 0.22"
+    assert other_seeds.startswith("+0.200 (-")
+    assert "), unpaired, p " in other_seeds
+    assert other_data == other_seeds
 
 
 def test_the_seconds_of_a_step_have_no_interval(seeds):
-    (rows,) = figures(seeds("x", 0, [2.0, 3.0], tag="train/timing/step_total")).values()
-    assert rows == [["x", "2.5"]]
+    (cells,) = figures(seeds("x", 0, [2.0, 3.0], tag="train/timing/step_total")).values()
+    assert cells == ["2.5"]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ import pytest
 import vl_convert
 from charts import panels_of
 
+from openrlhf_js.estimators.catalogue import ESTIMATORS
 from openrlhf_js.report import style
-from openrlhf_js.report.plot import Axis, Panel, draw, page, picture
+from openrlhf_js.report.figures import page, picture
+from openrlhf_js.report.plot import Axis, Panel, draw
 
 M = Axis("m", "responses")
 HOSTILE = "</script><b>'\"\x07,\n$1"
@@ -21,6 +23,9 @@ HOSTILE = "</script><b>'\"\x07,\n$1"
 def test_no_two_series_of_a_picture_look_alike():
     looks = style.series_looks(["a", "js", "b", "rloo", "c"])
     assert looks["js"] == style.series_looks(["js", *map(str, range(30))])["js"]
+    named = style.series_looks(["js-seed1", "js-seed0", "js", "stack/rloo"])
+    assert named["js"] == looks["js"] and named["stack/rloo"] == looks["rloo"]
+    assert style.series_looks(["js-seed1", "b"])["js-seed1"] == looks["js"]
     for one, other in itertools.combinations(looks.values(), 2):
         assert one.colour != other.colour
         assert (one.dashes, one.marker) != (other.dashes, other.marker)
@@ -37,6 +42,34 @@ def rows(*names, **quantities):
             row |= {"low": value - 1, "high": value + 1}
         tidy.append(row)
     return tidy
+
+
+def test_every_colour_can_be_read_on_white_and_on_a_dark_page():
+    colours = {estimator.look.colour for estimator in ESTIMATORS.values()}
+    assert len(colours) == len(ESTIMATORS)
+    assert len({style.on_dark(colour) for colour in colours}) == len(colours)
+    for colour in colours | {style.INK, style.BLUE, style.ORANGE}:
+        assert style.contrast(colour, style.WHITE) >= 4.5, colour
+        assert style.contrast(style.on_dark(colour), style.DARK_PAGE) >= 4.5, colour
+    assert style.contrast("#000000", style.WHITE) == pytest.approx(21)
+    assert style.contrast("#777777", style.WHITE) == pytest.approx(4.48, abs=0.01)
+
+
+def test_a_picture_is_dark_where_pages_are(tmp_path):
+    drawn = picture(draw(rows("js", mse=float), {"mse": Panel("Error", "MSE")}, M))
+    light = style.save_both(drawn, tmp_path / "x.png")
+    assert light == tmp_path / "x.png"
+    assert light.read_bytes() != (tmp_path / "x-dark.png").read_bytes()
+    svg = style.svg(drawn)
+    blue = style.series_looks(["js"])["js"].colour
+    assert "@media (prefers-color-scheme: dark)" in svg
+    assert f'[stroke="{blue}"]{{stroke:{style.on_dark(blue)}}}' in svg
+
+
+def test_a_chart_says_in_words_what_it_shows():
+    (drawing,) = draw(rows("js", mse=float), {"mse": Panel("Error", "MSE")}, M)
+    assert drawing.sentence() == "Error, MSE, by responses. js: 2 (1 to 3) at 2, 8 at 8."
+    assert f'role="img" aria-label="{drawing.sentence()}"' in page([drawing])
 
 
 @pytest.mark.parametrize(
@@ -82,19 +115,27 @@ def test_a_point_without_a_number_and_an_empty_panel_are_left_out():
     assert 0.9 < low < 1 and 3 < high < 3.3
 
 
-def test_the_vertical_axis_holds_bars_limits_and_reference_but_no_wide_band():
-    def domain(**panel):
+def test_the_vertical_axis_holds_intervals_limits_and_reference():
+    def domain(half_width=99, **panel):
         tidy = [
-            {"m": i, "estimator": "a", "quantity": "x", "value": i / 10, "low": -99, "high": 99}
+            {
+                "m": i,
+                "estimator": "a",
+                "quantity": "x",
+                "value": i / 10,
+                "low": half_width and -half_width,
+                "high": half_width,
+            }
             for i in range(5)
         ]
         (shown,) = panels_of(picture(draw(tidy, {"x": Panel("X", "x", **panel)}, M)))
         return shown.vertical["domain"]
 
-    assert domain() == pytest.approx([-0.02, 0.42])
+    assert domain() == pytest.approx([-108.9, 108.9])
+    assert domain(half_width=None) == pytest.approx([-0.02, 0.42])
     assert domain(intervals="bars") == pytest.approx([-108.9, 108.9])
     assert domain(limits=(0, 1)) == pytest.approx([-0.05, 1.05])
-    assert domain(reference=1.0) == pytest.approx([-0.05, 1.05])
+    assert domain(half_width=None, reference=1.0) == pytest.approx([-0.05, 1.05])
 
 
 def test_a_picture_is_the_same_bytes_every_time_and_asks_for_nothing(tmp_path):
@@ -114,7 +155,7 @@ def test_a_page_has_the_same_charts_and_no_name_can_break_it():
     markup = page(drawings)
     ((title, figure),) = re.findall(r"<b>(.*?)</b>.*?data-figure='(.*?)'", markup, re.S)
     assert title == "&lt;Error&gt;"
-    assert not re.search("script|<b>'|\x07", markup.replace(figure, ""))
+    assert not re.search("</?script|<b>'|\x07", markup.replace(figure, ""))
     assert not re.search("[<>&\x07]", figure)
     specification = json.loads(html.unescape(figure))
     vl_convert.vegalite_to_vega(specification, vl_version=style.VEGA_LITE)

@@ -4,14 +4,21 @@ import math
 from statistics import fmean, stdev
 
 import pytest
-from charts import panels_of
+from browser import check_shown
+from charts import forests_of, panels_of
 
 from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
 from openrlhf_js.study.design import Run, estimator_of, selection_of
 from openrlhf_js.study.figures import Figures
 from openrlhf_js.study.page import picture, write
-from openrlhf_js.study.tables import cause_table, outcome_table, regret_table
+from openrlhf_js.study.tables import (
+    cause_table,
+    difference_table,
+    outcome_table,
+    regret_table,
+    verdicts,
+)
 from openrlhf_js.study.values import share_until, target
 
 
@@ -114,7 +121,7 @@ def test_regret_is_the_distance_to_the_best_of_the_cell():
     assert list(js.values())[:4] == ["js", "5.0", "10.0", sort]
     assert list(rloo.values())[:4] == ["rloo", "10.0", "20.0", sort]
     assert list(bloo.values())[:4] == ["bloo", "20.0", "40.0", maze]
-    assert js["pass@1 - rloo, points"] == "+5.0 (+0.0 to +10.0)"  # the two cells' own
+    assert js["pass@1 - rloo, points"] == "+5.0 (0.0 to 10.0)"  # the two cells' own
     assert rloo["pass@1 - rloo, points"] == ""
 
 
@@ -132,10 +139,11 @@ def test_the_tables_of_one_cell(findings):
     cell = "sort, natural, 16 x 2"
     assert cause_table(findings, cell)[0]["gradient variance"] == "1 ± 0, p 1"
     js, rloo = outcome_table(findings, cell)
-    assert rloo["pass@1"] == rloo["pass@1 - rloo"] == "40.0 ± 24.8"
-    assert rloo["any rate - rloo"].startswith("35.0 ±")
+    assert rloo["pass@1"] == "40.0 ± 24.8"
+    assert rloo["any rate"].startswith("35.0 ±")
     assert (js["learning rate"], js["pass@1"]) == ("0.0002", "55.0 ± 32.9")
-    assert js["pass@1 - rloo"] == "+15.0 ± 12.4, p 0.035"
+    (difference,) = difference_table(findings, cell)  # none of the reference with itself
+    assert (difference["estimator"], difference["pass@1"]) == ("js", "+15.0 ± 12.4, p 0.035")
     assert regret_table(findings) == []
 
 
@@ -148,27 +156,82 @@ def test_the_result_of_a_users_own_grader_is_a_mean_reward(tmp_path):
     findings = analyse(records, "rloo")
     rloo, _ = outcome_table(findings, "16 x 2")
     assert rloo["mean reward"].startswith("25.0")
-    assert regret_table(findings)[0]["mean reward - rloo, points"] == "+50.0 (+50.0 to +50.0)"
+    assert regret_table(findings)[0]["mean reward - rloo, points"] == "+50.0 (50.0 to 50.0)"
     page = write(tmp_path, findings, "a title").read_text()
     assert "mean reward" in page and "pass@1" not in page
 
 
 def test_the_picture_has_curves_and_differences(findings):
-    differences, curves = panels_of(picture(findings, "a model"))
+    drawn = picture(findings, "a model")
+    (curves,) = panels_of(drawn)
     for name in ("rloo", "js"):
         assert curves.lines[name].x.tolist() == [5, 15, 25]
         assert curves.lines[name].value.tolist() == [0.0, 0.5, 1.0]
-    assert differences.lines["js"].value.tolist() == [pytest.approx(15)]
-    assert differences.lines["js"]["at"].tolist() == ["natural"]
+    (differences,) = forests_of(drawn)
+    row = row_of(findings.differences, "js", "pass1")
+    expected = [100 * end for end in (row.value, row.low, row.high)]
+    assert differences == {("as drawn", "js"): pytest.approx(expected)}
+
+
+def test_a_picture_shows_two_curves_with_all_of_their_bands(tmp_path):
+    records = [
+        record(name, seed, value, curve=(0.1 * seed, value))
+        for name, value in (("rloo", 0.4), ("bloo", 0.3), ("js", 0.6))
+        for seed in range(3)
+    ]
+    findings = analyse(records, "rloo")
+    (curves,) = panels_of(picture(findings, "a model"))
+    assert curves.lines.keys() == {"rloo", "js"}
+    bottom, top = curves.vertical["domain"]
+    for line in curves.lines.values():
+        assert bottom < line.low.min() and line.high.max() < top
+    write(tmp_path, findings, "a title")
+    for name in ("compared.png", "compared-dark.png"):
+        width = int.from_bytes((tmp_path / name).read_bytes()[16:20], "big")
+        assert 1180 <= width <= 1200
+
+
+def mixes():
+    """Differences of 10 and 20 points where alike, in two cells, and of -5 in the mix."""
+    records = []
+    for mix, prompts, gain in (("alike", 16, 0.1), ("alike", 64, 0.2), ("mixed", 16, -0.05)):
+        for seed in range(3):
+            cell = {"mix": mix, "prompts": prompts}
+            records.append(record("rloo", seed, 0.5 + 0.01 * seed, **cell))
+            records.append(record("js_plus", seed, 0.5 + gain + 0.02 * seed, **cell))
+    return analyse(records, "rloo")
+
+
+def test_a_verdict_has_the_difference_in_each_mix():
+    findings = mixes()
+    (verdict,) = verdicts(findings).values()
+    alike, mixed = findings.averages_by_mix
+    assert (alike.value, alike.cells) == (pytest.approx(16), 2)
+    row = next(
+        row for row in findings.differences if row.mix == "mixed" and row.quantity == "pass1"
+    )
+    assert mixed[2:] == pytest.approx((100 * row.value, 100 * row.low, 100 * row.high, 1))
+    assert (
+        verdict.startswith("+16.0 (") and " where alike, -4.0 (-6.5 to -1.5) in the mix" in verdict
+    )
+
+
+def test_a_browser_shows_the_page_of_a_study(tmp_path):
+    page = write(tmp_path, mixes(), "a title").read_text()
+    laptop, phone = check_shown(page, tmp_path, charts=4)
+    for view in (laptop, phone):
+        first = view.text.index("js_plus: +16.0 (")
+        assert first < view.text.index("Learning curves") < view.text.index("Why")
+        assert "-4.0 (-6.5 to -1.5)" in view.text
 
 
 def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
     records = [record("rloo", 0, None, reward=0.5), record("js", 0, None, reward=1)]
     findings = analyse(records, "rloo")
     assert findings.differences == [] and findings.regret == []
-    js = outcome_table(findings, "sort, natural, 16 x 2")[1]
-    assert js["training reward - rloo"] == ""
-    assert len(panels_of(picture(findings, ""))) == 1  # without differences
+    assert difference_table(findings, "sort, natural, 16 x 2") == []
+    assert verdicts(findings) == {}
+    assert forests_of(picture(findings, "")) == []
     page = write(tmp_path, findings, "a title")
     assert ",0.5,,,1," in page.with_name("rows.csv").read_text()
 

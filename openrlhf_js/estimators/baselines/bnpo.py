@@ -55,7 +55,7 @@ BNPO = Estimator(
     equation=r"b_i^j = \hat\mu_i",
     source="Xiao et al. (2025), arXiv 2506.02864",
     unbiased=False,
-    look=Look("#b07d2b", (0, (5, 2)), "<"),
+    look=Look("#8f6412", (0, (5, 2)), "<"),
     baseline=prompt_mean,
     scale=beta_density,
     error=lambda moments, batch: moments.v,

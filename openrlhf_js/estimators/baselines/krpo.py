@@ -48,7 +48,7 @@ KRPO = Estimator(
     equation=r"b_i^j = x_{j-1} + K_j (r_i^j - x_{j-1})",
     source="Wang et al. (2025), arXiv 2505.07527",
     unbiased=False,
-    look=Look("#708090", (0, (6, 2, 1, 2)), "p"),
+    look=Look("#64748b", (0, (6, 2, 1, 2)), "p"),
     baseline=lambda batch: filtered(batch)[0],
     scale=lambda batch: filtered(batch)[1].sqrt() + FLOOR,
 )

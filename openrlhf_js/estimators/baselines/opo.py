@@ -34,7 +34,7 @@ OPO = Estimator(
     equation=r"b_i^j = \sum_k l_i^k r_i^k / \sum_k l_i^k",
     source="Hao et al. (2025), arXiv 2505.23585",
     unbiased=False,
-    look=Look("#4682b4", (0, (10, 3)), "D"),
+    look=Look("#3f74a3", (0, (10, 3)), "D"),
     baseline=length_weighted_mean,
     least_responses=2,
     needs_lengths=True,

@@ -148,7 +148,7 @@ JS_PLUS = Estimator(
     r"(\hat v_2 + \hat T_i + (\hat\mu_i^{-j} - \bar\mu_{-i})^2 / \kappa)",
     source="docs/derivations.md",
     unbiased=True,
-    look=Look("#d55e00", (0, (6, 2, 1, 2)), "^"),
+    look=Look("#c25200", (0, (6, 2, 1, 2)), "^"),
     shrink=corrected_shrinkage,
     least_rewards=2,
 )
@@ -158,7 +158,7 @@ JS_FIXED = Estimator(
     equation=r"\lambda_i = \lambda",
     source=f"{PAPER}, eq. js-final-baseline",
     unbiased=True,
-    look=Look("#e69f00", (0, (10, 3)), "h"),
+    look=Look("#9a5f00", (0, (10, 3)), "h"),
     shrink=given_shrinkage,
     least_prompts=2,
     least_responses=2,

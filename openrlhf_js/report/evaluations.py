@@ -1,0 +1,289 @@
+"""Models that were evaluated: curves over training, and dots with paired differences.
+
+A model whose name says its training step is a point of a curve. As soon as one has none, all of
+them are dots of a forest plot, a row a model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openrlhf_js.evaluation.passk.compare import compare
+from openrlhf_js.evaluation.passk.summary import FILE, Results, read_results
+from openrlhf_js.report import forest, lab, plot, style
+from openrlhf_js.report.forest import Forest
+
+STEP = re.compile(r"[-_]*(?:global[-_])?(?:step|checkpoint)[-_]?(\d+).*")  # in a name
+STEPS = plot.Axis("step", "training step")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Score(NamedTuple):
+    """A figure with the ends of its interval, in per cent."""
+
+    benchmark: str
+    measure: str  # such as pass@4; "" of Arena's
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Model(NamedTuple):
+    """An evaluated model."""
+
+    name: str
+    run: str
+    step: int | None
+    scores: list[Score]
+    results: Results | None  # of `eval passk`
+
+
+def read(paths: Sequence[Path]) -> list[Model]:
+    """The models of these results of `eval passk` and scores of `eval arena score --json`.
+
+    js-global_step40_hf is step 40 of the run js; a name without a step has none. Models of one
+    name are told apart by their paths. ValueError for other files.
+    """
+    results: dict[Path, Results] = {}
+    arena: dict[str, list[Score]] = {}
+    for path in paths:
+        file = path / FILE if path.is_dir() else path
+        content = _content(file)
+        if isinstance(content, dict):
+            results[path] = read_results(file)
+        else:
+            for name, scores in _arena_scores(file, content).items():
+                arena.setdefault(name, []).extend(scores)
+    names = [_name_of(result["model"]) for result in results.values()]
+    models = []
+    for (path, result), name in zip(results.items(), names, strict=True):
+        shown = f"{name} ({path})" if names.count(name) > 1 else name
+        scores = _passk_scores(result) + arena.pop(name, [])
+        models.append(Model(shown, _run_in(name), _step_in(name), scores, result))
+    for name, scores in arena.items():
+        models.append(Model(name, _run_in(name), _step_in(name), scores, None))
+    return models
+
+
+def _content(file: Path) -> Any:
+    """What a file holds: an object or a list of objects."""
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError:
+        content = None
+    if not isinstance(content, (dict, list)):
+        raise _unusable(file)
+    return content
+
+
+def _unusable(file: Path) -> ValueError:
+    return ValueError(
+        f"{file} holds neither results of eval passk nor scores of eval arena score --json"
+    )
+
+
+def _name_of(model: str) -> str:
+    """The last two folders of a path or repository, or what a server calls it, behind its #."""
+    return "-".join(Path(model.rpartition("#")[2]).parts[-2:])
+
+
+def _run_in(name: str) -> str:
+    return STEP.sub("", name) or "run"
+
+
+def _step_in(name: str) -> int | None:
+    match = STEP.search(name)
+    return int(match[1]) if match else None
+
+
+def _arena_scores(file: Path, rows: Rows) -> dict[str, list[Score]]:
+    """The scores by model, without the baselines'."""
+    scores: dict[str, list[Score]] = {}
+    for row in rows:
+        try:
+            if row["model"] == row["baseline"]:
+                continue
+            benchmark = f"{row['category']}, judged by {row['judge']}"
+            if row["style_control"] != "none":
+                benchmark += f", style: {row['style_control']}"
+            score = Score(
+                benchmark=benchmark,
+                measure="",
+                value=row["score"],
+                low=row["ci_low"],
+                high=row["ci_high"],
+            )
+        except (LookupError, TypeError):
+            raise _unusable(file) from None
+        scores.setdefault(row["model"], []).append(score)
+    return scores
+
+
+def _passk_scores(results: Results) -> list[Score]:
+    """pass@1 to pass@k of each benchmark."""
+    scores = []
+    for name, task in results["tasks"].items():
+        for row in task["rows"]:
+            if row["quantity"] != "pass_at":
+                continue
+            score = Score(
+                benchmark=name,
+                measure=f"pass@{row['j']}",
+                value=100 * row["value"],
+                low=_per_cent(row["low"]),
+                high=_per_cent(row["high"]),
+            )
+            scores.append(score)
+    return scores
+
+
+def _per_cent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def table(models: Sequence[Model]) -> list[dict[str, str]]:
+    """A row for each model with a step, a column for each of its figures."""
+    rows = []
+    for model in sorted(_with_step(models), key=lambda model: (model.run, model.step)):
+        for score in model.scores:
+            row = {
+                "run": model.run,
+                "step": model.step,
+                "quantity": _title(score),
+                "value": score.value,
+                "low": score.low,
+                "high": score.high,
+            }
+            rows.append(row)
+    return lab.table({"rows": rows})
+
+
+def _with_step(models: Sequence[Model]) -> list[Model]:
+    return [model for model in models if model.step is not None]
+
+
+def _title(score: Score) -> str:
+    return f"{score.benchmark}, {score.measure}" if score.measure else score.benchmark
+
+
+def draw(models: Sequence[Model]) -> list[plot.Drawing | Forest]:
+    """Curves of the models with a step; a forest plot of all, if one has none."""
+    figures: list[plot.Drawing | Forest] = [*_curves(models)]
+    if any(model.step is None for model in models):
+        looks = style.series_looks([model.name for model in models])
+        for benchmark in _benchmarks(models):
+            figures.append(_levels(benchmark, models, looks))
+            figures += _differences(benchmark, models, looks)
+    return figures
+
+
+def _curves(models: Sequence[Model]) -> list[plot.Drawing]:
+    rows = []
+    panels: dict[str, plot.Panel] = {}
+    for model in _with_step(models):
+        for score in model.scores:
+            title = _title(score)
+            panels[title] = plot.Panel(title, "per cent", intervals="bars")
+            row = {"run": model.run, "step": model.step, "quantity": title}
+            rows.append({**row, "value": score.value, "low": score.low, "high": score.high})
+    return plot.draw(rows, panels, STEPS, line="run")
+
+
+def _benchmarks(models: Sequence[Model]) -> list[str]:
+    return list(dict.fromkeys(score.benchmark for model in models for score in model.scores))
+
+
+def _levels(benchmark: str, models: Sequence[Model], looks: Mapping[str, style.Look]) -> Forest:
+    """The scores of all models: under a heading for each measure, a row for each model."""
+    rows: dict[str, list[forest.Row]] = {}
+    for model in models:
+        for score in model.scores:
+            if score.benchmark == benchmark:
+                row = forest.Row(score.measure, model.name, score.value, score.low, score.high)
+                rows.setdefault(score.measure, []).append(row)
+    return Forest(
+        title=benchmark,
+        note="95 % intervals",
+        xlabel="per cent",
+        rows=[row for measure_rows in rows.values() for row in measure_rows],
+        looks=looks,
+        form=".1f",
+    )
+
+
+def _differences(
+    benchmark: str, models: Sequence[Model], looks: Mapping[str, style.Look]
+) -> list[Forest]:
+    """The differences of pass@j from the first model's, item by item; nothing without a pair."""
+    sampled = _sampled(benchmark, models)
+    rows: dict[str, list[forest.Row]] = {}
+    for model in sampled[1:]:
+        if _why_not(benchmark, sampled[0], model):
+            continue
+        for score in model.scores:
+            if score.benchmark != benchmark:
+                continue
+            difference = _compared(benchmark, sampled[0], model, score.measure)
+            row = forest.Row(
+                heading=score.measure,
+                name=model.name,
+                value=100 * difference["value"],
+                low=_per_cent(difference["low"]),
+                high=_per_cent(difference["high"]),
+            )
+            rows.setdefault(score.measure, []).append(row)
+    if not rows:
+        return []
+    differences = Forest(
+        title=f"{benchmark}: difference from {sampled[0].name}",
+        note="paired by item, 95 % intervals",
+        xlabel="points",
+        rows=[row for measure_rows in rows.values() for row in measure_rows],
+        looks=looks,
+        form="+.1f",
+        reference=0,
+    )
+    return [differences]
+
+
+def _sampled(benchmark: str, models: Sequence[Model]) -> list[Model]:
+    """The models with samples of a benchmark of `eval passk`."""
+    return [model for model in models if model.results and benchmark in model.results["tasks"]]
+
+
+def _compared(benchmark: str, first: Model, other: Model, metric: str) -> Mapping[str, Any]:
+    """The row of a benchmark; ValueError if the two were not measured alike."""
+    sides = []
+    for model in (first, other):
+        results = model.results or {}
+        sides.append({**results, "tasks": {benchmark: results["tasks"][benchmark]}})
+    (row,) = compare(*sides, metric)["rows"]
+    return row
+
+
+def _why_not(benchmark: str, first: Model, other: Model) -> str:
+    """Why two models cannot be compared on a benchmark; "" if they can."""
+    try:
+        _compared(benchmark, first, other, "mean")
+    except ValueError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def not_compared(models: Sequence[Model]) -> list[str]:
+    """Which differences are missing, and why."""
+    reasons = []
+    if all(model.step is not None for model in models):
+        return []
+    for benchmark in _benchmarks(models):
+        first, *others = _sampled(benchmark, models) or [None]
+        for model in others:
+            reason = _why_not(benchmark, first, model)
+            if reason:
+                reasons.append(f"{model.name} and {first.name}: {reason}")
+    return reasons
