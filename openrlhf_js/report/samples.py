@@ -16,11 +16,11 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.passk.evaluate import UNGRADED
-from openrlhf_js.evaluation.passk.grading import NOT_VOTING
+from openrlhf_js.evaluation.passk.grading import NOT_VOTING, graded_part
+from openrlhf_js.evaluation.passk.summary import Results
 from openrlhf_js.report.foreign import embedded, script_of
 from openrlhf_js.report.pages import render
 from openrlhf_js.sampling.complete import ITEMS, Sample
-from openrlhf_js.tasks.answers import after_thinking
 
 FILE = "samples.html"
 LONGEST_TEXT = 20_000  # characters of a response; a longer one loses its middle
@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
     label: str  # "A" or "B" of two, "" of one
     folder: Path
-    results: Mapping[str, Any]
+    results: Results
 
     def samples_file(self, task: str) -> Path:
         """The store of the samples of a task."""
@@ -176,7 +176,7 @@ def _responses(file: Path, longest: int) -> dict[Key, Response]:
 
 
 def _response(sample: Sample, longest: int) -> Response:
-    graded = after_thinking(sample.text) or ""
+    graded = graded_part(sample.text)
     thoughts = sample.text[: len(sample.text) - len(graded)]
     return Response(
         kind=_kind(sample),
