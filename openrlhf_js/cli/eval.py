@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
@@ -12,6 +12,9 @@ from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
+
+if TYPE_CHECKING:
+    from openrlhf_js.report.samples import Run
 
 PROGRAMS = {
     "passk": ("openrlhf_js.cli.eval:passk", "sample answers that can be checked: mean@k, pass@k"),
@@ -29,8 +32,9 @@ class PasskSettings(ServerSettings):
       openrlhf-js eval passk --model http://localhost:8000/v1 --tasks geometry3k --out runs/vl
       openrlhf-js eval passk --compare runs/rloo runs/js
 
-    Leaves results.json, passk.png and every response (samples/) in --out. The same command resumes,
-    a larger --samples adds, and what another version of the graders has graded is graded again.
+    Leaves results.json, passk.png, every response (samples/) and a page to look at them
+    (samples.html) in --out. The same command resumes, a larger --samples adds, and what another
+    version of the graders has graded is graded again.
     """
 
     model: str | None = Field(
@@ -41,6 +45,9 @@ class PasskSettings(ServerSettings):
         [], description="names of benchmarks, YAML files, or prompt files of `data build`"
     )
     out: Path | None = Field(None, description="folder of samples and results")
+    page: Path | None = Field(
+        None, description="of all problems with their responses; default: samples.html in --out"
+    )
     metric: str = Field("mean", description="of --compare: mean, majority, or such as pass@4")
     samples: int | None = Field(None, ge=1, description="to each item; default: the benchmark's")
     temperature: float | None = Field(
@@ -93,14 +100,21 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.summary import read_results
     from openrlhf_js.report import passk as report
+    from openrlhf_js.report.samples import Run
 
-    sides = [read_results(place, [*map(name_of, settings.tasks)]) for place in places]
-    found = paired.compare(sides[0], sides[1], settings.metric)
-    say(f"\nA: {found['a']} ({places[0]})\nB: {found['b']} ({places[1]})")
-    _show([report.differences(found)], found["notes"])
+    tasks = [name_of(task) for task in settings.tasks]
+    runs = []
+    for label, place in zip("AB", places, strict=True):
+        folder = place if place.is_dir() else place.parent
+        runs.append(Run(label, folder, read_results(place, tasks)))
+    comparison = paired.compare(runs[0].results, runs[1].results, settings.metric)
+    differences = report.differences(comparison)
+    say(f"\nA: {comparison['a']} ({places[0]})\nB: {comparison['b']} ({places[1]})")
+    _show([differences], comparison["notes"])
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
-        write_json(settings.out / "comparison.json", found)
+        write_json(settings.out / "comparison.json", comparison)
+    _write_page(settings, runs, differences)
 
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
@@ -109,20 +123,44 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
     from openrlhf_js.evaluation.passk.summary import FILE
     from openrlhf_js.report import passk as report
+    from openrlhf_js.report.samples import Run
     from openrlhf_js.sampling.sampler import sampler_of
 
-    overrides = settings.model_dump(include={*OVERRIDES}, exclude_none=True)
-    sources = {name: path for name, _, path in (each.partition("=") for each in settings.source)}
+    overrides = settings.model_dump(include=set(OVERRIDES), exclude_none=True)
+    sources = {}
+    for source in settings.source:
+        name, _, path = source.partition("=")
+        sources[name] = path
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
-    names = (f"{each.benchmark.name} ({len(each.items):,} items)" for each in asked)
+    names = [f"{benchmark.name} ({len(items):,} items)" for benchmark, items in asked]
     say(", ".join(names), error=True)
     sampler = sampler_of(settings, model, settings.prompt_form)
-    found = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
-    write_json(out / FILE, found)
-    picture = report.draw(found, out / "passk.png")
-    say(f"\n{found['model']}")
-    _show([report.scores(found), report.passes(found), report.details(found)], report.notes(found))
+    results = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
+    write_json(out / FILE, results)
+    picture = report.draw(results, out / "passk.png")
+    scores = report.scores(results)
+    say(f"\n{results['model']}")
+    _show([scores, report.passes(results), report.details(results)], report.notes(results))
     say(f"{out / FILE}\n{picture}")
+    _write_page(settings, [Run("", out, results)], scores)
+
+
+def _write_page(
+    settings: PasskSettings, runs: Sequence[Run], figures: list[dict[str, Any]]
+) -> None:
+    """Writes the page of samples where it is wanted."""
+    from openrlhf_js.report import samples
+
+    path = settings.page
+    if path is None and settings.out:
+        path = settings.out / samples.FILE
+    if path is None:
+        return
+    if samples.write(runs, figures, path):
+        say(str(path))
+    else:
+        folders = " and ".join(str(run.folder) for run in runs)
+        say(f"no page of samples: samples/ is no longer in {folders}", error=True)
 
 
 def _show(tables: Sequence[list[dict[str, Any]]], notes: Sequence[str]) -> None:

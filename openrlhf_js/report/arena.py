@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import textwrap
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import altair as alt
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
@@ -16,48 +14,51 @@ from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Row
 from openrlhf_js.evaluation.arena.pool import MARGIN_OF_A, Pool
 from openrlhf_js.report import style
-from openrlhf_js.report.pages import TEMPLATES, render
+from openrlhf_js.report.foreign import script_of
+from openrlhf_js.report.pages import render
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
-TITLE_WIDTH = 64  # characters
+MARGIN = 2.0  # points between the ends of the plot and the intervals
+TICKS = 9  # at most
+TICK_STEPS = (1, 2, 5, 10, 20)  # points
 # Text stays text: no HTML, and links and pictures as they are written, which load nothing.
 MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])
 
 
-class Verdict(NamedTuple):
-    """How a game ended for the model."""
-
-    sign: str  # for the list of questions
-    words: str
-
-
-VERDICTS = {  # by the model's margin in a game
-    2: Verdict("++", "the model is much better"),
-    1: Verdict("+", "the model is better"),
-    0: Verdict("=", "a tie"),
-    -1: Verdict("\u2212", "the baseline is better"),
-    -2: Verdict("\u2212\u2212", "the baseline is much better"),
-    None: Verdict("?", "the judge gave no verdict"),
+# How a game ended for the model, by its margin in the game.
+VERDICTS = {
+    2: "the model is much better",
+    1: "the model is better",
+    0: "a tie",
+    -1: "the baseline is better",
+    -2: "the baseline is much better",
+    None: "no verdict",
 }
-TIE, WIN, LOSS = "a tie", "the model wins", "the baseline wins"
-DIFFER = "the games name different winners"
-MISSING = "a verdict is missing"
-KINDS = (TIE, WIN, LOSS, DIFFER, MISSING)
+WON, LOST, TIED, NO_VERDICT, SPLIT = "won", "lost", "tied", "no verdict", "split"
+KINDS = {  # of judgments, and what they mean
+    WON: "the model won a game and lost none",
+    LOST: "the baseline won a game and lost none",
+    SPLIT: "the two games name different winners, so the judge contradicts itself",
+    TIED: "no game has a winner",
+    NO_VERDICT: "a game is without a verdict, so the question is in no score",
+}
+TIMES = {1: "once", 2: "twice"}
 
 
 class ShownGame(NamedTuple):
-    """A game as the page has it; no text where it was not held or the judge's call failed."""
+    """A game as the page has it; no text where the judge's call failed."""
 
-    verdict: str | None
+    first_shown: str  # "baseline" or "model"
+    verdict: str  # the judge's own, "" without one
     words: str
     text: str | None
 
 
 class ShownJudgment(NamedTuple):
-    """Two games over a model's answer to a question."""
+    """The games over a model's answer to a question, and how they ended together."""
 
-    signs: str
+    words: str  # such as "won twice"
     kind: str  # one of KINDS
     games: list[ShownGame]
 
@@ -78,7 +79,7 @@ class ShownQuestion(NamedTuple):
     models: list[ShownAnswer]
 
 
-def cells(board: Board) -> list[Row]:
+def cells(board: Board) -> list[dict[str, str]]:
     """A board's rows as texts for a table."""
     games_missing = any(row.get("games_missing") for row in board.rows)
     refused = any(row.get("games_failed") for row in board.rows)
@@ -87,7 +88,7 @@ def cells(board: Board) -> list[Row]:
     ]
 
 
-def _cells(row: Row, is_baseline: bool, games_missing: bool, refused: bool) -> Row:
+def _cells(row: Row, is_baseline: bool, games_missing: bool, refused: bool) -> dict[str, str]:
     def number(name: str, form: str = ".1f") -> str:
         return "" if row.get(name) is None else f"{row[name]:{form}}"
 
@@ -97,21 +98,21 @@ def _cells(row: Row, is_baseline: bool, games_missing: bool, refused: bool) -> R
     texts = {"model": row["model"]}
     if is_baseline:
         texts["score"] = number("score")
+        texts["questions"] = "baseline"
     else:
         texts["score"] = style.interval(row["score"], row["ci_low"], row["ci_high"], ".1f")
+        texts["questions"] = f"{row['questions']} of {row['questions_of_category']}"
+    games = [number(name, "g") for name in ("games_won", "games_lost", "games_tied")]
+    rows = [number(name, "g") for name in ("wins", "losses", "ties")]
+    texts["games won/lost/tied"] = "/".join(filter(None, games))
+    texts["rows won/lost/tied"] = "/".join(filter(None, rows))
     if refused:
-        texts["refused"] = number("games_failed", "g")
+        texts["games refused"] = number("games_failed", "g")
     if row["style_control"] != "none":
         texts["without control"] = number("score_without_control")
     if games_missing:
         worst_case = f"{number('worst_case_low')} to {number('worst_case_high')}"
         texts["worst case"] = "" if is_baseline else worst_case
-    outcomes = [number(name, "g") for name in ("wins", "losses", "ties")]
-    texts["win/loss/tie"] = "/".join(count for count in outcomes if count)
-    if is_baseline:
-        texts["questions"] = "baseline"
-    else:
-        texts["questions"] = f"{row['questions']} of {row['questions_of_category']}"
     texts["contradicts"] = share("contradictions")
     texts["first shown"] = share("side_a")
     texts["tokens"] = number("mean_tokens", ".0f")
@@ -125,37 +126,61 @@ def markdown(text: str) -> Markup:
     return Markup(MARKDOWN.render(text))
 
 
-def image(board: Board, boards: Sequence[Board]) -> alt.LayerChart:
-    """The scores with their intervals, the best model on top, over the x-axis of all boards."""
-    rows = [
-        {
-            "model": style.printable(row["model"]),
-            "score": row["score"],
-            "low": row["ci_low"],
-            "high": row["ci_high"],
-        }
-        for row in board.rows
-    ]
-    scale = _scale(boards)
-    label = f"score, per cent ({board.interval})"
-    scores = alt.Chart(alt.InlineData(values=rows)).encode(
-        y=alt.Y("model:N", sort=None, title=None, axis=alt.Axis(grid=True)),
-        x=alt.X("score:Q", scale=scale, title=label),
-    )
-    points = scores.mark_point(filled=True, size=60, color=style.INK, opacity=1)
-    intervals = scores.mark_rule(color=style.INK).encode(x=alt.X("low:Q", title=label), x2="high:Q")
-    even = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK, strokeDash=[5, 3])
-    title = textwrap.wrap(style.printable(board.title), TITLE_WIDTH)
-    return alt.layer(even.encode(x=alt.datum(50)), intervals, points).properties(
-        width=560, height=alt.Step(28), title=alt.Title(title)
-    )
+class ForestRow(NamedTuple):
+    """A score with its interval, as places from 0 to 100 between the ends of the plot."""
+
+    model: str
+    low: float
+    score: float
+    high: float
 
 
-def _scale(boards: Sequence[Board]) -> alt.Scale:
-    """From the lowest to the highest end of an interval, with a margin of two points."""
-    lows = [row["ci_low"] for board in boards for row in board.rows]
-    highs = [row["ci_high"] for board in boards for row in board.rows]
-    return alt.Scale(domain=[min(lows) - 2, max(highs) + 2], nice=False, zero=False)
+class Tick(NamedTuple):
+    """A number on the axis, and its place."""
+
+    number: int
+    place: float
+
+
+class Forest(NamedTuple):
+    """A plot of a board's scores, the best model on top."""
+
+    rows: list[ForestRow]
+    ticks: list[Tick]
+    even: float  # the place of a score of 50
+    sentence: str  # what it shows, for those who do not see it
+
+
+class ShownBoard(NamedTuple):
+    """A leaderboard as the page has it."""
+
+    board: Board
+    cells: list[dict[str, str]]
+    forest: Forest
+
+
+def forest(board: Board, boards: Sequence[Board]) -> Forest:
+    """The plot of a board, with the axis that all boards share."""
+    start = min(row["ci_low"] for board in boards for row in board.rows) - MARGIN
+    end = max(row["ci_high"] for board in boards for row in board.rows) + MARGIN
+
+    def place(score: float) -> float:
+        return 100 * (score - start) / (end - start)
+
+    rows = []
+    scores = []
+    for row in board.rows:
+        low, high = row["ci_low"], row["ci_high"]
+        rows.append(ForestRow(row["model"], place(low), place(row["score"]), place(high)))
+        scores.append(f"{row['model']} {style.interval(row['score'], low, high, '.1f')}")
+    step = next(step for step in TICK_STEPS if (end - start) / step < TICKS)
+    numbers = range(step * math.ceil(start / step), math.floor(end) + 1, step)
+    return Forest(
+        rows=rows,
+        ticks=[Tick(number, place(number)) for number in numbers],
+        even=place(50.0),
+        sentence=f"Scores in per cent with intervals ({board.interval}): {'; '.join(scores)}.",
+    )
 
 
 def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
@@ -168,25 +193,21 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
     models = dict.fromkeys(row["model"] for board in boards for row in board.rows)
     shown = [name for name in models if name not in baselines]
     judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
-    script = TEMPLATES.get_template("arena.js").render()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     filters = {
         "model": shown,
         "judge": judges,
         "category": [pool.category for pool in pools],
-        "verdict": KINDS,
     }
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
-        boards=[(board, cells(board), style.svg_source(image(board, boards))) for board in boards],
+        boards=[ShownBoard(board, cells(board), forest(board, boards)) for board in boards],
         compared=compared,
         filters=filters,
+        kinds=KINDS,
         questions=questions(pools, judges, shown),
         markdown=markdown,
-        sides=("A is the baseline", "A is the model"),
-        script=Markup(script),
-        digest=digest,
+        script=script_of("arena.js"),
     )
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
@@ -225,28 +246,51 @@ def questions(
 
 
 def _shown(judgment: data.Judgment) -> ShownJudgment:
-    """A judgment as the model fared, which is A in the second game."""
-    margins = []
-    games = []
-    for game, sign in zip(judgment.games, (-1, 1), strict=True):
-        margin_of_a = MARGIN_OF_A.get(game.verdict or "") if game else None
-        margin = None if margin_of_a is None else sign * margin_of_a
-        margins.append(margin)
-        shown = ShownGame(
-            verdict=game.verdict if game else None,
-            words=VERDICTS[margin].words,
+    """A judgment as the model fared: it is A in the second game, and B in the first."""
+    shown = []
+    outcomes = []
+    sides = zip(judgment.games, judgment.held, ("baseline", "model"), strict=True)
+    for game, held, first_shown in sides:
+        if not held:
+            continue
+        margin = MARGIN_OF_A.get(game.verdict or "") if game else None
+        if margin is not None and first_shown == "baseline":
+            margin = -margin
+        shown_game = ShownGame(
+            first_shown=first_shown,
+            verdict=game.verdict or "" if game else "",
+            words=VERDICTS[margin],
             text=game.text if game else None,
         )
-        games.append(shown)
-    signs = " ".join(VERDICTS[margin].sign for margin in margins)
-    kind = MISSING if judgment.missing else _kind([margin or 0 for margin in margins])
-    return ShownJudgment(signs, kind, games)
+        shown.append(shown_game)
+        outcomes.append(_outcome(margin))
+    return ShownJudgment(_in_words(outcomes), _kind(outcomes), shown)
 
 
-def _kind(margins: Sequence[int]) -> str:
-    """How two games ended together; one that was not held counts as a tie."""
-    if min(margins) < 0 < max(margins):
-        return DIFFER
-    if max(margins) > 0:
-        return WIN
-    return LOSS if min(margins) < 0 else TIE
+def _outcome(margin: int | None) -> str:
+    if margin is None:
+        return NO_VERDICT
+    if margin == 0:
+        return TIED
+    return WON if margin > 0 else LOST
+
+
+def _kind(outcomes: Sequence[str]) -> str:
+    """How the games of a question ended together."""
+    if NO_VERDICT in outcomes:
+        return NO_VERDICT
+    if WON in outcomes and LOST in outcomes:
+        return SPLIT
+    if WON in outcomes:
+        return WON
+    return LOST if LOST in outcomes else TIED
+
+
+def _in_words(outcomes: Sequence[str]) -> str:
+    """Such as "won twice", "won once, tied once", "split", or "lost" of one game."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    if _kind(outcomes) == SPLIT:
+        return SPLIT
+    counts = Counter(outcomes)
+    return ", ".join(f"{outcome} {TIMES[counts[outcome]]}" for outcome in KINDS if counts[outcome])

@@ -72,6 +72,8 @@ def test_a_model_on_two_files_again_gets_the_same_scores(given, done, tmp_path, 
     mean = value_of(task, "mean_at_k")["value"]
     assert mean == pytest.approx(sum(right) / len(kept))
     assert (tmp_path / "passk.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "samples.html") in said.out
+    assert (tmp_path / "samples.html").stat().st_size > 10_000
     assert f"{100 * mean:.1f} (" in said.out
     assert task["settings"]["prompt_form"] == "text"  # what `auto` has come to
     assert "toy (12 items), more (5 items)" in said.err
@@ -209,6 +211,7 @@ def test_two_folders_compared(done, tmp_path, capsys):
     assert main(call) == 0
     said = capsys.readouterr().out
     found = json.loads((tmp_path / "comparison.json").read_bytes())
+    assert b"Samples of A and B" in (tmp_path / "samples.html").read_bytes()
     assert [row["task"] for row in found["rows"]] == ["toy", "more", "mean"]
     a, b = (scores(done / name)["correct"] for name in ("model", "other"))
     assert found["rows"][0]["value"] == pytest.approx((sum(b) - sum(a)) / 72)
@@ -216,8 +219,12 @@ def test_two_folders_compared(done, tmp_path, capsys):
 
 
 def test_some_benchmarks_of_two_folders_compared(done, tmp_path):
+    page = tmp_path / "pages" / "toy.html"
     call = ["passk", "--compare", str(done / "model"), str(done / "other"), "--tasks", "toy"]
-    assert main([*call, "--metric", "pass@4", "--out", str(tmp_path)]) == 0
+    call += ["--metric", "pass@4", "--out", str(tmp_path), "--page", str(page)]
+    assert main(call) == 0
+    assert page.is_file()
+    assert not (tmp_path / "samples.html").exists()
     found = json.loads((tmp_path / "comparison.json").read_bytes())
     assert ([row["task"] for row in found["rows"]], found["metric"]) == (["toy"], "pass@4")
 

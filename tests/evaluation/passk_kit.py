@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from kit import qwen, read_lines
+from kit import qwen, read_lines, write_lines
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 from transformers import PreTrainedTokenizerFast
 
+from openrlhf_js.common.files import write_json
 from openrlhf_js.evaluation.passk.benchmarks import uid_of
+from openrlhf_js.evaluation.passk.evaluate import COLUMNS
+from openrlhf_js.evaluation.passk.summary import FILE, FORMAT, Results, summarise
 from openrlhf_js.sampling.complete import Sample
 from openrlhf_js.tasks.prompt_files import Example, example
 
@@ -47,6 +50,24 @@ def group(item: int, marks: str, tokens: int | None = 5) -> list[Sample]:
         )
         samples.append(sample)
     return samples
+
+
+def write_results(
+    folder: Path, model: str, tasks: dict[str, tuple[dict[str, Example], list[list[Sample]]]]
+) -> Results:
+    """Results of a model with their samples, by task: its items, and the samples of each."""
+    results: Results = {"format": FORMAT, "model": model, "tasks": {}}
+    for task, (asked, groups) in tasks.items():
+        rows = []
+        for uid, item in asked.items():
+            rows.append({"uid": uid, **{name: getattr(item, name) for name in COLUMNS}})
+        write_lines(folder / "samples" / f"{task}.items.jsonl", rows)
+        samples = [sample._asdict() for group in groups for sample in group]
+        write_lines(folder / "samples" / f"{task}.jsonl", [{"model": model}, *samples])
+        settings = {"temperature": 1.0, "max_new_tokens": 2048}
+        results["tasks"][task] = {"settings": settings, **summarise(asked, groups)}
+    write_json(folder / FILE, results)
+    return results
 
 
 def write_model(folder: Path, seed: int = 0) -> Path:

@@ -26,6 +26,13 @@ from openrlhf_js.evaluation.arena.score import (
 FLOOR = 5.0  # a score below it says little of a change
 CLUSTERED_LEVELS = (0.025, 0.975)
 NORMAL_95 = 1.96  # standard errors to either end of a 95 % interval
+MISSING = {  # columns of games that do not count, and why
+    "games_without_verdict": "without a verdict",
+    "games_failed": "refused or failed",
+    "games_left_out": "left out, as their question's other game is missing",
+    "games_unanswered": "without an answer to judge",
+    "games_not_judged": "not judged",
+}
 Row = dict[str, Any]  # one of a board, for JSON
 
 
@@ -65,18 +72,18 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     model_rows: list[Row] = []
     for model in shown:
         if model in scores:
-            row = _score_columns(model, scores[model])
-            row |= shared
-            row |= _counts(pool, model, judged, rows, len(judges), plan)
-            row |= judging(judged[judged.model == model])
-            row["mean_tokens"] = _mean_tokens(pool, model)
-            model_rows.append(row)
+            model_rows.append(shared | _model_row(pool, judges, plan, model, judged, rows))
+            model_rows[-1] |= _score_columns(model, scores[model])
     if plan.style_control == "none":
         judge_model = recorded.get(judges[0], {}).get("judge_model", judges[0])
         points = {row["model"]: row["score"] for row in model_rows}
         notes += _floor_notes(pool, judge_model, rows, points)
+    notes.append(
+        f"A game counts as one row, a much better answer as {plan.much_weight:g}; the score is the "
+        "share of rows won, ties as half."
+    )
     notes += _protocol_notes(deviations)
-    notes += _missing_notes(model_rows, judging(judged))
+    notes += _missing_notes(model_rows)
     notes += _side_notes(judging(judged))
     all_rows = [_baseline_row(pool, shared), *model_rows]
     return Board(
@@ -86,6 +93,22 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         rows=sorted(all_rows, key=lambda row: (-row["score"], row["model"])),
         notes=notes,
     )
+
+
+def _model_row(
+    pool: Pool,
+    judges: Sequence[str],
+    plan: Plan,
+    model: str,
+    judged: pd.DataFrame,
+    rows: pd.DataFrame,
+) -> Row:
+    """What is known of a model beside its score."""
+    counted = rows[rows.model == model]
+    counts = _counts(counted)
+    missing = _missing_games(pool, model, judged[judged.model == model], len(counted), judges)
+    worst_case = _worst_case(counts, missing["games_missing"], plan.much_weight)
+    return {**counts, **missing, **worst_case, "mean_tokens": _mean_tokens(pool, model)}
 
 
 def _nothing_to_show(
@@ -173,27 +196,51 @@ def _score_columns(model: str, score: stats.Estimate) -> Row:
     }
 
 
-def _counts(
-    pool: Pool, model: str, judged: pd.DataFrame, rows: pd.DataFrame, judges: int, plan: Plan
-) -> Row:
-    """Tally, and the score if all missing games were lost, or won, by much."""
-    model_rows = rows[rows.model == model]
-    weight = model_rows.weight.groupby(model_rows.points).sum()
-    wins = float(weight.get(1.0, 0))
-    losses = float(weight.get(0.0, 0))
-    ties = float(weight.get(0.5, 0))
-    expected = int(judged.held[judged.model == model].max()) * judges * pool.questions
-    missing = max(0, expected - len(model_rows))
-    missing_weight = missing * plan.much_weight
-    points = wins + ties / 2
-    total = wins + losses + ties
+def _counts(counted: pd.DataFrame) -> Row:
+    """The questions that count, and the games and weighted rows that a model won, lost, tied."""
+    won = counted[counted.points == 1.0]
+    lost = counted[counted.points == 0.0]
+    tied = counted[counted.points == 0.5]
     return {
-        "questions": model_rows.uid.nunique(),
-        "wins": wins,
-        "losses": losses,
-        "ties": ties,
-        "games_missing": missing,
-        "answers_failed": pool.unanswered[model],
+        "questions": counted.uid.nunique(),
+        "games_won": len(won),
+        "games_lost": len(lost),
+        "games_tied": len(tied),
+        "wins": float(won.weight.sum()),
+        "losses": float(lost.weight.sum()),
+        "ties": float(tied.weight.sum()),
+    }
+
+
+def _missing_games(
+    pool: Pool, model: str, judged: pd.DataFrame, counted: int, judges: Sequence[str]
+) -> Row:
+    """Why games of a model do not count; the parts add up to `games_missing`."""
+    row = judging(judged)
+    games_judged = int(judged.held.sum())
+    row["games_left_out"] = (
+        games_judged - counted - row["games_without_verdict"] - row["games_failed"]
+    )
+    held = int(judged.held.max())
+    failed_answers = pool.unanswered[model] | pool.unanswered[pool.baseline]
+    unanswered = 0
+    for judge in judges:
+        judged_questions = set(judged.uid[judged.judge == judge])
+        unanswered += held * len(failed_answers - judged_questions)
+    expected = held * len(judges) * pool.questions
+    row["games_unanswered"] = unanswered
+    row["games_not_judged"] = max(0, expected - games_judged - unanswered)
+    row["games_missing"] = sum(row[name] for name in MISSING)
+    row["answers_failed"] = len(pool.unanswered[model])
+    return row
+
+
+def _worst_case(counts: Row, missing: int, much_weight: float) -> Row:
+    """The score, and what it would be if all missing games were lost, or won, by much."""
+    points = counts["wins"] + counts["ties"] / 2
+    total = counts["wins"] + counts["losses"] + counts["ties"]
+    missing_weight = missing * much_weight
+    return {
         "score_without_control": 100 * points / total,
         "worst_case_low": 100 * points / (total + missing_weight),
         "worst_case_high": 100 * (points + missing_weight) / (total + missing_weight),
@@ -261,16 +308,21 @@ def _protocol_notes(deviations: Sequence[str]) -> list[str]:
     return ["The official protocol was followed."]
 
 
-def _missing_notes(rows: Sequence[Row], judged: Row) -> list[str]:
-    missing = [f"{row['games_missing']} of {row['model']}" for row in rows if row["games_missing"]]
-    if not missing:
-        return []
-    failed = sum(row["answers_failed"] for row in rows)
-    return [
-        f"Games are missing: {', '.join(missing)}; {judged['games_without_verdict']} without a "
-        f"verdict, {judged['games_failed']} refused or failed, {failed} answers failed. The "
-        "worst case is the score if all of them were lost, or won, by much."
-    ]
+def _missing_notes(rows: Sequence[Row]) -> list[str]:
+    """For each model with missing games, how many and why; the reasons add up."""
+    notes = []
+    for row in rows:
+        missing = row["games_missing"]
+        if not missing:
+            continue
+        games = missing + row["games_won"] + row["games_lost"] + row["games_tied"]
+        reasons = [f"{row[name]} {reason}" for name, reason in MISSING.items() if row[name]]
+        notes.append(
+            f"{row['model']}: {missing} of {games} games are missing: {', '.join(reasons)}."
+        )
+    if notes:
+        notes.append("The worst case is the score if all of them were lost, or won, by much.")
+    return notes
 
 
 def _side_notes(judged: Row) -> list[str]:

@@ -46,7 +46,7 @@ class Pool(NamedTuple):
     judged: pd.DataFrame  # columns of JudgedRow
     questions: int
     styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
-    unanswered: Mapping[str, int]  # answers that could not be generated, by model
+    unanswered: Mapping[str, set[str]]  # questions whose answer failed, by model
     judges: list[str]
 
 
@@ -160,6 +160,9 @@ def _pool(
     questions: Questions,
 ) -> Pool:
     models = sorted({baseline} | set(judged.model))
+    unanswered = {}
+    for model in models:
+        unanswered[model] = questions.keys() & data.failed_answers(folder, model)
     return Pool(
         folder=folder,
         bench=bench,
@@ -168,9 +171,7 @@ def _pool(
         judged=judged,
         questions=len(questions),
         styles=pd.concat([_styles(folder, model, questions) for model in models]),
-        unanswered={
-            model: len(questions.keys() & data.failed_answers(folder, model)) for model in models
-        },
+        unanswered=unanswered,
         judges=list(judged.judge.unique()),
     )
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import openrlhf_js.tasks
 from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
+from openrlhf_js.tasks.answers import after_thinking
 from openrlhf_js.tasks.prompt_files import Example
 
 THREADS = 32  # answers that take long do so side by side
@@ -38,6 +39,11 @@ def grade(item: Example, text: str) -> Grade:
     status = item.task.score(text, item.label).status
     answer = None if status in NOT_VOTING else item.task.voted_answer(text)
     return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
+
+
+def graded_part(text: str) -> str:
+    """What graders read of a response: what is behind its thinking, which may be nothing."""
+    return after_thinking(text) or ""
 
 
 def grade_all(items: Sequence[Example], texts: Sequence[str]) -> list[Grade]:

@@ -1,40 +1,63 @@
 "use strict";
-// Shows the questions, and in them the answers and judgments, that the filters leave.
+// Shows the questions of one model and judge that the filters leave, and says how many there are.
 const at = id => document.getElementById(id);
-const questions = [...document.querySelectorAll("[data-category]")];
-const left = node => Object.entries(node.dataset).every(([name, values]) =>
-  !at(name).value || values === at(name).value);
+const questions = [...document.querySelectorAll(".question")];
+const chips = [...document.querySelectorAll(".chips button")];
+let kind = ""; // of the judgments that are shown, "" for all
+
+// Whether a part of a question is of the model and the judge that are chosen.
+const isChosen = part => ["model", "judge"].every(name =>
+  !(name in part.dataset) || part.dataset[name] === at(name).value);
+
+// How the chosen model fared in a question: "" where the chosen judge has not judged it.
+function kindOf(question) {
+  const judged = [...question.querySelectorAll("summary > [data-kind]")].find(isChosen);
+  return judged ? judged.dataset.kind : "";
+}
 
 function filter() {
   const query = at("search").value.toLowerCase();
-  let shown = 0;
+  const category = at("category").value;
+  const counts = { "": 0 };
   for (const question of questions) {
-    const parts = [...question.querySelectorAll("[data-model]")];
-    for (const part of parts) part.hidden = !left(part);
-    question.hidden = !left(question) || !parts.some(part => part.dataset.verdict && !part.hidden)
-      || !question.textContent.toLowerCase().includes(query);
-    shown += !question.hidden;
+    for (const part of question.querySelectorAll("[data-model]")) part.hidden = !isChosen(part);
+    const outcome = kindOf(question);
+    const matches = outcome && (!category || question.dataset.category === category)
+      && question.textContent.toLowerCase().includes(query);
+    question.hidden = !matches || (kind !== "" && outcome !== kind);
+    if (!matches) continue;
+    counts[""] += 1;
+    counts[outcome] = (counts[outcome] ?? 0) + 1;
   }
-  at("count").textContent = `${shown} of ${questions.length} questions`;
+  for (const chip of chips) {
+    chip.querySelector("span").textContent = counts[chip.dataset.kind] ?? 0;
+    chip.ariaPressed = String(chip.dataset.kind === kind);
+  }
+  at("count").textContent = `${counts[kind] ?? 0} of ${questions.length} questions`;
 }
 
 let waiting;
 at("search").oninput = () => { clearTimeout(waiting); waiting = setTimeout(filter, 150); };
-for (const each of document.querySelectorAll("select")) each.onchange = filter;
-if (at("model").length > 7) at("model").selectedIndex = 1; // many models: one at a time
+for (const name of ["model", "judge", "category"]) at(name).onchange = filter;
+for (const chip of chips) chip.onclick = () => { kind = chip.dataset.kind; filter(); };
 filter();
 
-// A click, or Enter, on a column's name sorts by it, the largest first; a second one the other way.
-for (const name of document.querySelectorAll(".whole th")) {
-  name.tabIndex = 0;
-  name.onkeydown = event => event.key === "Enter" && name.onclick();
-  name.onclick = () => sort(name);
+// A column's name becomes a button that sorts by it, the largest first; a second click turns it.
+for (const name of document.querySelectorAll(".figures thead th")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = name.textContent;
+  button.onclick = () => sort(name);
+  name.replaceChildren(button);
 }
 
 function sort(name) {
   const text = row => row.cells[name.cellIndex].textContent;
-  const rows = [...name.closest("table").rows].slice(1);
+  const table = name.closest("table");
+  const rows = [...table.tBodies[0].rows];
+  const order = name.ariaSort === "descending" ? "ascending" : "descending";
   rows.sort((a, b) => text(b).localeCompare(text(a), "en", { numeric: true }));
-  name.ariaSort = name.ariaSort === "descending" ? "ascending" : "descending";
-  name.closest("tr").after(...(name.ariaSort === "descending" ? rows : rows.reverse()));
+  for (const other of name.parentElement.cells) other.ariaSort = null;
+  name.ariaSort = order;
+  table.tBodies[0].append(...(order === "descending" ? rows : rows.reverse()));
 }

@@ -327,7 +327,7 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
         assert row["games_without_verdict"] == 0
         assert any("12 refused or failed" in note for note in scores.notes)
         (shown,) = [shown for shown in cells(scores) if shown["model"] == "m"]
-        assert shown["refused"] == "12"
+        assert shown["games refused"] == "12"
 
         stub.answer = by_hash
         assert place.judge(retry_failed=True) == 0

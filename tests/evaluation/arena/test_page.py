@@ -1,28 +1,28 @@
 """The page and files of scores: nothing foreign runs, and nothing is lost."""
 
-import base64
-import hashlib
 import json
-import shutil
-import subprocess
-from collections import Counter
-from html import unescape
-from html.parser import HTMLParser
 
 import pytest
+from chromium import WIDTHS, browser
 from judged_bench import answer_row, judgment_row, random_rows, write_judged, write_lines
 
 from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.score import Plan
-from openrlhf_js.report import style
-from openrlhf_js.report.arena import cells, image, markdown, page, questions
+from openrlhf_js.report.arena import cells, forest, markdown, page, questions
 
 HOSTILE = (
     "</script><script>top.ran = 1</script><img src=x onerror=top.ran=2>&amp;\u2028\x00{{7*7}}"
     "[a](javascript:top.ran=3) ![b](http://h/b.png) <javascript:top.ran=4> [c]: http://h 'd'"
 )
+LONG_NAME = "Llama-3.2-3B-Instruct-" + "x" * 60
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with browser() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -35,169 +35,183 @@ def bench(tmp_path):
     return pools, [board(pool, ["j"], Plan()) for pool in pools]
 
 
-class Parsed(HTMLParser):
-    """The elements of a page, its script, and its text."""
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """A page with every outcome of a judgment, two judges, and texts that would do harm."""
+    folder = tmp_path_factory.mktemp("judged")
+    outcomes = [(2, 1), (0, 1), (-1, -2), (1, -1), (0, 0), (None, -2)]
+    rows = []
+    for number, margins in enumerate(outcomes):
+        rows.append(judgment_row(f"q{number}", *margins, model=LONG_NAME))
+        rows.append(judgment_row(f"q{number}", -1, -1, model="rival"))
+    rows.append(judgment_row("q0", "failed", -1, model=LONG_NAME, judge="k"))
+    rows.append(judgment_row("q1", 1, 1, model=LONG_NAME, judge="k"))
+    for row in rows:
+        for game in row["games"]:
+            if game:
+                game["judgment"]["answer"] = HOSTILE
+    write_judged(folder, rows, characters=3000)
+    bench = Folder(folder, "own")
+    thoughts = answer_row("q0", LONG_NAME, HOSTILE)
+    thoughts["messages"][-1]["content"]["thought"] = "let me think"
+    write_lines(bench.answers(LONG_NAME), [thoughts])
+    pools = load(bench, ["j", "k"])
+    boards = [board(pools[0], judges, Plan()) for judges in (["j"], ["j", "k"])]
+    path = folder / "page.html"
+    path.write_text(page(pools, boards, [HOSTILE]), encoding="utf-8")
+    return path
 
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.script, self.text = [], "", ""
-        self._in_script = False
-        self.feed(text)
 
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        self._in_script = tag == "script"
-
-    def handle_endtag(self, tag):
-        self._in_script = False
-
-    def handle_data(self, data):
-        if self._in_script:
-            self.script += data
-        else:
-            self.text += data
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_overflows_is_pale_or_runs(tab, judged, width, dark):
+    tab.open(judged, width, dark)
+    tab.evaluate("document.querySelectorAll('details').forEach(node => { node.open = true; })")
+    tab.check()
+    assert tab.evaluate("window.ran ?? null") is None
+    assert tab.evaluate("document.scripts.length") == 1
+    assert tab.evaluate("document.images.length") == 0
+    assert tab.texts("a[href]") == ["6 questions with every answer and verdict"]
 
 
-def test_the_page_holds_every_text_and_what_the_filters_look_for(bench):
-    found = Parsed(page(*bench))
-    for text in ("prompt of q0", "m0 says q1.", "m1 says q3.", "base says q2.", "because"):
-        assert text in found.text
-    assert "Not held, or the judge's call failed." in found.text
-    options = [a.get("value") for tag, a in found.elements if tag == "option"]
-    assert options[:3] == ["", "0", "1"]
-    marks = [a for tag, a in found.elements if tag == "span" and "data-verdict" in a]
-    assert len(marks) == 8 and {each["data-judge"] for each in marks} == {"0"}
-    first = questions(bench[0], ["j"], ["m0"])[0].models[0].judged["j"]
-    assert (first.signs, first.kind) == ("? ?", "a verdict is missing")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_of_the_leaderboard_can_be_seen(tab, judged, width):
+    tab.open(judged, width)
+    inside = """[...document.querySelectorAll(".figures td, .forest line, .forest circle")]
+        .map(node => node.getBoundingClientRect())
+        .every(box => box.left >= 0 && box.right <= innerWidth)"""
+    assert tab.evaluate(inside)
+    even = "getComputedStyle(document.querySelector('.forest .even')).strokeDasharray"
+    assert tab.evaluate(even) != "none"
+    label = tab.evaluate("document.querySelector('.forest').ariaLabel")
+    assert f"{LONG_NAME} 50.0 (" not in label
+    assert "base 50.0 (50.0 to 50.0)" in label
+
+
+def test_the_answers_stand_side_by_side_and_the_judgments_beneath(tab, judged):
+    def box(selector):
+        script = f"document.querySelector('.question[open] {selector}').getBoundingClientRect()"
+        return tab.evaluate(f"{script}.toJSON()")
+
+    tab.open(judged, 1280)
+    tab.click(".question summary")
+    baseline = box(".pair > section")
+    model = box(".pair > [data-model]:not([hidden])")
+    games = box("section[data-kind]:not([hidden])")
+    assert baseline["top"] == model["top"]
+    assert baseline["right"] < model["left"]
+    assert games["top"] > max(baseline["bottom"], model["top"])
+    tab.open(judged, 420)
+    tab.click(".question summary")
+    assert box(".pair > section")["bottom"] <= box(".pair > [data-model]:not([hidden])")["top"]
+
+
+def test_outcomes_in_words_and_chips_that_count_them(tab, judged):
+    tab.open(judged, 1280)
+    assert tab.texts(".question > summary .outcome") == [
+        "won twice",
+        "won once, tied once",
+        "lost twice",
+        "split",
+        "tied twice",
+        "lost once, no verdict once",
+    ]
+    chips = ["all 6", "won 2", "lost 1", "split 1", "tied 1", "no verdict 1"]
+    assert tab.texts(".chips button") == chips
+    tab.click(".chips [data-kind=split]")
+    assert tab.text("#count") == "1 of 6 questions"
+    assert tab.texts(".question > summary .outcome") == ["split"]
+    assert tab.evaluate("document.querySelector('.chips [data-kind=split]').ariaPressed") == "true"
+    tab.choose("#search", "prompt of q1", "input")
+    tab.until("document.getElementById('count').textContent === '0 of 6 questions'")
+    assert tab.texts(".chips button")[:2] == ["all 1", "won 1"]
+    tab.choose("#search", "", "input")
+    tab.click(".chips button")
+    tab.choose("#judge", "1", "change")
+    assert tab.texts(".question > summary .outcome") == ["lost once, no verdict once", "won twice"]
+
+
+def test_columns_are_sorted_by_mouse_and_keyboard(tab, judged):
+    tab.open(judged, 1280)
+    models = ".figures tbody th"
+    tab.click(".figures thead button")
+    assert tab.texts(models)[:3] == ["rival", LONG_NAME, "base"]
+    assert tab.evaluate("document.querySelector('.figures thead th').ariaSort") == "descending"
+    tab.evaluate("document.querySelector('.figures thead button').focus()")
+    tab.press("Enter")
+    assert tab.texts(models)[:3] == ["base", LONG_NAME, "rival"]
+
+
+def test_hostile_texts_stay_texts(tab, judged):
+    tab.open(judged, 1280)
+    tab.evaluate("document.querySelectorAll('details').forEach(node => { node.open = true; })")
+    shown = tab.evaluate("document.querySelector('.pair [data-model]:not([hidden])').textContent")
+    assert "let me think" in shown
+    for text in ("<script>top.ran = 1</script>", "![b](http://h/b.png)", "{{7*7}}"):
+        assert text in shown
+    assert "\x00" not in judged.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("margins", "signs", "kind"),
+    ("margins", "words", "kind"),
     [
-        ((2, 1), "++ +", "the model wins"),
-        ((-1, 1), "\u2212 +", "the games name different winners"),
-        ((0, -1), "= \u2212", "the baseline wins"),
-        ((0, 0), "= =", "a tie"),
-        ((None, -2), "? \u2212\u2212", "a verdict is missing"),
+        ((2, 1), "won twice", "won"),
+        ((-1, 1), "split", "split"),
+        ((0, -1), "lost once, tied once", "lost"),
+        ((0, 0), "tied twice", "tied"),
+        ((None, -2), "lost once, no verdict once", "no verdict"),
     ],
 )
-def test_a_judgment_is_marked_as_the_model_fared(tmp_path, margins, signs, kind):
+def test_a_judgment_is_said_as_the_model_fared(tmp_path, margins, words, kind):
     write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
     pools = load(Folder(tmp_path, "own"), ["j"])
-    judged = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
-    assert (judged.signs, judged.kind) == (signs, kind)
+    shown = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
+    assert (shown.words, shown.kind) == (words, kind)
 
 
-def test_nothing_but_our_script_can_run(bench):
-    text = page(*bench)
-    found = Parsed(text)
-    policy = next(a["content"] for tag, a in found.elements if a.get("http-equiv"))
-    digest = base64.b64encode(hashlib.sha256(found.script.encode()).digest()).decode()
-    assert policy == (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data:"
-    )
-    assert text.index("Content-Security-Policy") < text.index("</head>") < text.index("<script")
-    links = [a[name] for _, a in found.elements for name in ("src", "href") if name in a]
-    assert links[0] == "#questions"
-    assert links[1:] and all(link.startswith("data:image/svg+xml") for link in links[1:])
-
-
-def test_hostile_texts_stay_texts(tmp_path):
-    name = "<script>alert('x')<$"
-    rows = [judgment_row(HOSTILE, 1, -1, model=name), judgment_row("q1", 1, 1, model=name)]
-    rows[0]["games"][0]["judgment"]["answer"] = HOSTILE
-    folder = Folder(tmp_path, "own")
-    write_judged(tmp_path, rows)
-    write_lines(folder.answers(name), [answer_row(HOSTILE, name, HOSTILE)])
-    pools = load(folder, ["j"])
-    text = page(pools, [board(pools[0], ["j"], Plan())], [HOSTILE])
-    parsed = Parsed(text)
-    tags = Counter(tag for tag, _ in parsed.elements)
-    assert (tags["script"], tags["img"], tags["a"]) == (1, 1, 1)
-    for _, attributes in parsed.elements:
-        assert not any(attribute.startswith("on") for attribute in attributes)
-    assert "ran" not in parsed.script
-    assert "\x00" not in text
-    assert parsed.text.count(HOSTILE.replace("\x00", "\ufffd")) >= 2
-    assert HOSTILE[:30] in parsed.text  # shown, not run
-    assert name in parsed.text
+def test_one_game_is_won_or_lost(tmp_path):
+    row = judgment_row("q0", "failed", 2)
+    row["asked"] = ["", "hash"]  # the first game was not held
+    write_judged(tmp_path, [row])
+    pools = load(Folder(tmp_path, "own"), ["j"])
+    shown = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
+    assert shown.words == "won"
+    assert [(game.first_shown, game.verdict) for game in shown.games] == [("model", "A>>B")]
 
 
 def test_markdown_is_rendered_and_bounded():
     text = "# T\n**b** `c`\n\n|x|\n|-|\n|1|\n\n```x' onload=y\n<i>\n```"
-    found = markdown(text)
+    html = markdown(text)
     for tag in ("<h1>T", "<strong>b", "<code>c", "<td>1", "&lt;i&gt;"):
-        assert tag in found
-    assert "onload" not in found
+        assert tag in html
+    assert "onload" not in html
     assert markdown("*" * 60_000) == f'<pre class="plain">{"*" * 60_000}</pre>'
 
 
-# Shows the page in frames of two widths, does what a reader does, and writes down what it finds.
-READER = """<pre></pre><script>
-const looks = [1280, 390].map(width => new Promise(done => {
-  const frame = document.createElement("iframe");
-  Object.assign(frame, { width, height: 900, src: "page.html" });
-  frame.onload = () => {
-    const page = frame.contentDocument, at = id => page.getElementById(id);
-    for (const each of page.querySelectorAll("details")) {
-      each.open = true;
-      each.style.contentVisibility = "visible"; // or what is out of sight has no size
-    }
-    const parts = [page.documentElement, ...page.querySelectorAll(".question")];
-    const overflow = Math.max(...parts.map(part => part.scrollWidth - part.clientWidth));
-    const table = page.querySelector(".whole table");
-    const models = () => [...table.rows].slice(1, 4).map(row => row.cells[0].textContent);
-    const name = table.rows[0].cells[0], seen = [];
-    for (const event of [new Event("click"), new KeyboardEvent("keydown", { key: "Enter" })]) {
-      name.dispatchEvent(event);
-      seen.push(models());
-    }
-    at("search").value = "says q1."; at("search").oninput();
-    const look = () => [overflow, seen, at("model").selectedIndex, at("count").textContent];
-    setTimeout(() => done(look()), 900);
-  };
-  document.body.append(frame);
-}));
-Promise.all(looks).then(all => document.querySelector("pre").textContent = JSON.stringify(
-  { all, ran: window.ran ?? null }));
-</script>"""
-
-
-def test_a_browser_shows_thirty_models_at_both_widths(tmp_path):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not chromium:
-        pytest.skip("the page is not looked at: there is no Chromium (apt-get install chromium)")
-    rows = random_rows(30, 3)
-    for row in rows:
-        row["games"][0]["judgment"]["answer"] = HOSTILE
-    write_judged(tmp_path, rows, characters=400)
-    pools = load(Folder(tmp_path, "own"), ["j"])
-    (tmp_path / "page.html").write_text(page(pools, [board(pools[0], ["j"], Plan())], [HOSTILE]))
-    (tmp_path / "reader.html").write_text(READER)
-    words = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
-    words += ["--virtual-time-budget=20000", "--dump-dom", f"file://{tmp_path}/reader.html"]
-    shown = subprocess.run([chromium, *words], capture_output=True, text=True, timeout=60).stdout
-    found = json.loads(unescape(shown.partition("<pre>")[2].partition("</pre>")[0]))
-    assert found["ran"] is None
-    sorted_by_name = [["m29", "m28", "m27"], ["base", "m0", "m1"]]
-    assert found["all"] == [[0, sorted_by_name, 1, "1 of 3 questions"]] * 2
-
-
 def test_thinking_and_missing_answers(bench):
-    folder = bench[0][0].folder
-    lines = [answer_row("q0", "m0", "answer")]
-    lines[0]["messages"][-1]["content"]["thought"] = "let me think"
-    write_lines(folder.answers("m0"), lines)
-    found = Parsed(page(*bench))
-    assert found.text.count("let me think") == 1
-    assert found.text.count("No answer is in the files.") == 3
-
-
-def test_cells_and_rows(bench):
     pools, boards = bench
-    cells_of_model = next(row for row in cells(boards[0]) if row["model"] == "m0")
-    assert cells_of_model["questions"] == "3 of 4"
+    answer = answer_row("q0", "m0", "answer")
+    answer["messages"][-1]["content"]["thought"] = "let me think"
+    write_lines(pools[0].folder.answers("m0"), [answer])
+    html = page(pools, boards)
+    assert html.count("let me think") == 1
+    assert html.count("No answer is in the files.") == 3
+    assert html.count("The judge's call was refused or failed.") == 1
+
+
+def test_cells_say_what_they_count(tmp_path):
+    write_judged(tmp_path, [judgment_row("q0", 2, 1), judgment_row("q1", -2, 0)])
+    (pool,) = load(Folder(tmp_path, "own"), ["j"])
+    scores = board(pool, ["j"], Plan())
+    (row,) = [row for row in cells(scores) if row["model"] == "m"]
+    assert row["questions"] == "2 of 2"
+    assert row["games won/lost/tied"] == "2/1/1"
+    assert row["rows won/lost/tied"] == "4/3/1"
+    assert any("a much better answer as 3" in note for note in scores.notes)
+
+
+def test_rows_are_json_and_style_control_has_its_column(bench):
+    pools, boards = bench
     rows = json.loads(json.dumps(boards[0].rows, allow_nan=False))
     assert {"ci_low", "deviations", "much_weight", "worst_case_low"} <= set(rows[0])
     controlled = board(pools[0], ["j"], Plan(style_control="all"))
@@ -205,21 +219,16 @@ def test_cells_and_rows(bench):
     assert "without control" in cells(controlled)[0]
 
 
-def test_pictures_are_alike_and_hold_their_titles(bench):
+def test_plots_share_their_axis(bench):
     pools, boards = bench
     controlled = board(pools[0], ["j"], Plan(style_control="all"))
-    all_boards = [*boards, controlled]
-    images = [image(one_board, all_boards) for one_board in all_boards]
-    assert "m0" in style.svg(images[0])
-    again = image(controlled, all_boards)
-    assert style.svg(again) == style.svg(images[-1])
-    first_domain, *domains = [
-        style.specification(drawn)["layer"][2]["encoding"]["x"]["scale"]["domain"]
-        for drawn in images
-    ]
-    assert all(domain == first_domain for domain in domains)
-    long_title = "judged by " + "somebody + " * 20
-    long_image = image(controlled._replace(title=long_title), all_boards)
-    lines = style.specification(long_image)["title"]["text"]
-    assert len(lines) > 1
-    assert max(map(len, lines)) <= 64  # what the picture holds
+    plots = [forest(one_board, [*boards, controlled]) for one_board in (*boards, controlled)]
+    assert plots[0].ticks == plots[1].ticks
+    assert plots[0].even == plots[1].even
+    (baseline,) = [row for row in plots[0].rows if row.model == "base"]
+    assert baseline.low == baseline.score == baseline.high == plots[0].even
+    places = [place for row in plots[0].rows for place in (row.low, row.score, row.high)]
+    assert 0 < min(places) <= max(places) < 100
+    numbers = [tick.number for tick in plots[0].ticks]
+    assert len(numbers) > 2
+    assert numbers == sorted(set(numbers))

@@ -9,7 +9,7 @@ import pytest
 from judged_bench import judgment_row, random_rows, rows_with, write_judged, write_lines
 from scipy import special, stats
 
-from openrlhf_js.evaluation.arena.board import board, judging
+from openrlhf_js.evaluation.arena.board import MISSING, board, judging
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.score import Plan, clustered, compare, games, official
@@ -191,14 +191,42 @@ def test_a_judge_that_favours_a_side_is_told_of(pool):
 def test_missing_games_are_counted_with_worst_cases(pool):
     rows = [judgment_row("a", 2, 1), judgment_row("b", -1, 0), judgment_row("c", 1, None)]
     rows.append(judgment_row("d", 1, 1, model="other"))
-    found = board(pool(rows), ["j"], Plan())
-    line = next(row for row in found.rows if row["model"] == "m")
+    scores = board(pool(rows), ["j"], Plan())
+    (row,) = [row for row in scores.rows if row["model"] == "m"]
     # 4 of 4 rows won, 1/2 of 2; of c and d 4 games are missing: 12 rows
-    assert line["score"] == pytest.approx(100 * 4.5 / 6)
-    assert line["games_missing"] == 4 and line["questions"] == 2
-    assert line["worst_case_low"] == pytest.approx(100 * 4.5 / 18)
-    assert line["worst_case_high"] == pytest.approx(100 * 16.5 / 18)
-    assert any("Games are missing: 4 of m, 6 of other;" in note for note in found.notes)
+    assert row["score"] == pytest.approx(100 * 4.5 / 6)
+    assert row["games_missing"] == 4
+    assert row["questions"] == 2
+    assert row["worst_case_low"] == pytest.approx(100 * 4.5 / 18)
+    assert row["worst_case_high"] == pytest.approx(100 * 16.5 / 18)
+    assert scores.notes[2:] == [
+        "m: 4 of 8 games are missing: 1 without a verdict, 1 left out, as their question's other "
+        "game is missing, 2 not judged.",
+        "other: 6 of 8 games are missing: 6 not judged.",
+        "The worst case is the score if all of them were lost, or won, by much.",
+    ]
+
+
+def test_the_reasons_of_missing_games_add_up(pool, tmp_path):
+    """20 questions, two judges: lost verdicts, refused games, failed answers, open judgments."""
+    rows = random_rows(2, 20, missing=0.2) + random_rows(2, 20, seed=1, missing=0.1, judge="k")
+    rows[3] = judgment_row("q3", "failed", "failed", model="m0")
+    rows[4] = judgment_row("q4", 1, "failed", model="m0")
+    rows = [row for row in rows if row["model"] == "m0" or row["uid"] not in ("q5", "q6", "q7")]
+    failed = [{"model": "m1"}, {"uid": "q5", "refused": "too long"}]
+    write_lines(tmp_path / "own" / "generation" / "m1.jsonl", failed)
+    scores = board(pool(rows, judges=("j", "k")), ["j", "k"], Plan())
+    by_model = {row["model"]: row for row in scores.rows}
+    for model in ("m0", "m1"):
+        row = by_model[model]
+        counted = row["games_won"] + row["games_lost"] + row["games_tied"]
+        reasons = [row[name] for name in MISSING]
+        assert row["games_missing"] == sum(reasons) == 2 * 2 * 20 - counted
+        assert min(reasons) >= 0
+    assert by_model["m0"]["games_failed"] == 3
+    assert by_model["m0"]["games_not_judged"] == 0
+    assert by_model["m1"]["games_unanswered"] == 2 * 2
+    assert by_model["m1"]["games_not_judged"] == 2 * 2 * 2
 
 
 def test_official_plans_follow_the_bench(pool):

@@ -1,0 +1,246 @@
+"""The page of pass@k's samples: every problem with a square for each response, and its text.
+
+One file that opens offline. It holds a row for each problem, and apart from it the texts, which
+are read when somebody looks at one: a page of thousands of problems opens at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.common.store import read_store
+from openrlhf_js.evaluation.passk.evaluate import UNGRADED
+from openrlhf_js.evaluation.passk.grading import NOT_VOTING, graded_part
+from openrlhf_js.evaluation.passk.summary import Results
+from openrlhf_js.report.foreign import embedded, script_of
+from openrlhf_js.report.pages import render
+from openrlhf_js.sampling.complete import ITEMS, Sample
+
+FILE = "samples.html"
+LONGEST_TEXT = 20_000  # characters of a response; a longer one loses its middle
+LONGEST_PAGE = 64_000_000  # characters of all responses: of very many, each loses more
+SHORTEST_TEXT = 400
+PROMPT_CHARACTERS = 160  # of a row
+GOLD_CHARACTERS = 80
+
+Table = Sequence[Mapping[str, str]]
+Item = Mapping[str, Any]  # of samples/NAME.items.jsonl: what was asked
+Key = tuple[str, int]  # uid of the problem, and draw
+
+
+class Kind(NamedTuple):
+    """What became of a response: a square's class, its sign, and what it says."""
+
+    name: str
+    sign: str
+    meaning: str
+
+
+RIGHT = Kind("right", "\N{CHECK MARK}", "right")
+WRONG = Kind("wrong", "\N{MULTIPLICATION SIGN}", "wrong")
+NO_ANSWER = Kind("none", "\N{EN DASH}", "no readable answer")
+CUT_OFF = Kind("cut", "\N{HORIZONTAL ELLIPSIS}", "cut off")
+NOT_GRADED = Kind("ungraded", "?", "not graded, counts as not right")
+MASKED = Kind("masked", "\N{EMPTY SET}", "masked: refused, in no figure")
+KINDS = (RIGHT, WRONG, NO_ANSWER, CUT_OFF, NOT_GRADED, MASKED)
+
+
+class Run(NamedTuple):
+    """The results of one model, and the folder that holds its samples."""
+
+    label: str  # "A" or "B" of two, "" of one
+    folder: Path
+    results: Results
+
+    def samples_file(self, task: str) -> Path:
+        """The store of the samples of a task."""
+        return self.folder / "samples" / f"{task}.jsonl"
+
+
+class Response(NamedTuple):
+    """A response as the page shows it; no text is longer than the page allows."""
+
+    kind: Kind
+    status: str
+    tokens: int | None
+    answer: str  # as it was extracted
+    graded: str  # the part of the text that was graded
+    thinking: str  # the part that was not
+    refusal: str  # the endpoint's words
+
+
+class LegendRow(NamedTuple):
+    """A kind of responses, and how many of them each run has."""
+
+    kind: Kind
+    counts: list[int]
+
+
+def write(runs: Sequence[Run], figures: Table, path: Path) -> bool:
+    """Writes the page about one run, or two on the same problems, with a table of their figures.
+
+    Returns False, and writes nothing, where the samples are no longer beside the results.
+    """
+    files = [run.samples_file(task) for run in runs for task in run.results["tasks"]]
+    if not all(file.is_file() and file.with_suffix(ITEMS).is_file() for file in files):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        file.write(page(runs, figures).encode(errors="replace"))
+    return True
+
+
+def page(runs: Sequence[Run], figures: Table) -> str:
+    """The page's HTML."""
+    tasks = list(runs[0].results["tasks"])
+    counts: list[Counter[Kind]] = [Counter() for _ in runs]
+    rows = []
+    texts = []
+    for number, task in enumerate(tasks):
+        for item, groups in _problems(runs, task):
+            for count, group in zip(counts, groups, strict=True):
+                count.update(response.kind for response in group)
+            rows.append(_row(number, item, groups))
+            texts.append(embedded(_texts(item, groups)))
+    data = {
+        "runs": [run.label for run in runs],
+        "tasks": tasks,
+        "kinds": {kind.name: [kind.sign, kind.meaning] for kind in KINDS},
+        "problems": rows,
+    }
+    return render(
+        "samples.html",
+        title=f"Samples of {runs[0].results['model']}" if len(runs) == 1 else "Samples of A and B",
+        runs=runs,
+        tasks=tasks,
+        figures=figures,
+        legend=_legend(counts),
+        data=embedded(data),
+        texts=texts,
+        longest=_longest_text(runs),
+        script=script_of("samples.js"),
+    )
+
+
+def _legend(counts: Sequence[Counter[Kind]]) -> list[LegendRow]:
+    """The kinds that occur, with their numbers."""
+    rows = [LegendRow(kind, [count[kind] for count in counts]) for kind in KINDS]
+    return [row for row in rows if any(row.counts)]
+
+
+def _longest_text(runs: Sequence[Run]) -> int:
+    """How many characters of an answer, or of the thinking before it, the page has room for."""
+    texts = 0
+    for run in runs:
+        for task in run.results["tasks"].values():
+            texts += 2 * task["items"] * task["samples"]
+    return max(SHORTEST_TEXT, min(LONGEST_TEXT, LONGEST_PAGE // texts))
+
+
+def _problems(runs: Sequence[Run], task: str) -> Iterator[tuple[Item, list[list[Response]]]]:
+    """The problems of a task that the results count, with the responses of each run."""
+    longest = _longest_text(runs)
+    responses = [_responses(run.samples_file(task), longest) for run in runs]
+    draws = range(runs[0].results["tasks"][task]["samples"])
+    for item in _items(runs[0], task):
+        uid = item["uid"]
+        yield item, [[of_run[uid, draw] for draw in draws] for of_run in responses]
+
+
+def _items(run: Run, task: str) -> list[Item]:
+    file = run.samples_file(task).with_suffix(ITEMS)
+    items = {}
+    for line in file.read_bytes().split(b"\n"):
+        if line:
+            item = json.loads(line)
+            items[item["uid"]] = item
+    return [items[uid] for uid in run.results["tasks"][task]["per_item"]["uid"]]
+
+
+def _responses(file: Path, longest: int) -> dict[Key, Response]:
+    """The responses of a store; each is cut as it is read, so that few are in memory whole."""
+    responses = {}
+    _, records = read_store(file)
+    with progress(f"reading {file.name}", unit="responses") as bar:
+        for record in records:
+            sample = Sample.of(record)
+            responses[sample.uid, sample.draw] = _response(sample, longest)
+            bar.advance()
+    return responses
+
+
+def _response(sample: Sample, longest: int) -> Response:
+    graded = graded_part(sample.text)
+    thoughts = sample.text[: len(sample.text) - len(graded)]
+    return Response(
+        kind=_kind(sample),
+        status=sample.status,
+        tokens=sample.tokens,
+        answer=sample.answer or "",
+        graded=_cut(graded.strip(), longest),
+        thinking=_cut(sample.thinking + thoughts, longest),
+        refusal=_cut(sample.refused or "", longest),
+    )
+
+
+def _kind(sample: Sample) -> Kind:
+    if sample.refused is not None:
+        return MASKED
+    if sample.status == "correct":
+        return RIGHT
+    if sample.status in UNGRADED:
+        return NOT_GRADED
+    if sample.finish_reason == "length":
+        return CUT_OFF
+    return NO_ANSWER if sample.status in NOT_VOTING else WRONG
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text, or its first third and its end, with how much is left out between them."""
+    left_out = len(text) - longest
+    if left_out <= 0:
+        return text
+    start = longest // 3
+    note = f"\n\n[{left_out:,} characters are left out here]\n\n"
+    return text[:start] + note + text[start + left_out :]
+
+
+def _row(task: int, item: Item, groups: Sequence[Sequence[Response]]) -> dict[str, Any]:
+    """What the page shows of a problem before anybody opens it."""
+    return {
+        "task": task,
+        "prompt": _beginning(item["messages"][-1]["content"], PROMPT_CHARACTERS),
+        "gold": _beginning(item["label"], GOLD_CHARACTERS),
+        "kinds": [[response.kind.name for response in group] for group in groups],
+        "statuses": [[response.status for response in group] for group in groups],
+        "tokens": [[response.tokens for response in group] for group in groups],
+    }
+
+
+def _beginning(text: str, longest: int) -> str:
+    """The text on one line, with an ellipsis where it goes on."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[:longest]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _texts(item: Item, groups: Sequence[Sequence[Response]]) -> list[Any]:
+    """What the page shows of an opened problem; all of it is searched, so fields have no names."""
+    prompts = [message["content"] for message in item["messages"]]
+    return [
+        _cut("\n\n".join(prompts), LONGEST_TEXT),
+        _cut(item["label"], LONGEST_TEXT),
+        item["images"],
+        [
+            [
+                [response.answer, response.graded, response.thinking, response.refusal]
+                for response in group
+            ]
+            for group in groups
+        ],
+    ]
