@@ -28,7 +28,7 @@ LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CP
 
 T = TypeVar("T")
 NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
-Selection: TypeAlias = Literal["uniform", "informative", "weighted", "spo"]
+Selection: TypeAlias = Literal["uniform", "informative", "weighted", "spo", "dynamic", "greso"]
 
 
 class Cell(NamedTuple):
@@ -139,7 +139,11 @@ class StudySettings(Settings):
         [UNIFORM],
         description="of the distinct prompts. informative: by the predicted variance of their "
         "rewards; weighted: so, with weights that keep the gradient that of all prompts; spo: by "
-        "their standard deviation",
+        "their standard deviation; dynamic: groups of equal rewards are replaced (DAPO); greso: "
+        "so, and prompts that had them are skipped (inline alone)",
+    )
+    evaluations: int = Field(
+        0, ge=0, description="of pass@1 during training, at equal distances in sampled responses"
     )
     offline: int = Field(
         0,
@@ -312,7 +316,7 @@ class StudySettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         names = ["engine", "steps", "width", "layers", "start_seed", "held_out", "samples"]
-        for name in ("distinct", "offline"):  # newer than some stores, which lack them
+        for name in ("distinct", "offline", "evaluations"):  # newer than some stores
             if getattr(self, name):
                 names.append(name)
         manifest = self.manifest()

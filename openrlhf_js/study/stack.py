@@ -226,7 +226,7 @@ def figures(run: Run, settings: StudySettings) -> Figures:
         pass1 = _last_pass1(scalars)
     else:
         policy = load(folder_of(run, settings) / "model")
-        pass1 = prompts.held_out_pass1(run.task, settings, policy)
+        pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
     variance = _mean(scalars, "train/js/gradient_variance")
     mean_square = _mean(scalars, "train/js/gradient_norm_squared")
     return Figures(
