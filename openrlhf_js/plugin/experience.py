@@ -36,7 +36,7 @@ from openrlhf_js.estimators import (
 )
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.estimators.selection import PromptSelector
+from openrlhf_js.estimators.selection import Choice, PromptSelector, reliability
 from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.drift import VISITS, LastVisits
 from openrlhf_js.plugin.flags import our_estimator
@@ -50,7 +50,6 @@ logger = logging.getLogger(__name__)
 
 MEMORY = "js_memory"  # the key in the states that upstream saves with the actor
 MEMORY_OF = "js_memory_of"  # likewise: whose memory it is
-SELECTION = "js_selection"  # likewise: what is known of the prompts
 SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
 
 
@@ -70,6 +69,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.step = 0
         self.estimator = start_estimator(self.args, self.tokenizer)
         self.selector: PromptSelector | None = None  # of `start_selection`
+        self._choice: Choice | None = None  # of the step's prompts
         self.last_visits = LastVisits()
         self._drift: torch.Tensor | None = None
         self._greedy_rewards: torch.Tensor | None = None
@@ -78,6 +78,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Upstream's step, on samples that all have the same fields."""
         _fill_gaps(rollout_samples)
+        self._choice = getattr(rollout_samples[0], "choice", None)
         errors = (getattr(sample, "error", None) for sample in rollout_samples)
         self._error = next(filter(None, errors), None)
         # popped, so that nothing else averages over them
@@ -130,8 +131,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             if self.is_ours:
                 self._train_on(order, rewards, estimate.advantages.float(), valid)
                 self.estimator.learn(batch)  # now: the advantages rest on earlier steps
-        if self.selector is not None:
-            self.metrics |= self._learn_selection(order, rewards, valid)
+        if self._choice is not None:
+            self.metrics |= self._apply_choice(self._choice, order, rewards, valid)
         if self.args.js.save_batches:
             nothing = torch.empty(0)
             greedy = nothing if self._greedy_rewards is None else self._greedy_rewards
@@ -161,20 +162,21 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             step=self.step,
         )
 
-    def _learn_selection(
-        self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
+    def _apply_choice(
+        self, choice: Choice, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
     ) -> dict[str, float]:
-        """Weights the advantages where they are to be, and learns which prompts vary."""
-        assert self.selector is not None
-        keys = order.prompt_keys()
-        step = self.selector.next_step
-        logged = self.selector.describe(step)
+        """Weights the advantages where they are to be, and learns which prompts vary.
+
+        The asynchronous trainer has no selector: its other half learns. Returns what to log.
+        """
+        prompts = len(rewards)  # at an episode's end fewer than were chosen
         if self.args.js.prompt_selection == "weighted":
-            weights = self.selector.weights(keys, step).float()
-            for experience, weight in order.parts(weights[:, None].expand_as(rewards)):
+            weights = choice.weights[:prompts, None].float()
+            for experience, weight in order.parts(weights.expand_as(rewards)):
                 experience.advantages = experience.advantages * weight.unsqueeze(1)
-        self.selector.learn(keys, rewards, step, valid)
-        return logged
+        if self.selector is not None:
+            self.selector.learn(order.prompt_keys(), rewards, self.selector.next_step, valid)
+        return choice.logged | reliability(choice.predicted[:prompts], rewards, valid)
 
     def _train_on(
         self,
@@ -422,60 +424,6 @@ def _name_in_checkpoints(estimator: LiveEstimator) -> str:
     """The estimator's name; of a user's own that in its file, which may be moved."""
     own = parse_own(estimator.record.name)
     return estimator.record.name if own is None else own.name
-
-
-def start_selection(trainer: Any) -> None:
-    """Gives both halves of a trainer what chooses the prompts, if they are to be chosen.
-
-    Raises BadInput where fewer prompts differ than a step trains on.
-    """
-    args = trainer.args
-    if args.js.prompt_selection == "uniform":
-        return
-    if args.train.num_episodes == 1:
-        print(
-            "openrlhf_js: --train.num_episodes 1 has every prompt once, so that there is nothing "
-            f"to choose by: --js.prompt_selection {args.js.prompt_selection} changes nothing",
-            flush=True,
-        )
-        return
-    dataset = trainer.prompts_dataloader.dataset
-    labels = map(sourced, dataset.labels, dataset.datasources)
-    keys = keys_of(dataset.prompts, list(labels))
-    try:
-        selector = PromptSelector(
-            keys,
-            args.rollout.batch_size,
-            args.train.seed,
-            rule="spo" if args.js.prompt_selection == "spo" else "variance",
-        )
-    except ValueError as error:
-        raise BadInput(f"--js.prompt_selection: {error}") from None
-    trainer.samples_generator.selector = trainer.experience_maker.selector = selector
-
-
-def keep_selection(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Adds what is known of the prompts to the states of a checkpoint."""
-    if maker.selector is not None:
-        states[SELECTION] = maker.selector.state_dict()
-
-
-def resume_selection(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Gives a resumed run what its checkpoint knows of the prompts.
-
-    Raises BadInput if it is of other prompts, or of a run that drew them uniformly.
-    """
-    if maker.selector is None or not states["global_step"]:
-        return
-    if SELECTION not in states:
-        raise BadInput(
-            "--ckpt.load_enable: the run of that checkpoint did not choose its prompts: resume it "
-            "with --js.prompt_selection uniform"
-        )
-    try:
-        maker.selector.load_state_dict(states[SELECTION])
-    except ValueError as error:
-        raise BadInput(f"--ckpt.load_enable: {error}") from None
 
 
 def _check_half_lives(state: dict[str, Any], memory: PromptMemory) -> None:
