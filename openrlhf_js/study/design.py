@@ -178,6 +178,11 @@ class StudySettings(Settings):
             self._check_stack()
         else:
             self._check_inline()
+        if not self.train and self.selection != [UNIFORM] and self.distinct < max(self.prompts):
+            raise ValueError(
+                f"--selection {' '.join(self.selection)} is of prompts that come again: give "
+                f"--distinct, at least {max(self.prompts)}"
+            )
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         for name in self.estimators:
@@ -206,11 +211,6 @@ class StudySettings(Settings):
     def _check_inline(self) -> None:
         if self.train or self.vary or self.print:
             raise ValueError("flags of training, --vary and --print need --engine stack")
-        if self.selection != [UNIFORM] and self.distinct < max(self.prompts):
-            raise ValueError(
-                f"--selection {' '.join(self.selection)} is of prompts that come again: give "
-                f"--distinct, at least {max(self.prompts)}"
-            )
 
     def _check_stack(self) -> None:
         for flag in self.vary:
@@ -218,8 +218,13 @@ class StudySettings(Settings):
                 raise ValueError(f"--vary {flag} must be NAME=A,B,...")
         if self.offline:
             raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
-        if self.selection != [UNIFORM]:
-            raise ValueError("--selection is for the inline engine")
+        filters = sorted({"dynamic", "greso"} & set(self.selection))
+        if filters:
+            raise ValueError(
+                f"--selection {filters[0]} is for the inline engine, which counts what is dropped"
+            )
+        if self.evaluations:
+            raise ValueError("--evaluations is for the inline engine; the stack has --eval.steps")
         if not self.train and self.width < LEAST_STACK_WIDTH:
             raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
         if "mixed" in self.mixes and self.tasks != ["sort"]:

@@ -424,8 +424,16 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
             "of prompts that come again: give --distinct, at least 16",
         ),
         (
-            {"engine": "stack", "selection": ["informative"], "distinct": 64},
-            "--selection is for the inline engine",
+            {"engine": "stack", "selection": ["dynamic"], "distinct": 64},
+            "--selection dynamic is for the inline engine",
+        ),
+        (
+            {"engine": "stack", "selection": ["informative"]},
+            "give --distinct, at least 16",
+        ),
+        (
+            {"engine": "stack", "evaluations": 3},
+            "--evaluations is for the inline engine; the stack has --eval.steps",
         ),
         ({"engine": "stack", "width": 64}, "no model so narrow: --width 128"),
         ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
