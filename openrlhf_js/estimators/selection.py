@@ -6,7 +6,7 @@ mean where their variance p (1 - p) is. docs/selection.md.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,9 +17,19 @@ UNIFORM_SHARE = 0.1  # of the draws; it also bounds the weights, at its inverse
 PRIOR_RESPONSES = 1.0  # that a prompt is given of the usual prompt's rewards
 SPO_LEAST = 0.05  # of the standard deviation that a prompt is drawn by
 PASSES = 2.0  # over the prompts until a response counts half
+RELIABILITY_BINS = 5  # of the predicted pass rate
 
 
 Rule: TypeAlias = Literal["variance", "spo"]
+
+
+class Choice(NamedTuple):
+    """What a selector has said of the prompts of one step before it learned their rewards."""
+
+    rows: Tensor  # (b,) of the prompts, counted from 0
+    weights: Tensor  # (b,) of their advantages
+    predicted: Tensor  # (b,) mean reward
+    logged: dict[str, float]  # under `js/`
 
 
 class PromptSelector:
@@ -47,6 +57,8 @@ class PromptSelector:
         >>> selector.learn(keys, rewards, step=0)
         >>> selector.probabilities(step=1)
         tensor([0.2769, 0.4463, 0.2769], dtype=torch.float64)
+        >>> selector.means(step=1)
+        tensor([0.8203, 0.5000, 0.1797], dtype=torch.float64)
     """
 
     def __init__(self, keys: Tensor, batch_size: int, seed: int = 0, *, rule: Rule = "variance"):
@@ -88,11 +100,24 @@ class PromptSelector:
         No prompt comes twice. Their order is random, so that a part of them is a smaller batch of
         the same kind.
         """
+        return self.rows[self._chosen_places(step)]
+
+    def choice(self, step: int) -> Choice:
+        """The prompts of a step, as `choose` has them, with what is to be known of them."""
+        places = self._chosen_places(step)
+        return Choice(
+            rows=self.rows[places],
+            weights=self.weights(self.keys[places], step),
+            predicted=self.means(step)[places],
+            logged=self.describe(step),
+        )
+
+    def _chosen_places(self, step: int) -> Tensor:
+        """(b,) places among the ascending keys."""
         probabilities = self.probabilities(step)
         generator = torch.Generator().manual_seed(key_of(str(self.seed), str(step)))
         places = systematic_sample(probabilities, generator)
-        places = places[torch.randperm(len(places), generator=generator)]
-        return self.rows[places]
+        return places[torch.randperm(len(places), generator=generator)]
 
     def describe(self, step: int) -> dict[str, float]:
         """What to log of a step's choice, under `js/`.
@@ -139,15 +164,21 @@ class PromptSelector:
 
     def variances(self, step: int) -> Tensor:
         """(N,) predicted variance of a reward of each prompt; 1 before anything was learnt."""
-        responses, totals, squares = self.sums * self._discount(step)
-        seen = self.sums[0] > 0
-        if not seen.any():
-            return torch.ones_like(totals)
-        usual_mean, usual_square = (self.sums[1:, seen] / self.sums[0, seen]).mean(1)
-        weight = responses + PRIOR_RESPONSES
-        mean = (totals + PRIOR_RESPONSES * usual_mean) / weight
-        square = (squares + PRIOR_RESPONSES * usual_square) / weight
+        if not (self.sums[0] > 0).any():
+            return torch.ones_like(self.sums[0])
+        mean, square = self._moments(step)
         return (square - mean.square()).clamp(min=0)
+
+    def means(self, step: int) -> Tensor:
+        """(N,) predicted mean reward of each prompt; NaN before anything was learnt."""
+        return self._moments(step)[0]
+
+    def _moments(self, step: int) -> Tensor:
+        """(2, N) predicted mean of each prompt's rewards and of their squares."""
+        responses, *totals = self.sums * self._discount(step)
+        seen = self.sums[0] > 0
+        usual = (self.sums[1:, seen] / self.sums[0, seen]).mean(1, keepdim=True)
+        return (torch.stack(totals) + PRIOR_RESPONSES * usual) / (responses + PRIOR_RESPONSES)
 
     def probabilities(self, step: int) -> Tensor:
         """(N,) pi_i, in the order of the ascending keys."""
@@ -191,6 +222,34 @@ class PromptSelector:
     def _discount(self, step: int) -> Tensor:
         """(N,) what a response of the last visit counts today."""
         return 0.5 ** ((step - self.last) / self.half_life)
+
+
+def reliability(predicted: Tensor, rewards: Tensor, mask: Tensor) -> dict[str, float]:
+    """What to log of a step's predictions: observed pass rates by bins of the predicted ones.
+
+    Of bin k = 0, 1, ..., from k / K to (k + 1) / K with K = RELIABILITY_BINS, the mean prediction
+    `js/predicted_rate_k` and the mean reward `js/observed_rate_k` over its valid responses, whose
+    number is `js/rated_responses_k`. Nothing of an empty bin, and nothing at all before anything
+    was learnt, or where a reward is not between 0 and 1.
+
+    Args:
+        predicted: (n,) mean rewards, as `Choice` has them.
+        rewards: (n, m), of the same prompts.
+        mask: (n, m) bool, the rewards that count.
+    """
+    valid = rewards[mask]
+    if predicted.isnan().any() or ((valid < 0) | (valid > 1)).any():
+        return {}
+    bins = (predicted * RELIABILITY_BINS).long().clamp(max=RELIABILITY_BINS - 1)
+    logged = {}
+    for number in bins.unique().tolist():
+        counted = mask & (bins == number)[:, None]
+        if counted.any():
+            predictions = predicted[:, None].expand_as(rewards)[counted]
+            logged[f"js/predicted_rate_{number}"] = float(predictions.mean())
+            logged[f"js/observed_rate_{number}"] = float(rewards[counted].double().mean())
+            logged[f"js/rated_responses_{number}"] = float(counted.sum())
+    return logged
 
 
 def inclusion_probabilities(shares: Tensor, batch_size: int) -> Tensor:

@@ -156,14 +156,28 @@ def _selection(flat: Flat) -> Iterator[str]:
     if selection == "uniform":
         return
     if flat["train.async_enable"]:
-        yield (
-            f"--js.prompt_selection {selection} learns from a step before it chooses the next, "
-            "which --train.async_enable does not wait for: leave one out"
-        )
+        yield from _selection_of_async(flat, selection)
     if flat["algo.dynamic_filtering_enable"]:
         yield (
             f"--js.prompt_selection {selection} and --algo.dynamic_filtering_enable both choose "
             "prompts by their rewards: leave one out"
+        )
+
+
+def _selection_of_async(flat: Flat, selection: str) -> Iterator[str]:
+    """What prompts that are chosen need where the next step is sampled during this one's update."""
+    if not flat["reward.remote_url"] and not flat["train.agent_func_path"]:
+        yield (
+            f"--js.prompt_selection {selection} with --train.async_enable learns rewards when the "
+            "responses are sampled, and a reward model in the run grades later: serve it "
+            "(--reward.remote_url), or leave --train.async_enable out"
+        )
+    at_once = flat["rollout.vllm_generate_batch_size"]
+    if at_once and at_once != flat["rollout.batch_size"]:
+        yield (
+            f"--js.prompt_selection {selection} chooses --rollout.batch_size "
+            f"{flat['rollout.batch_size']} prompts at once: leave "
+            f"--rollout.vllm_generate_batch_size {at_once} out"
         )
 
 

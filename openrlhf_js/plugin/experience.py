@@ -24,18 +24,16 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 
 from openrlhf_js.common.labels import label_text
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.estimators.selection import PromptSelector
+from openrlhf_js.estimators.selection import Choice, PromptSelector, reliability
 from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.memory import LastVisits, keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
-from openrlhf_js.plugin.upstream import BadInput, BadReward
+from openrlhf_js.plugin.upstream import BadReward
 from openrlhf_js.sampling.prompts import sourced
 
 logger = logging.getLogger(__name__)
-
-SELECTION = "js_selection"  # the key in the states that upstream saves: what is known of prompts
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):
@@ -54,6 +52,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.step = 0
         self.estimator = start_estimator(self.args, self.tokenizer)
         self.selector: PromptSelector | None = None  # of `start_selection`
+        self._choice: Choice | None = None  # of the step's prompts
         self.last_visits = LastVisits()
         self._drift: torch.Tensor | None = None
         self._greedy_rewards: torch.Tensor | None = None
@@ -62,6 +61,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Upstream's step, on samples that all have the same fields."""
         _fill_gaps(rollout_samples)
+        self._choice = getattr(rollout_samples[0], "choice", None)
         errors = (getattr(sample, "error", None) for sample in rollout_samples)
         self._error = next(filter(None, errors), None)
         # popped, so that nothing else averages over them
@@ -100,8 +100,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             super().compute_advantages_and_returns(experiences)
         rewards = order.gather([e.rewards for e in experiences])
         self.metrics = self._estimate(order, rewards, valid)
-        if self.selector is not None:
-            self.metrics |= self._learn_selection(order, rewards, valid)
+        if self._choice is not None:
+            self.metrics |= self._apply_choice(self._choice, order, rewards, valid)
         if self.args.js.save_batches:
             self._save_batch(order, rewards, valid)
         return experiences
@@ -151,20 +151,21 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             drift=drift.numpy(),
         )
 
-    def _learn_selection(
-        self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
+    def _apply_choice(
+        self, choice: Choice, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
     ) -> dict[str, float]:
-        """Weights the advantages where they are to be, and learns which prompts vary."""
-        assert self.selector is not None
-        keys = order.prompt_keys()
-        step = self.selector.next_step
-        logged = self.selector.describe(step)
+        """Weights the advantages where they are to be, and learns which prompts vary.
+
+        The asynchronous trainer has no selector: its other half learns. Returns what to log.
+        """
+        prompts = len(rewards)  # at an episode's end fewer than were chosen
         if self.args.js.prompt_selection == "weighted":
-            weights = self.selector.weights(keys, step).float()
-            for experience, weight in order.parts(weights[:, None].expand_as(rewards)):
+            weights = choice.weights[:prompts, None].float()
+            for experience, weight in order.parts(weights.expand_as(rewards)):
                 experience.advantages = experience.advantages * weight.unsqueeze(1)
-        self.selector.learn(keys, rewards, step, valid)
-        return logged
+        if self.selector is not None:
+            self.selector.learn(order.prompt_keys(), rewards, self.selector.next_step, valid)
+        return choice.logged | reliability(choice.predicted[:prompts], rewards, valid)
 
     def _train_on(
         self,
@@ -324,60 +325,6 @@ def save_batch(
         advantages=both.float().numpy(),
         **arrays,
     )
-
-
-def start_selection(trainer: Any) -> None:
-    """Gives both halves of a trainer what chooses the prompts, if they are to be chosen.
-
-    Raises BadInput where fewer prompts differ than a step trains on.
-    """
-    args = trainer.args
-    if args.js.prompt_selection == "uniform":
-        return
-    if args.train.num_episodes == 1:
-        print(
-            "openrlhf_js: --train.num_episodes 1 has every prompt once, so that there is nothing "
-            f"to choose by: --js.prompt_selection {args.js.prompt_selection} changes nothing",
-            flush=True,
-        )
-        return
-    dataset = trainer.prompts_dataloader.dataset
-    labels = map(sourced, dataset.labels, dataset.datasources)
-    keys = keys_of(dataset.prompts, list(labels))
-    try:
-        selector = PromptSelector(
-            keys,
-            args.rollout.batch_size,
-            args.train.seed,
-            rule="spo" if args.js.prompt_selection == "spo" else "variance",
-        )
-    except ValueError as error:
-        raise BadInput(f"--js.prompt_selection: {error}") from None
-    trainer.samples_generator.selector = trainer.experience_maker.selector = selector
-
-
-def keep_selection(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Adds what is known of the prompts to the states of a checkpoint."""
-    if maker.selector is not None:
-        states[SELECTION] = maker.selector.state_dict()
-
-
-def resume_selection(states: dict[str, Any], maker: ShrinkageExperienceMaker) -> None:
-    """Gives a resumed run what its checkpoint knows of the prompts.
-
-    Raises BadInput if it is of other prompts, or of a run that drew them uniformly.
-    """
-    if maker.selector is None or not states["global_step"]:
-        return
-    if SELECTION not in states:
-        raise BadInput(
-            "--ckpt.load_enable: the run of that checkpoint did not choose its prompts: resume it "
-            "with --js.prompt_selection uniform"
-        )
-    try:
-        maker.selector.load_state_dict(states[SELECTION])
-    except ValueError as error:
-        raise BadInput(f"--ckpt.load_enable: {error}") from None
 
 
 class SourcedPrompts(PromptDataset):

@@ -22,7 +22,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
-from openrlhf_js.estimators.selection import PromptSelector
+from openrlhf_js.estimators.selection import Choice, PromptSelector
 from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.rewards import RemoteRewards
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
@@ -296,12 +296,16 @@ class OrderedSamples(SamplesGenerator):
     def _generate_vllm(
         self, dataloader_iter: Iterator[Any], **settings: Any
     ) -> tuple[list[Any], int, bool]:
+        choice = None
         if self.selector is not None and dataloader_iter is self._training_iter:
-            dataloader_iter = self._chosen(self.selector, dataloader_iter)
+            choice = self.selector.choice(self.selector.next_step)
+            dataloader_iter = self._chosen(choice, dataloader_iter)
         samples, consumed, exhausted = super()._generate_vllm(
             dataloader_iter=dataloader_iter, **settings
         )
         samples.sort(key=lambda sample: sample.index)
+        if samples:
+            samples[0].choice = choice  # for the experience maker
         return samples, consumed, exhausted
 
     @property
@@ -310,13 +314,13 @@ class OrderedSamples(SamplesGenerator):
         iterator: Iterator[Any] | None = getattr(self, "_dataloader_iter", None)
         return iterator
 
-    def _chosen(self, selector: PromptSelector, turns: Iterator[Any]) -> Iterator[Any]:
+    def _chosen(self, choice: Choice, turns: Iterator[Any]) -> Iterator[Any]:
         """The chosen prompts of the next step, one for each that the loader has its turn for.
 
         So the loader says when an episode ends, and where a resumed run goes on.
         """
         dataset = self.prompts_dataloader.dataset
-        rows = iter(selector.choose(selector.next_step).tolist())
+        rows = iter(choice.rows.tolist())
         for _ in turns:
             yield dataset.collate_fn([dataset[next(rows)]])
 

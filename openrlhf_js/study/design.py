@@ -28,7 +28,7 @@ LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CP
 
 T = TypeVar("T")
 NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
-Selection: TypeAlias = Literal["uniform", "informative", "weighted", "spo"]
+Selection: TypeAlias = Literal["uniform", "informative", "weighted", "spo", "dynamic", "greso"]
 
 
 class Cell(NamedTuple):
@@ -140,7 +140,11 @@ class StudySettings(Settings):
         [UNIFORM],
         description="of the distinct prompts. informative: by the predicted variance of their "
         "rewards; weighted: so, with weights that keep the gradient that of all prompts; spo: by "
-        "their standard deviation",
+        "their standard deviation; dynamic: groups of equal rewards are replaced (DAPO); greso: "
+        "so, and prompts that had them are skipped (inline alone)",
+    )
+    evaluations: int = Field(
+        0, ge=0, description="of pass@1 during training, at equal distances in sampled responses"
     )
     offline: int = Field(
         0,
@@ -175,6 +179,11 @@ class StudySettings(Settings):
             self._check_stack()
         else:
             self._check_inline()
+        if not self.train and self.selection != [UNIFORM] and self.distinct < max(self.prompts):
+            raise ValueError(
+                f"--selection {' '.join(self.selection)} is of prompts that come again: give "
+                f"--distinct, at least {max(self.prompts)}"
+            )
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         for name in self.estimators:
@@ -203,11 +212,6 @@ class StudySettings(Settings):
     def _check_inline(self) -> None:
         if self.train or self.vary or self.print:
             raise ValueError("flags of training, --vary and --print need --engine stack")
-        if self.selection != [UNIFORM] and self.distinct < max(self.prompts):
-            raise ValueError(
-                f"--selection {' '.join(self.selection)} is of prompts that come again: give "
-                f"--distinct, at least {max(self.prompts)}"
-            )
 
     def _check_stack(self) -> None:
         for flag in self.vary:
@@ -215,8 +219,13 @@ class StudySettings(Settings):
                 raise ValueError(f"--vary {flag} must be NAME=A,B,...")
         if self.offline:
             raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
-        if self.selection != [UNIFORM]:
-            raise ValueError("--selection is for the inline engine")
+        filters = sorted({"dynamic", "greso"} & set(self.selection))
+        if filters:
+            raise ValueError(
+                f"--selection {filters[0]} is for the inline engine, which counts what is dropped"
+            )
+        if self.evaluations:
+            raise ValueError("--evaluations is for the inline engine; the stack has --eval.steps")
         if not self.train and self.width < LEAST_STACK_WIDTH:
             raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
         if "mixed" in self.mixes and self.tasks != ["sort"]:
@@ -313,7 +322,7 @@ class StudySettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         names = ["engine", "steps", "width", "layers", "start_seed", "held_out", "samples"]
-        for name in ("distinct", "offline"):  # newer than some stores, which lack them
+        for name in ("distinct", "offline", "evaluations"):  # newer than some stores
             if getattr(self, name):
                 names.append(name)
         manifest = self.manifest()

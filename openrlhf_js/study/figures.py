@@ -17,10 +17,11 @@ class Figures(NamedTuple):
     reward: float
     """Mean over the steps."""
     curve: list[float]
-    """Rewards over equal stretches of the steps."""
+    """Rewards over equal stretches of the sampled responses."""
     steps: int
+    """Batches of responses that were sampled; fewer were trained on where groups are dropped."""
     dead: float | None
-    """Share of groups with equal rewards."""
+    """Share of the sampled groups with equal rewards."""
     baseline_error: float | None
     """Mean squared error of the baseline, over that of rloo's."""
     gradient_variance: float | None
@@ -32,6 +33,10 @@ class Figures(NamedTuple):
     """Mean over the steps of 1 / sum (pi_i / b)^2, where prompts are chosen."""
     oldest: int | None = None
     """Most steps that a prompt has waited, where prompts are chosen."""
+    updates: int | None = None
+    """Steps of the optimizer, where groups are dropped and so others sampled in their place."""
+    pass1_curve: list[tuple[int, float]] | None = None
+    """pass@1 during training, after so many sampled responses."""
 
 
 def learning_curve(rewards: Sequence[float]) -> list[float]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -67,16 +68,30 @@ def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[st
 
 def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
     """The prompts and labels of a run, in order, where they are drawn uniformly."""
+    return list(islice(problem_stream(run, settings), run.prompts * settings.steps))
+
+
+def problem_stream(run: Run, settings: StudySettings) -> Iterator[Problem]:
+    """Passes over the problems of a run, each in a new order.
+
+    Problem i is of kind i % kinds, and so is place i of every pass: each batch has all kinds.
+    """
     rng = random.Random(run.seed)
     problems = _drawn(run, settings, rng)
-    if not settings.distinct:
-        return problems
+    if not settings.distinct:  # one pass is the whole run
+        yield from problems
+        return
     kinds = KINDS_OF_MIXED if run.mix == "mixed" else 1
-    return _repeated(problems, run.prompts * settings.steps, kinds, rng)
+    while True:
+        one_pass = list(problems)
+        for kind in range(kinds):
+            of_kind = problems[kind::kinds]
+            one_pass[kind::kinds] = rng.sample(of_kind, len(of_kind))
+        yield from one_pass
 
 
 def distinct_problems(run: Run, settings: StudySettings) -> list[Problem]:
-    """The prompts that a run visits again and again; a prompt may be there twice."""
+    """The problems of a run, those that it visits again once; a prompt may be there twice."""
     return _drawn(run, settings, random.Random(run.seed))
 
 
@@ -98,10 +113,9 @@ def held_out(task: str, settings: StudySettings) -> list[Problem]:
     return _problems_of(TASKS[task], _split(task, settings).held_out)
 
 
-def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy) -> float:
-    """pass@1 on the held-out prompts."""
-    problems = held_out(task, settings)
-    return fmean(pass_rates(policy, TASKS[task], problems, settings.samples))
+def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy, samples: int) -> float:
+    """pass@1 on the held-out prompts, by so many responses to each."""
+    return fmean(pass_rates(policy, TASKS[task], held_out(task, settings), samples))
 
 
 def _problems_of(task: TinyTask, items: list[Any]) -> list[Problem]:
@@ -117,21 +131,6 @@ def _mixed(problems: list[Problem]) -> list[Problem]:
         elif place % KINDS_OF_MIXED == 2:
             mixed[place] = problem._replace(label=UNSOLVABLE)
     return mixed
-
-
-def _repeated(problems: list[Problem], count: int, kinds: int, rng: random.Random) -> list[Problem]:
-    """`count` problems: passes over all of them, each in a new order.
-
-    Problem i is of kind i % kinds, and so is place i of every pass: each batch has all kinds.
-    """
-    ordered: list[Problem] = []
-    while len(ordered) < count:
-        one_pass = list(problems)
-        for kind in range(kinds):
-            of_kind = problems[kind::kinds]
-            one_pass[kind::kinds] = rng.sample(of_kind, len(of_kind))
-        ordered += one_pass
-    return ordered[:count]
 
 
 def _split(task: str, settings: StudySettings) -> TinySplit:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
 from openrlhf_js.tiny.tasks import Problem, TinyTask, value_of
@@ -45,6 +46,48 @@ def sample(
         responses=sampled,
         rewards=_grade(policy, task, problems, sampled),
         greedy_rewards=greedy_rewards,
+    )
+
+
+def mixed_groups(rewards: Tensor) -> Tensor:
+    """(n,) bool: groups whose mean reward is between 0 and 1, as DAPO keeps them."""
+    means = rewards.mean(1)
+    return (means > 0) & (means < 1)
+
+
+def kept_groups(rollout: Rollout, kept: Tensor) -> Rollout:
+    """The groups of a rollout for which `kept` (n,) is true."""
+    responses_per_prompt = rollout.rewards.shape[1]
+    greedy_rewards = rollout.greedy_rewards
+    return Rollout(
+        prompts=PaddedPrompts(rollout.prompts.tokens[kept], rollout.prompts.mask[kept]),
+        responses=rollout.responses[kept.repeat_interleave(responses_per_prompt)],
+        rewards=rollout.rewards[kept],
+        greedy_rewards=None if greedy_rewards is None else greedy_rewards[kept],
+    )
+
+
+def joined(rollouts: Sequence[Rollout], pad_token: int) -> Rollout:
+    """The groups of several rollouts, prompts padded on the left and responses on the right."""
+    if len(rollouts) == 1:
+        return rollouts[0]
+    longest_prompt = max(rollout.prompts.tokens.shape[1] for rollout in rollouts)
+    longest_response = max(rollout.responses.shape[1] for rollout in rollouts)
+    tokens, masks, responses = [], [], []
+    for rollout in rollouts:
+        on_left = (longest_prompt - rollout.prompts.tokens.shape[1], 0)
+        on_right = (0, longest_response - rollout.responses.shape[1])
+        tokens.append(F.pad(rollout.prompts.tokens, on_left, value=pad_token))
+        masks.append(F.pad(rollout.prompts.mask, on_left, value=False))
+        responses.append(F.pad(rollout.responses, on_right, value=pad_token))
+    greedy_rewards = [
+        rollout.greedy_rewards for rollout in rollouts if rollout.greedy_rewards is not None
+    ]
+    return Rollout(
+        prompts=PaddedPrompts(torch.cat(tokens), torch.cat(masks)),
+        responses=torch.cat(responses),
+        rewards=torch.cat([rollout.rewards for rollout in rollouts]),
+        greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
     )
 
 

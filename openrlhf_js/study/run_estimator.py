@@ -35,6 +35,11 @@ class RunEstimator:
         """Whether each prompt needs a greedy response."""
         return self.live.record.needs_greedy
 
+    def lacks(self, rollout: Rollout) -> bool:
+        """Whether a rollout has too few groups for the estimator."""
+        prompts, responses = rollout.rewards.shape
+        return prompts == 0 or self.live.record.lacks(prompts, responses) is not None
+
     def start(self, task: TinyTask, problems: Sequence[Problem], samples: int) -> None:
         """Learns so many responses of the policy to each prompt, if it remembers prompts."""
         if not self.live.record.needs_keys or samples == 0:

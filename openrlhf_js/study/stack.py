@@ -20,7 +20,14 @@ from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.report import runs as logged
 from openrlhf_js.report.runs import Scalars, read_config
 from openrlhf_js.study import prompts
-from openrlhf_js.study.design import OWN, Run, StudySettings, training_flags
+from openrlhf_js.study.design import (
+    OWN,
+    UNIFORM,
+    Run,
+    StudySettings,
+    selection_of,
+    training_flags,
+)
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.inline import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 from openrlhf_js.tasks import GRADERS
@@ -72,7 +79,10 @@ def _words(flags: Mapping[str, Any]) -> list[str]:
 def _flags_of_study(run: Run, settings: StudySettings) -> dict[str, Any]:
     """The flags that nobody else may set."""
     folder = folder_of(run, settings)
+    selection = selection_of(run.estimator)
+    chosen = {} if selection == UNIFORM else {"js.prompt_selection": selection}
     return {
+        **chosen,
         "algo.advantage.estimator": _upstream_name(settings.estimator_name(run.estimator)),
         "actor.adam.lr": run.learning_rate,
         "rollout.batch_size": run.prompts,
@@ -226,9 +236,10 @@ def figures(run: Run, settings: StudySettings) -> Figures:
         pass1 = _last_pass1(scalars)
     else:
         policy = load(folder_of(run, settings) / "model")
-        pass1 = prompts.held_out_pass1(run.task, settings, policy)
+        pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
     variance = _mean(scalars, "train/js/gradient_variance")
     mean_square = _mean(scalars, "train/js/gradient_norm_squared")
+    waits = scalars["train/js/oldest_prompt"]
     return Figures(
         pass1=pass1,
         reward=fmean(rewards),
@@ -241,6 +252,8 @@ def figures(run: Run, settings: StudySettings) -> Figures:
         gradient_variance=variance,
         gradient_snr=_ratio(mean_square, variance),
         spread=None,
+        effective_prompts=_mean(scalars, "train/js/effective_prompts"),
+        oldest=int(waits.max()) if len(waits) else None,
     )
 
 

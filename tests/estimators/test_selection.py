@@ -10,6 +10,7 @@ from openrlhf_js.estimators.selection import (
     UNIFORM_SHARE,
     PromptSelector,
     inclusion_probabilities,
+    reliability,
     systematic_sample,
 )
 
@@ -181,3 +182,40 @@ def test_what_does_not_fit_is_refused():
         selector.learn(torch.tensor([9]), torch.ones(1, 2), step=0)
     with pytest.raises(ValueError, match="what was known of 5 prompts is not of these 4"):
         selector.load_state_dict(selector_of(REWARDS, 2).state_dict())
+
+
+def test_a_choice_says_what_is_known_before_the_step():
+    selector = selector_of(REWARDS, 2)
+    choice = selector.choice(step=1)
+    assert torch.equal(choice.rows, selector.choose(step=1))
+    keys = selector.keys[choice.rows]
+    assert torch.equal(choice.weights, selector.weights(keys, step=1))
+    assert choice.logged == selector.describe(step=1)
+    discounted = 2 * 0.5 ** (1 / selector.half_life)  # responses to each prompt
+    usual = 6 / 10
+    for row, predicted in zip(choice.rows.tolist(), choice.predicted.tolist(), strict=True):
+        total = sum(REWARDS[row]) / 2 * discounted
+        assert predicted == pytest.approx((total + usual) / (discounted + 1))
+
+
+def test_reliability_compares_predictions_with_what_came():
+    predicted = torch.tensor([0.1, 0.15, 0.5, 1.0], dtype=torch.float64)
+    rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
+    mask = torch.tensor([[True, True], [True, False], [True, True], [False, True]])
+    logged = reliability(predicted, rewards, mask)
+    assert logged == pytest.approx(
+        {
+            "js/predicted_rate_0": (0.1 + 0.1 + 0.15) / 3,
+            "js/observed_rate_0": 1 / 3,
+            "js/rated_responses_0": 3,
+            "js/predicted_rate_2": 0.5,
+            "js/observed_rate_2": 1.0,
+            "js/rated_responses_2": 2,
+            "js/predicted_rate_4": 1.0,
+            "js/observed_rate_4": 0.0,
+            "js/rated_responses_4": 1,
+        }
+    )
+    assert reliability(predicted.new_full((4,), torch.nan), rewards, mask) == {}
+    assert reliability(predicted, 3 * rewards, mask) == {}
+    assert reliability(predicted, rewards, torch.zeros_like(mask)) == {}

@@ -27,16 +27,13 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 from openrlhf_js import estimators
 from openrlhf_js.common.store import Store
 from openrlhf_js.estimators import PromptMemory, key_of, make_batch
-from openrlhf_js.estimators.selection import PromptSelector
+from openrlhf_js.estimators.selection import Choice, PromptSelector
 from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
     SourcedPrompts,
     _fill_gaps,
-    keep_selection,
-    resume_selection,
     save_batch,
-    start_selection,
 )
 from openrlhf_js.plugin.memory import keep_memory, keys_of, resume_memory
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
@@ -408,51 +405,6 @@ def past_of(maker):
     return maker.estimator.memory.recall(batch).means.nan_to_num(-1).tolist()
 
 
-def prompts_of(texts, batch_size):
-    """What `start_selection` reads of a trainer with these prompts."""
-    dataset = SimpleNamespace(
-        prompts=texts, labels=["l"] * len(texts), datasources=["d"] * len(texts)
-    )
-    args = upstream_args(js__prompt_selection="weighted", rollout__batch_size=batch_size)
-    args.train.num_episodes = 2
-    return SimpleNamespace(
-        args=args,
-        prompts_dataloader=SimpleNamespace(dataset=dataset),
-        samples_generator=SimpleNamespace(selector=None),
-        experience_maker=SimpleNamespace(selector=None),
-    )
-
-
-def test_what_chooses_prompts_is_in_checkpoints(tmp_path):
-    texts = [f"prompt {number}" for number in range(8)]
-    kept = prompts_of(texts, 4)
-    start_selection(kept)
-    selector = kept.experience_maker.selector
-    assert kept.samples_generator.selector is selector
-    keys = keys_of(texts[:4], [SourcedLabel("l")] * 4)
-    assert not torch.isin(keys, selector.keys).any()  # without its datasource it is another prompt
-    selector.learn(selector.keys[:4], torch.rand(4, 2), step=0)
-    states = {"global_step": 1}
-    keep_selection(states, kept.experience_maker)
-    torch.save(states, tmp_path / "states.pt")
-    loaded = torch.load(tmp_path / "states.pt", weights_only=True)
-
-    resumed = prompts_of(texts, 4)
-    start_selection(resumed)
-    resume_selection(loaded, resumed.experience_maker)
-    again = resumed.experience_maker.selector
-    assert again.next_step == selector.next_step == 1
-    assert torch.equal(again.choose(1), selector.choose(1))
-    with pytest.raises(BadInput, match="did not choose its prompts: resume it with"):
-        resume_selection({"global_step": 1}, resumed.experience_maker)
-    others = prompts_of(texts[1:], 4)
-    start_selection(others)
-    with pytest.raises(BadInput, match="8 prompts is not of these 7"):
-        resume_selection(loaded, others.experience_maker)
-    with pytest.raises(BadInput, match="a batch of 4 prompts cannot be drawn from 1"):
-        start_selection(prompts_of(["again"] * 8, 4))
-
-
 @pytest.mark.parametrize("name", ["js_plus", "rloo"])
 def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
     texts = [f"prompt {number}" for number in range(N)]
@@ -466,8 +418,15 @@ def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
     maker.selector, twin = (PromptSelector(known, batch_size=N) for _ in range(2))
     for selector in (maker.selector, twin):
         selector.learn(keys[:2], torch.tensor([[1.0, 0.0], [1.0, 1.0]]), step=0)
+    all_weights = twin.weights(keys, step=1)
+    maker._choice = Choice(
+        rows=torch.arange(N),
+        weights=all_weights,
+        predicted=torch.full((N,), 0.3),
+        logged={"js/oldest_prompt": 2.0},
+    )
     done = by_response(maker.compute_advantages_and_returns(experiences))
-    weights = twin.weights(keys, step=1).float().repeat_interleave(M)
+    weights = all_weights.float().repeat_interleave(M)
     assert weights.max() / weights.min() > 1.2
     torch.testing.assert_close(done, plain * weights[:, None])
     assert maker.metrics["js/oldest_prompt"] == 2
@@ -568,7 +527,7 @@ class Upstream:
         self.kl_ctl = SimpleNamespace(value=0.1)
         self.disk = {"global_step": 0}
         self.order = torch.randperm(50).tolist()  # as the loader draws it
-        self.samples_generator = SimpleNamespace(drawn=0, steps_left=10)
+        self.samples_generator = SimpleNamespace(drawn=0, steps_left=10, selector=None)
         self.args, self.tensorboard_logger = strategy.args, None
         self.generate_kwargs, self.eval_dataloader = {"max_len": 9, "temperature": 1.0}, ["prompts"]
         self.evaluated, self._last_eval_step, self.max_steps = [], -1, 1000

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Trains the race of docs/selection.md, cell by cell, the most telling ones first.
+#   bash scripts/studies/race.sh    a quarter of an hour a cell; stopped, it resumes
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+race() { # task, mix, responses, further flags
+    .venv/bin/openrlhf-js study scripts/studies/race.yaml \
+        --tasks "$1" --mixes "$2" --responses "$3" "${@:4}"
+}
+
+# A filter leaves fewer, larger steps: it is given a higher learning rate, too.
+rates=(--learning_rates 2e-4 4e-4 8e-4)
+
+cell() { # task, mix, responses; with two, grpo is rloo up to a factor
+    local rivals=(rloo)
+    [ "$3" = 2 ] || rivals=(rloo grpo)
+    race "$@"
+    [ "$3" = 2 ] || race "$@" --estimators grpo
+    race "$@" --estimators "${rivals[@]}" --selection spo
+    race "$@" --estimators "${rivals[@]}" --selection dynamic greso "${rates[@]}"
+}
+
+for seeds in 5 10; do
+    cell sort mixed 2 --seeds $seeds
+    cell sort natural 2 --seeds $seeds
+    cell countdown mixed 2 --seeds $seeds
+    cell maze mixed 2 --seeds $seeds
+    cell sort mixed 4 --seeds $seeds
+done
