@@ -141,7 +141,9 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
     characters = (max_len + MARGIN_TOKENS) * CHARACTERS_PER_TOKEN
     encoded = []
     for ids in cut(tokenizer, whole_texts, max_len, characters):
-        encoded.append([*ids[:-1], tokenizer.eos_token_id])
+        tokens = list(ids)
+        tokens[-1] = tokenizer.eos_token_id
+        encoded.append(tokens)
     return encoded
 
 

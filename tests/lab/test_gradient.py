@@ -66,7 +66,7 @@ def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
     expected = baseline("js_memory", rewards, past=past)
     assert np.array_equal(batches.baseline(1, 4, "js_memory"), expected.numpy())
     assert np.isfinite(batches.shrinkage(4, "js_memory")).all()
-    with pytest.raises(ValueError, match="--past lacks 6 prompts, such as 'prompt 2'"):
+    with pytest.raises(ValueError, match="--past lacks a prompt: 'prompt 2'"):
         wide.after(wide.at([0, 1]))
 
 

@@ -16,7 +16,6 @@ from openrlhf_js.lab.results import reduction
 from openrlhf_js.lab.shrinkage import (
     GRID,
     MIX,
-    POINTS,
     SWEPT,
     at,
     best,
@@ -31,7 +30,7 @@ from openrlhf_js.lab.shrinkage import (
 
 def test_the_curve_is_that_of_the_gradients_themselves(kit, tmp_path, samples, own):
     batches = SmallBatches(samples, BatchPlan(batches=3, prompts=4, responses=(3,), seed=2))
-    found = measure(ScoreSum(kit.small_model()), batches, POINTS, tmp_path)
+    found = measure(ScoreSum(kit.small_model()), batches, SWEPT[:3], tmp_path)
     curves, halves = parabolas(*found.plain[:, 0]), []
     for columns in (slice(0, batches.half), slice(batches.half, 2 * batches.half)):
         rewards = samples.rewards[:, columns]
@@ -97,7 +96,7 @@ def test_a_sweep_marks_where_the_estimators_are(kit, tmp_path):
     shown = {(row.settings["m"], row.settings["point"]) for row in result.rows}
     assert shown == {*itertools.product((2, 3), points)}
     for c, m in enumerate((2, 3)):
-        parabola = parabolas(*(found.of(name, c) for name in POINTS))
+        parabola = parabolas(*(found.of(name, c) for name in SWEPT[:3]))
         assert values(result, m=m, point="least distance")["shrinkage"] == best(parabola)
         js = values(result, m=m, point="js")
         saved = reduction(found.of("js", c), found.of("rloo", c)).value
