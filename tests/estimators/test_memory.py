@@ -64,7 +64,8 @@ def slow_shrinkage(rewards, past, i, earlier):
     """
     m = rewards.shape[1]
     others = [k for k in range(len(past)) if k != i]
-    x, y = past.numpy()[others], rewards.numpy().mean(1)[others]
+    x = past.numpy()[others]
+    y = rewards.numpy().mean(1)[others]
     today = slow_sums(x, y, rewards.numpy()[others].var(1, ddof=1), m)
     today[4:] *= len(x)
     slope = today[2] / today[1]
@@ -73,7 +74,8 @@ def slow_shrinkage(rewards, past, i, earlier):
     if today[1] * (both - slope) ** 2 <= 9 * variance_today:
         today = today + earlier
     degrees, xx, xy, yy, noise, variance = today
-    v, sigma2 = noise / (degrees + 1), variance / (degrees + 1)
+    v = noise / (degrees + 1)
+    sigma2 = variance / (degrees + 1)
     slope = xy / xx
     by_chance = 2 * (yy - slope * xy) / (degrees - 1)
     kept = max(0, 1 - by_chance / (slope * xy)) if slope > 0 else 0
@@ -96,13 +98,15 @@ def slow_shrinkage(rewards, past, i, earlier):
 @pytest.mark.parametrize(("n", "m", "noise"), [(9, 2, 0.3), (24, 4, 0.1), (24, 3, 3.0)])
 def test_agrees_with_a_regression_for_each_prompt(n, m, noise, steps):
     rewards, past = made(n, m, noise=noise)
-    memory, earlier = PromptMemory((1e9,)), np.zeros(6)
+    memory = PromptMemory((1e9,))
+    earlier = np.zeros(6)
     keys = torch.arange(n)
     memory.learn(visit(keys, made(n, m, seed=10)[0], step=0))
     for step in range(1, steps + 1):
         before = recall(memory, keys, step).means.numpy()
         rewards_then = made(n, m, seed=step)[0]
-        means, variances = rewards_then.numpy().mean(1), rewards_then.numpy().var(1, ddof=1)
+        means = rewards_then.numpy().mean(1)
+        variances = rewards_then.numpy().var(1, ddof=1)
         sums = slow_sums(before, means, variances, m)
         sums[4:] *= n - 1
         earlier = 0.9 * earlier + sums
@@ -118,11 +122,13 @@ def test_agrees_with_a_regression_for_each_prompt(n, m, noise, steps):
 
 def test_earlier_steps_help_until_today_contradicts_them():
     """Eight steps say what a past is worth, and are not believed where today says the opposite."""
-    draw, keys = torch.Generator().manual_seed(0), torch.arange(12)
+    draw = torch.Generator().manual_seed(0)
+    keys = torch.arange(12)
     errors = []
     for seed in range(40):
         values = torch.from_numpy(np.random.default_rng(seed).beta(0.5, 0.5, 12))
-        chances, memory = values[:, None].expand(-1, 4), PromptMemory()
+        chances = values[:, None].expand(-1, 4)
+        memory = PromptMemory()
         for step in range(8):
             memory.learn(visit(keys, torch.bernoulli(chances, generator=draw), step))
         told = recall(memory, keys, 8)
@@ -166,7 +172,8 @@ def test_a_past_that_misleads_is_not_believed():
 @settings(max_examples=25)
 def test_no_derivative_by_the_own_reward_and_always_finite(n, m, missing, ragged, remembers):
     rewards, means = made(n, m, missing=missing)
-    keys, memory = torch.arange(n), PromptMemory()
+    keys = torch.arange(n)
+    memory = PromptMemory()
     for step in range(3 * remembers):
         memory.learn(visit(keys, made(n, m, seed=step)[0], step))
     past = Past(means, recall(memory, keys, 3).earlier)
@@ -260,13 +267,16 @@ def test_a_past_is_a_discounted_mean():
 @pytest.mark.parametrize(("drift", "half_life"), [(0.0, 1024.0), (0.5, 4.0)])
 def test_the_half_life_that_predicts_best_is_taken(drift, half_life):
     rng = np.random.default_rng(0)
-    memory, values, prompts = PromptMemory(), rng.standard_normal(64), torch.arange(64)
+    memory = PromptMemory()
+    values = rng.standard_normal(64)
+    prompts = torch.arange(64)
     for step in range(0, 800, 8):
         values = values * (1 - drift**2) ** 0.5 + drift * rng.standard_normal(64)
         rewards = values[:, None] + rng.standard_normal((64, 2))
         memory.learn(visit(prompts, torch.from_numpy(rewards), step))
     place = memory.half_lives.tolist().index(half_life)
-    sums, counts = memory.table.columns["sums"], memory.table.columns["counts"]
+    sums = memory.table.columns["sums"]
+    counts = memory.table.columns["counts"]
     expected = (sums[:, place] / counts[:, place]).double()
     assert torch.equal(recall(memory, prompts, 800).means, expected)
 
@@ -286,7 +296,8 @@ def test_a_prompt_takes_a_few_dozen_bytes():
 
 
 def test_a_resumed_estimator_goes_on_as_before():
-    draw, live = torch.Generator().manual_seed(0), LiveEstimator("js_memory")
+    draw = torch.Generator().manual_seed(0)
+    live = LiveEstimator("js_memory")
 
     def step(estimators, number):
         some = torch.randint(0, 40, (16,), generator=draw)

@@ -63,7 +63,8 @@ def test_a_model_in_ray_normalises_and_penalties_come_before_the_baseline(start,
         # bfloat16, with rewards of up to 20; without normalisation they would be a quarter of that
         np.testing.assert_allclose(batch["rewards"][ended], expected[ended], atol=1)
         assert np.abs(batch["rewards"]).max() > 0.5  # rewards are not clipped
-        assert (batch["rewards"][~ended] == -0.5).all() and not ended.all()
+        assert (batch["rewards"][~ended] == -0.5).all()
+        assert not ended.all()
     # before the first update the policy is its own reference, so KL is nothing
     assert run.scalars()["train/kl"][0] == pytest.approx(0, abs=1e-3)
     raw = estimators.advantage("js_plus", torch.tensor(batches[0]["rewards"])).numpy()
@@ -119,7 +120,8 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
     """
     own = tmp_path / "mine.py"
     own.write_text(OWN_BASELINE)
-    steps, kills = 10, 5
+    steps = 8
+    kills = 4
     folders = [save_scorer(tmp_path / name, seed=i) for i, name in enumerate(("help", "harm"))]
     numbers = range(10, 10 + PROMPTS * steps)
     rows = [{"input": sort.prompt(str(i)), "label": sort.label(str(i))} for i in numbers]
@@ -149,7 +151,8 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
                 server.start()
         running.until_batches(steps + 1)
         run = deaths.ends_when_killed(running, "generating", "engine")
-    assert "does not answer" in run.output and "answers again" in run.output
+    assert "does not answer" in run.output
+    assert "answers again" in run.output
     run.check_remembered()
     batches = run.batches()[:steps]
     trained = [prompt for batch in batches for prompt in batch["prompts"][:, 0]]

@@ -81,20 +81,23 @@ def test_programs_take_the_samples_that_are_there(sampled, capsys, request, name
     found = summary(sampled, name)
     ends = ("json", "npz", "png")
     assert out.splitlines()[-3:] == [str(sampled / f"{name}.{end}") for end in ends]
-    assert found["caption"] in out and "95 % intervals over" in found["caption"]
+    assert found["caption"] in out
+    assert "95 % intervals over" in found["caption"]
     assert found["settings"]["m"] == [each for each in (2, 3, 4) if each in more]
     assert found["samples"]["max_new_tokens"] == 4
     assert {"quantity", "value", "low", "high"} < found["rows"][0].keys()
     if name != "mse":
         request.getfixturevalue("undrawn")
         again = lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)])
-        assert again == 0 and summary(sampled, name)["rows"] == found["rows"]
+        assert again == 0
+        assert summary(sampled, name)["rows"] == found["rows"]
 
 
 def test_values_and_what_was_sampled(given, sampled):
     found = summary(sampled, "value")
     samples = open_samples(sampled)
-    assert samples.rewards.shape == (16, 16) and samples.greedy_rewards.shape == (16,)
+    assert samples.rewards.shape == (16, 16)
+    assert samples.greedy_rewards.shape == (16,)
     mean = next(row for row in found["rows"] if row["quantity"] == "mean_value")
     assert mean["value"] == pytest.approx(samples.rewards.mean())
     assert {row["group"] for row in found["rows"]} == {"all", "easy", "hard"}
@@ -102,7 +105,8 @@ def test_values_and_what_was_sampled(given, sampled):
         for j, tokens in enumerate(group):
             text = "".join(TOKENS[each] for each in tokens)
             assert samples.rewards[i, j] == (samples.prompts[i].label in text)
-            assert samples.finished[i, j] == (tokens[-1] == 1) and 1 <= len(tokens) <= 4
+            assert samples.finished[i, j] == (tokens[-1] == 1)
+            assert 1 <= len(tokens) <= 4
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -114,7 +118,8 @@ def test_several_files_are_groups_and_fewer_prompts_are_the_first_of_more(given,
     more = ["--prompts_count", 3, "--responses", 18]
     assert lab.main(["value", *words(given, tmp_path, *more, prompts=both)]) == 0
     found = open_samples(tmp_path)
-    assert found.rewards.shape == (6, 18) and found.prompts[:4] == few.prompts
+    assert found.rewards.shape == (6, 18)
+    assert found.prompts[:4] == few.prompts
     assert found.rewards[:4, :16].tolist() == few.rewards.tolist()
     small = ["--out", str(tmp_path), "--prompts_count", "3", "--responses", "5"]
     assert lab.main(["value", *small]) == 0
@@ -188,11 +193,15 @@ def test_simulate_leaves_its_files_and_prints_its_table(tmp_path, capsys):
     gaussian = ["--values", "normal:1,3", "--noise", "2"]
     for more in ([], gaussian):
         assert lab.main(["simulate", "--out", str(tmp_path / "lab"), *SIMULATED, *more]) == 0
-        found, out = summary(tmp_path / "lab", "simulate"), capsys.readouterr().out
+        found = summary(tmp_path / "lab", "simulate")
+        out = capsys.readouterr().out
         reduction = next(r for r in found["rows"] if r["quantity"] == "reduction_percent")
-        assert reduction["estimator"] == "reinforce" and f"{reduction['value']:.3g} (" in out
-        assert found["caption"] in out and found["caption"].startswith(found["title"])
-        assert "remax is left out" in out and found["batches"] == 40
+        assert reduction["estimator"] == "reinforce"
+        assert f"{reduction['value']:.3g} (" in out
+        assert found["caption"] in out
+        assert found["caption"].startswith(found["title"])
+        assert "remax is left out" in out
+        assert found["batches"] == 40
         assert {row["m"] for row in found["rows"]} == {2, 4}
     assert found["title"] == "Gaussian, values N(1, 3^2), noise 2"
     assert found["values"]["sigma2"] == 4
@@ -222,7 +231,8 @@ def test_several_checkpoints_are_one_result(
     call = [name, *words(given, tmp_path, *more)]
     call[2:3] = checkpoints
     assert lab.main(call) == 0
-    out, found = capsys.readouterr().out, summary(tmp_path, name)
+    out = capsys.readouterr().out
+    found = summary(tmp_path, name)
     steps = {row["checkpoint"]: row["step"] for row in found["rows"]}
     assert steps == {"base": 0, "global_step20_hf": 20, "global_step100_hf": 100}
     assert all(
@@ -238,7 +248,8 @@ def test_several_checkpoints_are_one_result(
         alone = summary(tmp_path / checkpoint, name)
         assert own == [{**place, **row} for row in alone["rows"]]
     monkeypatch.setattr(sampler, "load", None)  # what is there is not sampled again
-    assert lab.main(call) == 0 and summary(tmp_path, name)["rows"] == found["rows"]
+    assert lab.main(call) == 0
+    assert summary(tmp_path, name)["rows"] == found["rows"]
 
 
 def test_the_steps_of_checkpoints():

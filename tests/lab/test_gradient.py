@@ -41,10 +41,13 @@ def test_no_response_is_used_for_two_purposes(N, M, batches, n, responses, seed)
     n = min(n, N)
     found = drawn(N, M, batches, n, tuple(responses), seed)
     assert found.half >= 2
-    assert found.columns.min() >= 2 * found.half and found.columns.max() < M
+    assert found.columns.min() >= 2 * found.half
+    assert found.columns.max() < M
     used = []
     for prompts, columns in zip(found.prompts, found.columns, strict=True):
-        assert len(set(prompts.tolist())) == n and prompts.min() >= 0 and prompts.max() < N
+        assert len(set(prompts.tolist())) == n
+        assert prompts.min() >= 0
+        assert prompts.max() < N
         in_batch = [(i, j) for i, row in zip(prompts, columns, strict=True) for j in row]
         assert len(set(in_batch)) == n * max(responses)
         used += in_batch
@@ -61,7 +64,8 @@ def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
     known = wide.at(range(6)).after(shuffled)
     assert np.array_equal(known.past, wide.rewards[:6])
     batches = SmallBatches(known, BatchPlan(2, 5, (2, 4)))
-    rewards, prompts = torch.from_numpy(batches.rewards(1, 4)), batches.prompts[1]
+    rewards = torch.from_numpy(batches.rewards(1, 4))
+    prompts = batches.prompts[1]
     past = Past(torch.from_numpy(wide.rewards[prompts, :4].mean(1)))
     expected = baseline("js_memory", rewards, past=past)
     assert np.array_equal(batches.baseline(1, 4, "js_memory"), expected.numpy())
@@ -101,15 +105,18 @@ def measured(kit, samples, folder, names=NAMES, **settings):
 
 
 def test_it_matches_brute_force(kit, tmp_path, samples, own):
-    found, batches = measured(kit, samples, tmp_path), SmallBatches(samples, PLAN)
+    found = measured(kit, samples, tmp_path)
+    batches = SmallBatches(samples, PLAN)
     half = batches.half
     halves = np.stack(
         [rloo_gradient(samples, own, range(k * half, (k + 1) * half)) for k in (0, 1)]
     )
     G = halves.mean(0)
     for a, c, batch in np.ndindex(found.squared_norms.shape):
-        m, chosen = PLAN.responses[c], batches.prompts[batch]
-        rows, columns = chosen[:, None], batches.columns[batch, :, :m]
+        m = PLAN.responses[c]
+        chosen = batches.prompts[batch]
+        rows = chosen[:, None]
+        columns = batches.columns[batch, :, :m]
         rewards = torch.from_numpy(samples.rewards[rows, columns])
         greedy = torch.from_numpy(samples.greedy_rewards[chosen])
         b = baseline(NAMES[a], rewards, greedy_rewards=greedy)
@@ -150,7 +157,9 @@ def test_a_measurement_that_was_stopped_resumes(kit, tmp_path, samples, monkeypa
     monkeypatch.setattr(gradient, "SAVE_SECONDS", 0.0)
     names = ("rloo", "js", "bloo")
     whole = measured(kit, samples, tmp_path / "whole", names)
-    total, passed["responses"], passed["limit"] = passed["responses"], 0, after
+    total = passed["responses"]
+    passed["responses"] = 0
+    passed["limit"] = after
     with pytest.raises(Stopped):
         measured(kit, samples, tmp_path / "broken", names, max_tokens=40)
     passed["limit"] = None
@@ -205,7 +214,8 @@ def test_rows_and_caption(wide):
     assert rows[2, "rloo", "distance"] == pytest.approx(5.0)
     assert rows[2, "rloo", "plain_distance"] == pytest.approx(5.5)
     assert rows[2, "rloo", "reduction_percent"] == 0
-    assert rows[2, "rloo", "shrinkage"] is None and 0 < rows[2, "js", "shrinkage"] < 1
+    assert rows[2, "rloo", "shrinkage"] is None
+    assert 0 < rows[2, "js", "shrinkage"] < 1
     assert rows[4, "js", "reduction_percent"] == pytest.approx(10)
     assert found.notes["precise"] == {"responses": 2 * batches.half * 8, "relative_error": 0.25}
     assert found.notes["gradients"]["js_plus"] == "unbiased"

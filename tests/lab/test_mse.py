@@ -50,7 +50,8 @@ def test_values_by_hand():
     assert (a["prompts"]["value"], a["mean_value"]["value"]) == (2, pytest.approx(3 / 8))
     assert b["all_rewards_equal"]["value"] == 1
     assert a["greedy_reward"]["value"] == 0.5
-    assert everything["tokens"]["value"] == 2.5 and everything["unfinished"]["value"] == 0.5
+    assert everything["tokens"]["value"] == 2.5
+    assert everything["unfinished"]["value"] == 0.5
     assert everything["all_rewards_equal"]["value"] == pytest.approx(1 / 3)
     assert 0 < everything["mean_value"]["low"] < 7 / 12 < everything["mean_value"]["high"] < 1
     assert found.caption == "3 prompts, 4 responses to each; 95 % intervals over prompts"
@@ -81,8 +82,10 @@ def test_a_batch_is_drawn_without_replacement_and_the_value_from_the_rest():
     assert (chosen.shape, rewards.shape) == ((50, 3), (50, 3, 2))
     for b, i in itertools.product(range(50), range(3)):
         assert len(set(chosen[b])) == 3
-        own, drawn = numbers[chosen[b, i]], rewards[b, i]
-        assert len(set(drawn)) == 2 and set(drawn) <= set(own)
+        own = numbers[chosen[b, i]]
+        drawn = rewards[b, i]
+        assert len(set(drawn)) == 2
+        assert set(drawn) <= set(own)
         rest = [each for each in own if each not in drawn]
         assert value[b, i] == pytest.approx(np.mean(rest))
         assert noise[b, i] == pytest.approx(np.var(rest, ddof=1) / 4)
@@ -90,8 +93,11 @@ def test_a_batch_is_drawn_without_replacement_and_the_value_from_the_rest():
 
 
 def test_errors_are_those_of_a_slow_loop():
-    rewards, greedy = pool(10), np.array([0.0, 1, 1, 0, 1])
-    batches, n, m = 40, 4, 3
+    rewards = pool(10)
+    greedy = np.array([0.0, 1, 1, 0, 1])
+    batches = 40
+    n = 4
+    m = 3
     past = np.array([0.1, 0.9, 0.4, np.nan, 0.6])
     known = samples(rewards, greedy=greedy)._replace(past=past[:, None])
     found = measure(known, n, m, batches, 7)
@@ -119,7 +125,8 @@ def test_errors_are_those_of_a_slow_loop():
                 sums[chosen[b, i]] += error - noise[b, i]
         return sums
 
-    assert set(found.names) == set(ESTIMATORS) and found.counts.sum() == batches * n
+    assert set(found.names) == set(ESTIMATORS)
+    assert found.counts.sum() == batches * n
     for name in set(found.names) - {"js_fixed"}:
         assert row(found, name) == pytest.approx(sums_of(name), abs=1e-6), name  # memory is float32
     # The oracle is the best constant coefficient.
@@ -131,7 +138,9 @@ def test_errors_are_those_of_a_slow_loop():
 
 
 def test_cross_is_what_a_batch_without_the_prompt_shows(monkeypatch):
-    rewards, n, m = pool(10), 4, 3
+    rewards = pool(10)
+    n = 4
+    m = 3
     monkeypatch.setattr(mse, "CROSS_BATCHES", 12)
     found = measure(samples(rewards), n, m, 30, 7)
     generator = np.random.default_rng([7, n, m, 1])
@@ -153,7 +162,9 @@ def test_cross_is_what_a_batch_without_the_prompt_shows(monkeypatch):
 
 def test_intervals_of_js_cover():
     """With 5 % outside, 6 or more of 40 come up once in 70 times; own errors alone miss 15."""
-    reductions, errors, references = [], [], []
+    reductions = []
+    errors = []
+    references = []
     for seed in range(40):
         values = np.random.default_rng([seed, 1]).beta(0.5, 0.5, 32)
         found = measure(samples(pool(16, seed, values)), 16, 2, 40, seed)
@@ -214,13 +225,15 @@ def test_rows_and_notes():
     reduced = js["reduction_percent"]
     ratio = js["mse"]["value"] / rloo["mse"]["value"]
     assert reduced["value"] == pytest.approx(100 * (1 - ratio))
-    assert 0 < js["shrinkage"]["value"] < 1 and rloo["shrinkage"]["value"] is None
+    assert 0 < js["shrinkage"]["value"] < 1
+    assert rloo["shrinkage"]["value"] is None
     kinds = found.notes["gradients"]
     assert (kinds["js"], kinds["js1"], kinds["js_fixed"]) == ("unbiased", "biased", "oracle")
     assert found.caption.startswith("200 batches of 4 of 5 prompts; 95 % intervals over prompts")
     one = mse.mse(samples(np.ones((1, 16))), 1, (2,), 3, 0)  # no other prompt, and no error
     assert one.notes["left_out"].keys() == {"bloo", "js1", "js_fixed", "js_memory", "dbb", "spo"}
-    assert quantities(one, estimator="js")["mse"]["value"] == 0 and left_out(2, past=True) == {}
+    assert quantities(one, estimator="js")["mse"]["value"] == 0
+    assert left_out(2, past=True) == {}
     equal = quantities(values_of(samples(np.ones((1, 16)))), group="all")["all_rewards_equal"]
     assert equal["value"] == 1
     assert found.arrays["squared_error_sums"].shape == (2, len(kinds), N)
@@ -238,7 +251,8 @@ def test_baselines_are_chosen_and_may_be_the_users_own(tmp_path):
     found = measure(samples(pool(10)), 4, 3, 30, 7, chosen=(own, "bloo"))
     assert found.names == ("rloo", own, "bloo")
     assert row(found, own) == pytest.approx(row(found, "bloo"))
-    mine, bloo = found.names.index(own), found.names.index("bloo")
+    mine = found.names.index(own)
+    bloo = found.names.index("bloo")
     assert found.cross[mine] == pytest.approx(found.cross[bloo])
     shown = mse.mse(samples(pool(20)), 4, (2,), 30, 0, chosen=(own,))
     assert shown.notes["gradients"] == {"rloo": "unbiased", own: "unbiased"}

@@ -64,12 +64,14 @@ def test_a_bfloat16_model_has_a_float32_sum_that_keeps_growing(kit, responses):
 
 
 def test_micro_batches_are_bounded_with_padding_and_a_longer_response_goes_alone(kit, responses):
-    scores, widths = ScoreSum(kit.small_model(), max_tokens=10), []
+    scores = ScoreSum(kit.small_model(), max_tokens=10)
+    widths = []
     scores.model.register_forward_pre_hook(lambda _, given: widths.append(given[0].shape))
     scores.add(terms(responses, np.ones(len(responses))))
     assert len(widths) > 5
     assert all(rows * (width + 1) <= 10 or rows == 1 for rows, width in widths)
-    assert max(width for _, width in widths) > 10 and max(rows for rows, _ in widths) > 1
+    assert max(width for _, width in widths) > 10
+    assert max(rows for rows, _ in widths) > 1
 
 
 def test_terms_that_count():

@@ -93,7 +93,8 @@ def same(a, b):
 @settings(max_examples=8)
 @given(stop=st.integers(0, 6), rows=st.sampled_from([1, 3, 100]))
 def test_interrupted_and_resumed_is_as_uninterrupted(tmp_path_factory, stop, rows):
-    whole, broken = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("broken")
+    whole = tmp_path_factory.mktemp("whole")
+    broken = tmp_path_factory.mktemp("broken")
     size = {"n": 3, "m": 2, "rows": rows}
     calls = run(whole, **size).calls
     if stop < calls:
@@ -114,7 +115,8 @@ def test_samples_are_in_prompt_order(tmp_path):
             assert tokens.dtype == np.int32
             assert found.rewards[i, j] == np.mean(tokens)
             assert found.finished[i, j] == (tokens[-1] == END)
-    assert found.settings["temperature"] == 1 and found.settings["reward"] == "digits.py"
+    assert found.settings["temperature"] == 1
+    assert found.settings["reward"] == "digits.py"
     part = found.at([2, 0], 1)
     assert part.prompts == [prompts(3)[2], prompts(3)[0]]
     assert part.greedy_rewards.tolist() == found.greedy_rewards[[2, 0]].tolist()
@@ -174,7 +176,9 @@ def test_no_samples_and_damage(tmp_path):
     assert json.loads((tmp_path / "samples" / "settings.json").read_text())["seed"] == 0
 
 
-QUERIES, PROMPTS, LABELS = ["ab", "abb"], ["a", "a"], ["1", "2"]
+QUERIES = ["ab", "abb"]
+PROMPTS = ["a", "a"]
+LABELS = ["1", "2"]
 
 
 def grader(answer):
@@ -213,9 +217,11 @@ def test_reward_files_and_tasks(tmp_path):
     (tmp_path / "bad.py").write_text("x = 1")
     with pytest.raises(ValueError, match="gives no reward_func"):
         file_grader(tmp_path / "bad.py")
-    assert found.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1] and found.name == str(path)
+    assert found.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1]
+    assert found.name == str(path)
     path.write_text(path.read_text() + "\n")
     assert file_grader(path).sha256 != found.sha256
-    prompt, label = "Make 3 of 1 and 2, please", '{"numbers": [1, 2], "target": 3}'
+    prompt = "Make 3 of 1 and 2, please"
+    label = '{"numbers": [1, 2], "target": 3}'
     task = task_grader("countdown")
     assert task.grade([f"{prompt}<answer>1 + 2</answer>"], [prompt], [label]).tolist() == [1]

@@ -18,7 +18,8 @@ def test_reductions_by_hand():
 
 
 def test_a_reduction_with_a_row_below_0_by_hand():
-    ours, theirs = np.array([1.0] * 9 + [3.0]), np.array([4.0] * 9 + [-1.0])
+    ours = np.array([1.0] * 9 + [3.0])
+    theirs = np.array([4.0] * 9 + [-1.0])
     found = reduction(ours, theirs)  # R = 12 / 35
     deviations = ours - 12 / 35 * theirs
     half = 2.262157 * deviations.std(ddof=1) / math.sqrt(10) / 3.5

@@ -31,7 +31,8 @@ from openrlhf_js.lab.shrinkage import (
 def test_the_curve_is_that_of_the_gradients_themselves(kit, tmp_path, samples, own):
     batches = SmallBatches(samples, BatchPlan(batches=3, prompts=4, responses=(3,), seed=2))
     found = measure(ScoreSum(kit.small_model()), batches, SWEPT[:3], tmp_path)
-    curves, halves = parabolas(*found.plain[:, 0]), []
+    curves = parabolas(*found.plain[:, 0])
+    halves = []
     for columns in (slice(0, batches.half), slice(batches.half, 2 * batches.half)):
         rewards = samples.rewards[:, columns]
         weights = (rewards - baseline("rloo", torch.from_numpy(rewards)).numpy()) / rewards.size
@@ -52,25 +53,30 @@ def made(minima, depths):
 
 
 def test_the_minimum_is_that_of_the_mean_between_rloo_and_bloo():
-    curves, grid = made([0.2, 0.6], [3.0, 1.0]), np.linspace(0, 1, 1001)
+    curves = made([0.2, 0.6], [3.0, 1.0])
+    grid = np.linspace(0, 1, 1001)
     assert best(curves) == pytest.approx((0.2 * 3 + 0.6) / 4)
     least = grid[int(np.argmin([at(curves, x).mean() for x in grid]))]
     assert least == pytest.approx(best(curves), abs=1e-3)
-    assert best(made([1.5], [1.0])) == 1 and best(made([-2], [1.0])) == 0
+    assert best(made([1.5], [1.0])) == 1
+    assert best(made([-2], [1.0])) == 0
     # A curve that does not bend falls to its end.
-    assert best(np.array([[1.0, -0.1, 0.0]])) == 1 and best(np.array([[1.0, 0.1, 0.0]])) == 0
+    assert best(np.array([[1.0, -0.1, 0.0]])) == 1
+    assert best(np.array([[1.0, 0.1, 0.0]])) == 0
 
 
 def test_the_interval_of_the_minimum_covers_it():
     rng = np.random.default_rng(0)
-    covered, widths = 0, []
+    covered = 0
+    widths = []
     for _ in range(30):
         depths = rng.gamma(4, 1, 20)
         found = minimiser(made(0.4 + 0.1 * rng.normal(size=20), depths))
         covered += found.low <= 0.4 <= found.high
         widths.append(found.high - found.low)
         assert found.low <= found.value <= found.high
-    assert covered >= 25 and 0.05 < np.mean(widths) < 0.15
+    assert covered >= 25
+    assert 0.05 < np.mean(widths) < 0.15
 
 
 def test_the_minimum_is_judged_on_batches_it_was_not_chosen_for():
@@ -103,7 +109,8 @@ def test_a_sweep_marks_where_the_estimators_are(kit, tmp_path):
         assert js["reduction_percent"] == pytest.approx(saved)
         assert 0 < values(result, m=m, point="js_plus")["shrinkage"] < 1
         curve = result.arrays["reduction_percent"][c]
-        assert curve[0] == 0 and len(curve) == len(GRID)
+        assert curve[0] == 0
+        assert len(curve) == len(GRID)
         assert curve[20] == pytest.approx(
             reduction(at(parabola, 0.5), parabola[:, 0]).value, abs=1e-9
         )
@@ -121,7 +128,8 @@ def test_sets_hold_their_own_group_and_the_mix_all(groups):
     for name, rows in found.items():
         of = [groups[i] for i in rows]
         if name == MIX:
-            assert len({of.count(each) for each in counts}) == 1 and len(set(rows)) == len(rows)
+            assert len({of.count(each) for each in counts}) == 1
+            assert len(set(rows)) == len(rows)
             assert min(counts.values()) - len(counts) < len(rows) <= min(counts.values())
         else:
             assert of == [name] * min(counts.values())
