@@ -219,7 +219,7 @@ def check(
     other_places: dict[bytes, str] = {}  # of prompts in the files `against`
     own_places: dict[bytes, str] = {}
     bytes_before = 0
-    for path in [*against, *paths]:
+    for path in list(against) + list(paths):
         for line in read(path, input_key, label_key):
             progress(bytes_before + line.read_bytes)
             example = line.example
