@@ -117,8 +117,12 @@ class RewardModel:
         """
         ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]
-        known = [index for index, tokens in enumerate(ids) if max(tokens) < embeddings]
-        lengths = [len(ids[index]) for index in known]
+        known = []
+        lengths = []
+        for index, tokens in enumerate(ids):
+            if max(tokens) < embeddings:
+                known.append(index)
+                lengths.append(len(tokens))
         scores = [math.nan] * len(texts)
         for batch in micro_batches(lengths, max_tokens, max_texts):
             indices = [known[position] for position in batch]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.labels import is_message
 
 Messages = list[dict[str, Any]]
 Side = str | Messages
@@ -104,17 +105,11 @@ def _side(row: Mapping[str, Any], key: str) -> Side:
         raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(map(str, row))}")
     if isinstance(side, str):
         return side
-    if isinstance(side, list) and side and all(map(_is_message, side)):
+    if isinstance(side, list) and side and all(map(is_message, side)):
         return side
     raise ValueError(
         f"{key!r} must hold text, or messages that have a role and a content, both text; "
         f"not {side!r:.60}"
-    )
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key), str) for key in ("role", "content")
     )
 
 

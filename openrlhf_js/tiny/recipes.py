@@ -157,8 +157,10 @@ def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> 
     key = flags.text("data.input_key", "input")
     as_messages = "data.apply_chat_template" in flags
     for prompt, label in labelled_prompts:
-        asked = [{"role": "user", "content": prompt}] if as_messages else prompt
-        yield {key: asked, "label": label}
+        row = {key: prompt, "label": label}
+        if as_messages:
+            row[key] = [{"role": "user", "content": prompt}]
+        yield row
 
 
 def with_data(argv: list[str], folder: Path) -> list[str]:
@@ -231,16 +233,17 @@ def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iter
     source = folder / "source"
     source.mkdir()
     problems = []
+    center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
     for number, (prompt, label) in enumerate(labelled_prompts):
         figure = Image.new("RGB", (IMAGE_SIZE, IMAGE_SIZE), "white")
-        center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
         line_end = (2 + 7 * (number % 8), number // 8)
         ImageDraw.Draw(figure).line([center, line_end], fill="black")
-        figure.save(source / f"{number}.png")
+        name = f"{number}.png"
+        figure.save(source / name)
         problem = {
             "problem": f"{geometry3k.PLACEHOLDER}{prompt}",
             "answer": label,
-            "images": [f"{number}.png"],
+            "images": [name],
         }
         problems.append(problem)
     write_lines(source / "train.jsonl", problems)

@@ -135,7 +135,8 @@ class Judge:
     def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
         if answer.kind == "rel" and "approx" in signs_of(answer):
-            if not is_name(sides_of(answer)[-2]):
+            before_last = sides_of(answer)[-2]
+            if not is_name(before_last):
                 return self._rounded(answer, gold)
             answer = with_equals_sign(answer)
         if answer == gold:

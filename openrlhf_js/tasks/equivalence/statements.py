@@ -134,9 +134,10 @@ def named_tuple(tree: Tree, other: Tree) -> Tree:
         return tree
     values: dict[str, Tree] = {}
     for item in tree.args:
-        if not is_equation(item) or len(sides_of(item)) != 2:
+        sides = sides_of(item) if is_equation(item) else ()
+        if len(sides) != 2:
             return tree
-        name, value = sides_of(item)
+        name, value = sides
         if name.kind != "sym" or name.args[0] in values:
             return tree
         values[name.args[0]] = value

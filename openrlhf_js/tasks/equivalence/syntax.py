@@ -359,10 +359,11 @@ class _Parser:
         if len(items) != 1 or brackets == "{}":
             return group_node(brackets, items)
         item = items[0]
-        is_row = brackets == "()" and is_group(item, "[]")
-        is_whole = brackets == "[]" and is_first and self.next.kind == "end"
-        if is_row or (is_whole and item.kind != "group"):
-            return group_node(brackets, [item])
+        if brackets == "()" and is_group(item, "[]"):  # the rows of a matrix
+            return group_node(brackets, items)
+        is_whole = is_first and self.next.kind == "end"
+        if brackets == "[]" and is_whole and item.kind != "group":
+            return group_node(brackets, items)
         return item
 
     def described_set(self, head: list[Tree]) -> Tree:
