@@ -57,41 +57,59 @@ def slow_sums(x, y, variances, m):
     return np.array([len(x) - 1, xx, xy, yy, np.mean(variances) / m, np.mean(variances)])
 
 
+def with_earlier_steps(today, earlier):
+    """The sums of all steps, or of today alone where its slope contradicts the others'."""
+    degrees, xx, xy, yy, _, _ = today
+    slope = xy / xx
+    slope_of_all = (xy + earlier[2]) / (xx + earlier[1])
+    residual_variance = (yy - slope * xy) / (degrees - 1)
+    if xx * (slope_of_all - slope) ** 2 <= 9 * residual_variance:
+        return today + earlier
+    return today
+
+
+def kept_share(degrees, xx, xy, yy):
+    """How much of the slope xy / xx counts: the positive-part factor of James and Stein."""
+    slope = xy / xx
+    if slope <= 0:
+        return 0.0
+    by_chance = 2 * (yy - slope * xy) / (degrees - 1)
+    return max(0.0, 1 - by_chance / (slope * xy))
+
+
 def slow_shrinkage(rewards, past, i, earlier):
     """Target of prompt i, and the coefficient of each response, with loops over other prompts.
 
     `earlier` holds the sums of `slow_sums` over earlier steps.
     """
-    m = rewards.shape[1]
+    table = rewards.numpy()
+    m = table.shape[1]
     others = [k for k in range(len(past)) if k != i]
     x = past.numpy()[others]
-    y = rewards.numpy().mean(1)[others]
-    today = slow_sums(x, y, rewards.numpy()[others].var(1, ddof=1), m)
+    y = table.mean(1)[others]
+    today = slow_sums(x, y, table[others].var(1, ddof=1), m)
     today[4:] *= len(x)
-    slope = today[2] / today[1]
-    both = (today[2] + earlier[2]) / (today[1] + earlier[1])
-    variance_today = (today[3] - slope * today[2]) / (today[0] - 1)
-    if today[1] * (both - slope) ** 2 <= 9 * variance_today:
-        today = today + earlier
-    degrees, xx, xy, yy, noise, variance = today
+    degrees, xx, xy, yy, noise, variance = with_earlier_steps(today, earlier)
+
+    kept = kept_share(degrees, xx, xy, yy)
+    beta = kept * min(max(xy / xx, 0), 1)
+    distance = past[i].item() - np.mean(x)
+    target = np.mean(y) + beta * distance
+
     v = noise / (degrees + 1)
     sigma2 = variance / (degrees + 1)
-    slope = xy / xx
-    by_chance = 2 * (yy - slope * xy) / (degrees - 1)
-    kept = max(0, 1 - by_chance / (slope * xy)) if slope > 0 else 0
-    beta = min(max(slope, 0), 1) * kept
+    v2 = sigma2 / (m - 1)
     residual = (yy - 2 * beta * xy + beta**2 * xx) / (degrees - kept)
     unexplained = min(1, residual / (yy / degrees))
-    distance = past[i].item() - np.mean(x)
-    leverage = 1 / len(x) + kept * distance**2 / xx
     guard = unexplained * sigma2 / (1 + (m - 1) * math.sqrt(degrees))
-    error = max(0, residual - v) * (1 + leverage) + v * leverage
-    v2 = sigma2 / (m - 1)
-    target = np.mean(y) + beta * distance
-    rest = [np.delete(rewards.numpy()[i], j).mean() for j in range(m)]
-    contradiction = (np.array(rest) - target) ** 2 * (m - 1) / m / (degrees + 2)
-    total = v2 + error + guard * (1 + leverage) + contradiction
-    return target, v2 / total
+    leverage = 1 / len(x) + kept * distance**2 / xx
+    error = (max(0, residual - v) + guard) * (1 + leverage) + v * leverage
+    coefficients = []
+    for j in range(m):
+        mean_of_others = np.delete(table[i], j).mean()
+        contradiction = (mean_of_others - target) ** 2 * (m - 1) / m / (degrees + 2)
+        coefficients.append(v2 / (v2 + error + contradiction))
+    return target, coefficients
 
 
 @pytest.mark.parametrize("steps", [0, 3])
@@ -111,9 +129,9 @@ def test_agrees_with_a_regression_for_each_prompt(n, m, noise, steps):
         sums[4:] *= n - 1
         earlier = 0.9 * earlier + sums
         memory.learn(visit(keys, rewards_then, step))
-    told = Past(past, recall(memory, keys, steps + 1).earlier)
+    known = Past(past, recall(memory, keys, steps + 1).earlier)
     earlier *= 0.9  # as of the step after the last
-    result = shrunk(rewards, told)
+    result = shrunk(rewards, known)
     for i in range(n):
         target, coefficients = slow_shrinkage(rewards, past, i, earlier)
         assert result.target[i].item() == pytest.approx(target, abs=1e-6)
