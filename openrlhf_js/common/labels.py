@@ -1,4 +1,4 @@
-"""Labels of rows: gold answers as graders read them."""
+"""What rows of data hold: labels as graders read them, and messages."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def label_text(label: Any) -> str:
         f'a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
         f"{label!r:.80}; write it as text, or leave the row out"
     )
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value is a message of a conversation: a role and a content, both text."""
+    if not isinstance(value, dict):
+        return False
+    return isinstance(value.get("role"), str) and isinstance(value.get("content"), str)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,8 +58,9 @@ class SmallBatches:
             check(pool.rewards, plan.prompts, m)
         self.prompts = _drawn_prompts(prompts, plan)
         earlier_uses = _earlier_uses(self.prompts, prompts)
+        most_uses = int(earlier_uses.max()) + 1
         largest = max(plan.responses)
-        reserve = int(earlier_uses.max() + 1) * largest
+        reserve = most_uses * largest
         needed = max(reserve + 4, math.ceil(1.5 * reserve))  # a third for the precise gradient
         if needed > responses:
             raise ValueError(
@@ -78,8 +80,13 @@ class SmallBatches:
 
     def rewards(self, batch: int, m: int) -> Floats:
         """(n, m) rewards of a batch."""
+        return self._of_batch(self.pool.rewards, batch, m)
+
+    def _of_batch(self, values: Any, batch: int, m: int) -> Any:
+        """(n, m) a batch's part of the pool's values (N, M)."""
         rows = self.prompts[batch][:, None]
-        return self.pool.rewards[rows, self.columns[batch, :, :m]]
+        columns = self.columns[batch, :, :m]
+        return values[rows, columns]
 
     def baseline(self, batch: int, m: int, name: str) -> Floats:
         """(n, m) baselines of a batch, by an estimator or MIDDLE."""
@@ -99,17 +106,17 @@ class SmallBatches:
     def _estimator(self, name: str) -> Estimator:
         """The same record for all batches, also of a user's file that changes meanwhile."""
         if name not in self._estimators:
-            self._estimators[name] = find_estimator("js_fixed" if name == MIDDLE else name)
+            record_name = "js_fixed" if name == MIDDLE else name
+            self._estimators[name] = find_estimator(record_name)
         return self._estimators[name]
 
     def _estimate(self, batch: int, m: int, name: str) -> Estimate:
         """What an estimator makes of a batch; of the past, it sees m rewards of each prompt."""
         chosen = self.prompts[batch]
-        columns = self.columns[batch, :, :m]
         rollout = make_batch(
             torch.from_numpy(self.rewards(batch, m)),
             greedy_rewards=torch.from_numpy(self.pool.greedy_rewards[chosen]),
-            lengths=self.lengths[chosen[:, None], columns],
+            lengths=self._of_batch(self.lengths, batch, m),
             shrinkage=0.5,  # of MIDDLE
             keys=torch.from_numpy(chosen),
             step=1,
@@ -137,9 +144,13 @@ class SmallBatches:
         columns = np.arange(first_column, first_column + self.half)
         rewards = torch.from_numpy(self.pool.rewards[:, columns])
         advantages = rewards - baseline("rloo", rewards)
-        weights = (advantages / rewards.numel()).numpy()
-        prompts = np.arange(len(rewards))
-        return _pool_terms(self.pool, prompts, np.broadcast_to(columns, weights.shape), weights)
+        weights = advantages.numpy() / rewards.numel()
+        return _pool_terms(
+            self.pool,
+            prompts=np.arange(len(rewards)),
+            columns=np.broadcast_to(columns, weights.shape),
+            weights=weights,
+        )
 
 
 def _drawn_prompts(prompts: int, plan: BatchPlan) -> Ints:

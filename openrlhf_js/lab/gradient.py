@@ -97,9 +97,10 @@ def measure(
     folder = out / "gradients" / digest[:12]
     with Store(folder / "batches.jsonl", identity, ("batch", "m", "estimator")) as store:
         missing = {}
-        for batch, m, name in product(range(plan.batches), plan.responses, names):
+        for key in product(range(plan.batches), plan.responses, names):
+            batch, m, name = key
             if (batch, m, labels[name]) not in store:
-                missing[batch, m, name] = batches.terms(batch, m, name)
+                missing[key] = batches.terms(batch, m, name)
         halves = batches.halves()
         responses = sum(len(terms) for terms in chain(halves, missing.values()))
         with progress(title, responses, "responses") as bar:
@@ -151,7 +152,8 @@ def _identity(batches: SmallBatches, scores: pg.ScoreSum) -> dict[str, Any]:
         samples.update(pool.past.tobytes())
     for prompt, responses in zip(pool.prompts, pool.response_tokens, strict=True):
         for tokens in chain([prompt.tokens], responses):
-            samples.update(np.asarray(tokens, dtype="<i4").tobytes() + b"\xff\xff\xff\xff")
+            samples.update(np.asarray(tokens, dtype="<i4").tobytes())
+            samples.update(b"\xff\xff\xff\xff")  # no token
     return {
         "openrlhf_js": __version__,
         "model_sha256": pool.settings["model_sha256"],

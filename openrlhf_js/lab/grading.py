@@ -39,9 +39,11 @@ class Grader:
     ) -> Floats:
         """The reward of each query; RewardFailed unless each is one finite number."""
         try:
-            returned: Any = self.function(list(queries), list(prompts), list(labels))
-            rewards = returned["rewards"] if isinstance(returned, dict) else returned
-            rewards = torch.as_tensor(rewards, dtype=torch.float64).detach().cpu().flatten().numpy()
+            rewards: Any = self.function(list(queries), list(prompts), list(labels))
+            if isinstance(rewards, dict):
+                rewards = rewards["rewards"]
+            rewards = torch.as_tensor(rewards, dtype=torch.float64)
+            rewards = rewards.detach().cpu().flatten().numpy()
             if rewards.shape != (len(queries),) or not np.isfinite(rewards).all():
                 raise ValueError(f"one finite number for each of {len(queries)} queries: {rewards}")
         except Exception as error:  # whatever a user's own file raises

@@ -207,7 +207,8 @@ def names_of(pool: Samples, n: int, chosen: Sequence[str] = ()) -> tuple[str, ..
         find_estimator(name)
         if name in missing:
             raise ValueError(f"{name} {missing[name]}")
-    return tuple(dict.fromkeys((REFERENCE, *chosen)))
+    others = [name for name in dict.fromkeys(chosen) if name != REFERENCE]
+    return (REFERENCE, *others)
 
 
 def pool_left_out(pool: Samples, n: int) -> dict[str, str]:
@@ -257,6 +258,13 @@ class SquaredErrors(NamedTuple):
     """(e, n) coefficients; NaN for estimators that have none."""
 
 
+def combined(
+    parts: Sequence[Sequence[Array]], combine: Callable[[tuple[Array, ...]], Array]
+) -> SquaredErrors:
+    """Each field of several errors, combined: stacked, or summed."""
+    return SquaredErrors._make(combine(fields) for fields in zip(*parts, strict=True))
+
+
 def with_past(record: Estimator, batch: Batch, past: Tensor) -> Batch:
     """The batch as an estimator sees it that has learnt past rewards (n, k) of its prompts."""
     if record.memory is None or past.shape[-1] == 0:
@@ -279,18 +287,24 @@ def over_batches(
 
     Code of the user's own, and memories that look prompts up, see one batch after the other.
     """
-    one_by_one = [record for record in estimators if _needs_its_own_batch(record)]
-    at_once = [record for record in estimators if not _needs_its_own_batch(record)]
+    at_once = []
+    one_by_one = []
+    for record in estimators:
+        if _needs_its_own_batch(record):
+            one_by_one.append(record)
+        else:
+            at_once.append(record)
     errors = torch.vmap(lambda batch: function(at_once, batch))(known)
     if not one_by_one:
         return errors
+    compared = [ESTIMATORS[REFERENCE], *one_by_one]
     of_batches = []
-    for batch in zip(*known, strict=True):
-        compared = [ESTIMATORS[REFERENCE], *one_by_one]
-        of_batches.append(function(compared, KnownBatch._make(batch)))
-    slow = SquaredErrors._make(map(torch.stack, zip(*of_batches, strict=True)))
-    measured = [record.name for record in (*at_once, *one_by_one)]
-    order = torch.tensor([measured.index(record.name) for record in estimators])
+    for number in range(len(known.rewards)):
+        batch = KnownBatch._make(field[number] for field in known)
+        of_batches.append(function(compared, batch))
+    slow = combined(of_batches, torch.stack)
+    measured = at_once + one_by_one
+    order = torch.tensor([measured.index(record) for record in estimators])
     baselines = torch.cat([errors.baselines, slow.baselines[:, 1:]], 1)
     shrinkage = torch.cat([errors.shrinkage, slow.shrinkage[:, 1:]], 1)
     return errors._replace(baselines=baselines[:, order], shrinkage=shrinkage[:, order])
@@ -360,14 +374,16 @@ def added_to_others(estimators: Sequence[Estimator], known: KnownBatch) -> Squar
 
     whole = squared_errors(estimators, known)
     if any(map(_needs_its_own_batch, estimators)):
-        sums = [sums_without(present) for present in others]
-        without = SquaredErrors._make(map(torch.stack, zip(*sums, strict=True)))
+        without = combined([sums_without(present) for present in others], torch.stack)
     else:
         without = torch.vmap(sums_without)(others)
-    added = []
-    for errors, sums in zip(whole, without, strict=True):
-        added.append(errors.sum(-1, keepdim=True) - errors - sums.movedim(0, -1))
-    return SquaredErrors._make(added)
+
+    def added(fields: tuple[Array, ...]) -> Array:
+        errors, others_alone = fields
+        others_with_it = errors.sum(-1, keepdim=True) - errors
+        return others_with_it - others_alone.movedim(0, -1)
+
+    return combined([whole, without], added)
 
 
 @dataclass(frozen=True)
@@ -403,8 +419,7 @@ class _Draws:
             chunks.append([_by_prompt(field.numpy(), chosen, prompts) for field in errors])
             counts += np.bincount(chosen.ravel(), minlength=prompts)
             self.advance(size * cost)
-        totals = SquaredErrors._make(sum(fields) for fields in zip(*chunks, strict=True))
-        return totals, counts
+        return combined(chunks, sum), counts
 
 
 def _by_prompt(values: Floats, drawn: Ints, prompts: int) -> Array:

@@ -104,13 +104,14 @@ class ScoreSum:
         first = min(len(response.prompt) for response, _ in terms) - 1
         kept = torch.arange(first, weights.shape[1], device=device)
         output = self.model(tokens[:, :-1], use_cache=False, logits_to_keep=kept)
-        targets = tokens[:, first + 1 :]
         weights = weights[:, first:]
         used = weights != 0
+        used_weights = weights[used]
+        targets = tokens[:, first + 1 :][used]
         logits = output.logits[used]
         logits = logits.to(_at_least_float32(logits)) / self.temperature
-        surprise = cross_entropy(logits, targets[used], reduction="none")
-        loss = (-weights[used] * surprise).sum()
+        surprise = cross_entropy(logits, targets, reduction="none")
+        loss = -(used_weights * surprise).sum()
         loss.backward()
 
 
@@ -142,10 +143,10 @@ def dot(a: Vector, b: Vector) -> float:
     for left, right in zip(a, b, strict=True):
         left_pieces = left.flatten().split(PIECE)
         right_pieces = right.flatten().split(PIECE)
-        products = []
+        product = 0.0
         for x, y in zip(left_pieces, right_pieces, strict=True):
-            products.append(float(torch.dot(x.double(), y.double())))
-        total += sum(products)
+            product += float(torch.dot(x.double(), y.double()))
+        total += product
     return total
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,12 +84,11 @@ class Samples(NamedTuple):
         earlier_rewards = {}
         for prompt, rewards in zip(earlier.prompts, earlier.rewards, strict=True):
             earlier_rewards[prompt.text, prompt.label] = rewards
-        questions = [(prompt.text, prompt.label) for prompt in self.prompts]
-        missing = [question for question in questions if question not in earlier_rewards]
-        if missing:
-            text, _ = missing[0]
-            raise ValueError(f"--past lacks {len(missing)} prompts, such as {text!r:.200}")
-        past = [earlier_rewards[question] for question in questions]
+        past = []
+        for prompt in self.prompts:
+            if (prompt.text, prompt.label) not in earlier_rewards:
+                raise ValueError(f"--past lacks a prompt: {prompt.text!r:.200}")
+            past.append(earlier_rewards[prompt.text, prompt.label])
         return self._replace(past=np.stack(past))
 
 
@@ -158,16 +156,19 @@ class _Pool:
 
     def sample_missing(self, prompts: int, responses: int) -> None:
         """Samples and grades the responses that are not there, greedy ones first."""
-        greedy = missing(self.responses, starmap(ResponseKey, product(range(prompts), [GREEDY])))
-        draws = product(range(prompts), range(responses))
-        random = missing(self.responses, starmap(ResponseKey, draws))
+        greedy_keys = [ResponseKey(prompt, GREEDY) for prompt in range(prompts)]
+        random_keys = [
+            ResponseKey(prompt, draw) for prompt in range(prompts) for draw in range(responses)
+        ]
+        greedy = missing(self.responses, greedy_keys)
+        random = missing(self.responses, random_keys)
         sample = in_batches(self.engine.settings.rows, self._sample)
 
         def work(_: Sequence[ResponseKey], hand_over: HandOver) -> None:
             sample(greedy, hand_over)  # not in one batch with the others
             sample(random, hand_over)
 
-        complete(self.rewards, [*greedy, *random], work, self._grade, title="sampling")
+        complete(self.rewards, greedy + random, work, self._grade, title="sampling")
 
     def _stored_tokens(self, keys: Sequence[ResponseKey]) -> list[Response]:
         return [_tokens(self.responses.records[key]) for key in keys]
@@ -188,14 +189,16 @@ class _Pool:
 
     def _grade(self, results: Outcomes) -> list[Record]:
         """The records with the rewards of responses."""
-        prompts = [self.prompts[key.prompt] for key, _ in results]
+        decode = self.engine.files.tokenizer.decode
         queries = []
-        for prompt, (_, response) in zip(prompts, results, strict=True):
-            tokens = [*prompt.tokens, *response.tolist()]  # with the end token
-            decode = self.engine.files.tokenizer.decode
+        texts = []
+        labels = []
+        for key, response in results:
+            prompt = self.prompts[key.prompt]
+            tokens = prompt.tokens + response.tolist()  # with the end token
             queries.append(str(decode(tokens, skip_special_tokens=False)))
-        texts = [prompt.text for prompt in prompts]
-        labels = [sourced(prompt.label, prompt.group) for prompt in prompts]
+            texts.append(prompt.text)
+            labels.append(sourced(prompt.label, prompt.group))
         rewards = self.grader.grade(queries, texts, labels).tolist()
         records = []
         for (key, _), reward in zip(results, rewards, strict=True):
@@ -225,26 +228,34 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
         )
     settings = json.loads((folder / SETTINGS).read_bytes())
     asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
-    records = {}
+    responses = {}
     for record in _records(folder / RESPONSES):
-        records[_key(record)] = record
+        responses[_key(record)] = record
+    rewards = {}
     for record in _records(_rewards_path(folder, settings["reward_sha256"])):
-        if _key(record) in records:
-            records[_key(record)]["reward"] = float(record["reward"])
-    responses = _responses_to_each(records, len(asked))
-    greedy = []
-    random = []
-    for prompt in range(len(asked)):
-        greedy.append(records.get(ResponseKey(prompt, GREEDY), {}))
-        random.append([records[ResponseKey(prompt, draw)] for draw in range(responses)])
-    if not responses or any("reward" not in record for record in chain(greedy, *random)):
+        rewards[_key(record)] = float(record["reward"])
+    draws = range(_responses_to_each(responses, len(asked)))
+    response_tokens = []
+    random_rewards = []
+    finished = []
+    greedy_rewards = []
+    try:
+        for prompt in range(len(asked)):
+            keys = [ResponseKey(prompt, draw) for draw in draws]
+            response_tokens.append([_tokens(responses[key]) for key in keys])
+            finished.append([responses[key]["finished"] for key in keys])
+            random_rewards.append([rewards[key] for key in keys])
+            greedy_rewards.append(rewards[ResponseKey(prompt, GREEDY)])
+    except KeyError:
+        draws = range(0)
+    if not draws:
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     return Samples(
         prompts=asked,
-        response_tokens=[[_tokens(record) for record in row] for row in random],
-        rewards=np.array([[record["reward"] for record in row] for row in random]),
-        finished=np.array([[record["finished"] for record in row] for row in random]),
-        greedy_rewards=np.array([record["reward"] for record in greedy]),
+        response_tokens=response_tokens,
+        rewards=np.array(random_rewards),
+        finished=np.array(finished),
+        greedy_rewards=np.array(greedy_rewards),
         settings=settings,
     )
 

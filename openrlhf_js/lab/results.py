@@ -145,8 +145,9 @@ def steps_of(names: Sequence[str]) -> list[int]:
         match = STEP.search(name)
         steps.append(int(match[1]) if match else -1)
     steps[0] = max(steps[0], 0)
-    increasing = steps == sorted(set(steps))
-    return steps if increasing else list(range(len(names)))
+    if steps != sorted(set(steps)):
+        return list(range(len(names)))
+    return steps
 
 
 def over_training(results: Mapping[str, LabResult]) -> LabResult:
@@ -155,10 +156,11 @@ def over_training(results: Mapping[str, LabResult]) -> LabResult:
     rows = []
     arrays = {}
     for name, step in zip(names, steps_of(names), strict=True):
-        for row in results[name].rows:
+        result = results[name]
+        for row in result.rows:
             settings = {"checkpoint": name, "step": step, **row.settings}
             rows.append(row._replace(settings=settings))
-        for key, array in results[name].arrays.items():
+        for key, array in result.arrays.items():
             arrays[f"{name}/{key}"] = array
     last = results[names[-1]]
     notes = {**last.notes, "checkpoints": names}

@@ -35,8 +35,7 @@ from openrlhf_js.lab.value import mean_value, spread
 from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
 
-POINTS = (REFERENCE, MIDDLE, "bloo")  # lambda = 0, 1/2 and 1
-SWEPT = (*POINTS, *OURS)
+SWEPT = (REFERENCE, MIDDLE, "bloo", *OURS)  # the first three are lambda = 0, 1/2 and 1
 GRID = np.linspace(0, 1, 41)
 MIX = "mix"
 LEAST_DISTANCE = "least distance"
@@ -87,11 +86,14 @@ def sweep(batches: SmallBatches, distances: Distances, **settings: Any) -> LabRe
     rows = []
     curves = []
     for place, m in enumerate(responses):
-        parabola = parabolas(*(distances.of(name, place) for name in POINTS))
-        curves.append([reduction(at(parabola, shrinkage), parabola[:, 0]) for shrinkage in GRID])
+        at_none = distances.of(REFERENCE, place)
+        at_half = distances.of(MIDDLE, place)
+        at_one = distances.of("bloo", place)
+        parabola = parabolas(at_none, at_half, at_one)
+        curves.append([reduction(at(parabola, shrinkage), at_none) for shrinkage in GRID])
         points = {
             LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
-            "bloo": (Estimate(1.0, 1.0, 1.0), distances.of("bloo", place)),
+            "bloo": (Estimate(1.0, 1.0, 1.0), at_one),
         }
         for name in OURS:
             shrinkage = clustered_mean(batches.shrinkage(m, name))
@@ -99,7 +101,7 @@ def sweep(batches: SmallBatches, distances: Distances, **settings: Any) -> LabRe
         for point, (shrinkage, point_distances) in points.items():
             quantities = {
                 "shrinkage": shrinkage,
-                "reduction_percent": reduction(point_distances, parabola[:, 0]),
+                "reduction_percent": reduction(point_distances, at_none),
             }
             rows += rows_of(quantities, **settings, m=m, point=point)
     reductions = np.array(curves)
@@ -124,11 +126,14 @@ def sets(groups: Sequence[str]) -> dict[str, Ints]:
     if len(names) < 2:
         raise ValueError(f"groups of prompts: {names}; give two or more (--group_key, or files)")
     size = min(groups.count(name) for name in names)
-    group_of_row = np.array(groups)
-    rows = {name: np.flatnonzero(group_of_row == name)[:size] for name in names}
     share = size // len(names)
-    mix = np.concatenate([rows[name][:share] for name in names])
-    return {**rows, MIX: mix}
+    group_of_row = np.array(groups)
+    rows = {}
+    mix = []
+    for name in names:
+        rows[name] = np.flatnonzero(group_of_row == name)[:size]
+        mix.append(rows[name][:share])
+    return {**rows, MIX: np.concatenate(mix)}
 
 
 def heterogeneity(measured: Mapping[str, tuple[SmallBatches, Distances]]) -> LabResult:

@@ -112,8 +112,9 @@ FORMS = "beta:A,B two_point:LOW,HIGH,SHARE normal:MEAN,STD"
 def parse(text: str) -> Values:
     """The distribution that a flag names, with Bernoulli rewards."""
     name, _, parameters = text.partition(":")
+    numbers = parameters.split(",")
     try:
-        values = DISTRIBUTIONS[name](*map(float, parameters.split(",")))
+        values = DISTRIBUTIONS[name](*map(float, numbers))
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
         raise ValueError(f"no values {text!r}; give one of {FORMS}") from None
     if not (isfinite(values.mean) and 0 <= values.s2 < inf):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from openrlhf_js.lab.pool import Samples
-from openrlhf_js.lab.results import Ints, LabResult, Row, rows_of
+from openrlhf_js.lab.results import LabResult, Row, rows_of
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion
 from openrlhf_js.stats.estimate import Floats
 
@@ -29,7 +29,7 @@ def values_of(pool: Samples) -> LabResult:
         "rewards": pool.rewards,
         "greedy_rewards": pool.greedy_rewards,
         "finished": pool.finished,
-        "lengths": _lengths(pool),
+        "lengths": pool.lengths,
         "groups": groups,
     }
     notes = {"prompts": prompts, "responses": responses, "samples": pool.settings}
@@ -45,18 +45,10 @@ def _rows(pool: Samples, group: str) -> list[Row]:
         "sd_of_values": spread(pool.rewards),
         "all_rewards_equal": (np.ptp(pool.rewards, axis=1) == 0).mean(),
         "greedy_reward": pool.greedy_rewards.mean(),
-        "tokens": _lengths(pool).mean(),
+        "tokens": pool.lengths.mean(),
         "unfinished": 1 - pool.finished.mean(),
     }
     return rows_of(quantities, group=group)
-
-
-def _lengths(pool: Samples) -> Ints:
-    """(n, m) tokens of the responses."""
-    lengths = []
-    for responses in pool.response_tokens:
-        lengths.append([len(response) for response in responses])
-    return np.array(lengths)
 
 
 def standard_errors(rewards: Floats) -> Floats:

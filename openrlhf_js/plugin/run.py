@@ -20,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from zipfile import is_zipfile
 
@@ -209,62 +210,84 @@ def train(args: argparse.Namespace, device: str) -> None:
 def _ray(args: argparse.Namespace, device: str) -> Iterator[None]:
     """A Ray that our actors can live in: the cluster that there is, or one for this run alone."""
     import ray
-    import torch
 
-    tqdm: Any = importlib.import_module("tqdm").tqdm
     marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
-    env_vars = {name: os.environ.get(name, value) for name, value in UPSTREAMS.items()}
-    if not sys.stdout.isatty():  # each refresh of a bar would be a line of the log
-        env_vars |= {f"TQDM_{name.upper()}": f"{value:g}" for name, value in BARS.items()}
-        tqdm.__init__ = functools.partialmethod(tqdm.__init__, **BARS)  # in forks of this process
-    env_vars[RUN_ID] = marker
     hook = "install" if device == "cpu" else "install_flash_attn"
     runtime_env: dict[str, object] = {
-        "env_vars": env_vars,
+        "env_vars": _workers_environment(device, marker),
         "worker_process_setup_hook": f"openrlhf_js.plugin.cpu.{hook}",
     }
-    python = [sys.executable]
-    nursery = None
-    start: dict[str, Any] = {}
     cluster = os.environ.get("RAY_ADDRESS")
-    if device == "cpu":
-        env_vars.update(cpu.environment())
+    node = _Node(python=[sys.executable])
     clean_up()
     with contextlib.ExitStack() as stack:
         if cluster:  # a submitted job has an environment of its own, which may name the same
             os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
         elif device == "cpu":
-            gpus = cpu.pretend_gpus(args)
-            # Ray's sockets lie in its folder, and a socket's path may have 107 characters
-            folder = tempfile.mkdtemp(prefix=FOLDER)
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            lock = stack.enter_context(open(os.path.join(folder, "lock"), "w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)  # as long as this process lives
-            start = {
-                "address": "local",
-                "num_gpus": gpus,
-                "num_cpus": 2 * gpus + 8,  # slots for actors, most of which wait
-                "include_dashboard": False,
-                "_temp_dir": folder,
-            }
-            if "OMP_NUM_THREADS" not in os.environ:
-                torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
-            python, nursery = processes.open_nursery(folder)
-        runtime_env["py_executable"] = shlex.join(python)  # Ray hands it to a shell as it is
+            node = _node_without_gpu(cpu.pretend_gpus(args), stack)
+        runtime_env["py_executable"] = shlex.join(node.python)  # Ray hands it to a shell as it is
         stack.callback(clean_up)
-        stack.callback(_end_run, marker, nursery)
+        stack.callback(_end_run, marker, node.nursery)
         stack.callback(ray.shutdown)
-        ray.init(runtime_env=runtime_env, **start)
+        ray.init(runtime_env=runtime_env, **node.settings)
         if cluster or len(ray.nodes()) > 1:
-            spared = os.getpid(), psutil.Process().create_time()
+            spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, _end_run, marker, None, spared)
             _check_nodes(args)
-        if nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
+        if node.nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
         for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.default_int_handler)
         yield
+
+
+def _workers_environment(device: str, marker: str) -> dict[str, str]:
+    """The environment variables of Ray's workers; without a terminal, progress bars are off."""
+    tqdm: Any = importlib.import_module("tqdm").tqdm
+    environment = {name: os.environ.get(name, value) for name, value in UPSTREAMS.items()}
+    if not sys.stdout.isatty():  # each refresh of a bar would be a line of the log
+        for name, number in BARS.items():
+            environment[f"TQDM_{name.upper()}"] = f"{number:g}"
+        tqdm.__init__ = functools.partialmethod(tqdm.__init__, **BARS)  # in forks of this process
+    environment[RUN_ID] = marker
+    if device == "cpu":
+        environment.update(cpu.environment())
+    return environment
+
+
+class _Node(NamedTuple):
+    """How Ray starts: the settings of a node of its own, and what runs in place of Python."""
+
+    python: list[str]
+    nursery: int | None = None  # the process that workers are forks of
+    settings: Mapping[str, Any] = MappingProxyType({})
+
+
+def _node_without_gpu(gpus: int, stack: contextlib.ExitStack) -> _Node:
+    """A node for this run alone that counts so many GPUs, and its nursery.
+
+    Its folder goes when the stack unwinds, and is locked as long as this process lives.
+    """
+    import torch
+
+    # Ray's sockets lie in its folder, and a socket's path may have 107 characters
+    folder = tempfile.mkdtemp(prefix=FOLDER)
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    lock = os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_WRONLY)
+    stack.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
+    python, nursery = processes.open_nursery(folder)
+    settings = {
+        "address": "local",
+        "num_gpus": gpus,
+        "num_cpus": 2 * gpus + 8,  # slots for actors, most of which wait
+        "include_dashboard": False,
+        "_temp_dir": folder,
+    }
+    return _Node(python, nursery, settings)
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:

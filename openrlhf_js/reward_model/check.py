@@ -59,17 +59,17 @@ class Report:
 
     def stopping(self, allowed: Collection[str] = ()) -> list[str]:
         """The kinds of problems that prevent training, unless allowed (see `ALLOWABLE`)."""
-        return [
-            name
-            for name, kind in KINDS.items()
-            if name not in allowed and self.counts[name] > (kind.share or 0) * self.pairs
-        ]
+        stopping = []
+        for name, kind in KINDS.items():
+            most = (kind.share or 0) * self.pairs
+            if self.counts[name] > most and name not in allowed:
+                stopping.append(name)
+        return stopping
 
     def refusal(self, kinds: Sequence[str]) -> str:
         """Why these pairs are not trained on, and what to do, in one line."""
-        problems = "; ".join(
-            f"{kind} ({self.counts[kind]:,}): {KINDS[kind].text}" for kind in kinds
-        )
+        lines = [f"{kind} ({self.counts[kind]:,}): {KINDS[kind].text}" for kind in kinds]
+        problems = "; ".join(lines)
         if not set(kinds) <= set(ALLOWABLE):
             return f"these pairs cannot be trained on: {problems}; correct the lines named above"
         return (
@@ -108,10 +108,12 @@ def check(
     report = Report()
     first_places: dict[int, str] = {}  # where a pair came first, by its hash
     for name, rows in files:
-        for batch in _batches(rows):
+        remaining = iter(rows)
+        while batch := list(islice(remaining, BATCH)):
             pairs = []
             for row in batch:
-                texts = _texts(row, f"{name}, {row.place}", making, report)
+                place = f"{name}, {row.place}"
+                texts = _texts(row, place, making, report)
                 if texts:
                     pairs.append(texts)
                     _compare(texts, report, first_places)
@@ -119,11 +121,6 @@ def check(
                 _measure(pairs, making, report)
             progress(len(batch))
     return report
-
-
-def _batches(rows: Iterable[FileRow]) -> Iterator[list[FileRow]]:
-    iterator = iter(rows)
-    return iter(lambda: list(islice(iterator, BATCH)), [])
 
 
 def _texts(row: FileRow, place: str, making: Making, report: Report) -> Texts | None:
@@ -170,7 +167,9 @@ def _compare(texts: Texts, report: Report, first_places: dict[int, str]) -> None
 
 def _measure(pairs: Sequence[Texts], making: Making, report: Report) -> None:
     """Counts the tokens of the longer sides, and the pairs that would be cut."""
-    texts = [text for pair in pairs for text in (pair.chosen, pair.rejected)]
+    texts = []
+    for pair in pairs:
+        texts += [pair.chosen, pair.rejected]
     ids = making.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
     for pair, chosen, rejected in zip(pairs, ids[::2], ids[1::2], strict=True):
         tokens = max(len(chosen), len(rejected))
@@ -182,14 +181,15 @@ def _measure(pairs: Sequence[Texts], making: Making, report: Report) -> None:
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
     """Kind and text of problems with the order of messages, and of sides without a response."""
     sides: dict[str, Any] = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
-    empty = [key for key, side in sides.items() if not preferences.response(side).strip()]
-    if empty:
-        yield "empty", f"no response in {' or '.join(empty)}"
+    for key, side in sides.items():
+        if not preferences.response(side).strip():
+            yield "empty", f"no response in {key}"
+            break
     if isinstance(pair.chosen, str):
         return
     prompt: Any = pair.prompt or []
     for key, messages in sides.items():
-        roles = "".join(f"{message['role']}," for message in [*prompt, *messages])
+        roles = "".join(f"{message['role']}," for message in prompt + messages)
         if not ROLE_ORDER.fullmatch(roles):
             yield "roles", f"{key!r} has {roles}"
             return

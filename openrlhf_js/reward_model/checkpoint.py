@@ -144,8 +144,9 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     if shapes[name] != (1, width):
         shape = list(shapes[name])
         return [f"{folder}: the value head {name} has shape {shape}, a reward needs [1, {width}]"]
-    if f"{prefix}.bias" in shapes:
-        return [f"{folder}: the value head has a bias, {prefix}.bias, which OpenRLHF would drop"]
+    bias = f"{prefix}.bias"
+    if bias in shapes:
+        return [f"{folder}: the value head has a bias, {bias}, which OpenRLHF would drop"]
     return []
 
 

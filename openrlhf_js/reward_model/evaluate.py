@@ -69,19 +69,23 @@ def score_pairs(
     missing = [index for index in range(len(texts)) if (index,) not in store]
     for start in range(0, len(missing), at_once):
         indices = missing[start : start + at_once]
-        flat_rewards = score([text for index in indices for text in texts[index]])
+        sides = []
+        for index in indices:
+            sides += texts[index]
+        rewards = score(sides)
         records = []
-        for index, chosen, rejected in zip(
-            indices, flat_rewards[::2], flat_rewards[1::2], strict=True
-        ):
+        for index, chosen, rejected in zip(indices, rewards[::2], rewards[1::2], strict=True):
             if not (math.isfinite(chosen) and math.isfinite(rejected)):
                 message = f"the sides of pair {index + 1} got the rewards {chosen} and {rejected}"
                 raise ScoringFailed(message)
             records.append({"pair": index, "chosen": float(chosen), "rejected": float(rejected)})
         store.append(records)
         progress(len(store.records))
-    stored = [store.records[(index,)] for index in range(len(texts))]
-    return np.array([(record["chosen"], record["rejected"]) for record in stored], dtype=np.float64)
+    rewards_of_pairs = []
+    for index in range(len(texts)):
+        record = store.records[index,]
+        rewards_of_pairs.append((record["chosen"], record["rejected"]))
+    return np.array(rewards_of_pairs, dtype=np.float64)
 
 
 def response_lengths(tokenizer: Any, pairs: Iterable[PreferencePair]) -> Floats:
@@ -165,14 +169,15 @@ def reliability(margins: Floats, bins: int = BINS) -> list[dict[str, float]]:
     """Mean confidence and accuracy in at most so many bins of as many pairs each, least first."""
     confidence = _confidence(margins)
     correct = hits(margins)
-    return [
-        {
+    rows = []
+    for pairs in _bins(confidence, bins):
+        row = {
             "confidence": float(confidence[pairs].mean()),
             "accuracy": float(correct[pairs].mean()),
             "pairs": len(pairs),
         }
-        for pairs in _bins(confidence, bins)
-    ]
+        rows.append(row)
+    return rows
 
 
 def _confidence(margins: Floats) -> Floats:
@@ -191,8 +196,12 @@ def calibration_error(bins: list[dict[str, float]]) -> float:
     Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
     analysis for natural language processing models".
     """
-    pairs = sum(row["pairs"] for row in bins)
-    return sum(row["pairs"] * abs(row["confidence"] - row["accuracy"]) for row in bins) / pairs
+    pairs = 0.0
+    errors = 0.0
+    for row in bins:
+        pairs += row["pairs"]
+        errors += row["pairs"] * abs(row["confidence"] - row["accuracy"])
+    return errors / pairs
 
 
 def error_by_chance(margins: Floats, bins: int = BINS) -> float:
@@ -202,8 +211,10 @@ def error_by_chance(margins: Floats, bins: int = BINS) -> float:
     """
     confidence = _confidence(margins)
     variance = confidence * (1 - confidence)
-    deviations = [np.sqrt(variance[pairs].sum()) for pairs in _bins(confidence, bins)]
-    return float(np.sqrt(2 / np.pi) * sum(deviations)) / len(margins)
+    deviations = 0.0
+    for pairs in _bins(confidence, bins):
+        deviations += math.sqrt(variance[pairs].sum())
+    return math.sqrt(2 / math.pi) * deviations / len(margins)
 
 
 def log_loss(margins: Floats) -> float:
@@ -225,9 +236,10 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
     correct = hits(margins)
     longer = differences > 0
     shorter = differences < 0
-    unequal = differences != 0
+    unequal = longer | shorter
     unequal_clusters = clusters[unequal]
-    model_prefers_longer = hits(margins * np.sign(differences))[unequal]
+    margin_of_longer = margins * np.sign(differences)
+    model_prefers_longer = hits(margin_of_longer)[unequal]
     labels_prefer_longer = longer[unequal].astype(float)
     more_by_model = None
     if unequal.any():

@@ -117,8 +117,12 @@ class RewardModel:
         """
         ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]
-        known = [index for index, tokens in enumerate(ids) if max(tokens) < embeddings]
-        lengths = [len(ids[index]) for index in known]
+        known = []
+        lengths = []
+        for index, tokens in enumerate(ids):
+            if max(tokens) < embeddings:
+                known.append(index)
+                lengths.append(len(tokens))
         scores = [math.nan] * len(texts)
         for batch in micro_batches(lengths, max_tokens, max_texts):
             indices = [known[position] for position in batch]
@@ -133,9 +137,11 @@ class RewardModel:
         padded = self._tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         padded = padded.to(self._head.weight.device)
         mask = padded["attention_mask"]
-        positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
-        hidden = self._backbone(**padded, position_ids=positions).last_hidden_state[:, -1]
-        rewards = self._head(hidden).squeeze(-1).float()
+        positions = mask.cumsum(-1) - 1
+        positions = positions.masked_fill(mask == 0, 1)
+        output = self._backbone(**padded, position_ids=positions)
+        last_states = output.last_hidden_state[:, -1]
+        rewards = self._head(last_states).squeeze(-1).float()
         if self._scale:
             rewards = (rewards - self._scale.mean) / self._scale.std
         return rewards.tolist()
@@ -149,9 +155,9 @@ def _load_backbone(folder: Path, **options: Any) -> Any:
     logging.set_verbosity_error()  # the head, which is loaded separately, would be reported
     logging.disable_progress_bar()
     backbone, loaded = AutoModel.from_pretrained(folder, output_loading_info=True, **options)
-    missing = [*loaded["missing_keys"], *loaded["mismatched_keys"]]
+    missing = set(map(str, loaded["missing_keys"])) | set(map(str, loaded["mismatched_keys"]))
     if missing:  # transformers would initialise them at random
-        example = min(map(str, missing))
+        example = min(missing)
         raise ValueError(f"{folder} lacks {len(missing)} weights, such as {example}")
     return backbone
 

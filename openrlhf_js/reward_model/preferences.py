@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.files import read_rows
+from openrlhf_js.common.labels import is_message
 
 Messages = list[dict[str, Any]]
 Side = str | Messages
@@ -104,17 +105,11 @@ def _side(row: Mapping[str, Any], key: str) -> Side:
         raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(map(str, row))}")
     if isinstance(side, str):
         return side
-    if isinstance(side, list) and side and all(map(_is_message, side)):
+    if isinstance(side, list) and side and all(map(is_message, side)):
         return side
     raise ValueError(
         f"{key!r} must hold text, or messages that have a role and a content, both text; "
         f"not {side!r:.60}"
-    )
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key), str) for key in ("role", "content")
     )
 
 
@@ -141,7 +136,9 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
     characters = (max_len + MARGIN_TOKENS) * CHARACTERS_PER_TOKEN
     encoded = []
     for ids in cut(tokenizer, whole_texts, max_len, characters):
-        encoded.append([*ids[:-1], tokenizer.eos_token_id])
+        tokens = list(ids)
+        tokens[-1] = tokenizer.eos_token_id
+        encoded.append(tokens)
     return encoded
 
 

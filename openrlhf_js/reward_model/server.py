@@ -106,13 +106,17 @@ class Batcher:
                 await asyncio.sleep(self.batching.max_wait_seconds)
             while self.waiting and len(batch) < self.batching.batch_size:
                 batch.append(self._queue.get_nowait())
-            wanted = [(text, future) for text, future in batch if not future.cancelled()]
+            wanted = []
+            for text, future in batch:
+                if not future.cancelled():
+                    wanted.append((text, future))
             if wanted:
                 await self._score_batch(wanted)
 
     async def _score_batch(self, batch: list[tuple[str, asyncio.Future[float]]]) -> None:
+        texts = [text for text, _ in batch]
         try:
-            scores = await asyncio.to_thread(self._score, [text for text, _ in batch])
+            scores = await asyncio.to_thread(self._score, texts)
             for (_, future), score in zip(batch, scores, strict=True):
                 if not future.done():  # else its request was cancelled
                     future.set_result(score)
@@ -251,7 +255,8 @@ async def _queries(request: Request) -> list[str]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "body"
-        raise HTTPException(422, f"{place}: {first['msg']}; send {{'query': [texts]}}") from None
+        message = f"{place}: {first['msg']}; send {{'query': [texts]}}"
+        raise HTTPException(422, message) from None
 
 
 def is_loopback(host: str) -> bool:

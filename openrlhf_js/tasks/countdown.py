@@ -159,10 +159,11 @@ def right_response(label: str) -> str:
     """A solution with as few numbers as the label allows; ValueError if there is none."""
     numbers, target, use_all = _problem(label)
     tables = _reachable(numbers, least=0 if use_all else 1)
-    table_of_all = tables[-1]
-    smaller_first = sorted(range(len(tables)), key=int.bit_count)
-    for table in [table_of_all] if use_all else [tables[subset] for subset in smaller_first]:
-        expression = table.get((target, 1))
+    subsets = sorted(range(len(tables)), key=int.bit_count)  # smaller ones first
+    if use_all:
+        subsets = subsets[-1:]
+    for subset in subsets:
+        expression = tables[subset].get((target, 1))
         if expression:
             return f"<answer> {expression.removeprefix('(').removesuffix(')')} </answer>"
     raise ValueError(f"{target} cannot be reached from {numbers}")
@@ -238,8 +239,8 @@ def sides(answer: str) -> tuple[str, str]:
         return text.strip(), ""
     if text.count("=") > 1:
         raise ValueError("it has more than one equals sign")
-    left, right = (side.strip() for side in text.split("="))
-    for expression, stated in ((left, right), (right, left)):
+    left, _, right = text.partition("=")
+    for expression, stated in ((left.strip(), right.strip()), (right.strip(), left.strip())):
         if stated.isascii() and stated.isdigit():
             return expression, stated
     raise ValueError("on neither side of the equals sign is a whole number alone")

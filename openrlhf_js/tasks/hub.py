@@ -39,7 +39,9 @@ def rows(
     for number, row in enumerate(all_rows, 1):
         missing = [column for column in columns if column not in row]
         if missing:
-            raise ValueError(f"{source}, row {number} lacks {', '.join(missing)}; it has {[*row]}")
+            raise ValueError(
+                f"{source}, row {number} lacks {', '.join(missing)}; it has {list(row)}"
+            )
         progress(number)
         yield {column: row[column] for column in columns}
     if not number:

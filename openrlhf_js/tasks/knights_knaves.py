@@ -103,7 +103,7 @@ SAYINGS: dict[Wording, Sequence[str]] = {
         '"{quote}," {name} claimed.',
         "{name} told you that {quote}.",
     )
-    * 2,
+    * 2,  # nine people may speak
 }
 QUIZZES: dict[Wording, str] = {
     "own": "{opening} {truthfuls} always tell the truth, and {liars} always lie. You meet {count} "
@@ -200,8 +200,8 @@ def worlds(statements: Sequence[Statement]) -> int:
     truthful = _truthful(len(statements))
     possible = (1 << (1 << len(statements))) - 1
     for speaker, (kind, *parts) in enumerate(statements):
-        part_worlds = [truthful[who] if truth else ~truthful[who] for who, truth in parts]
-        statement_holds = KINDS[kind](*part_worlds)
+        part_holds = [truthful[who] if truth else ~truthful[who] for who, truth in parts]
+        statement_holds = KINDS[kind](*part_holds)
         possible &= ~(truthful[speaker] ^ statement_holds)
     return possible
 
@@ -221,7 +221,8 @@ def _shape(statements: Sequence[Statement]) -> str:
     It is the same whatever the names, their order, or which of two equal forms a statement has.
     """
     shapes = []
-    for speaker, (kind, *parts) in enumerate(statements):
+    for speaker, statement in enumerate(statements):
+        kind, *parts = statement
         truths = [truth for _, truth in parts]
         if kind == "if":  # its condition does not hold, or its consequence does
             kind = "or"
@@ -343,7 +344,7 @@ def _solution(label: str) -> Solution:
         roles = {name.casefold(): role.casefold() for name, role in fields.items()}
         first_role = next(iter(roles.values()), "")
         pair = PAIRS[first_role]
-        other_words = {*_SINGULAR, *_JOINTS, "not"}
+        other_words = _SINGULAR.keys() | _JOINTS | {"not"}
         names_are_clear = all(_WORD.fullmatch(name) and name not in other_words for name in roles)
         if not names_are_clear or not set(roles.values()) <= set(pair) or len(roles) < len(fields):
             raise ValueError("no solution")
@@ -367,7 +368,9 @@ def score(response: str, label: str) -> Score:
         claims = _claims(answer)
     except ValueError as error:
         return scored("malformed", str(error))
-    strange = (claims.keys() - roles.keys()) | (set(claims.values()) - {*pair, "both"})
+    strange_names = claims.keys() - roles.keys()
+    strange_roles = set(claims.values()) - set(pair) - {"both"}
+    strange = strange_names | strange_roles
     if strange:
         return scored("malformed", f"not in this puzzle: {sorted(strange)!r:.80}")
     mistaken = [name.title() for name, role in roles.items() if claims.get(name) != role]

@@ -135,8 +135,8 @@ def _distances(open_cells: int, start: int, width: int) -> list[int]:
 def prompt(item: Item) -> list[Message]:
     """Shows the maze and asks for the moves in `<answer>` tags."""
     request = PROMPTS[item.get("wording", "own")]
-    lines = [request, "", "## Maze", *item["rows"]]
-    return [{"role": "user", "content": "\n".join(lines)}]
+    grid = "\n".join(item["rows"])
+    return [{"role": "user", "content": f"{request}\n\n## Maze\n{grid}"}]
 
 
 def label(item: Item) -> str:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
-from openrlhf_js.common.labels import label_text
+from openrlhf_js.common.labels import is_message, label_text
 from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.base import Item, Message, Progress
@@ -164,7 +164,7 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
         raise ValueError("'images' must hold a list of paths")
     prompt = row[input_key]
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+    if not isinstance(messages, list) or not messages or not all(map(is_message, messages)):
         raise ValueError(f"{input_key!r} must hold text, or messages with a role and a content")
     return Example(
         messages=messages,
@@ -172,12 +172,6 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
         datasource=datasource,
         task=task_of(datasource),
         images=images,
-    )
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key), str) for key in ("role", "content")
     )
 
 
@@ -219,7 +213,7 @@ def check(
     other_places: dict[bytes, str] = {}  # of prompts in the files `against`
     own_places: dict[bytes, str] = {}
     bytes_before = 0
-    for path in [*against, *paths]:
+    for path in list(against) + list(paths):
         for line in read(path, input_key, label_key):
             progress(bytes_before + line.read_bytes)
             example = line.example

@@ -53,7 +53,9 @@ def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
 
     Any other text becomes padding, so that the model can be asked anything.
     """
-    vocabulary = {token: number for number, token in enumerate([PAD, END, *task.tokens])}
+    vocabulary = {PAD: 0, END: 1}
+    for token in task.tokens:
+        vocabulary.setdefault(token, len(vocabulary))
     any_token = Regex("|".join(map(re.escape, task.tokens)))
     words = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
     words.pre_tokenizer = pre_tokenizers.Split(any_token, "isolated")
@@ -181,20 +183,22 @@ def _demonstrations(
     slips = tokenizer.convert_tokens_to_ids(list(task.slips))
     for row, item in enumerate(items):
         prompt = tokenizer.encode(task.prompt(item))
-        right_response = tokenizer.encode(task.right_response(task.label(item)) + END)
-        response = _careless(right_response, slips, task.slip, rng)
-        end = len(prompt) + len(response)
+        right_response = task.right_response(task.label(item)) + END
+        right_tokens = tokenizer.encode(right_response)
+        response = _careless(right_tokens, slips, task.slip, rng)
+        start = len(prompt)
+        end = start + len(response)
         batch.tokens[row, :end] = torch.tensor(prompt + response)
-        batch.targets[row, len(prompt) - 1 : end - 1] = torch.tensor(response)
+        batch.targets[row, start - 1 : end - 1] = torch.tensor(response)
     return batch
 
 
 def _careless(
-    right_response: list[int], slips: list[int], probability: float, rng: random.Random
+    right_tokens: list[int], slips: list[int], probability: float, rng: random.Random
 ) -> list[int]:
     """A response in which each token of `slips` is another of them with this probability."""
     response = []
-    for token in right_response:
+    for token in right_tokens:
         if token in slips and rng.random() < probability:
             token = rng.choice([slip for slip in slips if slip != token])
         response.append(token)

@@ -127,11 +127,14 @@ class TinyPolicy:
         repeats = len(responses) // len(prompts.tokens)
         first, cache = self._prompt_states(layers, prompts, repeats)
         inputs = responses[:, :-1]  # the last token predicts nothing
-        positions = prompts.positions_after(repeats, inputs.shape[1])
-        mask = prompts.attention_after(repeats, inputs.shape[1])
-        hidden, _ = self._forward(layers, inputs, positions, mask, cache)
-        logits = self.model.lm_head(torch.cat([first, hidden], 1))
-        return logits.log_softmax(-1).gather(-1, responses[..., None])[..., 0]
+        size = inputs.shape[1]
+        positions = prompts.positions_after(repeats, size)
+        mask = prompts.attention_after(repeats, size)
+        others, _ = self._forward(layers, inputs, positions, mask, cache)
+        hidden = torch.cat([first, others], 1)
+        log_probs = self.model.lm_head(hidden).log_softmax(-1)
+        chosen = responses.unsqueeze(-1)
+        return log_probs.gather(-1, chosen).squeeze(-1)
 
     def texts(self, responses: Tensor) -> list[str]:
         """Responses as text, up to their ends."""
@@ -165,13 +168,13 @@ class TinyPolicy:
         self, layers: list[Layer], prompts: PaddedPrompts, repeats: int
     ) -> tuple[Tensor, Cache]:
         """Each prompt's last hidden state (n * repeats, 1, hidden) and cache, for each response."""
-        hidden, cache = self._forward(
-            layers, prompts.tokens, prompts.positions, prompts.attention()
-        )
-        repeated = [
-            (keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
-            for keys, values in cache
-        ]
+        attention = prompts.attention()
+        hidden, cache = self._forward(layers, prompts.tokens, prompts.positions, attention)
+        repeated: Cache = []
+        for keys, values in cache:
+            response_keys = keys.repeat_interleave(repeats, 0)
+            response_values = values.repeat_interleave(repeats, 0)
+            repeated.append((response_keys, response_values))
         return hidden[:, -1:].repeat_interleave(repeats, 0), repeated
 
     def _forward(
@@ -194,9 +197,10 @@ class TinyPolicy:
                 value = torch.cat([past_value, value], 2)
             cache.append((key, value))
             mixed = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
-            hidden = hidden + F.linear(mixed.transpose(1, 2).flatten(2), layer.out)
-            gate_up = F.linear(self._norm(hidden, layer.mlp_norm), layer.gate_up)
-            gate, up = gate_up.chunk(2, -1)
+            mixed = mixed.transpose(1, 2).flatten(2)
+            hidden = hidden + F.linear(mixed, layer.out)
+            normed = self._norm(hidden, layer.mlp_norm)
+            gate, up = F.linear(normed, layer.gate_up).chunk(2, -1)
             hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
         return self._norm(hidden, self.model.model.norm.weight), cache
 
@@ -213,12 +217,13 @@ class TinyPolicy:
         self, layer: Layer, hidden: Tensor, rotation: Rotation
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(b, heads, T, d) each."""
-        turned = self.heads + self.kv_heads  # queries and keys; values have no position
-        projected = F.linear(self._norm(hidden, layer.norm), layer.qkv, layer.qkv_bias)
-        heads = projected.view(*hidden.shape[:2], turned + self.kv_heads, self.head_size)
-        query_key = rotation.turn(heads[:, :, :turned]).transpose(1, 2)
-        value = heads[:, :, turned:].transpose(1, 2)
-        return query_key[:, : self.heads], query_key[:, self.heads :], value
+        normed = self._norm(hidden, layer.norm)
+        projected = F.linear(normed, layer.qkv, layer.qkv_bias)
+        heads = projected.unflatten(-1, (-1, self.head_size))
+        query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), 2)
+        query = rotation.turn(query)  # values have no position
+        key = rotation.turn(key)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, weight.shape, weight, self.norm_epsilon)

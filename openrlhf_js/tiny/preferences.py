@@ -35,10 +35,11 @@ def true_score(letters: str, response: str) -> float:
     """
 
     text = response.removesuffix(END)
-    nearness = sum(
-        1 - _distance(asked, answered) / 2 for asked, answered in zip(letters, text, strict=False)
-    )
-    return SCALE * (nearness - abs(len(text) - len(letters)))
+    nearness = 0.0
+    for asked, answered in zip(letters, text, strict=False):
+        nearness += 1 - _distance(asked, answered) / 2
+    missing_or_excess = abs(len(text) - len(letters))
+    return SCALE * (nearness - missing_or_excess)
 
 
 def _distance(asked: str, answered: str) -> int:
@@ -64,10 +65,10 @@ def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[dic
     rng = random.Random(f"preferences/{seed}")
     seen: set[tuple[str, frozenset[str]]] = set()
     for letters in draw(prompts, count, rng):
-        first, second = _new_pair(letters, rng, seen)
-        gap = true_score(letters, first) - true_score(letters, second)
-        first_is_chosen = rng.random() < 1 / (1 + math.exp(-gap))
-        chosen, rejected = (first, second) if first_is_chosen else (second, first)
+        chosen, rejected = _new_pair(letters, rng, seen)
+        gap = true_score(letters, chosen) - true_score(letters, rejected)
+        if rng.random() >= 1 / (1 + math.exp(-gap)):
+            chosen, rejected = rejected, chosen
         different = len(set(letters))
         yield {
             "prompt": TASK.prompt(letters),
@@ -95,7 +96,10 @@ def _new_pair(
 def _response(letters: str, rng: random.Random) -> str:
     """A response of any quality, so that a policy finds no kind that was never compared."""
     share_right = rng.random()
-    response = [letter if rng.random() < share_right else rng.choice(LETTERS) for letter in letters]
+    response = []
+    for letter in letters:
+        is_right = rng.random() < share_right
+        response.append(letter if is_right else rng.choice(LETTERS))
     if rng.random() < 0.3:  # too short or too long
         padded = response + rng.choices(LETTERS, k=LONGEST)
         response = padded[: rng.randint(1, LONGEST)]

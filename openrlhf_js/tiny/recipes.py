@@ -66,7 +66,8 @@ class Flags:
         """The command line."""
         words = []
         for name, values in self.values.items():
-            words += [f"--{name}", *values]
+            words.append(f"--{name}")
+            words += values
         return words
 
 
@@ -138,11 +139,12 @@ def _answers(flags: Flags) -> Answers:
     task = TASKS.get(Path(flags.text("reward.remote_url")).stem)
     if task is None:
         return Answers(labels=[""], right_responses=[])
+    labels = [str(number) for number in range(LABELS)]
     if isinstance(task.problems, GeneratedProblems):
-        labels = [task.label(item) for item in task.problems.generate(LABELS, 0, "train")]
-    else:
-        labels = [str(number) for number in range(LABELS)]
-    return Answers(labels, [task.right_response(label) for label in labels])
+        items = task.problems.generate(LABELS, 0, "train")
+        labels = [task.label(item) for item in items]
+    right_responses = [task.right_response(label) for label in labels]
+    return Answers(labels, right_responses)
 
 
 def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> Iterator[Row]:
@@ -155,18 +157,23 @@ def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> 
     key = flags.text("data.input_key", "input")
     as_messages = "data.apply_chat_template" in flags
     for prompt, label in labelled_prompts:
-        asked = [{"role": "user", "content": prompt}] if as_messages else prompt
-        yield {key: asked, "label": label}
+        row = {key: prompt, "label": label}
+        if as_messages:
+            row[key] = [{"role": "user", "content": prompt}]
+        yield row
 
 
 def with_data(argv: list[str], folder: Path) -> list[str]:
     """The command line of a dry run, with `--data.max_samples` rows for each file not built yet."""
     flags = Flags(argv)
-    row = {flags.text("data.input_key", "input"): "a prompt", "label": _answers(flags).labels[0]}
+    key = flags.text("data.input_key", "input")
+    row = {key: "a prompt", "label": _answers(flags).labels[0]}
     row_counts = {"data.prompt_dataset": flags.count("data.max_samples", 1), "eval.dataset": 1}
     for name, count in row_counts.items():
-        files = flags.text(name).split(",")
-        missing = [file for file in files if file.endswith(".jsonl") and not Path(file).exists()]
+        missing = []
+        for file in flags.text(name).split(","):
+            if file.endswith(".jsonl") and not Path(file).exists():
+                missing.append(file)
         if missing:
             stand_in = folder / f"{name}.jsonl"
             write_lines(stand_in, [row] * count)
@@ -226,16 +233,17 @@ def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iter
     source = folder / "source"
     source.mkdir()
     problems = []
+    center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
     for number, (prompt, label) in enumerate(labelled_prompts):
         figure = Image.new("RGB", (IMAGE_SIZE, IMAGE_SIZE), "white")
-        center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
         line_end = (2 + 7 * (number % 8), number // 8)
         ImageDraw.Draw(figure).line([center, line_end], fill="black")
-        figure.save(source / f"{number}.png")
+        name = f"{number}.png"
+        figure.save(source / name)
         problem = {
             "problem": f"{geometry3k.PLACEHOLDER}{prompt}",
             "answer": label,
-            "images": [f"{number}.png"],
+            "images": [name],
         }
         problems.append(problem)
     write_lines(source / "train.jsonl", problems)

@@ -99,7 +99,8 @@ LENGTHS = (2, 3, 4, 5)  # digits per prompt
 def _sort_split(seed: int, held_out: int) -> TinySplit:
     """All digits of each length, of which equally many are held out."""
     lengths = len(LENGTHS)
-    most = lengths * 10 ** min(LENGTHS) // 2
+    fewest_items = 10 ** min(LENGTHS)
+    most = lengths * fewest_items // 2
     if not lengths <= held_out <= most:
         raise ValueError(f"held_out is {held_out}; give {lengths} to {most}")
     rng = random.Random(seed)

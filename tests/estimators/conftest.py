@@ -19,7 +19,8 @@ def _variance(values, less):
 
 def _shrinkage(name, others, rest):
     """Return lambda from the rewards of the other prompts and the prompt's other responses."""
-    p, m = len(others), len(rest) + 1
+    p = len(others)
+    m = len(rest) + 1
     means = [_mean(group) for group in others]
     sigma2 = _mean(_variance(group, 1) for group in others)
     v = _mean(_variance(group, 1) / m for group in others)
@@ -54,7 +55,8 @@ def slow_baseline(name, rewards, greedy=None, shrinkage=None):
                 b = _mean(_mean(g) for g in groups)
             elif name == "js1":
                 means = [_mean(g) for g in groups]
-                v, s = _mean(_variance(g, 1) / m for g in groups), _variance(means, 1)
+                v = _mean(_variance(g, 1) / m for g in groups)
+                s = _variance(means, 1)
                 weight = v / (s + v)
                 b = (1 - weight) * _mean(group) + weight * _mean(means)
             elif name == "rloo" or (not others and name in ("js", "js_plus", "js_memory")):

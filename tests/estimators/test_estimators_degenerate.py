@@ -52,7 +52,8 @@ def test_group_of_one_valid_response():
     assert advantage("rloo", rewards, mask=mask)[0].tolist() == [0.0, 0.0]
     stats = group_statistics(rewards, mask)
     # It has a mean, so it counts in the batch mean and in s; it has no variance to give to v.
-    assert stats.loo_batch_mean[1] == 1.0 and stats.between_variance[1] == 0.0
+    assert stats.loo_batch_mean[1] == 1.0
+    assert stats.between_variance[1] == 0.0
     assert stats.within_variance.tolist() == [0.125, 0.0, 0.25]
 
 

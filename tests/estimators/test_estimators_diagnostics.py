@@ -63,12 +63,16 @@ def test_an_error_that_cannot_be_estimated_is_not_logged():
 def test_estimated_errors_match_the_true_ones(name):
     """Mean over many batches of the estimate against the measured distance to the values."""
     draw = torch.Generator().manual_seed(1)
-    n, m, rounds = 24, 4, 60
-    truth, estimate = 0.0, 0.0
+    n = 24
+    m = 4
+    rounds = 60
+    truth = 0.0
+    estimate = 0.0
     for _ in range(rounds):
         values = torch.randn(n, 1, generator=draw, dtype=torch.float64)
         noise = torch.randn(n, m + 1, generator=draw, dtype=torch.float64)
-        rewards, greedy = (values + noise)[:, :m], (values + noise)[:, m]
+        rewards = (values + noise)[:, :m]
+        greedy = (values + noise)[:, m]
         options = dict(greedy_rewards=greedy, shrinkage=0.3)
         truth += (baseline(name, rewards, **options) - values).square().mean().item()
         estimate += diagnostics(name, rewards, **options)["js/baseline_mse"]

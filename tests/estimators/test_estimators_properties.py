@@ -15,7 +15,8 @@ OPTIONS = settings(max_examples=10, deadline=None)
 @st.composite
 def batches(draw, least=2):
     """Draw rewards (n, m) that are small multiples of 1/8, so that ties and zeros are common."""
-    n, m = draw(st.integers(least, 7)), draw(st.integers(least, 5))
+    n = draw(st.integers(least, 7))
+    m = draw(st.integers(least, 5))
     numbers = draw(st.lists(st.integers(-16, 16), min_size=n * m, max_size=n * m))
     return torch.tensor(numbers, dtype=torch.float64).view(n, m) / 8
 
@@ -66,7 +67,8 @@ def test_shrunk_baselines_lie_between_their_ends(rewards):
     ends = torch.stack([baseline("rloo", rewards), baseline("bloo", rewards)])
     for name in ("js", "js_fixed", "js_plus"):
         b = run(baseline, name, rewards)
-        assert (b >= ends.amin(0) - 1e-12).all() and (b <= ends.amax(0) + 1e-12).all()
+        assert (b >= ends.amin(0) - 1e-12).all()
+        assert (b <= ends.amax(0) + 1e-12).all()
 
 
 @OPTIONS
@@ -80,7 +82,8 @@ def test_mask_equals_deletion(rewards, extra, data):
     for i, row in enumerate(rows):  # deletion keeps the order of what is left
         keep = sorted(data.draw(st.permutations(range(m + extra)))[:m])
         wide[row, keep] = rewards[i]
-    mask, greedy = ~wide.isnan(), torch.arange(n + 1, dtype=torch.float64)
+    mask = ~wide.isnan()
+    greedy = torch.arange(n + 1, dtype=torch.float64)
     for name in ESTIMATORS:
         for function in (advantage, baseline):
             result = run(function, name, wide, mask=mask, greedy_rewards=greedy)
@@ -103,7 +106,8 @@ def test_any_mask_gives_finite_numbers(rewards, data):
 def test_every_float_dtype(dtype):
     rewards = (torch.arange(24) % 5).view(6, 4).to(dtype) / 4
     for name in ESTIMATORS:
-        result, exact = run(advantage, name, rewards), run(advantage, name, rewards.double())
+        result = run(advantage, name, rewards)
+        exact = run(advantage, name, rewards.double())
         assert result.dtype == torch.float32
         torch.testing.assert_close(result, exact.float(), rtol=1e-5, atol=1e-5)
 
@@ -122,7 +126,8 @@ def sixteenths(n=16, m=4, seed=0):
 def test_float32_far_from_zero_keeps_every_digit_of_the_advantage(shift):
     rewards = sixteenths()
     mask = torch.rand(rewards.shape, generator=torch.Generator().manual_seed(1)) < 0.7
-    far, greedy = (rewards + shift).float(), torch.full((16,), shift)
+    far = (rewards + shift).float()
+    greedy = torch.full((16,), shift)
     assert torch.equal(far.double() - shift, rewards)
     for name in ESTIMATORS.keys() - WITH_A_ZERO:
         for options in ({}, {"mask": mask}):

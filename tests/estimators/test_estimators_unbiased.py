@@ -94,7 +94,9 @@ def true_gradient(prompts):
 def outcomes(prompts, m):
     """Every possible batch of responses: probabilities (k,), rewards and lengths (k, n, m), and
     scores (k, n, m, 3, 3)."""
-    policy, n, rows = LOGITS.softmax(1), len(prompts), torch.tensor(prompts)[:, None]
+    policy = LOGITS.softmax(1)
+    n = len(prompts)
+    rows = torch.tensor(prompts)[:, None]
     responses = torch.tensor(list(itertools.product(range(3), repeat=n * m))).view(-1, n, m)
     chosen = torch.nn.functional.one_hot(responses, 3) - policy[rows]
     scores = torch.nn.functional.one_hot(rows, 3)[None, ..., None] * chosen[..., None, :]

@@ -73,7 +73,8 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "n", "m"), CASES)
 def test_agrees_with_the_slow_oracle(name, n, m, slow, batch):
-    rewards, greedy = batch(n, m), batch(n, 1, seed=1)[:, 0]
+    rewards = batch(n, m)
+    greedy = batch(n, 1, seed=1)[:, 0]
     close(
         baseline(name, rewards, greedy_rewards=greedy, shrinkage=0.3),
         slow["baseline"](name, rewards, greedy, 0.3),

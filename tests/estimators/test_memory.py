@@ -57,59 +57,81 @@ def slow_sums(x, y, variances, m):
     return np.array([len(x) - 1, xx, xy, yy, np.mean(variances) / m, np.mean(variances)])
 
 
+def with_earlier_steps(today, earlier):
+    """The sums of all steps, or of today alone where its slope contradicts the others'."""
+    degrees, xx, xy, yy, _, _ = today
+    slope = xy / xx
+    slope_of_all = (xy + earlier[2]) / (xx + earlier[1])
+    residual_variance = (yy - slope * xy) / (degrees - 1)
+    if xx * (slope_of_all - slope) ** 2 <= 9 * residual_variance:
+        return today + earlier
+    return today
+
+
+def kept_share(degrees, xx, xy, yy):
+    """How much of the slope xy / xx counts: the positive-part factor of James and Stein."""
+    slope = xy / xx
+    if slope <= 0:
+        return 0.0
+    by_chance = 2 * (yy - slope * xy) / (degrees - 1)
+    return max(0.0, 1 - by_chance / (slope * xy))
+
+
 def slow_shrinkage(rewards, past, i, earlier):
     """Target of prompt i, and the coefficient of each response, with loops over other prompts.
 
     `earlier` holds the sums of `slow_sums` over earlier steps.
     """
-    m = rewards.shape[1]
+    table = rewards.numpy()
+    m = table.shape[1]
     others = [k for k in range(len(past)) if k != i]
-    x, y = past.numpy()[others], rewards.numpy().mean(1)[others]
-    today = slow_sums(x, y, rewards.numpy()[others].var(1, ddof=1), m)
+    x = past.numpy()[others]
+    y = table.mean(1)[others]
+    today = slow_sums(x, y, table[others].var(1, ddof=1), m)
     today[4:] *= len(x)
-    slope = today[2] / today[1]
-    both = (today[2] + earlier[2]) / (today[1] + earlier[1])
-    variance_today = (today[3] - slope * today[2]) / (today[0] - 1)
-    if today[1] * (both - slope) ** 2 <= 9 * variance_today:
-        today = today + earlier
-    degrees, xx, xy, yy, noise, variance = today
-    v, sigma2 = noise / (degrees + 1), variance / (degrees + 1)
-    slope = xy / xx
-    by_chance = 2 * (yy - slope * xy) / (degrees - 1)
-    kept = max(0, 1 - by_chance / (slope * xy)) if slope > 0 else 0
-    beta = min(max(slope, 0), 1) * kept
+    degrees, xx, xy, yy, noise, variance = with_earlier_steps(today, earlier)
+
+    kept = kept_share(degrees, xx, xy, yy)
+    beta = kept * min(max(xy / xx, 0), 1)
+    distance = past[i].item() - np.mean(x)
+    target = np.mean(y) + beta * distance
+
+    v = noise / (degrees + 1)
+    sigma2 = variance / (degrees + 1)
+    v2 = sigma2 / (m - 1)
     residual = (yy - 2 * beta * xy + beta**2 * xx) / (degrees - kept)
     unexplained = min(1, residual / (yy / degrees))
-    distance = past[i].item() - np.mean(x)
-    leverage = 1 / len(x) + kept * distance**2 / xx
     guard = unexplained * sigma2 / (1 + (m - 1) * math.sqrt(degrees))
-    error = max(0, residual - v) * (1 + leverage) + v * leverage
-    v2 = sigma2 / (m - 1)
-    target = np.mean(y) + beta * distance
-    rest = [np.delete(rewards.numpy()[i], j).mean() for j in range(m)]
-    contradiction = (np.array(rest) - target) ** 2 * (m - 1) / m / (degrees + 2)
-    total = v2 + error + guard * (1 + leverage) + contradiction
-    return target, v2 / total
+    leverage = 1 / len(x) + kept * distance**2 / xx
+    error = (max(0, residual - v) + guard) * (1 + leverage) + v * leverage
+    coefficients = []
+    for j in range(m):
+        mean_of_others = np.delete(table[i], j).mean()
+        contradiction = (mean_of_others - target) ** 2 * (m - 1) / m / (degrees + 2)
+        coefficients.append(v2 / (v2 + error + contradiction))
+    return target, coefficients
 
 
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize(("n", "m", "noise"), [(9, 2, 0.3), (24, 4, 0.1), (24, 3, 3.0)])
 def test_agrees_with_a_regression_for_each_prompt(n, m, noise, steps):
     rewards, past = made(n, m, noise=noise)
-    memory, earlier = PromptMemory((1e9,)), np.zeros(6)
+    memory = PromptMemory((1e9,))
+    earlier = np.zeros(6)
     keys = torch.arange(n)
     memory.learn(visit(keys, made(n, m, seed=10)[0], step=0))
     for step in range(1, steps + 1):
         before = recall(memory, keys, step).means.numpy()
         rewards_then = made(n, m, seed=step)[0]
-        means, variances = rewards_then.numpy().mean(1), rewards_then.numpy().var(1, ddof=1)
+        means = rewards_then.numpy().mean(1)
+        variances = rewards_then.numpy().var(1, ddof=1)
         sums = slow_sums(before, means, variances, m)
         sums[4:] *= n - 1
         earlier = 0.9 * earlier + sums
         memory.learn(visit(keys, rewards_then, step))
-    told = Past(past, recall(memory, keys, steps + 1).earlier)
+    known = Past(past, recall(memory, keys, steps + 1).earlier)
     earlier *= 0.9  # as of the step after the last
-    result = shrunk(rewards, told)
+    result = shrunk(rewards, known)
     for i in range(n):
         target, coefficients = slow_shrinkage(rewards, past, i, earlier)
         assert result.target[i].item() == pytest.approx(target, abs=1e-6)
@@ -118,11 +140,13 @@ def test_agrees_with_a_regression_for_each_prompt(n, m, noise, steps):
 
 def test_earlier_steps_help_until_today_contradicts_them():
     """Eight steps say what a past is worth, and are not believed where today says the opposite."""
-    draw, keys = torch.Generator().manual_seed(0), torch.arange(12)
+    draw = torch.Generator().manual_seed(0)
+    keys = torch.arange(12)
     errors = []
     for seed in range(40):
         values = torch.from_numpy(np.random.default_rng(seed).beta(0.5, 0.5, 12))
-        chances, memory = values[:, None].expand(-1, 4), PromptMemory()
+        chances = values[:, None].expand(-1, 4)
+        memory = PromptMemory()
         for step in range(8):
             memory.learn(visit(keys, torch.bernoulli(chances, generator=draw), step))
         told = recall(memory, keys, 8)
@@ -166,7 +190,8 @@ def test_a_past_that_misleads_is_not_believed():
 @settings(max_examples=25)
 def test_no_derivative_by_the_own_reward_and_always_finite(n, m, missing, ragged, remembers):
     rewards, means = made(n, m, missing=missing)
-    keys, memory = torch.arange(n), PromptMemory()
+    keys = torch.arange(n)
+    memory = PromptMemory()
     for step in range(3 * remembers):
         memory.learn(visit(keys, made(n, m, seed=step)[0], step))
     past = Past(means, recall(memory, keys, 3).earlier)
@@ -260,13 +285,16 @@ def test_a_past_is_a_discounted_mean():
 @pytest.mark.parametrize(("drift", "half_life"), [(0.0, 1024.0), (0.5, 4.0)])
 def test_the_half_life_that_predicts_best_is_taken(drift, half_life):
     rng = np.random.default_rng(0)
-    memory, values, prompts = PromptMemory(), rng.standard_normal(64), torch.arange(64)
+    memory = PromptMemory()
+    values = rng.standard_normal(64)
+    prompts = torch.arange(64)
     for step in range(0, 800, 8):
         values = values * (1 - drift**2) ** 0.5 + drift * rng.standard_normal(64)
         rewards = values[:, None] + rng.standard_normal((64, 2))
         memory.learn(visit(prompts, torch.from_numpy(rewards), step))
     place = memory.half_lives.tolist().index(half_life)
-    sums, counts = memory.table.columns["sums"], memory.table.columns["counts"]
+    sums = memory.table.columns["sums"]
+    counts = memory.table.columns["counts"]
     expected = (sums[:, place] / counts[:, place]).double()
     assert torch.equal(recall(memory, prompts, 800).means, expected)
 
@@ -286,7 +314,8 @@ def test_a_prompt_takes_a_few_dozen_bytes():
 
 
 def test_a_resumed_estimator_goes_on_as_before():
-    draw, live = torch.Generator().manual_seed(0), LiveEstimator("js_memory")
+    draw = torch.Generator().manual_seed(0)
+    live = LiveEstimator("js_memory")
 
     def step(estimators, number):
         some = torch.randint(0, 40, (16,), generator=draw)

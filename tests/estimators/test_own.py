@@ -98,7 +98,8 @@ def mine(tmp_path):
 
 def test_a_function(mine):
     record = find_estimator(f"{mine}:halfway")
-    assert record.unbiased and not record.remembers
+    assert record.unbiased
+    assert not record.remembers
     assert record.summary == "Half way between rloo and bloo."
     expected = (baseline("rloo", REWARDS) + baseline("bloo", REWARDS)) / 2
     torch.testing.assert_close(baseline(f"{mine}:halfway", REWARDS), expected)

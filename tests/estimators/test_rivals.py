@@ -56,7 +56,10 @@ def test_qae_takes_the_quantile():
 
 def test_krpo_filters_the_rewards_in_their_order():
     rewards = torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64)
-    value, uncertainty, values, advantages = 0.0, 1.0, [], []
+    value = 0.0
+    uncertainty = 1.0
+    values = []
+    advantages = []
     for reward in (1.0, 0.0, 1.0):
         predicted = uncertainty + 1e-5
         gain = predicted / (predicted + 1e-2)

@@ -17,7 +17,9 @@ from kit import processes_of, save_policy, scalars, until, write_lines
 from openrlhf_js import estimators
 from openrlhf_js.tiny.tasks import sort
 
-PROMPTS, RESPONSES, STEPS = 8, 4, 3
+PROMPTS = 8
+RESPONSES = 4
+STEPS = 3
 
 # Grades without looking right or wrong up: a reward that differs within every prompt group, and
 # from prompt to prompt.

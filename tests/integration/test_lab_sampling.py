@@ -1,9 +1,7 @@
 """`openrlhf-js lab` on the tiny model: killed in the middle of sampling, it resumes."""
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -16,13 +14,15 @@ from openrlhf_js.cli import lab
 from openrlhf_js.lab.pool import Samples, open_samples
 from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
 
-PROMPTS, RESPONSES = 8, 32
+PROMPTS = 8
+RESPONSES = 32
 
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an untrained tiny model and prompts of its task."""
-    folder, task = tmp_path_factory.mktemp("tiny"), TASKS["sort"]
+    folder = tmp_path_factory.mktemp("tiny")
+    task = TASKS["sort"]
     split = task.split(0, 8)
     write_prompts(folder / "prompts.jsonl", task, draw(split.train, 40, random.Random(0)), "train")
     save_policy(folder / "model")
@@ -70,31 +70,26 @@ def sampled(out: Path) -> int:
     return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
 
 
-def stopped(words: list[str], out: Path, after: int, number: int) -> int:
-    """Sends the signal once so many responses are there, and returns the exit status."""
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+def kill(words: list[str], out: Path, after: int) -> None:
+    """Kills the program once so many responses are there."""
+    with subprocess.Popen(words) as process:
         while sampled(out) < after:
-            assert process.poll() is None, "it ended before it could be stopped"
+            assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.005)
-        os.kill(process.pid, number)
-        process.wait(60)
-        said = process.stderr.read() if process.stderr else ""
-    if number == signal.SIGTERM:  # as Ctrl-C, which a shell keeps from its background jobs
-        assert said.splitlines()[-1].endswith("stopped; the same command resumes")
-    return process.returncode
+        process.kill()
 
 
 @pytest.mark.integration
 def test_killed_and_resumed(given: Path, tmp_path: Path) -> None:
     small = ["--batch_size", "8"]  # 33 batches
-    broken, whole = tmp_path / "broken", tmp_path / "whole"
-    assert stopped(command(given, broken, *small), broken, 56, signal.SIGKILL) == -signal.SIGKILL
-    there = sampled(broken)
-    assert 56 <= there < 140
-    assert stopped(command(given, broken, *small), broken, there + 48, signal.SIGTERM) == 130
+    broken = tmp_path / "broken"
+    whole = tmp_path / "whole"
+    kill(command(given, broken, *small), broken, 56)
+    assert 56 <= sampled(broken) < 140
     for out in (broken, whole):
         assert lab.main(command(given, out, *small)[4:]) == 0  # in this process
-    first, second = open_samples(broken), open_samples(whole)
+    first = open_samples(broken)
+    second = open_samples(whole)
     assert responses(first) == responses(second)
     assert first.rewards.tolist() == second.rewards.tolist()
 

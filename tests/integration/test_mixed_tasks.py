@@ -23,10 +23,14 @@ pytestmark = pytest.mark.integration
 
 MIXED = Path(__file__).parents[2] / "reward_models" / "mixed.py"
 GRADEES = Path(__file__).parents[1] / "tasks"
-PROMPTS, RESPONSES, STEPS = 8, 4, 3
-MAX_LENGTH, MAX_NEW_TOKENS = 64, 8
+PROMPTS = 8
+RESPONSES = 4
+STEPS = 3
+MAX_LENGTH = 64
+MAX_NEW_TOKENS = 8
 LEARNING_STEPS = 100
-END, NO_ANSWER = "<|im_end|>", "I do not know."
+END = "<|im_end|>"
+NO_ANSWER = "I do not know."
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -77,7 +81,8 @@ def problems() -> list[Problem]:
     found = []
     for task, items, malformed in generated:
         for row in (writing.row(task, item) for item in items):
-            right, wrong = task.right_response(row["label"]), task.wrong_response(row["label"])
+            right = task.right_response(row["label"])
+            wrong = task.wrong_response(row["label"])
             found.append(Problem(row, [right, wrong, malformed, NO_ANSWER]))
     for gold, equal in (("2\\sqrt{3}", "\\sqrt{12}"), ("x^2-1", "(x+1)(x-1)")):  # not plain to see
         problem = f"Name another form of ${equal}$."
@@ -262,6 +267,7 @@ def test_async_remax(start, mixed):
     shares = [scalars[f"train/status/{status}"] for status in STATUSES]
     np.testing.assert_allclose(np.sum(shares, axis=0), 1, atol=1e-5)
     by_task = [values for tag, values in scalars.items() if tag.startswith("train/accuracy/")]
-    assert by_task and all(0 <= value <= 1 for values in by_task for value in values)
+    assert by_task
+    assert all(0 <= value <= 1 for values in by_task for value in values)
     before_and_after = scalars["eval/eval_knights_knaves/2_pass1"]
     assert len(before_and_after) == 2

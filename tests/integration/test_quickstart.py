@@ -29,10 +29,12 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     assert f"picture      {folder / 'compared.png'}" in screen
     assert "\x1b" not in screen  # no control codes where there is no terminal
     _, trained = read_lines(folder / "runs-stack.jsonl")
-    assert 0.1 <= trained["pass1"] <= 0.9 and 0 < trained["baseline_error"] < 1
+    assert 0.1 <= trained["pass1"] <= 0.9
+    assert 0 < trained["baseline_error"] < 1
     assert trained["gradient_variance"] > 0
     ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_plus"]
-    assert len(ours) == 4 and all(len(each["curve"]) == 5 for each in ours)
+    assert len(ours) == 4
+    assert all(len(each["curve"]) == 5 for each in ours)
     assert (folder / "compared.png").read_bytes().startswith(b"\x89PNG")
     assert len([*folder.glob("stack/*/model/config.json")]) == 1
     assert processes_of(folder) == []

@@ -32,7 +32,8 @@ from openrlhf_js.reward_model.model import RewardModel
 pytestmark = pytest.mark.integration
 
 MAX_LEN = 20
-MEAN, STD = 0.75, 1.25
+MEAN = 0.75
+STD = 1.25
 ENDED = [text for text in TEXTS if text.endswith("<eos>")]
 NOT_ENDED = [text for text in TEXTS if not text.rstrip("\n").endswith("<eos>")]
 TOLERANCE = 1e-3
@@ -97,8 +98,11 @@ def scores_in_training(theirs: Any, tokenizer: Any, texts: list[str]) -> list[fl
     from openrlhf.datasets import RewardDataset
 
     dataset = RewardDataset.__new__(RewardDataset)
-    dataset.tokenizer, dataset.max_length, dataset.is_dpo = tokenizer, MAX_LEN, False
-    dataset.prompts, dataset.extras = [""] * len(texts), [0] * len(texts)
+    dataset.tokenizer = tokenizer
+    dataset.max_length = MAX_LEN
+    dataset.is_dpo = False
+    dataset.prompts = [""] * len(texts)
+    dataset.extras = [0] * len(texts)
     dataset.chosens = dataset.rejects = texts
     ids, mask, *_ = dataset.collate_fn([dataset[number] for number in range(len(texts))])
     with torch.no_grad():
@@ -122,8 +126,10 @@ def scores_of_their_server(theirs: Any, tokenizer: Any, texts: list[str]) -> lis
     from openrlhf.cli.serve_rm import RewardModelProxy
 
     proxy = RewardModelProxy.__new__(RewardModelProxy)
-    proxy.reward_model, proxy.tokenizer = theirs, tokenizer
-    proxy.max_length, proxy.batch_size = MAX_LEN, None
+    proxy.reward_model = theirs
+    proxy.tokenizer = tokenizer
+    proxy.max_length = MAX_LEN
+    proxy.batch_size = None
     return proxy.get_reward(texts)
 
 

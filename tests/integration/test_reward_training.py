@@ -23,7 +23,8 @@ from openrlhf_js.tiny.tasks import sort
 
 pytestmark = pytest.mark.integration
 
-PAIRS, BATCH = 4096, 64
+PAIRS = 4096
+BATCH = 64
 STEPS = PAIRS // BATCH
 LOG_ODDS = 1.5  # of being preferred, for each digit 7 that a response has more than the other
 

@@ -65,7 +65,8 @@ def test_training_takes_the_estimators_advantages(
     tmp_path: Path, kind: str, name: str, settings: Any, low_high: Any
 ) -> None:
     """Of the weighted sum of two rewards, of which each lacks some; and the policy learns."""
-    rng, scores = random.Random(0), []
+    rng = random.Random(0)
+    scores = []
 
     def gaps(completions: list[str], **_: Any) -> list[float | None]:
         scores.append([None if rng.random() < 0.3 else each for each in sevens(completions)])
@@ -117,7 +118,7 @@ def part_of_memory_run(folder: Path) -> tuple[torch.Tensor, list[list[str]]]:
         batches.append(prompts)
         return [int(p[6]) + x for p, x in zip(prompts, noise.tolist(), strict=True)]
 
-    rows = {"per_device_train_batch_size": 28 // size}
+    rows = {"per_device_train_batch_size": 28 // size, "max_steps": 10}
     trainer = make(folder, "GRPO", reward, estimator="js_memory", **rows)
     trainer.train()
     return torch.stack(trainer.seen), batches
@@ -141,7 +142,8 @@ def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
     from kit import free_port
 
     one, batches = part_of_memory_run(tmp_path)
-    live, differ = LiveEstimator("js_memory"), 0
+    live = LiveEstimator("js_memory")
+    differ = 0
     for step, (found, prompts) in enumerate(zip(one, batches, strict=True)):
         keys = torch.tensor([key_of(repr(prompt)) for prompt in prompts[::M]])
         means = torch.tensor([float(prompt[6]) for prompt in prompts])

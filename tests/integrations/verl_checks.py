@@ -40,14 +40,16 @@ def in_verl(estimator: str, groups: Groups, padding: int = 0) -> Groups:
     tensors = {"token_level_rewards": rewards, "response_mask": mask}
     batch = compute_advantage(DataProto.from_dict(tensors, {"uid": uids}), estimator).batch
     found = batch["advantages"]
-    assert torch.equal(found, batch["returns"]) and torch.equal(found, found[:, 1:2] * mask)
+    assert torch.equal(found, batch["returns"])
+    assert torch.equal(found, found[:, 1:2] * mask)
     by_row = dict(zip(rows, found[:, 1].tolist(), strict=False))
     return {uid: [by_row[uid, j] for j in range(len(group))] for uid, group in groups.items()}
 
 
 def paper(groups: Groups, factor: bool) -> Groups:
     """The paper's formulas as they stand there."""
-    n, found = len(groups), {}
+    n = len(groups)
+    found = {}
     for i, rewards in groups.items():
         m = len(rewards)
         others = [each for k, each in groups.items() if k != i]
@@ -66,7 +68,8 @@ def flat(groups: Groups) -> torch.Tensor:
 
 def test_js_is_the_papers_formula() -> None:
     """With (n-1)/n; without it, the distance to rloo's advantage is n/(n-1) times this one."""
-    js, rloo = flat(in_verl("js", EQUAL)), flat(in_verl("rloo", EQUAL))
+    js = flat(in_verl("js", EQUAL))
+    rloo = flat(in_verl("rloo", EQUAL))
     torch.testing.assert_close(js, flat(paper(EQUAL, factor=True)))
     torch.testing.assert_close(rloo + 5 / 4 * (js - rloo), flat(paper(EQUAL, factor=False)))
 

@@ -20,8 +20,9 @@ from openrlhf_js.sampling import sampler
 SMALL = ("--batches", "3", "--batch_prompts", "4")
 REWARD = """
 def reward_func(queries, prompts, labels):
-    said = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
-    return {"rewards": [float(label in each) for label, each in zip(labels, said)]}
+    responses = [query[len(prompt):] for query, prompt in zip(queries, prompts)]
+    rewards = [float(label in response) for label, response in zip(labels, responses)]
+    return {"rewards": rewards}
 """
 
 
@@ -31,24 +32,31 @@ def given(tmp_path_factory):
     folder = tmp_path_factory.mktemp("letters")
     write_model(folder / "model")
     (folder / "reward.py").write_text(REWARD)
-    both = [
-        {"input": a + b, "label": b if name == "easy" else b * 2, "datasource": name}
-        for name, first in (("easy", "ab"), ("hard", "cd"))
-        for a in first
-        for b in "abcd"
-    ]
-    for name, rows in (("easy", both[:8]), ("hard", both[8:]), ("prompts", both)):
-        write_lines(folder / f"{name}.jsonl", rows)
+    rows = {"easy": [], "hard": []}
+    for name, first_letters in (("easy", "ab"), ("hard", "cd")):
+        for first in first_letters:
+            for second in "abcd":
+                label = second if name == "easy" else second * 2
+                row = {"input": first + second, "label": label, "datasource": name}
+                rows[name].append(row)
+    write_lines(folder / "easy.jsonl", rows["easy"])
+    write_lines(folder / "hard.jsonl", rows["hard"])
+    write_lines(folder / "prompts.jsonl", rows["easy"] + rows["hard"])
     return folder
 
 
 def words(given, out, *more, prompts=("prompts",)):
-    return [
-        *("--model", str(given / "model"), "--reward", str(given / "reward.py"), "--prompts"),
-        *(str(given / f"{name}.jsonl") for name in prompts),
-        *("--out", str(out), "--max_new_tokens", "4", "--device", "cpu", "--responses", "16"),
-        *map(str, more),
-    ]
+    """The flags of a program that samples into a folder."""
+    flags = ["--model", str(given / "model")]
+    flags += ["--reward", str(given / "reward.py")]
+    flags += ["--prompts"]
+    flags += [str(given / f"{name}.jsonl") for name in prompts]
+    flags += ["--out", str(out)]
+    flags += ["--max_new_tokens", "4"]
+    flags += ["--device", "cpu"]
+    flags += ["--responses", "16"]
+    flags += map(str, more)
+    return flags
 
 
 @pytest.fixture(scope="module")
@@ -76,33 +84,38 @@ def summary(out, name):
     ],
 )
 def test_programs_take_the_samples_that_are_there(sampled, capsys, request, name, more):
-    assert lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)]) == 0
-    out = capsys.readouterr().out
-    found = summary(sampled, name)
-    ends = ("json", "npz", "png")
-    assert out.splitlines()[-3:] == [str(sampled / f"{name}.{end}") for end in ends]
-    assert found["caption"] in out and "95 % intervals over" in found["caption"]
-    assert found["settings"]["m"] == [each for each in (2, 3, 4) if each in more]
-    assert found["samples"]["max_new_tokens"] == 4
-    assert {"quantity", "value", "low", "high"} < found["rows"][0].keys()
+    call = [name, "--out", str(sampled), "--device", "cpu", *map(str, more)]
+    assert lab.main(call) == 0
+    printed = capsys.readouterr().out
+    result = summary(sampled, name)
+    files = [str(sampled / f"{name}.{end}") for end in ("json", "npz", "png")]
+    assert printed.splitlines()[-3:] == files
+    assert result["caption"] in printed
+    assert "95 % intervals over" in result["caption"]
+    assert result["settings"]["m"] == [m for m in (2, 3, 4) if m in more]
+    assert result["samples"]["max_new_tokens"] == 4
+    assert {"quantity", "value", "low", "high"} < result["rows"][0].keys()
     if name != "mse":
         request.getfixturevalue("undrawn")
-        again = lab.main([name, "--out", str(sampled), "--device", "cpu", *map(str, more)])
-        assert again == 0 and summary(sampled, name)["rows"] == found["rows"]
+        assert lab.main(call) == 0
+        assert summary(sampled, name)["rows"] == result["rows"]
 
 
 def test_values_and_what_was_sampled(given, sampled):
-    found = summary(sampled, "value")
+    result = summary(sampled, "value")
     samples = open_samples(sampled)
-    assert samples.rewards.shape == (16, 16) and samples.greedy_rewards.shape == (16,)
-    mean = next(row for row in found["rows"] if row["quantity"] == "mean_value")
-    assert mean["value"] == pytest.approx(samples.rewards.mean())
-    assert {row["group"] for row in found["rows"]} == {"all", "easy", "hard"}
+    assert samples.rewards.shape == (16, 16)
+    assert samples.greedy_rewards.shape == (16,)
+    means = [row for row in result["rows"] if row["quantity"] == "mean_value"]
+    assert means[0]["value"] == pytest.approx(samples.rewards.mean())
+    assert {row["group"] for row in result["rows"]} == {"all", "easy", "hard"}
     for i, group in enumerate(samples.response_tokens):  # graded as a run decodes them
+        label = samples.prompts[i].label
         for j, tokens in enumerate(group):
-            text = "".join(TOKENS[each] for each in tokens)
-            assert samples.rewards[i, j] == (samples.prompts[i].label in text)
-            assert samples.finished[i, j] == (tokens[-1] == 1) and 1 <= len(tokens) <= 4
+            text = "".join(TOKENS[token] for token in tokens)
+            assert samples.rewards[i, j] == (label in text)
+            assert samples.finished[i, j] == (tokens[-1] == 1)
+            assert 1 <= len(tokens) <= 4
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -113,9 +126,10 @@ def test_several_files_are_groups_and_fewer_prompts_are_the_first_of_more(given,
     assert [prompt.group for prompt in few.prompts] == ["easy", "hard"] * 2
     more = ["--prompts_count", 3, "--responses", 18]
     assert lab.main(["value", *words(given, tmp_path, *more, prompts=both)]) == 0
-    found = open_samples(tmp_path)
-    assert found.rewards.shape == (6, 18) and found.prompts[:4] == few.prompts
-    assert found.rewards[:4, :16].tolist() == few.rewards.tolist()
+    many = open_samples(tmp_path)
+    assert many.rewards.shape == (6, 18)
+    assert many.prompts[:4] == few.prompts
+    assert many.rewards[:4, :16].tolist() == few.rewards.tolist()
     small = ["--out", str(tmp_path), "--prompts_count", "3", "--responses", "5"]
     assert lab.main(["value", *small]) == 0
     assert summary(tmp_path, "value")["responses"] == 5
@@ -188,27 +202,33 @@ def test_simulate_leaves_its_files_and_prints_its_table(tmp_path, capsys):
     gaussian = ["--values", "normal:1,3", "--noise", "2"]
     for more in ([], gaussian):
         assert lab.main(["simulate", "--out", str(tmp_path / "lab"), *SIMULATED, *more]) == 0
-        found, out = summary(tmp_path / "lab", "simulate"), capsys.readouterr().out
-        reduction = next(r for r in found["rows"] if r["quantity"] == "reduction_percent")
-        assert reduction["estimator"] == "reinforce" and f"{reduction['value']:.3g} (" in out
-        assert found["caption"] in out and found["caption"].startswith(found["title"])
-        assert "remax is left out" in out and found["batches"] == 40
-        assert {row["m"] for row in found["rows"]} == {2, 4}
-    assert found["title"] == "Gaussian, values N(1, 3^2), noise 2"
-    assert found["values"]["sigma2"] == 4
+        result = summary(tmp_path / "lab", "simulate")
+        printed = capsys.readouterr().out
+        reductions = [row for row in result["rows"] if row["quantity"] == "reduction_percent"]
+        assert reductions[0]["estimator"] == "reinforce"
+        assert f"{reductions[0]['value']:.3g} (" in printed
+        assert result["caption"] in printed
+        assert result["caption"].startswith(result["title"])
+        assert "remax is left out" in printed
+        assert result["batches"] == 40
+        assert {row["m"] for row in result["rows"]} == {2, 4}
+    assert result["title"] == "Gaussian, values N(1, 3^2), noise 2"
+    assert result["values"]["sigma2"] == 4
 
 
 @pytest.fixture(scope="module")
 def checkpoints(given, tmp_path_factory):
     """Three checkpoints of a training, each with other weights."""
     folder = tmp_path_factory.mktemp("training")
-    for i, name in enumerate(("base", "global_step20_hf", "global_step100_hf")):
+    paths = []
+    for number, name in enumerate(("base", "global_step20_hf", "global_step100_hf"), start=1):
         model = AutoModelForCausalLM.from_pretrained(given / "model")
         for parameter in model.parameters():
-            parameter.data *= 1 + i
+            parameter.data *= number
         model.save_pretrained(folder / name)
         AutoTokenizer.from_pretrained(given / "model").save_pretrained(folder / name)
-    return [str(each) for each in sorted(folder.iterdir(), key=lambda each: len(each.name))]
+        paths.append(str(folder / name))
+    return paths
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -222,23 +242,25 @@ def test_several_checkpoints_are_one_result(
     call = [name, *words(given, tmp_path, *more)]
     call[2:3] = checkpoints
     assert lab.main(call) == 0
-    out, found = capsys.readouterr().out, summary(tmp_path, name)
-    steps = {row["checkpoint"]: row["step"] for row in found["rows"]}
+    printed = capsys.readouterr().out
+    result = summary(tmp_path, name)
+    steps = {row["checkpoint"]: row["step"] for row in result["rows"]}
     assert steps == {"base": 0, "global_step20_hf": 20, "global_step100_hf": 100}
-    assert all(
-        re.search(rf"^{checkpoint} +{step} ", out, re.M) for checkpoint, step in steps.items()
-    )
     with np.load(tmp_path / f"{name}.npz") as arrays:
         assert {key.split("/")[0] for key in arrays.files} == set(steps)
-    for checkpoint in steps:  # as the program finds it of this one alone
-        alone = [name, "--out", str(tmp_path / checkpoint), "--device", "cpu", *map(str, more)]
-        assert lab.main(alone) == 0
-        own = [row for row in found["rows"] if row["checkpoint"] == checkpoint]
-        place = {"checkpoint": checkpoint, "step": steps[checkpoint]}
-        alone = summary(tmp_path / checkpoint, name)
-        assert own == [{**place, **row} for row in alone["rows"]]
+    for checkpoint, step in steps.items():
+        assert re.search(rf"^{checkpoint} +{step} ", printed, re.M)
+        # as the program finds it of this one alone
+        folder = tmp_path / checkpoint
+        assert lab.main([name, "--out", str(folder), "--device", "cpu", *map(str, more)]) == 0
+        expected = []
+        for row in summary(folder, name)["rows"]:
+            expected.append({"checkpoint": checkpoint, "step": step, **row})
+        rows = [row for row in result["rows"] if row["checkpoint"] == checkpoint]
+        assert rows == expected
     monkeypatch.setattr(sampler, "load", None)  # what is there is not sampled again
-    assert lab.main(call) == 0 and summary(tmp_path, name)["rows"] == found["rows"]
+    assert lab.main(call) == 0
+    assert summary(tmp_path, name)["rows"] == result["rows"]
 
 
 def test_the_steps_of_checkpoints():

@@ -39,13 +39,19 @@ def drawn(prompts, responses, *plan):
 )
 def test_no_response_is_used_for_two_purposes(N, M, batches, n, responses, seed):
     n = min(n, N)
-    found = drawn(N, M, batches, n, tuple(responses), seed)
-    assert found.half >= 2
-    assert found.columns.min() >= 2 * found.half and found.columns.max() < M
+    small_batches = drawn(N, M, batches, n, tuple(responses), seed)
+    half = small_batches.half
+    assert half >= 2
+    assert small_batches.columns.min() >= 2 * half
+    assert small_batches.columns.max() < M
     used = []
-    for prompts, columns in zip(found.prompts, found.columns, strict=True):
-        assert len(set(prompts.tolist())) == n and prompts.min() >= 0 and prompts.max() < N
-        in_batch = [(i, j) for i, row in zip(prompts, columns, strict=True) for j in row]
+    for prompts, columns in zip(small_batches.prompts, small_batches.columns, strict=True):
+        assert len(set(prompts.tolist())) == n
+        assert prompts.min() >= 0
+        assert prompts.max() < N
+        in_batch = []
+        for prompt, prompt_columns in zip(prompts, columns, strict=True):
+            in_batch += [(prompt, column) for column in prompt_columns]
         assert len(set(in_batch)) == n * max(responses)
         used += in_batch
     assert len(set(used)) == len(used)
@@ -61,12 +67,13 @@ def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
     known = wide.at(range(6)).after(shuffled)
     assert np.array_equal(known.past, wide.rewards[:6])
     batches = SmallBatches(known, BatchPlan(2, 5, (2, 4)))
-    rewards, prompts = torch.from_numpy(batches.rewards(1, 4)), batches.prompts[1]
+    rewards = torch.from_numpy(batches.rewards(1, 4))
+    prompts = batches.prompts[1]
     past = Past(torch.from_numpy(wide.rewards[prompts, :4].mean(1)))
     expected = baseline("js_memory", rewards, past=past)
     assert np.array_equal(batches.baseline(1, 4, "js_memory"), expected.numpy())
     assert np.isfinite(batches.shrinkage(4, "js_memory")).all()
-    with pytest.raises(ValueError, match="--past lacks 6 prompts, such as 'prompt 2'"):
+    with pytest.raises(ValueError, match="--past lacks a prompt: 'prompt 2'"):
         wide.after(wide.at([0, 1]))
 
 
@@ -91,7 +98,8 @@ def rloo_gradient(samples, own, columns):
     for i in range(len(own)):
         for j in columns:
             others = [samples.rewards[i, k] for k in columns if k != j]
-            total += (samples.rewards[i, j] - np.mean(others)) * own[i, j]
+            advantage = samples.rewards[i, j] - np.mean(others)
+            total += advantage * own[i, j]
     return total / (len(own) * len(columns))
 
 
@@ -101,28 +109,31 @@ def measured(kit, samples, folder, names=NAMES, **settings):
 
 
 def test_it_matches_brute_force(kit, tmp_path, samples, own):
-    found, batches = measured(kit, samples, tmp_path), SmallBatches(samples, PLAN)
+    distances = measured(kit, samples, tmp_path)
+    batches = SmallBatches(samples, PLAN)
     half = batches.half
-    halves = np.stack(
-        [rloo_gradient(samples, own, range(k * half, (k + 1) * half)) for k in (0, 1)]
-    )
-    G = halves.mean(0)
-    for a, c, batch in np.ndindex(found.squared_norms.shape):
-        m, chosen = PLAN.responses[c], batches.prompts[batch]
-        rows, columns = chosen[:, None], batches.columns[batch, :, :m]
+    first = rloo_gradient(samples, own, range(half))
+    second = rloo_gradient(samples, own, range(half, 2 * half))
+    G = (first + second) / 2
+    assert distances.squared_norm == pytest.approx(G @ G, rel=1e-5)
+    assert distances.error == pytest.approx(((first - second) ** 2).sum() / 4, 1e-5)
+    assert distances.signal == pytest.approx(first @ second, rel=1e-5)
+    for place in np.ndindex(distances.squared_norms.shape):
+        name_place, m_place, batch = place
+        m = PLAN.responses[m_place]
+        chosen = batches.prompts[batch]
+        rows = chosen[:, None]
+        columns = batches.columns[batch, :, :m]
         rewards = torch.from_numpy(samples.rewards[rows, columns])
         greedy = torch.from_numpy(samples.greedy_rewards[chosen])
-        b = baseline(NAMES[a], rewards, greedy_rewards=greedy)
-        weights = ((rewards - b) / rewards.numel()).numpy()
+        baselines = baseline(NAMES[name_place], rewards, greedy_rewards=greedy)
+        weights = ((rewards - baselines) / rewards.numel()).numpy()
         g = np.einsum("ij,ijp->p", weights, own[rows, columns])
-        assert found.plain[a, c, batch] == pytest.approx(((g - G) ** 2).sum(), rel=1e-5)
-        assert found.squared_norms[a, c, batch] == pytest.approx(g @ g, rel=1e-5)
+        assert distances.plain[place] == pytest.approx(((g - G) ** 2).sum(), rel=1e-5)
+        assert distances.squared_norms[place] == pytest.approx(g @ g, rel=1e-5)
         # Without G's own error: independent halves, each with its own error.
-        unbiased = (g - halves[0]) @ (g - halves[1])
-        assert found.unbiased[a, c, batch] == pytest.approx(unbiased, rel=1e-5)
-    assert found.squared_norm == pytest.approx(G @ G, rel=1e-5)
-    assert found.error == pytest.approx(((halves[0] - halves[1]) ** 2).sum() / 4, 1e-5)
-    assert found.signal == pytest.approx(halves[0] @ halves[1], rel=1e-5)
+        unbiased = (g - first) @ (g - second)
+        assert distances.unbiased[place] == pytest.approx(unbiased, rel=1e-5)
 
 
 class Stopped(Exception):
@@ -150,7 +161,9 @@ def test_a_measurement_that_was_stopped_resumes(kit, tmp_path, samples, monkeypa
     monkeypatch.setattr(gradient, "SAVE_SECONDS", 0.0)
     names = ("rloo", "js", "bloo")
     whole = measured(kit, samples, tmp_path / "whole", names)
-    total, passed["responses"], passed["limit"] = passed["responses"], 0, after
+    total = passed["responses"]
+    passed["responses"] = 0
+    passed["limit"] = after
     with pytest.raises(Stopped):
         measured(kit, samples, tmp_path / "broken", names, max_tokens=40)
     passed["limit"] = None
@@ -166,11 +179,12 @@ def test_a_measurement_that_was_stopped_resumes(kit, tmp_path, samples, monkeypa
 def test_another_baseline_costs_only_itself(kit, tmp_path, samples, passed):
     measured(kit, samples, tmp_path, ("rloo", "js"))
     passed["responses"] = 0
-    more = ("rloo", "js", "bloo")
-    found = measured(kit, samples, tmp_path, more)
-    assert 0 < passed["responses"] <= PLAN.batches * PLAN.prompts * sum(PLAN.responses)
-    fresh = measured(kit, samples, tmp_path / "fresh", more)
-    np.testing.assert_allclose(found.unbiased, fresh.unbiased, rtol=1e-5)
+    names = ("rloo", "js", "bloo")
+    grown = measured(kit, samples, tmp_path, names)
+    responses_of_one = PLAN.batches * PLAN.prompts * sum(PLAN.responses)
+    assert 0 < passed["responses"] <= responses_of_one
+    fresh = measured(kit, samples, tmp_path / "fresh", names)
+    np.testing.assert_allclose(grown.unbiased, fresh.unbiased, rtol=1e-5)
 
 
 def test_other_samples_are_measured_anew_but_not_other_notes(kit, tmp_path, samples, passed):
@@ -189,33 +203,48 @@ def test_other_samples_are_measured_anew_but_not_other_notes(kit, tmp_path, samp
 def made(distances, names, error=0.5):
     """A measurement with these distances."""
     products = np.ones_like(distances)
-    norms = distances + error + 2 * products - 3.0
-    return Distances(names, norms, products, 3.0, error, 2.0)
+    squared_norm = 3.0
+    return Distances(
+        names=names,
+        squared_norms=distances + error + 2 * products - squared_norm,
+        products=products,
+        squared_norm=squared_norm,
+        error=error,
+        signal=2.0,
+    )
 
 
 def test_rows_and_caption(wide):
     rloo = np.array([[4.0, 6.0, 5.0, 5.0], [2.0, 2.0, 3.0, 1.0]])
-    distances = np.stack([rloo, 0.9 * rloo, rloo + [[1], [0.0]] * np.array([1, -1, 1, -1])])
+    js_plus = rloo.copy()
+    js_plus[0] += [1, -1, 1, -1]
+    distances = np.stack([rloo, 0.9 * rloo, js_plus])
     batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
-    found = compare(batches, made(distances, ("rloo", "js", "js_plus")))
-    rows = {
-        (row.settings["m"], row.settings["estimator"], row.quantity): row.value
-        for row in found.rows
-    }
+    result = compare(batches, made(distances, ("rloo", "js", "js_plus")))
+    rows = {}
+    for row in result.rows:
+        rows[row.settings["m"], row.settings["estimator"], row.quantity] = row.value
     assert rows[2, "rloo", "distance"] == pytest.approx(5.0)
     assert rows[2, "rloo", "plain_distance"] == pytest.approx(5.5)
     assert rows[2, "rloo", "reduction_percent"] == 0
-    assert rows[2, "rloo", "shrinkage"] is None and 0 < rows[2, "js", "shrinkage"] < 1
+    assert rows[2, "rloo", "shrinkage"] is None
+    assert 0 < rows[2, "js", "shrinkage"] < 1
     assert rows[4, "js", "reduction_percent"] == pytest.approx(10)
-    assert found.notes["precise"] == {"responses": 2 * batches.half * 8, "relative_error": 0.25}
-    assert found.notes["gradients"]["js_plus"] == "unbiased"
-    assert found.caption.startswith("4 batches of 5 of 8 prompts; 95 % intervals over further")
-    for plan, message in (
-        ((2, 9, (2,)), "batches of 9 prompts cannot be drawn from 8"),
-        ((5, 8, (6,)), "m = 6, need 45 responses to a prompt, and there are 40"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            SmallBatches(wide, BatchPlan(*plan))
+    assert result.notes["precise"] == {"responses": 2 * batches.half * 8, "relative_error": 0.25}
+    assert result.notes["gradients"]["js_plus"] == "unbiased"
+    assert result.caption.startswith("4 batches of 5 of 8 prompts; 95 % intervals over further")
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (BatchPlan(2, 9, (2,)), "batches of 9 prompts cannot be drawn from 8"),
+        (BatchPlan(5, 8, (6,)), "m = 6, need 45 responses to a prompt, and there are 40"),
+    ],
+)
+def test_batches_that_cannot_be_drawn(wide, plan, message):
+    with pytest.raises(ValueError, match=message):
+        SmallBatches(wide, plan)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])

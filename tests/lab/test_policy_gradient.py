@@ -14,23 +14,25 @@ def samples(kit):
 
 @pytest.fixture(scope="module")
 def responses(samples):
-    groups = zip(samples.prompts, samples.response_tokens, strict=True)
-    return [Response(prompt.tokens, each) for prompt, group in groups for each in group]
+    responses = []
+    for prompt, group in zip(samples.prompts, samples.response_tokens, strict=True):
+        responses += [Response(prompt.tokens, tokens) for tokens in group]
+    return responses
 
 
 @pytest.fixture(scope="module")
 def weights(responses):
-    found = np.random.default_rng(1).normal(size=len(responses))
-    found[[3, 10]] = 0
-    return found
+    weights = np.random.default_rng(1).normal(size=len(responses))
+    weights[[3, 10]] = 0
+    return weights
 
 
 def flat(vector):
     return torch.cat([part.flatten() for part in vector]).double().numpy()
 
 
-def relative(found, right):
-    return float(np.linalg.norm(found - right) / np.linalg.norm(right))
+def relative(vector, right):
+    return float(np.linalg.norm(vector - right) / np.linalg.norm(right))
 
 
 @pytest.mark.parametrize(("max_tokens", "temperature"), [(1, 1.0), (30, 0.6), (10_000, 0.6)])
@@ -64,14 +66,19 @@ def test_a_bfloat16_model_has_a_float32_sum_that_keeps_growing(kit, responses):
 
 
 def test_micro_batches_are_bounded_with_padding_and_a_longer_response_goes_alone(kit, responses):
-    scores, widths = ScoreSum(kit.small_model(), max_tokens=10), []
+    scores = ScoreSum(kit.small_model(), max_tokens=10)
+    widths = []
     scores.model.register_forward_pre_hook(lambda _, given: widths.append(given[0].shape))
     scores.add(terms(responses, np.ones(len(responses))))
     assert len(widths) > 5
     assert all(rows * (width + 1) <= 10 or rows == 1 for rows, width in widths)
-    assert max(width for _, width in widths) > 10 and max(rows for rows, _ in widths) > 1
+    assert max(width for _, width in widths) > 10
+    assert max(rows for rows, _ in widths) > 1
 
 
 def test_terms_that_count():
-    found = terms([Response([1], [2]), Response([1], []), Response([1], [3])], np.array([0, 1, 2]))
-    assert found == [(Response([1], [3]), 2)]
+    without_weight = Response([1], [2])
+    empty = Response([1], [])
+    counts = Response([1], [3])
+    weights = np.array([0, 1, 2])
+    assert terms([without_weight, empty, counts], weights) == [(counts, 2)]

@@ -50,8 +50,11 @@ def decode(tokens, skip_special_tokens):
 def digits(queries, texts, labels):
     """The mean of a response's digits: a reward that differs from response to response."""
     assert all(label.datasource == f"g{int(label[1:]) % 2}" for label in labels)
-    responses = [query[len(text) :] for query, text in zip(queries, texts, strict=True)]
-    return {"rewards": [sum(map(int, each)) / max(len(each), 1) for each in responses]}
+    rewards = []
+    for query, text in zip(queries, texts, strict=True):
+        response = query[len(text) :]
+        rewards.append(sum(map(int, response)) / max(len(response), 1))
+    return {"rewards": rewards}
 
 
 DIGITS = Grader(digits, "digits.py", "d1")
@@ -60,8 +63,11 @@ DIGITS = Grader(digits, "digits.py", "d1")
 def run(folder, n=5, m=6, rows=4, engine=None, grader=DIGITS, seed=0, temperature=1.0, asked=None):
     """Samples n x m responses into a folder, except what is there, and returns the engine."""
     engine = engine or Formula()
-    how = SimpleNamespace(
-        **{"seed": seed, "rows": rows, "max_new_tokens": 4, "temperature": temperature},
+    settings = SimpleNamespace(
+        seed=seed,
+        rows=rows,
+        max_new_tokens=4,
+        temperature=temperature,
         top_p=1.0,
         engine_name="formula",
         device_name="here",
@@ -76,24 +82,27 @@ def run(folder, n=5, m=6, rows=4, engine=None, grader=DIGITS, seed=0, temperatur
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(engines.ENGINES, "formula", lambda policy: engine)
-        fill(folder, how, files, SOURCE, asked or prompts(n), m, grader)
+        fill(folder, settings, files, SOURCE, asked or prompts(n), m, grader)
     return engine
+
+
+def tokens_of(samples):
+    """The tokens of all responses, as lists."""
+    return [[tokens.tolist() for tokens in group] for group in samples.response_tokens]
 
 
 def same(a, b):
     assert a.rewards.tolist() == b.rewards.tolist()
     assert a.finished.tolist() == b.finished.tolist()
     assert a.greedy_rewards.tolist() == b.greedy_rewards.tolist()
-    tokens = [
-        [[each.tolist() for each in group] for group in found.response_tokens] for found in (a, b)
-    ]
-    assert tokens[0] == tokens[1]
+    assert tokens_of(a) == tokens_of(b)
 
 
 @settings(max_examples=8)
 @given(stop=st.integers(0, 6), rows=st.sampled_from([1, 3, 100]))
 def test_interrupted_and_resumed_is_as_uninterrupted(tmp_path_factory, stop, rows):
-    whole, broken = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("broken")
+    whole = tmp_path_factory.mktemp("whole")
+    broken = tmp_path_factory.mktemp("broken")
     size = {"n": 3, "m": 2, "rows": rows}
     calls = run(whole, **size).calls
     if stop < calls:
@@ -106,18 +115,19 @@ def test_interrupted_and_resumed_is_as_uninterrupted(tmp_path_factory, stop, row
 
 def test_samples_are_in_prompt_order(tmp_path):
     run(tmp_path, n=3, m=2)
-    found = open_samples(tmp_path)
-    assert found.prompts == prompts(3)
-    assert found.rewards.shape == found.finished.shape == (3, 2)
-    for i, group in enumerate(found.response_tokens):
+    samples = open_samples(tmp_path)
+    assert samples.prompts == prompts(3)
+    assert samples.rewards.shape == samples.finished.shape == (3, 2)
+    for i, group in enumerate(samples.response_tokens):
         for j, tokens in enumerate(group):
             assert tokens.dtype == np.int32
-            assert found.rewards[i, j] == np.mean(tokens)
-            assert found.finished[i, j] == (tokens[-1] == END)
-    assert found.settings["temperature"] == 1 and found.settings["reward"] == "digits.py"
-    part = found.at([2, 0], 1)
-    assert part.prompts == [prompts(3)[2], prompts(3)[0]]
-    assert part.greedy_rewards.tolist() == found.greedy_rewards[[2, 0]].tolist()
+            assert samples.rewards[i, j] == np.mean(tokens)
+            assert samples.finished[i, j] == (tokens[-1] == END)
+    assert samples.settings["temperature"] == 1
+    assert samples.settings["reward"] == "digits.py"
+    two_prompts = samples.at([2, 0], 1)
+    assert two_prompts.prompts == [prompts(3)[2], prompts(3)[0]]
+    assert two_prompts.greedy_rewards.tolist() == samples.greedy_rewards[[2, 0]].tolist()
 
 
 def test_more_of_everything_keeps_what_is_there(tmp_path):
@@ -174,7 +184,9 @@ def test_no_samples_and_damage(tmp_path):
     assert json.loads((tmp_path / "samples" / "settings.json").read_text())["seed"] == 0
 
 
-QUERIES, PROMPTS, LABELS = ["ab", "abb"], ["a", "a"], ["1", "2"]
+QUERIES = ["ab", "abb"]
+PROMPTS = ["a", "a"]
+LABELS = ["1", "2"]
 
 
 def grader(answer):
@@ -189,8 +201,9 @@ def grader(answer):
     ],
 )
 def test_what_a_reward_function_may_return(answer):
-    found = grader(answer).grade(QUERIES, PROMPTS, LABELS)
-    assert (found.tolist(), found.dtype) == ([1, 0.5], np.float64)
+    rewards = grader(answer).grade(QUERIES, PROMPTS, LABELS)
+    assert rewards.tolist() == [1, 0.5]
+    assert rewards.dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -209,13 +222,15 @@ def test_unusable_rewards(answer, message):
 def test_reward_files_and_tasks(tmp_path):
     path = tmp_path / "r.py"
     path.write_text("def reward_func(queries, prompts, labels):\n    return [1.0] * len(queries)\n")
-    found = file_grader(path)
+    of_file = file_grader(path)
     (tmp_path / "bad.py").write_text("x = 1")
     with pytest.raises(ValueError, match="gives no reward_func"):
         file_grader(tmp_path / "bad.py")
-    assert found.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1] and found.name == str(path)
+    assert of_file.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1]
+    assert of_file.name == str(path)
     path.write_text(path.read_text() + "\n")
-    assert file_grader(path).sha256 != found.sha256
-    prompt, label = "Make 3 of 1 and 2, please", '{"numbers": [1, 2], "target": 3}'
+    assert file_grader(path).sha256 != of_file.sha256
+    prompt = "Make 3 of 1 and 2, please"
+    label = '{"numbers": [1, 2], "target": 3}'
     task = task_grader("countdown")
     assert task.grade([f"{prompt}<answer>1 + 2</answer>"], [prompt], [label]).tolist() == [1]

@@ -9,25 +9,29 @@ from openrlhf_js.stats import Estimate
 
 
 def test_reductions_by_hand():
-    found = reduction(np.array([1.0, 2, 3]), np.array([2.0, 4, 6]))
-    assert found == pytest.approx((50, 50, 50))  # always half, however rows differ
-    found = reduction(np.array([1.0, 3]), np.array([4.0, 4]))  # deviations -1, 1: se 1
-    assert found.value == pytest.approx(50)
-    assert found.value - found.low == pytest.approx(100 * 12.706 / 4, rel=1e-4)
-    assert found.high == 100  # an error is not below 0
+    halved = reduction(np.array([1.0, 2, 3]), np.array([2.0, 4, 6]))
+    assert halved == pytest.approx((50, 50, 50))  # always half, however rows differ
+    differing = reduction(np.array([1.0, 3]), np.array([4.0, 4]))  # deviations -1, 1: se 1
+    assert differing.value == pytest.approx(50)
+    assert differing.value - differing.low == pytest.approx(100 * 12.706 / 4, rel=1e-4)
+    assert differing.high == 100  # an error is not below 0
 
 
 def test_a_reduction_with_a_row_below_0_by_hand():
-    ours, theirs = np.array([1.0] * 9 + [3.0]), np.array([4.0] * 9 + [-1.0])
-    found = reduction(ours, theirs)  # R = 12 / 35
-    deviations = ours - 12 / 35 * theirs
-    half = 2.262157 * deviations.std(ddof=1) / math.sqrt(10) / 3.5
-    assert found == pytest.approx((100 * 23 / 35, 100 * (23 / 35 - half), 100 * (23 / 35 + half)))
+    ours = np.array([1.0] * 9 + [3.0])
+    theirs = np.array([4.0] * 9 + [-1.0])
+    ratio = 12 / 35
+    deviations = ours - ratio * theirs
+    standard_error = deviations.std(ddof=1) / math.sqrt(10)
+    half_width = 100 * 2.262157 * standard_error / 3.5
+    percent = 100 * (1 - ratio)
+    expected = (percent, percent - half_width, percent + half_width)
+    assert reduction(ours, theirs) == pytest.approx(expected)
 
 
 def test_a_reference_that_may_be_0_bounds_nothing():
-    found = reduction(np.array([1.0, 1.0]), np.array([-1.0, 5.0]))
-    assert found == Estimate(50.0, -math.inf, 100.0)
+    estimate = reduction(np.array([1.0, 1.0]), np.array([-1.0, 5.0]))
+    assert estimate == Estimate(50.0, -math.inf, 100.0)
     for theirs in (np.zeros(3), -np.ones(3), np.array([1.0, -1, 0])):
         assert np.isnan(reduction(np.ones(3), theirs)).all()
 
@@ -36,13 +40,15 @@ def test_a_result_is_saved_as_strict_json_beside_its_arrays(tmp_path):
     rows = rows_of({"share": math.nan}, m=2)
     result = LabResult(rows, "3 batches", {"errors": np.arange(3.0)}, {"counts": [0, 1]})
     path = save(tmp_path / "new", "mse", result, {"out": tmp_path, "seed": 3})
-    assert sorted(each.name for each in path.parent.iterdir()) == ["mse.json", "mse.npz"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["mse.json", "mse.npz"]
 
     def refuse(constant):
         raise AssertionError(constant)
 
     read = json.loads(path.read_text(), parse_constant=refuse)
-    assert (read["lab"], read["caption"], read["counts"]) == ("mse", "3 batches", [0, 1])
+    assert read["lab"] == "mse"
+    assert read["caption"] == "3 batches"
+    assert read["counts"] == [0, 1]
     assert read["settings"] == {"out": str(tmp_path), "seed": 3}
     assert read["rows"][0]["value"] is None
     assert read["versions"].keys() >= {"python", "openrlhf_js", "numpy"}

@@ -38,55 +38,80 @@ def test_the_moments_are_those_of_the_draws(values):
     assert noise == pytest.approx(values.sigma2, abs=0.005 * (1 + abs(noise)))
 
 
-def errors_of(found, name):
-    return found[0][names_of(0).index(name)]
+def slow_errors(name, rewards, values, shrinkage):
+    """(b,) mean squared errors, batch after batch."""
+    options = {"shrinkage": shrinkage} if name == "js_fixed" else {}
+    errors = []
+    for batch_rewards, batch_values in zip(rewards, values, strict=True):
+        baselines = baseline(name, torch.from_numpy(batch_rewards), **options).numpy()
+        squares = [
+            (prompt_baseline - value) ** 2
+            for prompt_baselines, value in zip(baselines, batch_values, strict=True)
+            for prompt_baseline in prompt_baselines
+        ]
+        errors.append(np.mean(squares))
+    return errors
 
 
 @pytest.mark.parametrize("values", [ARCSINE, SKEWED], ids=by_title)
 @pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 3)])
 def test_errors_are_those_of_one_batch_after_the_other(values, n, m, monkeypatch):
     monkeypatch.setattr(v, "CHUNK_REWARDS", 3 * n * m)
-    seen = []
-    found = measure(values, n, m, 5, 7, advance=seen.append)
-    assert seen == [3, 2]
+    chunk_sizes = []
+    simulated = measure(values, n, m, 5, 7, advance=chunk_sizes.append)
+    assert chunk_sizes == [3, 2]
     generator = np.random.default_rng([7, n, m])
-    drawn = [draw(values, generator, n, m, size) for size in (3, 2)]
-    value, rewards = (np.concatenate(each) for each in zip(*drawn, strict=True))
-    for name in names_of(0):
-        known = {"shrinkage": best_coefficient(values, n, m)} if name == "js_fixed" else {}
-        for b in range(5):
-            guess = baseline(name, torch.from_numpy(rewards[b]), **known).numpy()
-            slow = np.mean([(guess[i, j] - value[b, i]) ** 2 for i in range(n) for j in range(m)])
-            np.testing.assert_allclose(errors_of(found, name)[b], slow, atol=1e-14, err_msg=name)
+    chunks = [draw(values, generator, n, m, size) for size in chunk_sizes]
+    drawn_values = np.concatenate([chunk_values for chunk_values, _ in chunks])
+    drawn_rewards = np.concatenate([chunk_rewards for _, chunk_rewards in chunks])
+    shrinkage = best_coefficient(values, n, m)
+    for name, errors in zip(names_of(0), simulated.errors, strict=True):
+        expected = slow_errors(name, drawn_rewards, drawn_values, shrinkage)
+        np.testing.assert_allclose(errors, expected, atol=1e-14, err_msg=name)
+
+
+# m -> the percentages by which js and js_plus reduce the error of rloo, for values Beta(1/2, 1/2)
+KNOWN_REDUCTIONS = {
+    2: {"js": 36.7, "js_plus": 47.4},
+    4: {"js": 21.7, "js_plus": 23.7},
+    8: {"js": 11.7, "js_plus": 11.9},
+}
+
+
+def rows_by_settings(result):
+    """The rows by m, estimator and quantity."""
+    rows = {}
+    for row in result.summary()["rows"]:
+        rows[row["m"], row["estimator"], row["quantity"]] = row
+    return rows
 
 
 def test_the_known_reductions_and_what_the_oracle_reaches():
-    found = simulate(ARCSINE, 64, (2, 4, 8), 600, seed=0)
-    rows = {(row["m"], row["estimator"], row["quantity"]): row for row in found.summary()["rows"]}
-    for name, expected in {"js": (36.7, 21.7, 11.7), "js_plus": (47.4, 23.7, 11.9)}.items():
-        for m, percent in zip((2, 4, 8), expected, strict=True):
-            each = rows[m, name, "reduction_percent"]
-            assert each["value"] == pytest.approx(percent, abs=1.0)
-            assert each["low"] < each["value"] < each["high"] < each["low"] + 2
-    for m in (2, 4, 8):
+    result = simulate(ARCSINE, 64, (2, 4, 8), 600, seed=0)
+    rows = rows_by_settings(result)
+    for m, reductions in KNOWN_REDUCTIONS.items():
+        for name, percent in reductions.items():
+            reduction = rows[m, name, "reduction_percent"]
+            assert reduction["value"] == pytest.approx(percent, abs=1.0)
+            assert reduction["low"] < reduction["value"] < reduction["high"]
+            assert reduction["high"] < reduction["low"] + 2
         best = best_coefficient(ARCSINE, 64, m)
+        oracle = rows[m, "js_fixed", "reduction_percent"]
+        assert oracle["value"] == pytest.approx(100 * best, abs=1.0)
         assert rows[m, "js_fixed", "shrinkage"]["value"] == pytest.approx(best)
-        assert rows[m, "js_fixed", "reduction_percent"]["value"] == pytest.approx(
-            100 * best, abs=1.0
-        )
     assert rows[2, "rloo", "mse"]["value"] == pytest.approx(0.125, rel=0.02)
-    assert found.arrays["squared_errors"].shape == (3, len(names_of(0)), 600)
-    assert found.caption.startswith("Bernoulli, values Beta(0.5, 0.5): 600 batches of 64 prompts;")
-    assert found.notes["gradients"]["js_fixed"] == "oracle"
+    assert result.arrays["squared_errors"].shape == (3, len(names_of(0)), 600)
+    assert result.caption.startswith("Bernoulli, values Beta(0.5, 0.5): 600 batches of 64 prompts;")
+    assert result.notes["gradients"]["js_fixed"] == "oracle"
 
 
-def test_one_earlier_visit_tells_more_than_any_constant_coefficient():
-    found = simulate(ARCSINE, 64, (2, 8), 200, seed=0, visits=1)
-    rows = {(row["m"], row["estimator"]): row for row in found.summary()["rows"]
-            if row["quantity"] == "reduction_percent"}  # fmt: skip
-    for m, expected in ((2, 71), (8, 52)):
-        assert rows[m, "js_memory"]["value"] == pytest.approx(expected, abs=2)
-        assert rows[m, "js_memory"]["low"] > rows[m, "js_fixed"]["high"] + 15
+@pytest.mark.parametrize(("m", "percent"), [(2, 71), (8, 52)])
+def test_one_earlier_visit_tells_more_than_any_constant_coefficient(m, percent):
+    rows = rows_by_settings(simulate(ARCSINE, 64, (m,), 200, seed=0, visits=1))
+    js_memory = rows[m, "js_memory", "reduction_percent"]
+    oracle = rows[m, "js_fixed", "reduction_percent"]
+    assert js_memory["value"] == pytest.approx(percent, abs=2)
+    assert js_memory["low"] > oracle["high"] + 15
 
 
 @pytest.mark.parametrize(

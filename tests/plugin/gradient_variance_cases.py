@@ -23,7 +23,10 @@ from openrlhf_js.plugin.flags.parser import upstream_parser, validate_upstream
 from openrlhf_js.plugin.learner.actors import sum_dynamic_batches
 from openrlhf_js.plugin.learner.gradient_variance import GradientVariance
 
-RESPONSES, STEPS, PROMPT_TOKENS, CLIP = 16, 2, 3, 0.2
+RESPONSES = 16
+STEPS = 2
+PROMPT_TOKENS = 3
+CLIP = 0.2
 DYNAMIC = ("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "20")
 SEQUENCES = ("--actor.loss_agg_mode", "seq-mean-token-mean")
 FLAGS = (
@@ -106,7 +109,8 @@ def explicit(policy: Actor, batches: list[Experience], by_sequence: bool) -> dic
         gradients.append(torch.cat([g.flatten() for g in found if g is not None]).double())
     h = torch.stack(gradients)
     shares = torch.tensor([len(e.action_mask) / sequences for e in batches], dtype=torch.float64)
-    whole, m = h.sum(0), len(h)
+    whole = h.sum(0)
+    m = len(h)
     equal = shares.unique().numel() == 1
     if equal:  # the paper's estimator, in its own words
         g = m * h
@@ -191,7 +195,8 @@ def late_collectives() -> int:
     """How often the last of two collectives did not end last, which ZeRO-3 takes for granted."""
     late = 0
     for _ in range(20):
-        large, small = torch.zeros(2 * 1_000_000), torch.zeros(2)
+        large = torch.zeros(2 * 1_000_000)
+        small = torch.zeros(2)
         dist.all_gather_into_tensor(large, torch.ones(1_000_000), async_op=True)
         dist.all_gather_into_tensor(small, torch.ones(1), async_op=True).wait()
         late += not bool(large.all())

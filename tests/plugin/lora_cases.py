@@ -97,7 +97,8 @@ def sent_to_vllm(trainer: Any, colocated: bool = False) -> tuple[Weights, int]:
 
     def receive(tensor: torch.Tensor) -> None:
         name, dtype, shape = announced.pop()
-        assert (tensor.dtype, tensor.shape) == (dtype, shape) and name not in sent
+        assert (tensor.dtype, tensor.shape) == (dtype, shape)
+        assert name not in sent
         sent[name] = tensor.clone()
 
     def update(name: str, dtype: torch.dtype, shape: torch.Size, empty_cache: bool) -> None:
@@ -121,7 +122,8 @@ def sent_to_vllm(trainer: Any, colocated: bool = False) -> tuple[Weights, int]:
     ]
     trainer._model_update_group = SimpleNamespace(broadcast=lambda tensor, **_: receive(tensor))
     trainer.use_cuda_ipc = colocated
-    plain, deepspeed.zero.GatheredParameters = deepspeed.zero.GatheredParameters, Recorded
+    plain = deepspeed.zero.GatheredParameters
+    deepspeed.zero.GatheredParameters = Recorded
     try:
         trainer.broadcast_to_vllm()
     finally:
@@ -197,14 +199,16 @@ def check(name: str, folder: Path) -> dict[str, Any]:
         full = make_trainer(arguments(stage, common, dtype), folder)
         train(full, seed=1)
         if dist.get_rank() == 0:
-            base, after = load(policy).state_dict(), all_weights(full)
+            base = load(policy).state_dict()
+            after = all_weights(full)
             with_lora = torch.cat([(sent[n] - base[n]).flatten() for n in sent])
             without = torch.cat([(after[n] - base[n]).flatten() for n in sent])
             cosine = torch.cosine_similarity(with_lora, without, dim=0).item()
             found |= {"cosine": cosine, "numbers": len(with_lora)}
     if dist.get_rank() == 0:
         merged = by_hand(trained, scale=args.ds.lora.alpha / args.ds.lora.rank)
-        plain, base = load(policy), load(policy)
+        plain = load(policy)
+        base = load(policy)
         of_base = log_probs(as_policy(base), responses)
         assert not plain.load_state_dict(sent, strict=False).unexpected_keys
         found |= {

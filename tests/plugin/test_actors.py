@@ -18,7 +18,8 @@ from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.learner.actors import PromptGroups, load_with_scale
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
-PROMPTS, RESPONSES = 6, 4
+PROMPTS = 6
+RESPONSES = 4
 
 
 def buffer_of(prompts: list[str], micro_batch_size: int) -> PromptGroups:
@@ -48,7 +49,8 @@ def test_micro_batches_are_whole_prompt_groups_in_any_order(groups_each):
         drop_last=True,
         collate_fn=buffer.collate_fn,
     )
-    orders, seen = set(), []
+    orders = set()
+    seen = []
     for _ in range(20):
         batches = list(loader)
         assert [len(batch.sequences) for batch in batches] == [groups_each * RESPONSES] * (
@@ -70,7 +72,8 @@ def test_responses_out_of_prompt_order_stop_the_run():
 
 @pytest.mark.parametrize("before", [("experience", 0.1), ("experience",)])
 def test_dynamic_batches_tell_the_engine_which_micro_batch_is_the_last(before):
-    told, trained = [], []
+    told = []
+    trained = []
     engine = SimpleNamespace(set_gradient_accumulation_boundary=told.append)
     trainer = SimpleNamespace(
         replay_buffer=SimpleNamespace(dynamic_optimizer_step=[0, 0, 1, 1]),
@@ -101,7 +104,8 @@ def trainer_of(policy: torch.Tensor, loss: str) -> SimpleNamespace:
         last = torch.arange(LONGEST) == lengths - 1
         ends = torch.cat([ends, torch.zeros(1)])  # nothing else is left at the last token
         log_probs = torch.where(last, ends, torch.cat([go, torch.zeros(1)]))
-        old, mask = log_probs.detach(), experience.action_mask
+        old = log_probs.detach()
+        mask = experience.action_mask
         loss_fn(log_probs, old, experience.advantages, mask, **info)[0].backward()
         tokens = mask.sum()
         metrics = {"ppo_kl": (0 * log_probs * mask).sum() / tokens, "actor_lr": 1e-3}
@@ -151,7 +155,8 @@ def test_a_constant_denominator_leaves_the_gradient_unbiased(baseline, masked):
 
 @pytest.mark.parametrize("loss", ["token_mean", "sequence_mean"])
 def test_with_other_denominators_the_gradient_depends_on_the_baseline(loss):
-    one, other = expected_gradient(loss, 0.0), expected_gradient(loss, 0.5)
+    one = expected_gradient(loss, 0.0)
+    other = expected_gradient(loss, 0.5)
     assert (one - other).norm() > 0.2 * one.norm()
 
 
@@ -181,11 +186,13 @@ def test_the_trained_policy_has_no_images_or_videos_in_its_vocabulary(tmp_path):
     torch.testing.assert_close(found[..., rest], whole[..., rest].log_softmax(-1))
     logits.logsumexp(-1).sum().backward()
     gradient = model.lm_head.weight.grad
-    assert (gradient[media] == 0).all() and (gradient[rest] != 0).any(-1).all()
+    assert (gradient[media] == 0).all()
+    assert (gradient[rest] != 0).any(-1).all()
 
 
 def test_actors_that_are_not_ours_are_not_trained_with():
-    ours, other = SimpleNamespace(is_ours=None), SimpleNamespace()
+    ours = SimpleNamespace(is_ours=None)
+    other = SimpleNamespace()
     actors.confirm(SimpleNamespace(_actor_handlers=[ours, ours]))
     with pytest.raises(UpstreamMismatch, match="are not those of openrlhf_js"):
         actors.confirm(SimpleNamespace(_actor_handlers=[ours, other]))

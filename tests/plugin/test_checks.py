@@ -159,7 +159,8 @@ def test_a_gpu_is_refused_where_the_stack_has_none(monkeypatch):
 
 def test_the_critic_has_ranks_of_its_own():
     found = problems({"algo.advantage.estimator": "gae", "critic.num_gpus_per_node": "3"})
-    assert found and all("of the critic" in line for line in found)
+    assert found
+    assert all("of the critic" in line for line in found)
 
 
 def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
@@ -167,13 +168,16 @@ def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
     assert main(bad) == 2
     shown = capsys.readouterr()
     first, second = [line for line in shown.err.splitlines() if line.startswith("openrlhf_js: ")]
-    assert "./none" in first and "there are question, answer" in second and shown.out == ""
+    assert "./none" in first
+    assert "there are question, answer" in second
+    assert shown.out == ""
 
 
 @pytest.mark.parametrize("error", [OSError("not here"), ValueError("set `trust_remote_code=True`")])
 def test_a_tokenizer_that_is_not_here_yet_is_left_to_the_trainer(error, monkeypatch, capsys):
     def load(name, **how):
-        assert how["local_files_only"] and not how["trust_remote_code"]
+        assert how["local_files_only"]
+        assert not how["trust_remote_code"]
         raise error
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", load)
@@ -248,7 +252,8 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
 def test_a_bad_prompt_file(content, said):
     Path("bad.jsonl").write_bytes(content)
     line = the_problem({"data.prompt_dataset": "bad.jsonl"})
-    assert line.startswith("--data.prompt_dataset bad.jsonl: ") and said in line
+    assert line.startswith("--data.prompt_dataset bad.jsonl: ")
+    assert said in line
 
 
 def test_a_csv_is_read_as_upstream_reads_it():
@@ -277,7 +282,8 @@ def test_a_reward_model_with_the_policys_tokens_passes(policy, tmp_path):
     (said,) = in_ray(folder, policy, normalize=True)
     assert "mean and std" in said
     (said,) = in_ray(policy, policy)
-    assert said.startswith("--reward.model_name_or_path: ") and "no value head" in said
+    assert said.startswith("--reward.model_name_or_path: ")
+    assert "no value head" in said
     own_code = tmp_path / "policy"
     own_code.mkdir()
     (own_code / "tokenizer_config.json").write_text(
@@ -288,4 +294,5 @@ def test_a_reward_model_with_the_policys_tokens_passes(policy, tmp_path):
 
 def test_other_tokens_would_be_read_as_other_text(policy, tmp_path):
     (said,) = in_ray(save_scorer(tmp_path / "other", "countdown"), policy)
-    assert "which would read other text" in said and "rm serve" in said
+    assert "which would read other text" in said
+    assert "rm serve" in said

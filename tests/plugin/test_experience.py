@@ -39,7 +39,9 @@ from openrlhf_js.plugin.memory import keep_memory, keys_of, resume_memory
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
 from openrlhf_js.sampling.prompts import SourcedLabel
 
-N, M, LENGTH = 6, 4, 5
+N = 6
+M = 4
+LENGTH = 5
 
 
 def make_args(estimator: str, **settings):
@@ -169,7 +171,8 @@ def test_a_batch_too_small_for_the_estimator_teaches_nothing(rewards):
     maker = make_maker(ShrinkageExperienceMaker, make_args("bloo"))
     experiences = make_experiences(rewards[:1])
     maker.compute_advantages_and_returns(experiences)
-    assert not by_response(experiences).any() and maker.metrics == {}
+    assert not by_response(experiences).any()
+    assert maker.metrics == {}
 
 
 def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
@@ -179,7 +182,8 @@ def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
     experiences = make_experiences(rewards)
     maker.compute_advantages_and_returns(experiences)
     table = by_response(experiences)
-    assert (table[1 * M + 2] == 0).all() and table.isfinite().all()
+    assert (table[1 * M + 2] == 0).all()
+    assert table.isfinite().all()
     assert maker.metrics["js/masked_responses"] == 1
     logged = torch.cat([e.info["reward"] for e in experiences])
     others = torch.ones(N * M, dtype=torch.bool)
@@ -189,7 +193,8 @@ def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
 
 def test_masks_that_leave_too_little_stop_with_the_graders_first_error(rewards, monkeypatch):
     monkeypatch.setattr(RemoteExperienceMaker, "make_experience_batch", lambda self, samples: None)
-    half, graded = N * M // 2, rewards.clone()
+    half = N * M // 2
+    graded = rewards.clone()
     graded.view(-1)[:half] = math.nan
     samples = [SimpleNamespace(rewards=graded[0, :1], info={}, scores=None) for _ in range(3)]
     for sample, error in zip(samples, (None, "KeyError: gone", "another"), strict=True):
@@ -271,7 +276,8 @@ def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
     )
     bare = SimpleNamespace(scores=None, info={"reward": torch.tensor([math.nan])})
     _fill_gaps([full, bare])
-    assert bare.info["x"].item() == 3.0 and bare.scores.isnan().all()
+    assert bare.info["x"].item() == 3.0
+    assert bare.scores.isnan().all()
 
 
 @pytest.mark.parametrize("name", ["js", "rloo"])
@@ -279,7 +285,8 @@ def test_the_clip_comes_after_the_baseline(rewards, name):
     rewards = 100 * rewards
     actual, mask = without_kl(our_maker(name, reward__clip_range=(-3, 5)), rewards)
     raw = estimators.advantage(name, rewards).reshape(-1, 1)
-    assert raw.min() < -3 and raw.max() > 5
+    assert raw.min() < -3
+    assert raw.max() > 5
     torch.testing.assert_close(actual, raw.clamp(-3, 5) * mask)
 
 
@@ -314,7 +321,8 @@ def test_a_prompt_is_known_by_its_text_label_and_datasource():
     label = SourcedLabel("gold")
     label.datasource = "maze"
     keys = keys_of(["a", "a", "a", "b"], [label, SourcedLabel("gold"), "silver", "gold"])
-    assert keys[0] == key_of("a", "gold", "maze") and len(keys.unique()) == 4
+    assert keys[0] == key_of("a", "gold", "maze")
+    assert len(keys.unique()) == 4
 
 
 def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
@@ -435,7 +443,8 @@ def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
 
 
 def test_saved_with_real_files_and_restored(tmp_path):
-    kept, states = remembering(9.0), {"global_step": 3, "episode": 1}
+    kept = remembering(9.0)
+    states = {"global_step": 3, "episode": 1}
     kept.estimator.learn(make_batch(torch.rand(2, 3), keys=torch.tensor([7, 5]), step=3))
     keep_memory(states, kept)
     torch.save(states, tmp_path / "states.pt")
@@ -472,7 +481,8 @@ def test_a_class_of_the_users_own_is_restored_and_no_other(tmp_path):
         path.write_text(OWN)
         return SimpleNamespace(estimator=estimators.LiveEstimator(f"{path}:{name}"))
 
-    kept, states = maker("Lazy"), {"global_step": 1}
+    kept = maker("Lazy")
+    states = {"global_step": 1}
     kept.estimator.learn(make_batch(torch.ones(2, 3)))
     keep_memory(states, kept)
     fresh = maker("Lazy")
@@ -507,7 +517,8 @@ def test_a_resumed_run_does_not_begin_with_an_empty_memory():
 
 
 def test_a_run_without_a_memory_keeps_none():
-    fresh, states = remembering(9.0), {}
+    fresh = remembering(9.0)
+    states = {}
     resume_memory({"global_step": 0, "episode": 0}, fresh)
     assert len(fresh.estimator.memory) == 0
     for estimator in (None, estimators.LiveEstimator("js")):
@@ -528,9 +539,13 @@ class Upstream:
         self.disk = {"global_step": 0}
         self.order = torch.randperm(50).tolist()  # as the loader draws it
         self.samples_generator = SimpleNamespace(drawn=0, steps_left=10, selector=None)
-        self.args, self.tensorboard_logger = strategy.args, None
-        self.generate_kwargs, self.eval_dataloader = {"max_len": 9, "temperature": 1.0}, ["prompts"]
-        self.evaluated, self._last_eval_step, self.max_steps = [], -1, 1000
+        self.args = strategy.args
+        self.tensorboard_logger = None
+        self.generate_kwargs = {"max_len": 9, "temperature": 1.0}
+        self.eval_dataloader = ["prompts"]
+        self.evaluated = []
+        self._last_eval_step = -1
+        self.max_steps = 1000
 
     def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
         self.disk = {**client_states, "global_step": global_step}
@@ -624,7 +639,8 @@ def test_a_resumed_run_counts_its_prompts_on(start):
     half.rollout_queue = SimpleQueue()
     half.fit(episode=1, total_consumed_prompts=24)
     assert (half.samples_generator.drawn, half.samples_generator.steps_left) == (24, 7)
-    assert half.loaded == {"place": 24} and not half._should_eval(0)
+    assert half.loaded == {"place": 24}
+    assert not half._should_eval(0)
 
 
 def test_a_run_is_evaluated_before_its_first_step_and_at_its_last(start):
@@ -647,8 +663,10 @@ def test_a_run_is_evaluated_before_its_first_step_and_at_its_last(start):
 
 def test_the_asynchronous_trainer_is_evaluated_once_all_is_trained(start):
     half = start(trainer.sourced_generator)
-    assert half._should_eval(0) and half.max_steps == 10
-    half._last_eval_step, half.samples_generator.steps_left = 0, 0
+    assert half._should_eval(0)
+    assert half.max_steps == 10
+    half._last_eval_step = 0
+    half.samples_generator.steps_left = 0
     assert not half._should_eval(0)
     half.rollout_queue, half.rollout_slots = queue, slots = SimpleQueue(), SimpleQueue()
     for step in (8, 9, 10):  # of steps on the way, and the answer after the last
@@ -693,7 +711,8 @@ def test_a_text_label_carries_the_datasource_and_stays_that_text(data):
     sent = ray.cloudpickle.loads(ray.cloudpickle.dumps(label))
     assert sent.datasource == label.datasource == "maze/easy"
     assert json.dumps([sent, f"{sent}", sent + "!"]) == '["gold", "gold", "gold!"]'
-    assert {"gold": 1}[sent] == 1 and type(str(sent)) is str
+    assert {"gold": 1}[sent] == 1
+    assert type(str(sent)) is str
 
 
 def test_other_labels_pass_as_they_are(data):
@@ -723,7 +742,8 @@ LONG = [{"input": "word " * count, "label": f"{count}"} for count in (5, 1, 7, 2
 def test_long_prompts_are_refused(start):
     data = sourced(LONG, count_words, data__max_len=8, rollout__max_new_tokens=4)
     said = "more than 4 tokens, which --data.max_len 8 leaves beside 4 for the response: 2 of 4, up"
-    assert said in data.problem and "to 7 in row 3; raise --data.max_len" in data.problem
+    assert said in data.problem
+    assert "to 7 in row 3; raise --data.max_len" in data.problem
     half = start(trainer.sourced_generator)
     half.eval_dataloader = None
     half.prompts_dataloader = SimpleNamespace(dataset=data)
@@ -737,7 +757,8 @@ def test_long_prompts_are_dropped_with_all_that_belongs_to_them(capsys):
     data = sourced(
         LONG, count_words, data__max_len=8, rollout__max_new_tokens=4, js__on_long_prompt="drop"
     )
-    assert data.problem is None and len(data) == 2
+    assert data.problem is None
+    assert len(data) == 2
     assert [data[i][1:3] for i in range(2)] == [("word ", "1"), ("word word ", "2")]
     assert "left out prompts of more than 4 tokens" in capsys.readouterr().out
     none = sourced(LONG[2:3], count_words, data__max_len=8, js__on_long_prompt="drop")

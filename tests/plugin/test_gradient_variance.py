@@ -25,7 +25,8 @@ from openrlhf_js.plugin.upstream import UpstreamMismatch
 
 
 def sums_of(contributions, sizes) -> GradientSums:
-    h, n = np.asarray(contributions, float), np.asarray(sizes)
+    h = np.asarray(contributions, float)
+    n = np.asarray(sizes)
     return GradientSums((h**2).sum(), (h.sum(0) ** 2).sum(), int(n.sum()), int((n**2).sum()))
 
 
@@ -78,7 +79,8 @@ def test_unbiased_over_all_batches_of_whole_prompt_groups(responses, sizes):
             yield probability, [sum(itertools.islice(gradients, n)) for n in groups], sizes
 
     exact, expected = exactly(batches())
-    assert exact[0] > 0.01 and exact[1] > 0.01
+    assert exact[0] > 0.01
+    assert exact[1] > 0.01
     np.testing.assert_allclose(expected, exact, rtol=1e-12)
 
 

@@ -79,7 +79,8 @@ def test_labels_of_a_users_own_reward_function_pass_as_they_are(
 
 def test_a_number_and_its_text_are_one_prompt_to_a_memory() -> None:
     """Since pass@k, whose samples warm it, keeps labels as text."""
-    number, text = sourced(4, "math"), sourced("4", "math")
+    number = sourced(4, "math")
+    text = sourced("4", "math")
     assert json.dumps([number, text]) == '[4, "4"]'
     keys = keys_of(["2 + 2?"] * 2, [number, text])
     assert keys.tolist() == [key_of("2 + 2?", "4", "math")] * 2

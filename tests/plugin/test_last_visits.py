@@ -96,7 +96,8 @@ def test_a_new_prompt_among_known_ones_has_no_drift():
     policy = Policy()
     visits = LastVisits()
     visits.replace(policy.maker(), policy.step(), KEYS)
-    policy.scale, policy.rounding = 0.2, -0.01
+    policy.scale = 0.2
+    policy.rounding = -0.01
     drift = visits.replace(policy.maker(), policy.step(), torch.tensor([7, 11]))
     assert drift[0] == pytest.approx(0.21)
     assert drift[1] == 0

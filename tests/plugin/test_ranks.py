@@ -48,8 +48,11 @@ def test_the_gradient_variance_is_that_of_explicit_gradients(logs):
     assert first == second
     assert {f"plain {stage}" for stage in (1, 2, 3)} <= {case["case"] for case in first}
     for case in first:
-        name, measured, expected = case["case"], case["measured"], case["expected"]
-        variance, square = measured["js/gradient_variance"], measured["js/gradient_norm_squared"]
+        name = case["case"]
+        measured = case["measured"]
+        expected = case["expected"]
+        variance = measured["js/gradient_variance"]
+        square = measured["js/gradient_norm_squared"]
         assert expected["equal"] == ("dynamic" not in name), name
         relative = 1e-3 if "bf16" in name else 1e-5
         assert variance == pytest.approx(expected["variance"], rel=relative), name

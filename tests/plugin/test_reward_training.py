@@ -69,7 +69,8 @@ class Heard:
     """A tokenizer that keeps what it is given."""
 
     def __init__(self, inner: Any):
-        self.inner, self.texts = inner, []
+        self.inner = inner
+        self.texts = []
 
     def __call__(self, text: str, **options: Any) -> Any:
         self.texts.append(text)
@@ -94,7 +95,8 @@ def test_texts_and_cuts_are_those_of_upstreams_dataset(kind, chat, input_templat
     from openrlhf.datasets import RewardDataset
 
     tokenizer = byte_tokenizer()
-    rows, prompt_key = rows_of(kind), "prompt" if "prompt" in kind else None
+    rows = rows_of(kind)
+    prompt_key = "prompt" if "prompt" in kind else None
     data = SimpleNamespace(
         prompt_key=prompt_key,
         chosen_key="chosen",
@@ -167,15 +169,18 @@ def run(changes: dict[str, str | None], *more: str) -> int:
 
 def refused(capsys: pytest.CaptureFixture[str], *args: Any) -> list[str]:
     assert run(*args) == 2
-    prefix, said = "openrlhf_js: ", capsys.readouterr().err.splitlines()
+    prefix = "openrlhf_js: "
+    said = capsys.readouterr().err.splitlines()
     return [line.removeprefix(prefix) for line in said if line.startswith(prefix)]
 
 
 def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
     assert run({"logger.wandb.key": "secret"}) == 0
     out = capsys.readouterr().out
-    assert "pairs.jsonl" in out and "held_out.jsonl" in out
-    assert "\n* --train.batch_size 8\n" in out and "\n  --adam.lr 9e-06\n" in out
+    assert "pairs.jsonl" in out
+    assert "held_out.jsonl" in out
+    assert "\n* --train.batch_size 8\n" in out
+    assert "\n  --adam.lr 9e-06\n" in out
     assert "secret" not in out
 
 
@@ -219,7 +224,8 @@ def test_problems_in_pairs_stop_unless_they_are_allowed(folder, capsys):
     same = {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}
     write_lines("pairs.jsonl", [*sums(9), same])
     (line,) = refused(capsys, {})
-    assert "same (1)" in line and "--js.allow same" in line
+    assert "same (1)" in line
+    assert "--js.allow same" in line
     assert run({}, "--js.allow", "same", "cut") == 0
 
 
@@ -239,7 +245,8 @@ def test_several_files_are_one_data_set_and_limited_each(folder):
         for flag, split in reward_training.DATA.items()
     )
     assert report.pairs == 22
-    assert held_out.pairs == 50 and sum(seen) == 72
+    assert held_out.pairs == 50
+    assert sum(seen) == 72
 
 
 def test_other_ranks_neither_check_nor_print(folder, monkeypatch, capsys):

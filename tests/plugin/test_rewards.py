@@ -159,7 +159,8 @@ def test_the_request_is_upstreams_and_carries_the_token():
 
 
 def test_queries_are_split_over_the_servers():
-    one, two = Server(length), Server(length)
+    one = Server(length)
+    two = Server(length)
     assert values([one, two], QUERIES) == EXPECTED
     assert sorted(one.queries + two.queries) == sorted(QUERIES)  # each once
     assert min(len(one.queries), len(two.queries)) >= 10
@@ -189,7 +190,8 @@ def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, ca
         return found
 
     assert asyncio.run(run()) == EXPECTED
-    assert "does not answer" in caplog.text and "answers again" in caplog.text
+    assert "does not answer" in caplog.text
+    assert "answers again" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,8 @@ def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, ca
 )
 def test_what_is_no_answer_is_retried_and_never_becomes_a_reward(answer, short_rests):
     server = Server(flaky(answer))
-    assert values([server]) == [0.4] and len(server.queries) == 2
+    assert values([server]) == [0.4]
+    assert len(server.queries) == 2
 
 
 @pytest.mark.parametrize("status", [401, 500])
@@ -274,7 +277,8 @@ def test_only_addresses_need_a_client_which_takes_the_token_with_it(monkeypatch)
     def made(addresses: list[str] | None, agent: str | None = None):
         return client_of(upstream_args(reward__remote_url=addresses, train__agent_func_path=agent))
 
-    assert made(None) is None and made(["reward.py"]) is None
+    assert made(None) is None
+    assert made(["reward.py"]) is None
     assert made(["agent"], agent="agent.py") is None
     monkeypatch.setenv("OPENRLHF_JS_REWARD_TOKEN", "secret")
     sent = pickle.dumps(made(["http://a/r"]))
@@ -313,7 +317,9 @@ def test_a_reward_that_the_model_did_not_give_is_bad():
 
 
 def test_anything_else_is_no_answer():
-    cut, deep, long = b'{"rewards": [1.0]', b"[" * 100_000, b"9" * 10_000
+    cut = b'{"rewards": [1.0]'
+    deep = b"[" * 100_000
+    long = b"9" * 10_000
     rewards = [10**400], [], [1.0, 2.0], ["1.0"], [True], [[1.0]]
     answers = [b"", b"<html>", b"\xff\xfe\x00", cut, b"[1.0]", b"null", body(), deep, long]
     answers += [body(rewards=each) for each in rewards]
@@ -321,7 +327,8 @@ def test_anything_else_is_no_answer():
     for came in answers:
         with pytest.raises(UnusableAnswer) as caught:
             pytest.fail(f"{came!r:.50} is {read_answer(came)}")
-        assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 300
+        assert "\n" not in str(caught.value)
 
 
 JSON = st.recursive(
@@ -340,7 +347,8 @@ def test_only_finite_numbers_ever_come_out(rewards, scores, logs):
         return
     assert all(map(math.isfinite, [answer.reward, answer.score, *answer.logs.values()]))
     (value,) = rewards if isinstance(rewards, list) else [rewards]
-    assert answer.reward == float(value) and not isinstance(value, bool)
+    assert answer.reward == float(value)
+    assert not isinstance(value, bool)
 
 
 @settings(deadline=None)
@@ -373,7 +381,8 @@ def test_what_cannot_be_meant_is_refused():
     for urls, weights, said in addresses("!"):
         with pytest.raises(BadInput) as caught:
             parse(urls, weights)
-        assert said in str(caught.value) and "\n" not in str(caught.value)
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 # --- before a run ----------------------------------------------------------------------------

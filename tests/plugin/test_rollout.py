@@ -114,7 +114,8 @@ def test_a_bad_reward_stops_or_is_marked_for_masking(tmp_path, grader, message):
         respond(tmp_path, grader, "stop")
     assert message in str(caught.value)
     masked = respond(tmp_path, grader, "mask")
-    assert math.isnan(masked["reward"]) and masked["scores"] is None
+    assert math.isnan(masked["reward"])
+    assert masked["scores"] is None
     assert message in masked[ERROR]
 
 
@@ -131,9 +132,11 @@ def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
     error = response.pop(ERROR)
     with pytest.raises(BadReward, match=r"no reward within 0\.5 s") as caught:
         settle(dict(response), error, "stop")
-    assert nobody in str(caught.value) and "the prompt" in str(caught.value)
+    assert nobody in str(caught.value)
+    assert "the prompt" in str(caught.value)
     settle(response, error, "mask")
-    assert math.isnan(response["reward"]) and response["scores"] is None
+    assert math.isnan(response["reward"])
+    assert response["scores"] is None
 
 
 def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeypatch):
@@ -164,7 +167,10 @@ def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeyp
 
 
 class _Params:
-    temperature, top_p, top_k, seed = 0.7, 0.9, 40, None
+    temperature = 0.7
+    top_p = 0.9
+    top_k = 40
+    seed = None
 
 
 class _Rollout:
@@ -207,7 +213,8 @@ def test_remax_asks_for_one_more_response_at_temperature_zero_where_it_trains(gr
     assert logs == ([{GREEDY_REWARD: 9.0}] * 3 if greedy else [{}] * 3)
     assert [each.temperature for each in requests] == [0.7] * 3 + [0.0] * greedy
     logs, requests = asked(EVALUATION, greedy=greedy)
-    assert logs == [{}] * 3 and len(requests) == 3
+    assert logs == [{}] * 3
+    assert len(requests) == 3
 
 
 def test_every_response_has_a_seed_of_its_own_that_the_runs_seed_decides():
@@ -221,13 +228,15 @@ def test_every_response_has_a_seed_of_its_own_that_the_runs_seed_decides():
 
 def test_the_turns_of_an_agent_have_seeds_of_their_own():
     cls = plain_class(checked_rollout(ray.remote(_Rollout), 42, "stop", greedy=False))
-    actor, parameters = cls.__new__(cls), _Params()
+    actor = cls.__new__(cls)
+    parameters = _Params()
     for seed, tokens in ((7, [1]), (7, [1]), (7, [1, 2]), (None, [1])):
         parameters.seed = seed
         asyncio.run(actor.generate(tokens, parameters))
         assert parameters.seed == seed
     first, again, longer, unseeded = (each.seed for each in actor.asked)
-    assert first == again != longer and unseeded is None
+    assert first == again != longer
+    assert unseeded is None
 
 
 @pytest.mark.parametrize("given", [None, {5: 2.0, 7: 1.0}])
@@ -242,7 +251,8 @@ def test_a_model_that_sees_writes_no_images_or_videos(given):
         await actor.generate([1, 2], parameters)
 
     cls = plain_class(checked_rollout(ray.remote(Actor), 42, "stop", greedy=False))
-    actor, parameters = cls.__new__(cls), _Params()
+    actor = cls.__new__(cls)
+    parameters = _Params()
     parameters.logit_bias = given
     asyncio.run(generate())
     assert actor.asked[0].logit_bias == {**(given or {}), 7: FORBIDDEN, 8: FORBIDDEN}
@@ -266,9 +276,8 @@ def test_an_engine_fetches_the_tokenizer_once(monkeypatch):
     rollouts = _Rollouts(monkeypatch, [[1, 0]] * 4)
     rollouts.samples.tokenizer = "tokenizer"
     rollouts.samples.generate_samples()
-    assert (
-        rollouts.tokenizers == [(["tokenizer"],)] * 2 and rollouts.samples.tokenizer == "tokenizer"
-    )
+    assert rollouts.tokenizers == [(["tokenizer"],)] * 2
+    assert rollouts.samples.tokenizer == "tokenizer"
 
 
 class _Shuffled(list):
@@ -373,7 +382,8 @@ def test_a_selector_chooses_what_the_loader_has_its_turn_for(monkeypatch):
 
 @pytest.mark.parametrize("arrivals", range(4))
 def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, arrivals):
-    mixed, equal = [0.0, 1.0], [1.0, 1.0]
+    mixed = [0.0, 1.0]
+    equal = [1.0, 1.0]
     table = [mixed, equal, mixed, equal, equal, mixed, equal]
     rollouts = _Rollouts(monkeypatch, table, arrivals, algo__dynamic_filtering_enable=True)
     batch, passed, consumed, exhausted = rollouts.samples.generate_samples()

@@ -46,7 +46,8 @@ def test_the_installed_stack_has_every_name_that_we_rely_on():
 def test_a_stack_that_does_not_fit_is_named_with_what_works(table, message):
     with pytest.raises(UpstreamMismatch) as caught:
         upstream.check([table])
-    assert message in str(caught.value) and "works with openrlhf 0.11.2" in str(caught.value)
+    assert message in str(caught.value)
+    assert "works with openrlhf 0.11.2" in str(caught.value)
 
 
 QUOTED = [
@@ -128,7 +129,8 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
 
     args = arguments()
     notices = cpu.adapt(args)
-    assert not (args.vllm.enable_sleep or args.ds.adam_offload) and len(notices) == 2
+    assert not (args.vllm.enable_sleep or args.ds.adam_offload)
+    assert len(notices) == 2
     assert args.vllm.sync_backend != "nccl"
     assert cpu.pretend_gpus(args) == 4 * 2 + 3
     with pytest.raises(BadInput) as caught:
@@ -212,7 +214,8 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
         assert [start["outcome"] for start in starts] == ["failed", "interrupted", None]
     assert runs.CONFIG == RECORD
     config = runs.read_config(tmp_path / "js")
-    assert config.settings["--train.seed"] == "3" and config.outcome == "done"
+    assert config.settings["--train.seed"] == "3"
+    assert config.outcome == "done"
     assert config.settings["--actor.adam.betas"] == "0.9 0.95"
 
 
@@ -262,7 +265,8 @@ def test_a_dead_engine_and_a_killed_actor_are_one_line(tmp_path):
 
     dead = RayTaskError("fit", "", EngineDeadError(), "ray::fit", 1, "127.0.0.1")
     said, status = run.explained(dead.as_instanceof_cause(), flags(tmp_path))
-    assert "a vLLM engine died" in said and status == 1
+    assert "a vLLM engine died" in said
+    assert status == 1
     said, _ = run.explained(ActorDiedError(), flags(tmp_path))
     assert said.startswith("a process of the run died: The actor died unexpectedly")
     lost = OwnerDiedError("00" * 28, b"", "")  # an object of a node that is gone
@@ -324,13 +328,15 @@ def test_policy_and_critic_resume_one_step(tmp_path):
 def started(monkeypatch):
     """The command lines of the children, whose ends are the items of `ends`: status, or checkpoint
     and status."""
-    commands, ends = [], []
+    commands = []
+    ends = []
 
     class Child:
         pid = 2**31 - 1
 
         def __init__(self, command, env, start_new_session):
-            assert env[run.RUN_ID] and start_new_session
+            assert env[run.RUN_ID]
+            assert start_new_session
             commands.append(command)
 
         def wait(self):
@@ -374,7 +380,8 @@ def test_a_run_under_nohup_outlives_its_terminal(tmp_path, started, monkeypatch)
     monkeypatch.setattr(run.signal, "signal", handled.__setitem__)
 
     def ends():
-        assert handled[signal.SIGHUP] is signal.SIG_IGN and callable(handled[signal.SIGTERM])
+        assert handled[signal.SIGHUP] is signal.SIG_IGN
+        assert callable(handled[signal.SIGTERM])
         return 0
 
     started[1][:] = [1, ends]
@@ -513,7 +520,8 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
     with pytest.raises(run.BadInput) as caught:
         run._check_nodes(args)
     other, unseen, dead = str(caught.value).splitlines()
-    assert other.startswith("the node 10.0.0.2 has {") and "'torch': '2.0.0'" in other
+    assert other.startswith("the node 10.0.0.2 has {")
+    assert "'torch': '2.0.0'" in other
     assert unseen.startswith("the node 10.0.0.2 does not see --ckpt.path")
     assert dead.startswith("the node 10.0.0.3 starts no worker")
     assert not list(tmp_path.iterdir())

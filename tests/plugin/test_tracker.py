@@ -36,8 +36,10 @@ class Upstreams:
     """A trainer of upstream's that has started."""
 
     def __init__(self, pretrain, strategy):
-        self.args, self.wandb_logger = strategy.args, None
-        self.experience_maker, self.actor_model_group = Names(live_estimator="js"), None
+        self.args = strategy.args
+        self.wandb_logger = None
+        self.experience_maker = Names(live_estimator="js")
+        self.actor_model_group = None
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -54,5 +56,6 @@ def test_a_tracker_gets_what_upstream_logs_to_wandb(name, monkeypatch):
     trainer.wandb_logger.log_eval(8, {"math_pass1": 0.5})
     trainer.wandb_logger.close()
     *start, log, end = CALLS[name]
-    train, evaluation = "{'train/reward': 1.0} step=7", "{'eval/math_pass1': 0.5} step=8"
+    train = "{'train/reward': 1.0} step=7"
+    evaluation = "{'eval/math_pass1': 0.5} step=8"
     assert module.calls == [*start, f"{log} {train}", f"{log} {evaluation}", end]

@@ -53,8 +53,10 @@ def test_sides_that_are_the_same_to_the_tokenizer():
     assert report.problems == {
         "same": [f"f, line {n}: chosen and rejected are the same text" for n in (1, 2)]
     }
-    assert report.stopping() == ["same"] and report.stopping(["same"]) == []
-    assert "same (2)" in report.refusal(["same"]) and "--js.allow same" in report.refusal(["same"])
+    assert report.stopping() == ["same"]
+    assert report.stopping(["same"]) == []
+    assert "same (2)" in report.refusal(["same"])
+    assert "--js.allow same" in report.refusal(["same"])
 
 
 def test_repeated_and_reversed_pairs_point_at_the_first():
@@ -80,7 +82,8 @@ def test_up_to_a_twentieth_pass(kind):
     again = ("a a a a", "b") if kind == "cut" else odd
     more = found(sides(first, *others[:36], odd, again), max_len=3)  # 2 of 39
     assert more.counts == {kind: 2}
-    assert more.stopping() == [kind] and more.stopping([kind]) == []
+    assert more.stopping() == [kind]
+    assert more.stopping([kind]) == []
 
 
 def test_lengths_count_the_end_and_the_longer_side():
@@ -113,7 +116,8 @@ def test_a_prompt_that_no_key_names():
     rest = {"chosen": "a", "rejected": "b"}
     bare = found(rows([{"prompt": "q", **rest}, {"prompt": "a", "chosen": "a c", "rejected": "a"}]))
     assert bare.problems == {"unread": ["f, line 1: the sides lack the text under 'prompt'"]}
-    assert bare.stopping() == [] and "unread" not in ALLOWABLE
+    assert bare.stopping() == []
+    assert "unread" not in ALLOWABLE
     assert not found(rows([{"prompt": "q", **rest}]), keys=Keys("prompt")).counts
     whole = {"chosen": turns("q", "a"), "rejected": turns("q", "b")}
     for prompt in ("q", turns("q", roles="u")):  # the conversations hold it
@@ -130,7 +134,8 @@ def test_a_pair_without_any_response_counts_once():
 def test_what_cannot_be_trained_on_cannot_be_allowed():
     data = rows([ValueError("not JSON"), {"chosen": "a"}, {"chosen": turns("q", "a")}])
     report = found(data)
-    assert report.counts == {"no pair": 3} and report.pairs == 0
+    assert report.counts == {"no pair": 3}
+    assert report.pairs == 0
     assert report.problems["no pair"][0] == "f, line 1: not JSON"
     assert report.stopping(ALLOWABLE) == ["no pair"]
     assert "correct the lines" in report.refusal(["no pair"])
@@ -152,5 +157,6 @@ def test_the_first_of_a_kind_are_kept_all_are_counted_and_progress_covers_every_
     data = sides(*[("a", "a")] * (BATCH + 1))
     making = Making(Keys(), words(), 1000)
     report = check([("f", data)], making, progress=told.append)
-    assert report.counts == {"same": BATCH + 1} and len(report.problems["same"]) == 3
+    assert report.counts == {"same": BATCH + 1}
+    assert len(report.problems["same"]) == 3
     assert told == [BATCH, 1]

@@ -120,7 +120,8 @@ def test_a_special_token_without_an_embedding(tmp_path: Path) -> None:
 def test_normalisation(tmp_path: Path) -> None:
     assert normalisation(SimpleNamespace(mean=1, std=0.5)) == (1.0, 0.5)
     assert normalisation(SimpleNamespace()) is None
-    nan, infinite = float("nan"), float("inf")
+    nan = float("nan")
+    infinite = float("inf")
     for mean, std in [(0, 0), (0, -1), (nan, 1), (0, infinite), (None, 1), ("a", 1)]:
         with pytest.raises(ValueError, match="not finite and above 0"):
             normalisation(SimpleNamespace(mean=mean, std=std))

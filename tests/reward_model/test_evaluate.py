@@ -63,7 +63,8 @@ def test_figures_by_hand():
 
 
 def test_intervals_are_clustered_by_prompt():
-    chosen, prompts = [1.0, 1.0, 0.0, 1.0], ["a", "b", "c", "d"]
+    chosen = [1.0, 1.0, 0.0, 1.0]
+    prompts = ["a", "b", "c", "d"]
     once = evaluated(chosen, [0.5] * 4, prompts=prompts)
     copies = evaluated(chosen * 5, [0.5] * 20, prompts=prompts * 5)
     assert copies["accuracy"] == pytest.approx(once["accuracy"])
@@ -115,7 +116,8 @@ def test_margins_of_any_size_have_a_loss_and_a_confidence():
     margins = np.log(3) * np.array([1.0, 1.0, 1.0, -1.0])
     assert ev.log_loss(margins) == pytest.approx(np.log(4) - 0.75 * np.log(3))
     huge = np.array([1e30, 1e30, -1e30])
-    assert np.isfinite(ev.log_loss(huge)) and ev.reliability(huge)[0]["confidence"] == 1.0
+    assert np.isfinite(ev.log_loss(huge))
+    assert ev.reliability(huge)[0]["confidence"] == 1.0
 
 
 # Length
@@ -133,7 +135,8 @@ def test_correlation_within_pairs_ignores_prompts():
 
 def test_the_longer_response_by_hand():
     """Three pairs differ in length: the model prefers the longer one in all, the labels in two."""
-    chosen, rejected = [1, 1, 0, 1], [0, 0, 1, 0]
+    chosen = [1, 1, 0, 1]
+    rejected = [0, 0, 1, 0]
     found = evaluated(chosen, rejected, lengths=[[2, 2, 1, 1], [1, 1, 2, 1]])["length"]
     assert found["longer_preferred_by_model"]["value"] == 1
     assert found["longer_preferred_by_labels"]["value"] == pytest.approx(2 / 3)
@@ -184,7 +187,8 @@ def test_scores_are_stored_and_not_repeated(tmp_path: Path):
             except KeyboardInterrupt:
                 assert len(store.records) == 3
     assert rewards.tolist() == REWARDS
-    assert told == [3, 6, 9, 10] and len(asked) == 12 + 14
+    assert told == [3, 6, 9, 10]
+    assert len(asked) == 12 + 14
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 11
 
 

@@ -12,7 +12,8 @@ from openrlhf_js.reward_model.checkpoint import read_tensors
 from openrlhf_js.reward_model.model import RewardModel, micro_batches
 
 MAX_LEN = 20
-PAD, EOS = 0, 1
+PAD = 0
+EOS = 1
 IDS = {token: number for number, token in enumerate("sort()=0123456789", 2)}
 
 
@@ -98,7 +99,8 @@ def test_a_score_that_is_no_number(tmp_path: Path, model: RewardModel) -> None:
     with pytest.raises(ValueError, match=r"the score nan of .*endoftext"):
         model.score(["sort(1)=", unknown])
     first, second = model.scores([unknown, "21"])
-    assert math.isnan(first) and [second] == model.score(["21"])
+    assert math.isnan(first)
+    assert [second] == model.score(["21"])
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class Scorer:
     """The score of a text is its number; `hold` waits for the gate, `fail` raises."""
 
     def __init__(self):
-        self.gate, self.holding = threading.Event(), threading.Event()
+        self.gate = threading.Event()
+        self.holding = threading.Event()
         self.batches: list[list[str]] = []
 
     def __call__(self, texts: Sequence[str]) -> list[float]:
@@ -152,7 +153,8 @@ def test_concurrent_requests_share_batches_and_are_counted() -> None:
         answers = threads.map(lambda i: server.post([str(i), str(i + 0.5)]).json(), range(200))
         assert [each["rewards"] for each in answers] == [[i, i + 0.5] for i in range(200)]
         batches = list(map(len, server.scorer.batches))
-        assert len(batches) < 100 and max(batches) <= 7
+        assert len(batches) < 100
+        assert max(batches) <= 7
         text = server.client.get("/metrics").text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
     assert float(lines['openrlhf_js_reward_request_seconds_count{status="200"}']) == 200
@@ -223,7 +225,8 @@ def test_a_token_is_asked_for_everywhere_but_by_health() -> None:
             rights = (f"Bearer {TOKEN}", f"bearer {TOKEN}")
             wrongs = ("", "Bearer", f"Bearer {TOKEN}x", TOKEN, f"Basic {TOKEN}")
             for header, status in [(each, 200) for each in rights] + [(w, 401) for w in wrongs]:
-                method, headers = "POST" if "reward" in path else "GET", {"authorization": header}
+                method = "POST" if "reward" in path else "GET"
+                headers = {"authorization": header}
                 body = {"query": ["1"]}
                 answer = server.client.request(method, path, headers=headers, json=body)
                 assert answer.status_code == status
@@ -291,7 +294,8 @@ def problem(capsys, monkeypatch):
     def run(folder: Path, *flags: str) -> str:
         assert rm.main(["serve", f"--reward.model_name_or_path={folder}", "--port=0", *flags]) == 2
         shown = capsys.readouterr()
-        assert shown.err.startswith("openrlhf-js rm serve: ") and shown.err.count("\n") == 1
+        assert shown.err.startswith("openrlhf-js rm serve: ")
+        assert shown.err.count("\n") == 1
         return shown.err
 
     return run

@@ -53,7 +53,8 @@ def test_shares_of_an_even_grid_are_the_probabilities(temperature, top_p):
     drawn = invert(logits.expand(count, 7), uniform, temperature, top_p)
     wanted = np.exp(logits.double().numpy() / temperature)
     wanted /= wanted.sum()
-    kept, total = np.zeros(7), 0.0
+    kept = np.zeros(7)
+    total = 0.0
     for token in np.argsort(-wanted):  # the likeliest ones, until they have this probability
         if total < top_p:
             kept[token] = wanted[token]
@@ -91,8 +92,10 @@ def test_images_are_where_their_prompts_say_whatever_the_padding(tmp_path):
     """The oracle runs the processor and the model on one prompt at a time, without a cache."""
     from PIL import Image
 
-    folder, figures = save_seeing_policy(tmp_path / "model"), save_figures(tmp_path)
-    processor, images = load_processor(folder, False), [figures, (), figures[1:]]
+    folder = save_seeing_policy(tmp_path / "model")
+    figures = save_figures(tmp_path)
+    processor = load_processor(folder, False)
+    images = [figures, (), figures[1:]]
     place = "<|vision_start|><|image_pad|><|vision_end|>"
     texts = [f"{place}ab{place}=", "cab=", f"{place}abcdefgh="]
     given = [

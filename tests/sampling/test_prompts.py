@@ -32,7 +32,8 @@ def test_rows_of_a_file(tmp_path):
 
 
 def test_fewer_prompts_are_the_first_of_more():
-    five, ten = drawn(ROWS, 5, 128, 0), drawn(ROWS, 10, 128, 0)
+    five = drawn(ROWS, 5, 128, 0)
+    ten = drawn(ROWS, 10, 128, 0)
     assert ten[:5] == five
     assert ten != ROWS
     assert sorted(ten, key=ROWS.index) == ROWS

@@ -42,7 +42,8 @@ def test_other_seeds_are_no_pairs():
         "half": {1: 2.0, 2: 6.0},
     }
     apart, half = differences(values, "first")
-    assert not apart.paired and not half.paired
+    assert not apart.paired
+    assert not half.paired
     assert apart.difference.value == pytest.approx(2)
     assert half.difference.value == pytest.approx(2)
     # jackknife errors: -1, 1 of the first and -2, 2 of the others, over sqrt(2)

@@ -74,12 +74,14 @@ def test_a_mixed_file_is_checked_and_asked_like_any_other(scorers, tmp_path, cap
     assert data.main(["check", str(path)]) == 0
     for item in items_of_file(path):
         right = grade(item, f"So: {task.right_response(item.label)}")
-        assert right.status == "correct" and right.answer == json.loads(item.label)["answer"]
+        assert right.status == "correct"
+        assert right.answer == json.loads(item.label)["answer"]
 
 
 def test_no_question_is_in_two_splits_or_under_two_seeds(scorers):
     train = questions(40, 0, "train")
-    assert train[:20] == questions(20, 0, "train") and len({*train}) == 40
+    assert train[:20] == questions(20, 0, "train")
+    assert len({*train}) == 40
     others = [questions(40, 1, "train"), questions(20, 0, "test"), questions(20, 1, "test")]
     assert not any({*train} & {*other} for other in others)
 

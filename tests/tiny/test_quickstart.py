@@ -19,7 +19,8 @@ from openrlhf_js.tiny.tasks import TASKS
 def as_it_was():
     """The program sets what belongs to its whole process; here that is pytest's."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers, threads = [signal.getsignal(number) for number in numbers], torch.get_num_threads()
+    handlers = [signal.getsignal(number) for number in numbers]
+    threads = torch.get_num_threads()
     yield
     for number, handler in zip(numbers, handlers, strict=True):
         signal.signal(number, handler)
@@ -44,8 +45,10 @@ def start(tmp_path, monkeypatch):
 def test_a_failure_shows_the_end_of_the_log(start, capsys):
     assert start("print('starting'); raise SystemExit('openrlhf_js: no such model')") == 1
     shown = capsys.readouterr().err
-    assert "the program ended with status 1" in shown and "  openrlhf_js: no such model" in shown
-    assert "The whole log: " in shown and "train.log" in shown
+    assert "the program ended with status 1" in shown
+    assert "  openrlhf_js: no such model" in shown
+    assert "The whole log: " in shown
+    assert "train.log" in shown
 
 
 def test_an_interrupted_run_says_so(start, capsys):

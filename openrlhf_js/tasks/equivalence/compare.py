@@ -58,9 +58,13 @@ def members(tree: Tree) -> list[Tree]:
         return [tree]
     singles: list[Tree] = []
     for item in items:
-        singles += [item] if is_set(item) else members(item)
-    only_tuples = all(single.kind == "group" for single in singles)
-    return list(dict.fromkeys(singles)) if only_tuples else singles  # a set holds nothing twice
+        if is_set(item):
+            singles.append(item)
+        else:
+            singles += members(item)
+    if all(single.kind == "group" for single in singles):  # a set holds nothing twice
+        return list(dict.fromkeys(singles))
+    return singles
 
 
 def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) -> bool:
@@ -69,10 +73,12 @@ def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) ->
         return False
     unmatched = list(answers)
     for test in tests:
-        fitting = next((answer for answer in unmatched if test(answer)), None)
-        if fitting is None:
+        for answer in unmatched:
+            if test(answer):
+                unmatched.remove(answer)
+                break
+        else:
             return False
-        unmatched.remove(fitting)
     return True
 
 
@@ -82,7 +88,8 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
     Where one has no unit, a percentage may be its hundredth or, from 1 up, the number before the
     sign, and degrees may be in radians.
     """
-    gold_value, gold_unit = quantity(gold, quantity(answer)[1])
+    _, unit_in_answer = quantity(answer)
+    gold_value, gold_unit = quantity(gold, unit_in_answer)
     answer_value, answer_unit = quantity(answer, gold_unit)
     if answer_unit and gold_unit:
         if answer_unit == gold_unit:
@@ -92,9 +99,11 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
     size = rational(answer_value if answer_unit else gold_value)
     if sign != "percent" or size is None or abs(size) >= 1:
         yield answer_value, gold_value
-    if sign in SIGN_UNITS and answer_unit:
+    if sign not in SIGN_UNITS:
+        return
+    if answer_unit:
         yield node(sign, answer_value), gold_value
-    elif sign in SIGN_UNITS:
+    else:
         yield answer_value, node(sign, gold_value)
 
 
@@ -117,12 +126,17 @@ class Judge:
 
     def size(self, tree: Tree) -> Any:
         """A real number that can be compared with others, or None."""
-        return infinite(tree) or next(self.values(tree), (None,))[0]
+        if infinite(tree):
+            return infinite(tree)
+        for (value,) in self.values(tree):
+            return value
+        return None
 
     def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
         if answer.kind == "rel" and "approx" in signs_of(answer):
-            if not is_name(sides_of(answer)[-2]):
+            before_last = sides_of(answer)[-2]
+            if not is_name(before_last):
                 return self._rounded(answer, gold)
             answer = with_equals_sign(answer)
         if answer == gold:
@@ -135,7 +149,7 @@ class Judge:
         if "list" in kinds or kinds == {"group"} or is_set(answer) or is_set(gold):
             return self._collections(answer, gold)
         if gold.kind == "sym" and gold.args[0][0].isdigit():  # a base may be left out
-            digits = gold.args[0].partition("_")[0]
+            digits, _, _ = gold.args[0].partition("_")
             return answer.kind == "num" and str(answer.args[0]) == digits
         if gold.kind == "num" and answer == node("sym", f"{gold.args[0]}_10"):
             return True
@@ -148,17 +162,22 @@ class Judge:
 
     def equal(self, left: Tree, right: Tree) -> bool:
         """Whether two expressions have the same value, whatever their variables are."""
-        are_leaves = left.kind in ("sym", "num") and right.kind in ("sym", "num")
-        if left == right or (are_leaves and not self.within):
-            return left == right
-        pairs = list(self.values(left, right))
-        return bool(pairs) and all(self.agree(one, other) for one, other in pairs)
+        if left == right:
+            return True
+        are_leaves = {left.kind, right.kind} <= {"sym", "num"}
+        if are_leaves and not self.within:
+            return False
+        has_values = False
+        for left_value, right_value in self.values(left, right):
+            has_values = True
+            if not self.agree(left_value, right_value):
+                return False
+        return has_values
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
         signs = signs_of(answer)
-        exact_sides = sides_of(answer)[:-1]
-        rounded = sides_of(answer)[-1]
+        *exact_sides, rounded = sides_of(answer)
         error = abs(rational(rounded) or Fraction(0)) / 100
         lenient = replace(self, within=error)
         if signs[-1] != "approx" or not lenient.same(rounded, exact_sides[-1]):
@@ -173,20 +192,21 @@ class Judge:
             return False
         value, modulus = answer.args
         gold_value, gold_modulus = gold.args
-        difference = rational(_minus(_last_side(value), _last_side(gold_value)))
         size = rational(modulus)
-        if not size or difference is None or size != rational(gold_modulus):
+        if not size or size != rational(gold_modulus):
             return False
-        return difference % size == 0
+        difference = rational(_minus(_last_side(value), _last_side(gold_value)))
+        return difference is not None and difference % size == 0
 
     def _collections(self, answer: Tree, gold: Tree) -> bool:
         answer = named_tuple(answer, gold)
         gold = named_tuple(gold, answer)
         if answer.kind == gold.kind == "group" and not is_set(answer):
-            same_brackets = answer.args[0] == gold.args[0]
-            if not same_brackets or len(items_of(answer)) != len(items_of(gold)):
+            items = items_of(answer)
+            gold_items = items_of(gold)
+            if answer.args[0] != gold.args[0] or len(items) != len(gold_items):
                 return False
-            return all(map(self.same, items_of(answer), items_of(gold)))
+            return all(map(self.same, items, gold_items))
         tests = [functools.partial(self.same, gold=wanted) for wanted in members(gold)]
         return matched(members(answer), tests)
 
@@ -198,8 +218,10 @@ class Judge:
             return all(self.same(side, gold) for side in stated_values(answer, with_sums=True))
         if is_equation(gold):
             values = stated_values(gold, with_sums=False)
-            gives_value = len(values) < len(sides_of(gold)) and answer.kind != "rel"
-            return gives_value and self.same(answer, values[-1])
+            gives_value = len(values) < len(sides_of(gold))
+            if not gives_value or answer.kind == "rel":
+                return False
+            return self.same(answer, values[-1])
         try:
             return same_set(answer, gold, self.size)
         except NotRead:
@@ -208,11 +230,10 @@ class Judge:
     def _equations(self, answer: Tree, gold: Tree) -> bool:
         """Whether both say the same of the same name, or hold for the same points."""
         answer = same_variable(answer, gold)
-        name = sides_of(answer)[0]
-        gold_name = sides_of(gold)[0]
-        if name_the_same(name, gold_name):
-            gold_value = sides_of(gold)[-1]
-            return all(self.same(value, gold_value) for value in sides_of(answer)[1:])
+        name, *values = sides_of(answer)
+        gold_sides = sides_of(gold)
+        if name_the_same(name, gold_sides[0]):
+            return all(self.same(value, gold_sides[-1]) for value in values)
         left = _difference(answer)
         right = _difference(gold)
         if left is None or right is None:

@@ -82,5 +82,6 @@ def _degree(tree: Tree, variable: str) -> int:
     degrees = [_degree(operand, variable) for operand in tree.args if isinstance(operand, Tree)]
     if tree.kind in ("neg", "add"):
         return max(degrees)
-    is_fraction = tree.kind == "div" and degrees[1] == 0
-    return sum(degrees) if tree.kind == "mul" or is_fraction else 2
+    if tree.kind == "mul" or (tree.kind == "div" and degrees[1] == 0):
+        return sum(degrees)
+    return 2

@@ -48,7 +48,8 @@ def grade(answer: str | None, label: str) -> Score:
             is_right = decide(text, golds, Judge())
     except Exception as bug:
         return scored("error", f"{type(bug).__name__} on {answer!a:.80}")
-    compared = f"{text!a:.80} against {' ; '.join(gold.text for gold in golds)!a:.80}"
+    gold_text = " ; ".join(gold.text for gold in golds)
+    compared = f"{text!a:.80} against {gold_text!a:.80}"
     if is_right is not None:
         return scored("correct" if is_right else "wrong", compared)
     score = pool.grade("openrlhf_js.tasks.equivalence.numeric:compare", answer, label)
@@ -63,9 +64,10 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     if not all(gold.trees for gold in golds):
         raise NotRead("a label that is no plain answer")
     is_plain = len(golds) == 1 and not first.within
-    is_number = is_plain and first.trees[0].kind == "num"
+    gold_tree = first.trees[0]
+    is_number = is_plain and gold_tree.kind == "num"
     if is_number and _NUMERAL.match(text):  # most answers
-        return decimal(text) == first.trees[0].args[0]
+        return decimal(text) == gold_tree.args[0]
     tests = []
     for gold in golds:
         lenient = replace(judge, within=gold.within)
@@ -82,10 +84,12 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
 def _answers(text: str) -> list[Tree]:
     """The readings of an answer: an option may have a small letter, and a time be a ratio."""
     if _OPTION.fullmatch(text):
-        return [node("sym", text), *readings(text.upper())]
+        small_letter = node("sym", text)
+        return [small_letter, *readings(text.upper())]
     if _RATIO.fullmatch(text):
         return [*readings(text), read(text)]
-    return readings(_LETTER_UNIT.sub(r"\1 \\\2", text))
+    with_unit = _LETTER_UNIT.sub(r"\1 \\\2", text)
+    return readings(with_unit)
 
 
 def _fits(judge: Judge, golds: tuple[Tree, ...], answer: Tree) -> bool:

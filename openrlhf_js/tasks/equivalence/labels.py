@@ -48,17 +48,21 @@ def golds_of(label: str) -> tuple[Gold, ...]:
     is_json = re.match(r'\s*\{\s*"', label)
     fields = _Fields.model_validate_json(label) if is_json else _Fields(answer=label)
     answers = [fields.answer] if isinstance(fields.answer, str) else fields.answer
+    may_be_lists = len(answers) > 1 or fields.tolerance  # "-1,7"
     golds: list[Gold] = []
     for answer in answers:
         text = _canonical(answer, label)
         trees = _gold_trees(text, fields.unit or "")
-        if trees and (len(answers) > 1 or fields.tolerance):  # each may be a list: "-1,7"
-            golds += [Gold(text, (member,)) for member in members(trees[0])]
+        if trees and may_be_lists:
+            for member in members(trees[0]):
+                golds.append(Gold(text, (member,)))
         else:
             golds.append(Gold(text, trees))
     tolerances = _tolerances(fields.tolerance or "", len(golds))
-    pairs = zip(golds, tolerances, strict=True)
-    return tuple(gold._replace(within=within) for gold, within in pairs)
+    with_tolerances = []
+    for gold, within in zip(golds, tolerances, strict=True):
+        with_tolerances.append(gold._replace(within=within))
+    return tuple(with_tolerances)
 
 
 def is_readable(label: str) -> bool:
@@ -85,7 +89,10 @@ def _canonical(answer: str, label: str) -> str:
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
     for spelling in (normal(f"{text} {unit}"), text):
         with contextlib.suppress(NotRead, RecursionError):
-            return tuple(gold for tree in readings(spelling) for gold in gold_statements(tree))
+            trees: list[Tree] = []
+            for tree in readings(spelling):
+                trees += gold_statements(tree)
+            return tuple(trees)
     return ()
 
 

@@ -67,9 +67,10 @@ def _bounded(function: Callable[..., Value], most: int) -> Callable[..., Value]:
     """A function that refuses arguments at a cost that grows with their size."""
 
     def bounded(*arguments: Value) -> Value:
-        is_cheap = mp.prec < 4_000 or all(map(mp.isint, arguments))
-        if not is_cheap or any(mp.mag(argument or 1) > most for argument in arguments):
-            raise _NoValue
+        for argument in arguments:
+            is_cheap = mp.prec < 4_000 or mp.isint(argument)
+            if not is_cheap or mp.mag(argument or 1) > most:
+                raise _NoValue
         return function(*arguments)
 
     return bounded
@@ -146,8 +147,10 @@ def _points(count: int) -> tuple[tuple[_Point, ...], ...]:
     if count == 1:
         patterns *= 2
     for index, signs in enumerate(patterns, _POSITIVE_POINTS):
-        near = _Point(_signed(signs, _coordinates(index, count, _NEAR)), True)
-        far = _Point(_signed(signs, _coordinates(index, count, _FAR)), True)
+        near_sizes = _coordinates(index, count, _NEAR)
+        far_sizes = _coordinates(index, count, _FAR)
+        near = _Point(_signed(signs, near_sizes), True)
+        far = _Point(_signed(signs, far_sizes), True)
         points.append((far, near) if index % 2 else (near, far))
     return tuple(points)
 
@@ -158,7 +161,9 @@ def _sign_patterns(count: int) -> list[tuple[int, ...]]:
         return [signs for signs in product((1, -1), repeat=count) if -1 in signs]
     patterns = [(-1,) * count]
     for index in range(min(count, _MOST_PATTERNS)):
-        patterns.append(tuple(-1 if place == index else 1 for place in range(count)))
+        signs = [1] * count
+        signs[index] = -1
+        patterns.append(tuple(signs))
     return patterns
 
 
@@ -187,7 +192,10 @@ class Numeric(Judge):
 
     def values(self, *trees: Tree) -> Iterator[tuple[Value, ...]]:
         """The values at the points where all have one; at negative points only if they are real."""
-        variables = sorted(set().union(*map(names, trees)) - _CONSTANTS.keys())
+        all_names: set[str] = set()
+        for tree in trees:
+            all_names |= names(tree)
+        variables = sorted(all_names - _CONSTANTS.keys())
         for choices in _points(len(variables)):
             for point in choices:
                 bindings = _CONSTANTS | dict(zip(variables, point.coordinates, strict=True))
@@ -212,7 +220,9 @@ class Numeric(Judge):
         if self.within:
             return bool(abs(left - right) <= mp.convert(self.within) + _SAME)
         size = max(abs(left), abs(right))
-        scale = size if mp.mag(size) > MAX_BITS else min(size, mp.ldexp(1, _LARGE))
+        scale = size
+        if mp.mag(size) <= MAX_BITS:
+            scale = min(size, mp.ldexp(1, _LARGE))
         return bool(size < _ZERO or abs(left - right) <= _SAME * scale)
 
     def size(self, tree: Tree) -> Any:
@@ -242,9 +252,13 @@ class Numeric(Judge):
 
     def _result(self, tree: Tree, bindings: dict[str, Value], is_real: bool) -> Value:
         """What the function of a node makes of its operands."""
-        name = tree.args[0] if tree.kind == "call" else tree.kind
-        operands = tree.args[1:] if tree.kind == "call" else tree.args
-        function = _FUNCTIONS.get(self.log if name == "log" else name)
+        name = tree.kind
+        operands = tree.args
+        if tree.kind == "call":
+            name, *operands = tree.args
+        if name == "log":
+            name = self.log
+        function = _FUNCTIONS.get(name)
         if function is None:
             raise _NoValue
         try:

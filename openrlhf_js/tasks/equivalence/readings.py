@@ -68,8 +68,11 @@ def _time(text: str) -> Tree | None:
     clock = _CLOCK.match(text)
     if not clock or not (clock["minute"] or clock["half"]):
         return None
-    time = node("text", f"{int(clock['hour'])}:{clock['minute'] or '00'}")
-    return node("measure", time, (clock["half"].lower(),) if clock["half"] else ())
+    hour = int(clock["hour"])
+    minute = clock["minute"] or "00"
+    half = clock["half"]
+    unit = (half.lower(),) if half else ()
+    return node("measure", node("text", f"{hour}:{minute}"), unit)
 
 
 def _letters(text: str) -> list[Tree]:

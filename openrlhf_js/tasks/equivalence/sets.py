@@ -102,7 +102,8 @@ def _points_to_try(sizes: Sizes) -> list[Any]:
     ends = {0}
     for size in sizes.values():
         if size not in _UNBOUNDED:
-            ends |= {size, -size}
+            ends.add(size)
+            ends.add(-size)
     points = sorted(ends)
     between = [(low + high) / 2 for low, high in pairwise(points)]
     beyond = [points[0] - 1, points[-1] + 1]
@@ -111,9 +112,12 @@ def _points_to_try(sizes: Sizes) -> list[Any]:
 
 def _variable(tree: Tree) -> str | None:
     """The variable `x`, where the tree is `x` or `|x|`."""
-    inner = tree.args[1] if tree.args[:1] == ("abs",) else tree
-    is_variable = inner.kind == "sym" and inner.args[0] not in _CONSTANTS
-    return inner.args[0] if is_variable else None
+    inner = tree
+    if tree.kind == "call" and tree.args[0] == "abs":
+        inner = tree.args[1]
+    if inner.kind != "sym" or inner.args[0] in _CONSTANTS:
+        return None
+    return inner.args[0]
 
 
 def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
@@ -131,9 +135,12 @@ def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
     if is_set(tree):
         return union_node(_point(point) for point in items_of(tree))
     condition = _interval(tree) or tree
-    if condition.kind != "rel" or not _RELATIONS.keys() >= set(signs_of(condition)):
+    if condition.kind != "rel":
         raise NotRead("no set of reals")
-    if "=" in signs_of(condition) and not is_alternative:
+    signs = set(signs_of(condition))
+    if not signs <= _RELATIONS.keys():
+        raise NotRead("no set of reals")
+    if "=" in signs and not is_alternative:
         raise NotRead("an equation rather than a set of reals")
     variables = [side for side in sides_of(condition) if _variable(side) is not None]
     solved = condition if len(variables) == 1 else _solved(condition)
@@ -155,9 +162,11 @@ def _solved(condition: Tree) -> Tree | None:
         return None
     solved_sides = []
     for side in sides:
-        shifted = node("add", side, number(-linear.constant))
-        quotient = node("div", shifted, number(linear.slope))
-        solved_sides.append(node("sym", variable) if side == unknown_side else quotient)
+        solved = node("sym", variable)
+        if side != unknown_side:
+            shifted = node("add", side, number(-linear.constant))
+            solved = node("div", shifted, number(linear.slope))
+        solved_sides.append(solved)
     signs = signs_of(condition)
     if linear.slope < 0:
         signs = tuple(_TURNED.get(sign, sign) for sign in signs)
@@ -178,7 +187,9 @@ def _interval(tree: Tree) -> Tree | None:
     (opening, closing), low, high = tree.args
     low_sign = "<=" if opening == "[" else "<"
     high_sign = "<=" if closing == "]" else "<"
-    if (low_sign == "<=" and infinite(low)) or (high_sign == "<=" and infinite(high)):
+    if low_sign == "<=" and infinite(low):
+        return None
+    if high_sign == "<=" and infinite(high):
         return None
     return relation_node([low_sign, high_sign], [low, _ANY_VARIABLE, high])
 
@@ -192,7 +203,7 @@ def _holds(domain: Tree, sizes: Sizes, point: Any) -> bool:
     for side in sides_of(domain):
         of_variable = abs(point) if side.kind == "call" else point
         values.append(sizes.get(side, of_variable))
-    for sign, (left, right) in zip(signs_of(domain), pairwise(values), strict=True):
+    for sign, left, right in zip(signs_of(domain), values, values[1:], strict=False):
         if not _RELATIONS[sign](left, right):
             return False
     return True

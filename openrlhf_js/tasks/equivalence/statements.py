@@ -63,7 +63,9 @@ def _names_a_point(point: Tree) -> bool:
         if item.kind != "sym":
             return False
         coordinates.append(item.args[0])
-    return coordinates == sorted(coordinates) or not _COORDINATES.issuperset(coordinates)
+    if not _COORDINATES.issuperset(coordinates):
+        return True
+    return coordinates == sorted(coordinates)
 
 
 def _names_a_value(call: Tree) -> bool:
@@ -71,7 +73,10 @@ def _names_a_value(call: Tree) -> bool:
     function = call.args[0]
     arguments = arguments_of(call)
     if function in _OF_NAMES:
-        return all(argument.kind in ("sym", "mul") and is_name(argument) for argument in arguments)
+        for argument in arguments:
+            if argument.kind not in ("sym", "mul") or not is_name(argument):
+                return False
+        return True
     if function != "abs":
         return False
     content = arguments[0]
@@ -95,9 +100,12 @@ def _is_sum_of_names(tree: Tree) -> bool:
     if tree.kind != "add":
         return False
     for term in tree.args:
-        value = term.args[0] if term.kind == "neg" else term
-        is_multiple = value.kind == "mul" and value.args[0].kind == "num"
-        name = value.args[1] if is_multiple else value
+        value = term
+        if value.kind == "neg":
+            (value,) = value.args
+        name = value
+        if value.kind == "mul" and value.args[0].kind == "num":
+            _, name = value.args
         if name.kind != "sym" and not _is_sum_of_names(value):
             return False
     return len(names(tree)) > 1
@@ -126,9 +134,10 @@ def named_tuple(tree: Tree, other: Tree) -> Tree:
         return tree
     values: dict[str, Tree] = {}
     for item in tree.args:
-        if not is_equation(item) or len(sides_of(item)) != 2:
+        sides = sides_of(item) if is_equation(item) else ()
+        if len(sides) != 2:
             return tree
-        name, value = sides_of(item)
+        name, value = sides
         if name.kind != "sym" or name.args[0] in values:
             return tree
         values[name.args[0]] = value
@@ -137,7 +146,7 @@ def named_tuple(tree: Tree, other: Tree) -> Tree:
 
 def same_variable(answer: Tree, gold: Tree) -> Tree:
     """The answer `f(t) = 2t` in the variable of the gold answer `f(x) = 3x`: `f(x) = 2x`."""
-    head = sides_of(answer)[0]
+    head, *values = sides_of(answer)
     gold_head = sides_of(gold)[0]
     function, variable = _rule_head(head)
     gold_function, gold_variable = _rule_head(gold_head)
@@ -145,17 +154,21 @@ def same_variable(answer: Tree, gold: Tree) -> Tree:
     if not function or function != gold_function or is_taken:
         return answer
     renamed = [gold_head]
-    for value in sides_of(answer)[1:]:
-        renamed.append(substituted(value, variable, node("sym", gold_variable)))
+    wanted = node("sym", gold_variable)
+    for value in values:
+        renamed.append(substituted(value, variable, wanted))
     return relation_node(signs_of(answer), renamed)
 
 
 def _rule_head(head: Tree) -> tuple[str, str]:
     """The function and the variable of `f(x)`, or of a sequence such as `a_n`; or empty names."""
-    if head.kind == "mul" and all(arg.kind == "sym" for arg in head.args):
-        function, variable = (arg.args[0] for arg in head.args)
-        is_rule = function in _FUNCTIONS and variable.islower()
-        return (function, variable) if is_rule else ("", "")
+    if head.kind == "mul":
+        first, second = head.args
+        if first.kind == second.kind == "sym":
+            function = first.args[0]
+            variable = second.args[0]
+            if function in _FUNCTIONS and variable.islower():
+                return function, variable
     if head.kind == "sym":
         sequence, _, index = head.args[0].partition("_")
         if index in _INDICES:
@@ -183,14 +196,17 @@ def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
 def gold_statements(tree: Tree) -> Iterator[Tree]:
     r"""A gold answer, and the two of which either will do where it is `exact \approx rounded`."""
     yield tree
-    if tree.kind != "rel" or signs_of(tree)[-1] != "approx":
+    if tree.kind != "rel":
         return
-    exact_sides = sides_of(tree)[:-1]
+    *signs, last_sign = signs_of(tree)
+    if last_sign != "approx":
+        return
+    *exact_sides, rounded = sides_of(tree)
     if len(exact_sides) > 1:
-        yield relation_node(signs_of(tree)[:-1], exact_sides)
+        yield relation_node(signs, exact_sides)
     elif not is_name(exact_sides[0]):
         yield exact_sides[0]
-    yield sides_of(tree)[-1]
+    yield rounded
 
 
 def with_equals_sign(statement: Tree) -> Tree:
@@ -207,7 +223,8 @@ def without_modulus(tree: Tree) -> Tree:
     value, modulus = tree.args
     if is_equation(value) and len(sides_of(value)) == 2:
         name, residue = sides_of(value)
-        value = residue if is_name(name) else value
+        if is_name(name):
+            value = residue
     if value.kind != "num" or modulus.kind != "num":
         return tree
     size = value.args[0]

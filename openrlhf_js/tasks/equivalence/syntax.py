@@ -67,10 +67,13 @@ def read(text: str, thousands: bool = True) -> Tree:
     `thousands`: whether commas may group the digits of a number.
     """
     if _BOTH_SIGNS.search(text):
-        upper = read(_BOTH_SIGNS.sub(_upper_sign, text), thousands)
-        lower = read(_BOTH_SIGNS.sub(_lower_sign, text), thousands)
+        upper_text = _BOTH_SIGNS.sub(_upper_sign, text)
+        lower_text = _BOTH_SIGNS.sub(_lower_sign, text)
+        upper = read(upper_text, thousands)
+        lower = read(lower_text, thousands)
         if upper.kind == "list" or is_set(upper):
-            return Tree(upper.kind, tuple(dict.fromkeys(upper.args + lower.args)))
+            args = dict.fromkeys(upper.args + lower.args)
+            return Tree(upper.kind, tuple(args))
         return list_node([upper, lower])
     parser = _Parser(tokens_of(text, thousands))
     tree = parser.tree()
@@ -147,7 +150,8 @@ class _Parser:
             return _MEASURE
         if self.starts_factor():
             return _PRODUCT
-        return _INFIX.get(self.next.text, (_ENDS, ""))[0]
+        level, _ = _INFIX.get(self.next.text, (_ENDS, ""))
+        return level
 
     def start(self, least: int) -> Tree:
         """What a tree begins with."""
@@ -160,7 +164,9 @@ class _Parser:
         phrase: list[str] = []
         while self.next.kind == "word":
             phrase.append(self.take().text)
-        return node("text", " ".join(phrase)) if phrase else self.primary()
+        if phrase:
+            return node("text", " ".join(phrase))
+        return self.primary()
 
     def measured(self, value: Tree) -> Tree:
         """The value with the unit behind it: `million people`, `km / h`, `cm ^ 2`."""
@@ -172,12 +178,15 @@ class _Parser:
             self.take()
         unit: list[str] = []
         while True:
+            goes_on = self.next.text in ("/", "*") and self.second.kind in ("word", "name")
             if self.next.kind == "word":
                 unit.append(self.take().text)
-            elif self.next.text in ("/", "*") and self.second.kind in ("word", "name"):
-                unit += [self.take().text, self.take().text]
+            elif goes_on:
+                unit.append(self.take().text)
+                unit.append(self.take().text)
             elif unit and self.takes("^"):
-                unit += ["^", self.enclosed()]
+                unit.append("^")
+                unit.append(self.enclosed())
             elif unit:
                 return node("measure", value, unit_of(" ".join(unit)))
             else:
@@ -186,10 +195,11 @@ class _Parser:
     def joined(self, left: Tree, level: int) -> Tree:
         """The tree of both sides of the next sign, or of a product without one."""
         sign = "*" if self.starts_factor() else self.take().text
-        kind = _INFIX[sign][1]
+        _, kind = _INFIX[sign]
         if kind == "pow":
-            is_degree = self.takes("circ")
-            return node("degree", left) if is_degree else node("pow", left, self.exponent())
+            if self.takes("circ"):
+                return node("degree", left)
+            return node("pow", left, self.exponent())
         if level == _POWER:
             return node(kind, left)
         if kind == "mod":
@@ -205,7 +215,9 @@ class _Parser:
             return self.ratio(left, right)
         if kind == "mul":
             return product(left, right)
-        return node(kind, left, node("neg", right) if sign == "-" else right)
+        if sign == "-":
+            right = node("neg", right)
+        return node(kind, left, right)
 
     def last_conjunction(self, sign: str) -> str:
         """The last sign of several that stand together: `, or`."""
@@ -222,7 +234,9 @@ class _Parser:
             terms.append(self.tree(_RATIO + 1))
         last = terms.pop()
         shares = [node("div", term, last) for term in terms]
-        return shares[0] if len(shares) == 1 else group_node(":", shares)
+        if len(shares) == 1:
+            return shares[0]
+        return group_node(":", shares)
 
     def exponent(self) -> Tree:
         negated = self.takes("-")
@@ -278,7 +292,9 @@ class _Parser:
             sign = self.takes("'", "_")
             if not sign:
                 return node("sym", name)
-            name += sign + (self.enclosed() if sign == "_" else "")
+            name += sign
+            if sign == "_":
+                name += self.enclosed()
 
     def applied(self, function: Tree) -> Tree:
         """`f(3)` in front of an equals sign, which is no product; else the name alone."""
@@ -324,7 +340,9 @@ class _Parser:
 
     def items(self) -> list[Tree]:
         tree = self.tree()
-        return list(tree.args) if tree.kind == "list" else [tree]
+        if tree.kind == "list":
+            return list(tree.args)
+        return [tree]
 
     def group(self, opening: str) -> Tree:
         """A tuple, an interval, a set, or what brackets only group."""
@@ -341,10 +359,11 @@ class _Parser:
         if len(items) != 1 or brackets == "{}":
             return group_node(brackets, items)
         item = items[0]
-        is_row = brackets == "()" and is_group(item, "[]")
-        is_whole = brackets == "[]" and is_first and self.next.kind == "end"
-        if is_row or (is_whole and item.kind != "group"):
-            return group_node(brackets, [item])
+        if brackets == "()" and is_group(item, "[]"):  # the rows of a matrix
+            return group_node(brackets, items)
+        is_whole = is_first and self.next.kind == "end"
+        if brackets == "[]" and is_whole and item.kind != "group":
+            return group_node(brackets, items)
         return item
 
     def described_set(self, head: list[Tree]) -> Tree:
@@ -352,7 +371,9 @@ class _Parser:
         conditions = self.items()
         conditions += [item for item in head if item.kind == "field"]
         self.expect("\\}")
-        return conditions[0] if len(conditions) == 1 else list_node(conditions)
+        if len(conditions) == 1:
+            return conditions[0]
+        return list_node(conditions)
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
@@ -382,7 +403,9 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
         return list_node(items)
     count = 0
     for item in reversed(items):
-        if not (item.kind in ("rel", "union") and (count < 2 or is_equation(item))):
+        if item.kind not in ("rel", "union"):
+            break
+        if count >= 2 and not is_equation(item):
             break
         count += 1
     first_alternative = len(items) - count
@@ -391,7 +414,10 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
         return list_node(items)
     union = union_node(alternatives)
     others = items[:first_alternative]
-    return list_node([*others, union]) if others else union
+    if not others:
+        return union
+    others.append(union)
+    return list_node(others)
 
 
 def related(left: Tree, sign: str, right: Tree) -> Tree:
@@ -421,4 +447,6 @@ def scaled(factor: Tree, matrix: Tree) -> Tree:
 
 def negative(value: Tree) -> Tree:
     """The value with its sign changed."""
-    return scaled(number(-1), value) if is_group(value, "()") else node("neg", value)
+    if is_group(value, "()"):
+        return scaled(number(-1), value)
+    return node("neg", value)

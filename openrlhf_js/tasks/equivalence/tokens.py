@@ -52,8 +52,10 @@ def tokens_of(text: str, thousands: bool = True) -> list[Token]:
         kind = str(match.lastgroup)
         piece = match[kind]
         if kind == "letters":
-            alone = after_space and text[position : position + 1] in " ,;.^/)}"
-            tokens += _tokens_of_letters(piece, tokens[-1].kind if tokens else "", alone)
+            following = text[position : position + 1]
+            alone = after_space and following in " ,;.^/)}"
+            last_kind = tokens[-1].kind if tokens else ""
+            tokens += _tokens_of_letters(piece, last_kind, alone)
         elif kind == "based":
             numeral, base = re.findall(r"[^{}_]+", piece)
             tokens.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
@@ -119,7 +121,8 @@ def _without_thousands_commas(text: str) -> str:
 
 
 def _commas_group(piece: str, in_brackets: bool) -> bool:
-    separators = _THOUSANDS.sub("", piece).replace(", ", ";")
+    separators = _THOUSANDS.sub("", piece)
+    separators = separators.replace(", ", ";")
     if "," in separators:
         return False
     return ";" in separators or not in_brackets

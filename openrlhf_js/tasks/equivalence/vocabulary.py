@@ -24,7 +24,7 @@ for _group in _SPELLINGS.split(","):
 _SKIPPED_IN_UNITS = words("of the a an ^ * 1")
 _MOST_UNIT_WORDS = 10
 
-SHORT_WORDS = {*_UNIT_NAMES} - {"in"} | words("am pm AM PM of is an no No")
+SHORT_WORDS = (_UNIT_NAMES.keys() - {"in"}) | words("am pm AM PM of is an no No")
 # A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
 _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
@@ -39,7 +39,10 @@ NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
 ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
 ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
 _SHARES = ORDINALS | dict(half=2, halve=2, quarter=4, hundredth=100, thousandth=1000)
-SIZES: dict[str, Fraction | int] = {name: Fraction(1, n) for name, n in _SHARES.items() if n > 1}
+SIZES: dict[str, Fraction | int] = {}
+for _share, _parts in _SHARES.items():
+    if _parts > 1:
+        SIZES[_share] = Fraction(1, _parts)
 SIZES |= dict(ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9)
 SIZES["trillion"] = 10**12
 _CHANGES_A_NUMBER = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
@@ -65,9 +68,12 @@ def is_sentence(phrase: Iterable[str]) -> bool:
 def unit_of(text: str) -> Unit:
     """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for."""
     phrase = re.sub(r"\b(square|sq|cubic|cu) (\w+)", r"\2 \1", text).split()
-    singulars = [singular(word) for word in phrase if word not in _SKIPPED_IN_UNITS]
-    unit = tuple(_UNIT_NAMES.get(word, word) for word in singulars)
+    unit = []
+    for word in phrase:
+        if word not in _SKIPPED_IN_UNITS:
+            word = singular(word)
+            unit.append(_UNIT_NAMES.get(word, word))
     is_unit = any(name[0].isalpha() for name in unit)
     if not is_unit or len(phrase) > _MOST_UNIT_WORDS or is_sentence(phrase):
         raise NotRead("a number in a sentence")
-    return unit
+    return tuple(unit)

@@ -35,7 +35,8 @@ def examples(name: str) -> list[tuple[bool, str, str]]:
 def verdict(answer: str, label: str) -> bool:
     score = grader.grade(answer, label)
     assert score.value == float(score.status == "correct")
-    assert "\n" not in score.detail and len(score.detail) < 300
+    assert "\n" not in score.detail
+    assert len(score.detail) < 300
     return score.status == "correct"
 
 
@@ -84,7 +85,8 @@ def test_letters_may_be_negative_whichever_they_are(in_process):
         for answer, label in SIGNS:
             assert not verdict(answer % letters, label % letters), answer % letters
             assert not verdict(label % letters, answer % letters), answer % letters
-        product, factors = "|{}{}|".format(*letters), "|{}||{}|".format(*letters)
+        product = "|{}{}|".format(*letters)
+        factors = "|{}||{}|".format(*letters)
         assert verdict(factors, product)
 
 
@@ -158,7 +160,8 @@ def test_what_is_left_goes_through_the_pool():
 
 def test_integrals_and_sums_are_left_to_math_verify():
     score = grader.grade(r"\sum_{k=1}^{10} k + \int_0^1 x \, dx", "55.5")
-    assert score.status == "correct" and score.detail.endswith("math-verify finds them equal")
+    assert score.status == "correct"
+    assert score.detail.endswith("math-verify finds them equal")
     assert not verdict(r"\int_0^1 x \, dx + 1", r"\frac{1}{2}")
 
 
@@ -189,7 +192,8 @@ def expression(depth: int) -> st.SearchStrategy:
     part = expression(depth - 1)
 
     def join(left, right, sign):
-        (a, x), (b, y) = left, right
+        (a, x) = left
+        (b, y) = right
         if x is None or y is None or (sign == "/" and y == 0):
             return rf"\frac{{{a}}}{{{b}}}", None
         texts = {"+": f"({a}+{b})", "-": f"({a}-({b}))", "*": rf"({a})\cdot({b})"}
@@ -229,7 +233,8 @@ def test_hostile_answers_are_refused_at_once(in_process, label):
         began = time.process_time()
         score = grader.grade(answer, label)
         assert score.status in ("wrong", "malformed"), answer[:60]
-        assert len(score.detail) < 300 and score.detail.isascii()
+        assert len(score.detail) < 300
+        assert score.detail.isascii()
         assert time.process_time() - began < 2, answer[:60]
 
 
@@ -255,4 +260,5 @@ def test_no_answer_is_run_as_code(in_process, monkeypatch, tmp_path, code):
     path = tmp_path / "touched"
     for label in ("5", r"\int_0^1 x\,dx", r"\text{even}"):
         assert grader.grade(code.format(path=path), label).status in ("wrong", "malformed")
-    assert not path.exists() and not evaluated
+    assert not path.exists()
+    assert not evaluated

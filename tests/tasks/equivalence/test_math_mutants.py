@@ -74,12 +74,15 @@ def mutants() -> Iterator[tuple[str, str, str]]:
 
 def reason(mutation: str, mutant: str, label: str) -> str | None:
     """Why this mutant may be accepted."""
-    text, reasons = f"{mutation} | {mutant} | {label}", TABLE["explained"]
+    text = f"{mutation} | {mutant} | {label}"
+    reasons = TABLE["explained"]
     return next((why for why, pattern in reasons.items() if re.search(pattern, text)), None)
 
 
 def test_mutants_of_right_answers_are_wrong(in_process):
-    tried, reasons, unexplained = 0, Counter(), []
+    tried = 0
+    reasons = Counter()
+    unexplained = []
     for mutation, mutant, label in mutants():
         tried += 1
         if grader.grade(mutant, label).status != "correct":
