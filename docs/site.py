@@ -9,6 +9,7 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+PAGES = Path(__file__).parent
 # Pages that stand elsewhere in the repository, and what the site calls them.
 ELSEWHERE = {
     "README.md": "index.md",
@@ -18,10 +19,7 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
-PICTURE = re.compile(
-    r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]*)">\s*<img src="(?P<light>[^"]*)"[^>]*'
-    r'alt="(?P<text>[^"]*)">\s*</picture>'
-)
+PICTURE = re.compile(r'<picture>.*?<img src="([^"]*)"[^>]* alt="([^"]*)">\s*</picture>', re.DOTALL)
 INTERVAL = re.compile(r"(<td[^>]*>[^<(]*?) (\([^()<]*? to [^()<]*?\)|± [\d.]+)(?=[^<]*</td>)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -54,11 +52,9 @@ def on_page_content(content: str, **_: Any) -> str:
 def _relink(markdown: str, source: str) -> str:
     """Links between files of the repository as links of the site; to what it lacks, as text.
 
-    A picture that GitHub shows by the reader's colours follows the site's own light and dark here.
+    A picture that was also drawn for the dark is shown as the site is.
     """
-    markdown = PICTURE.sub(
-        r"![\g<text>](\g<light>#only-light) ![\g<text>](\g<dark>#only-dark)", markdown
-    )
+    markdown = PICTURE.sub(r"![\2](\1)", markdown)
 
     def relinked(match: re.Match[str]) -> str:
         picture, text, target, anchor = match.groups(default="")
@@ -70,7 +66,11 @@ def _relink(markdown: str, source: str) -> str:
         if path in ELSEWHERE:
             return f"[{text}]({ELSEWHERE[path]}{anchor})"
         if path.startswith("docs/"):
-            return f"{picture}[{text}]({path.removeprefix('docs/')}{anchor})"
+            target = path.removeprefix("docs/")
+            dark = target.replace(".png", "-dark.png")
+            if picture and (PAGES / dark).exists():
+                return f"![{text}]({target}#only-light) ![{text}]({dark}#only-dark)"
+            return f"{picture}[{text}]({target}{anchor})"
         return text
 
     return LINK.sub(relinked, markdown)

@@ -13,8 +13,12 @@ def main(argv: list[str]) -> int:
 
 from __future__ import annotations
 
+import inspect
+import re
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -40,12 +44,69 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise SettingsError("; ".join(map(_explained, error.errors()))) from None
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Puts flags without a default first in --help, and those of other modules last."""
+        cls.__pydantic_fields__ = dict(sorted(cls.model_fields.items(), key=cls._rank))
+
+    @classmethod
+    def _rank(cls, item: tuple[str, Any]) -> tuple[bool, bool]:
+        name, field = item
+        definer = next(
+            base for base in reversed(cls.__mro__) if name in vars(base).get("__annotations__", {})
+        )
+        return not field.is_required(), definer.__module__ != cls.__module__
+
     def manifest(self) -> dict[str, Any]:
         """The settings as JSON values, to be saved beside results."""
         return self.model_dump(mode="json")
 
 
 S = TypeVar("S", bound=Settings)
+
+
+def wrapped(text: str, width: int) -> str:
+    """A help text in the lines of a terminal.
+
+    tyro joins lines that begin with a letter, and doubles empty ones: all are two spaces in, and an
+    empty one holds a character of no width. Indented lines, such as commands, stand for themselves.
+    """
+    lines: list[str] = []
+    for block in text.split("\n\n"):
+        prose: list[str] = []
+        for line in block.splitlines():
+            if line.startswith(" "):
+                lines += textwrap.wrap(" ".join(prose), width) + _own_lines(line, width)
+                prose = []
+            else:
+                prose.append(line)
+        lines += [*textwrap.wrap(" ".join(prose), width), "\u200b"]
+    return "\n".join(f"  {line}" if line.strip("\u200b") else line for line in lines[:-1])
+
+
+def _own_lines(line: str, width: int) -> list[str]:
+    """An indented line, broken where it is too wide.
+
+    A command is broken before its flags, and its comment stands above it. Of two columns, the
+    second one stays one.
+    """
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    text, _, comment = line.strip().partition("  # ")
+    text = text.rstrip()
+    if not text.startswith(("openrlhf-js", "bash", "--")):
+        columns = re.match(r"\S+ {2,}", text)
+        hanging = " " * (len(indent) + (columns.end() if columns else 4))
+        return textwrap.wrap(line, width, subsequent_indent=hanging)
+    lines = [f"{indent}# {comment}"] if comment else []
+    piece = indent
+    for word in re.split(r" +(?=--|\\$)", text):
+        if len(piece) + len(word) + 3 > width and piece.strip():
+            lines.append(f"{piece.rstrip()} \\")
+            piece = f"{indent}    "
+        piece += f"{word} "
+    return [*lines, piece.rstrip()]
 
 
 def _explained(error: Mapping[str, Any]) -> str:
@@ -64,10 +125,12 @@ def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None =
     """
     import tyro
 
+    columns = min(100, shutil.get_terminal_size().columns)
     try:
         parsed: S = tyro.cli(  # type: ignore[assignment]
             settings,
             prog=prog,
+            description=wrapped(inspect.getdoc(settings) or "", columns - 2),
             args=list(argv),
             default=default,
             use_underscores=True,

@@ -106,8 +106,8 @@ class StudySettings(Settings):
     examples:
       openrlhf-js study --estimators rloo bloo js_plus --seeds 10
       openrlhf-js study STUDY.yaml --out runs/study            # the same names, without dashes
-      openrlhf-js study --engine stack --estimators rloo js --learning_rates 1e-6 2e-6 --seeds 5 \\
-          --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
+      openrlhf-js study --engine stack --estimators rloo js_plus --learning_rates 1e-6 2e-6 \\
+          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
 
     results, in --out:
       runs-*.jsonl    one record a run

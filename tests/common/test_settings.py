@@ -1,6 +1,7 @@
 """One object is the flags, their validation, the help and the manifest."""
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Literal
@@ -110,3 +111,49 @@ def test_tables_take_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> No
     assert "0.1235" in shown
     assert "-" in shown
     assert visible("a\x07\n") == "a\\x07\n"
+
+
+class Program(Example):
+    """Does a thing with files, and says in a sentence of some length what that is.
+
+    examples:
+      openrlhf-js example one.jsonl two.jsonl --out runs/example --task maze --chat    # two files
+
+    results:
+      rows.csv    every figure of every file, and the settings that it was made with
+    """
+
+    name: str = Field(description="of the results")
+
+
+def test_help_fits_a_narrow_terminal_and_begins_with_what_is_required(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        parse(Program, "ojs program", ["--help"])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 60
+    text = shown.replace("\u200b", "").partition("positional arguments")[0]
+    flags = re.findall(r"^\W+(--\w+)", shown.partition("show this help")[2], re.MULTILINE)
+    assert flags[:2] == ["--out", "--name"] and "--chat" in flags
+    assert "\n\n\n" not in text
+    assert (
+        "    # two files\n"
+        "    openrlhf-js example one.jsonl two.jsonl \\\n"
+        "        --out runs/example --task maze --chat\n" in text
+    )
+    second_column = "\n" + " " * 16 + "that it was made with\n"
+    assert f"    rows.csv    every figure of every file, and the settings{second_column}" in text
+
+
+def test_flags_of_other_modules_come_last() -> None:
+    class Elsewhere(Settings):
+        engine: str = Field("auto", description="what samples")
+        folder: Path = Field(description="needed")
+
+    Elsewhere.__module__ = "elsewhere"
+
+    class Own(Elsewhere):
+        items: int = Field(1, description="of each")
+
+    assert list(Own.model_fields) == ["folder", "items", "engine"]
+    assert Own(folder="x").manifest() == {"engine": "auto", "folder": "x", "items": 1}

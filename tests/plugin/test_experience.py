@@ -790,7 +790,7 @@ def test_both_actors_that_read_prompts_do_it_with_our_data_set(start):
 
 @pytest.fixture
 def patched(tmp_path, monkeypatch):
-    """Upstream's experience maker with docs/openrlhf-0.11.2.patch applied; the rest is installed."""
+    """Upstream's experience maker with docs/openrlhf-0.11.2.patch; the rest is installed."""
     files = "trainer/ppo_utils/experience_maker.py", "cli/train_ppo_ray.py"
     for name in files:
         target = tmp_path / "openrlhf" / name

@@ -22,7 +22,7 @@ OURS = {
 DESCRIPTION = """\
 Trains a language model by reinforcement learning with OpenRLHF, and the shrinkage baseline:
 
-  openrlhf-js train --algo.advantage.estimator js \\
+  openrlhf-js train --algo.advantage.estimator js_plus \\
       --actor.model_name_or_path Qwen/Qwen2.5-0.5B-Instruct \\
       --data.prompt_dataset prompts.jsonl --data.input_key prompt --data.label_key answer \\
       --reward.remote_url reward.py --rollout.n_samples_per_prompt 4 \\
