@@ -92,15 +92,20 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     from openrlhf_js.evaluation.passk import compare as paired
     from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.summary import read_results
+    from openrlhf_js.report import evaluations, figures, style
     from openrlhf_js.report import passk as report
 
-    sides = [read_results(place, [*map(name_of, settings.tasks)]) for place in places]
+    names = [name_of(task) for task in settings.tasks]
+    sides = [read_results(place, names) for place in places]
     found = paired.compare(sides[0], sides[1], settings.metric)
     say(f"\nA: {found['a']} ({places[0]})\nB: {found['b']} ({places[1]})")
     _show([report.differences(found)], found["notes"])
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", found)
+        forests = evaluations.forests(evaluations.read(places, names))
+        picture = style.save_both(figures.picture(forests.plots), settings.out / "comparison.png")
+        say(str(picture))
 
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:

@@ -7,11 +7,12 @@ joins the dots, since neither the headings nor the rows have an order.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import altair as alt
 
+from openrlhf_js.estimators.record import Look
 from openrlhf_js.report import style
 
 ROW_HEIGHT = 24  # pixels
@@ -30,20 +31,23 @@ class Row(NamedTuple):
 
 
 class Forest(NamedTuple):
-    """A `figures.Figure` of rows, those of a heading behind one another."""
+    """A `figures.Figure` of rows under their headings."""
 
     title: str
     note: str
     xlabel: str  # with its unit
     rows: Sequence[Row]
-    looks: Mapping[str, style.Look]  # by name
+    looks: Mapping[str, Look]  # by name
     form: str = ".3g"  # of the numbers
     reference: float | None = None  # where to draw a vertical line
 
     def chart(self, interactive: bool) -> alt.LayerChart:
         """The chart, without its title."""
         labels, numbers, dots = self._lines()
-        data = alt.Chart(alt.InlineData(values=dots)).encode(color=self._colour())
+        data = alt.Chart(alt.InlineData(values=dots)).encode(
+            color=alt.Color("name:N", legend=None, scale=self._scale(lambda look: look.colour))
+        )
+        shapes = self._scale(lambda look: style.SHAPES[look.marker])
         horizontal = alt.Scale(domain=self._domain(), nice=False, zero=False)
         names = _vertical(labels, "left", headings=[not number for number in numbers])
         figures = _vertical(numbers, "right", headings=[])
@@ -56,7 +60,7 @@ class Forest(NamedTuple):
         points = data.mark_point(filled=True, size=80, opacity=1).encode(
             x=x,
             y=names,
-            shape=self._shape(),
+            shape=alt.Shape("name:N", legend=None, scale=shapes),
             tooltip=["heading:N", "name:N", "figures:N"],
         )
         layers: list[alt.Chart] = [intervals, points]
@@ -66,38 +70,38 @@ class Forest(NamedTuple):
         height = ROW_HEIGHT * len(labels)
         return alt.layer(*layers).resolve_axis(y="independent").properties(height=height)
 
-    def _lines(self) -> tuple[list[str], list[str], list[dict[str, object]]]:
+    def _lines(self) -> tuple[list[str], list[str], list[dict[str, Any]]]:
         """The labels on the left and on the right of each line, and the dots."""
+        by_heading: dict[str, list[Row]] = {}
+        for row in self.rows:
+            by_heading.setdefault(row.heading, []).append(row)
         labels: list[str] = []
         numbers: list[str] = []
-        dots: list[dict[str, object]] = []
-        heading = ""
-        for row in self.rows:
-            if row.heading != heading:
-                heading = row.heading
+        dots: list[dict[str, Any]] = []
+        for heading, rows in by_heading.items():
+            if heading:
                 labels.append(style.printable(heading))
                 numbers.append("")
-            figures = style.interval(row.value, row.low, row.high, self.form)
-            dot = {
-                "line": len(labels),
-                "heading": style.printable(row.heading),
-                "name": style.printable(row.name),
-                "figures": figures,
-                "value": row.value,
-                "low": row.low,
-                "high": row.high,
-            }
-            labels.append(_shortened(style.printable(row.name)))
-            numbers.append(figures)
-            dots.append(dot)
+            for row in rows:
+                dot = row._asdict()
+                dot["line"] = len(labels)
+                dot["heading"] = style.printable(heading)
+                dot["name"] = style.printable(row.name)
+                dot["figures"] = self._figures(row)
+                dots.append(dot)
+                labels.append(_shortened(dot["name"]))
+                numbers.append(dot["figures"])
         return labels, numbers, dots
+
+    def _figures(self, row: Row) -> str:
+        return style.interval(row.value, row.low, row.high, self.form)
 
     def sentence(self) -> str:
         """Every row in words."""
         rows = []
         for row in self.rows:
-            figures = style.interval(row.value, row.low, row.high, self.form)
-            rows.append(f"{row.heading}, {row.name}: {figures}")
+            name = f"{row.heading}, {row.name}" if row.heading else row.name
+            rows.append(f"{name}: {self._figures(row)}")
         return f"{self.title}, {self.xlabel}. {'; '.join(rows)}."
 
     def _domain(self) -> list[float]:
@@ -110,20 +114,18 @@ class Forest(NamedTuple):
         margin = DOMAIN_MARGIN * (max(ends) - min(ends)) or 1
         return [min(ends) - margin, max(ends) + margin]
 
-    def _colour(self) -> alt.Color:
-        names = dict.fromkeys(row.name for row in self.rows)
-        colours = [self.looks[name].colour for name in names]
-        scale = alt.Scale(domain=[style.printable(name) for name in names], range=colours)
-        return alt.Color("name:N", legend=None, scale=scale)
-
-    def _shape(self) -> alt.Shape:
-        names = dict.fromkeys(row.name for row in self.rows)
-        shapes = [style.SHAPES[self.looks[name].marker] for name in names]
-        scale = alt.Scale(domain=[style.printable(name) for name in names], range=shapes)
-        return alt.Shape("name:N", legend=None, scale=scale)
+    def _scale(self, value_of: Callable[[Look], str]) -> alt.Scale:
+        """What the looks of the rows say, by name."""
+        names = list(dict.fromkeys(row.name for row in self.rows))
+        return alt.Scale(
+            domain=[style.printable(name) for name in names],
+            range=[value_of(self.looks[name]) for name in names],
+        )
 
 
-def _vertical(labels: Sequence[str], side: str, headings: Sequence[bool]) -> alt.Y:
+def _vertical(
+    labels: Sequence[str], side: Literal["left", "right"], headings: Sequence[bool]
+) -> alt.Y:
     """The lines from top to bottom, with a label of each on one side."""
     weight = f"{json.dumps(headings)}[datum.value] ? 'bold' : 'normal'"
     axis = alt.Axis(

@@ -75,6 +75,9 @@ def write(
     results = [result for lab_folder in labs for result in lab_results(lab_folder)]
     models = evaluations.read(evaluated)
     models_title = ", ".join(model.name for model in models) or "Report"
+    forests = evaluations.Forests([], [])
+    if any(model.step is None for model in models):
+        forests = evaluations.forests(models)
     differing, agreeing = compare_flags(conditions)
     curves = draw_runs(conditions, smooth)
     text = render(
@@ -87,9 +90,9 @@ def write(
         timing_charts=curves.timings,
         left_out=curves.left_out,
         reference=conditions[0].name if len(conditions) > 1 else "",
-        evaluations=figures.page(evaluations.draw(models)),
+        evaluations=figures.page([*evaluations.curves(models), *forests.plots]),
         scores=evaluations.table(models),
-        not_compared=evaluations.not_compared(models),
+        not_compared=forests.not_compared,
         unknown=[c.name for c in conditions if not any(run.config for run in c.runs)],
         differing=differing,
         agreeing=[{"flag": flag, "value": value} for flag, value in agreeing],
