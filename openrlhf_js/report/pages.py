@@ -85,7 +85,7 @@ def write(
         title=_title(conditions, dict(agreeing)) or models_title,
         states=_states(conditions),
         sections=curves.charts,
-        figures=panels.final_figures(conditions, panels.SECTIONS),
+        figures=panels.final_figures(conditions, panels.CURVES),
         timings=panels.final_figures(conditions, panels.TIMINGS),
         timing_charts=curves.timings,
         left_out=curves.left_out,
@@ -109,26 +109,38 @@ def write(
 
 def draw_runs(conditions: Sequence[Condition], smooth: int | None = None) -> Curves:
     """Charts of all that runs logged."""
-    if not conditions:
-        return Curves({}, Markup(), [])
-    looks = style.series_looks([condition.name for condition in conditions])
-    charts: dict[str, Markup] = {}
     left_out: list[str] = []
-    for section, curves in (panels.SECTIONS | panels.TIMINGS).items():
-        shown: dict[str, Panel] = {}
-        rows: list[Row] = []
-        for curve in curves:
-            drawn = panels.draw(curve, conditions, smooth)
-            for panel, panel_rows in drawn:
-                shown[panel.title] = panel
-                rows += panel_rows
-            if not drawn:
-                left_out.append(f"{curve.title} ({curve.flag})" if curve.flag else curve.title)
-        if shown:
-            drawings = plot.draw(rows, shown, STEPS, line="run", looks=looks)
-            charts[section] = figures.page(drawings)
-    timings = [charts.pop(section, Markup()) for section in panels.TIMINGS]
-    return Curves(charts, Markup().join(timings), left_out)
+    charts: dict[str, Markup] = {}
+    if not conditions:
+        return Curves(charts, Markup(), left_out)
+    for section, curves in panels.SECTIONS.items():
+        drawn = _draw_section(curves, conditions, smooth, left_out)
+        if drawn:
+            charts[section] = drawn
+    timings = _draw_section(panels.TIMINGS, conditions, smooth, left_out)
+    return Curves(charts, timings, left_out)
+
+
+def _draw_section(
+    curves: Sequence[panels.Curve],
+    conditions: Sequence[Condition],
+    smooth: int | None,
+    left_out: list[str],
+) -> Markup:
+    """Charts of these curves; the titles of those that nobody logged are added to `left_out`."""
+    shown: dict[str, Panel] = {}
+    rows: list[Row] = []
+    for curve in curves:
+        drawn = panels.draw(curve, conditions, smooth)
+        for panel, panel_rows in drawn:
+            shown[panel.title] = panel
+            rows += panel_rows
+        if not drawn:
+            flag = f" ({curve.flag})" if curve.flag else ""
+            left_out.append(curve.title + flag)
+    looks = style.series_looks([condition.name for condition in conditions])
+    drawings = plot.draw(rows, shown, STEPS, line="run", looks=looks)
+    return figures.page(drawings)
 
 
 def _states(conditions: Sequence[Condition]) -> list[str]:

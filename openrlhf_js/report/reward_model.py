@@ -185,8 +185,9 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> alt.TopLevelMixin:
         domain=["exact", "95 % of exact models", "model"], range=[style.INK, style.BAND, style.BLUE]
     )
     title = "accuracy, share of pairs"
-    x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|").scale(zero=False)
-    y = alt.Y("accuracy:Q", title=title).scale(zero=False)
+    from_data = alt.Scale(zero=False)
+    x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|", scale=from_data)
+    y = alt.Y("accuracy:Q", title=title, scale=from_data)
     chart = _chart(_with_exact_interval(bins)).encode(x=x)
     band = chart.mark_area().encode(y=alt.Y("low:Q", title=title), y2="high:Q")
     model = chart.mark_line(point={"size": 60, "opacity": 1}).encode(y=y)
@@ -234,14 +235,15 @@ def _lengths(points: Mapping[str, Mapping[str, Sequence[float]]]) -> alt.Chart:
         _points_of(points["chosen"], "chosen", shift=-0.1),
         _points_of(points["rejected"], "rejected", shift=0.1),
     ]
-    x = alt.X("length:Q", title="length of the response, tokens").scale(zero=False)
-    y = alt.Y("reward:Q", title="reward").scale(zero=False)
-    color = alt.Color("side:N").scale(range=[style.BLUE, style.ORANGE])
-    shape = alt.Shape("side:N").scale(range=["circle", style.SHAPES["X"]])
-    return (
-        _chart(pd.concat(sides))
-        .mark_point(filled=True, size=12, opacity=0.6)
-        .encode(x=x, y=y, color=color, shape=shape)
+    from_data = alt.Scale(zero=False)
+    colours = alt.Scale(range=[style.BLUE, style.ORANGE])
+    shapes = alt.Scale(range=["circle", style.SHAPES["X"]])
+    points_chart = _chart(pd.concat(sides)).mark_point(filled=True, size=12, opacity=0.6)
+    return points_chart.encode(
+        x=alt.X("length:Q", title="length of the response, tokens", scale=from_data),
+        y=alt.Y("reward:Q", title="reward", scale=from_data),
+        color=alt.Color("side:N", scale=colours),
+        shape=alt.Shape("side:N", scale=shapes),
     )
 
 

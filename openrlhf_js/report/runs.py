@@ -123,12 +123,15 @@ class Condition(NamedTuple):
 
         By folder where a file does not say, or where two have the same.
         """
-        settings = [run.config.settings if run.config else {} for run in self.runs]
-        keys = [" ".join(flags.get(flag, "") for flag in PAIRED) for flags in settings]
-        seeds_known = all("--train.seed" in flags for flags in settings)
-        if not seeds_known or len(set(keys)) < len(keys):
-            keys = [str(run.folder) for run in self.runs]
-        return dict(zip(keys, self.runs, strict=True))
+        runs: dict[str, LoggedRun] = {}
+        for run in self.runs:
+            flags = run.config.settings if run.config else {}
+            if "--train.seed" in flags:
+                shared = [flags.get(flag, "") for flag in PAIRED]
+                runs[" ".join(shared)] = run
+        if len(runs) < len(self.runs):
+            runs = {str(run.folder): run for run in self.runs}
+        return runs
 
 
 def find_conditions(words: Sequence[str]) -> list[Condition]:
