@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,15 +68,31 @@ def read(paths: Sequence[Path], tasks: Sequence[str] = ()) -> list[Model]:
         else:
             for name, scores in _arena_scores(file, content).items():
                 arena.setdefault(name, []).extend(scores)
-    names = [_name_of(result["model"]) for result in results.values()]
+    names = {path: _name_of(result["model"]) for path, result in results.items()}
+    shared = [name for name, count in Counter(names.values()).items() if count > 1]
     models = []
-    for (path, result), name in zip(results.items(), names, strict=True):
-        shown = f"{name} ({path})" if names.count(name) > 1 else name
+    for path, result in results.items():
+        name = names[path]
         scores = _passk_scores(result) + arena.pop(name, [])
-        models.append(Model(shown, _run_in(name), _step_in(name), scores, result))
+        model = _model(name, scores, result)
+        if name in shared:
+            model = model._replace(name=f"{name} ({path})")
+        models.append(model)
     for name, scores in arena.items():
-        models.append(Model(name, _run_in(name), _step_in(name), scores, None))
+        models.append(_model(name, scores, None))
     return models
+
+
+def _model(name: str, scores: list[Score], results: Results | None) -> Model:
+    """A model of which the name says the run, and the step if it has one."""
+    match = STEP.search(name)
+    return Model(
+        name=name,
+        run=STEP.sub("", name) or "run",
+        step=int(match[1]) if match else None,
+        scores=scores,
+        results=results,
+    )
 
 
 def _content(file: Path) -> Any:
@@ -98,15 +115,6 @@ def _unusable(file: Path) -> ValueError:
 def _name_of(model: str) -> str:
     """The last two folders of a path or repository, or what a server calls it, behind its #."""
     return "-".join(Path(model.rpartition("#")[2]).parts[-2:])
-
-
-def _run_in(name: str) -> str:
-    return STEP.sub("", name) or "run"
-
-
-def _step_in(name: str) -> int | None:
-    match = STEP.search(name)
-    return int(match[1]) if match else None
 
 
 def _arena_scores(file: Path, rows: Rows) -> dict[str, list[Score]]:

@@ -79,10 +79,11 @@ def write(
     if any(model.step is None for model in models):
         forests = evaluations.forests(models)
     differing, agreeing = compare_flags(conditions)
+    shared = {row["flag"]: row["value"] for row in agreeing}
     curves = draw_runs(conditions, smooth)
     text = render(
         "report.html",
-        title=_title(conditions, dict(agreeing)) or models_title,
+        title=_title(conditions, shared) or models_title,
         states=_states(conditions),
         sections=curves.charts,
         figures=panels.final_figures(conditions, panels.CURVES),
@@ -95,7 +96,7 @@ def write(
         not_compared=forests.not_compared,
         unknown=[c.name for c in conditions if not any(run.config for run in c.runs)],
         differing=differing,
-        agreeing=[{"flag": flag, "value": value} for flag, value in agreeing],
+        agreeing=agreeing,
         logs=_logs(conditions),
         lab=results,
         script=figures.script() if conditions or models else "",

@@ -170,6 +170,6 @@ def test_a_forest_stays_apart_in_black_and_white_and_shows_every_interval():
     ]
     looks = style.series_looks(["a", "b"])
     drawn = Forest("T", "n", "points", rows, looks).chart(interactive=False).to_dict()
-    encoding = drawn["layer"][-1]["encoding"]
-    assert len(set(encoding["shape"]["scale"]["range"])) == 2
-    assert encoding["x"]["scale"]["domain"][0] < -99
+    intervals, points = (layer["encoding"] for layer in drawn["layer"])
+    assert len(set(points["shape"]["scale"]["range"])) == 2
+    assert intervals["x"]["scale"]["domain"][0] < -99
