@@ -272,31 +272,36 @@ def _running_mean(values: pd.DataFrame, window: int) -> pd.DataFrame:
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     """The title of each tag of a curve that somebody logged and that is not always 0."""
-    logged: dict[str, list[pd.Series]] = {}
+    logged: set[str] = set()
     for condition in conditions:
         for run in condition.runs:
-            for tag in run.logged.tags:
-                logged.setdefault(tag, []).append(run.logged[tag])
+            logged.update(run.logged.tags)
     if curve.divisor and curve.divisor not in logged:
         return {}
     tag_titles = {}
-    for tag, series in sorted(logged.items()):
+    for tag in sorted(logged):
         match = re.fullmatch(curve.tag, tag)
-        if match and any(values.any() for values in series):
+        if match and _is_ever_nonzero(tag, conditions):
             names = [name for name in match.groups() if name not in ("", "held_out")]
             tag_titles[tag] = ", ".join([curve.title, *names])
     return tag_titles
 
 
+def _is_ever_nonzero(tag: str, conditions: Sequence[Condition]) -> bool:
+    """Whether somebody logged anything but 0, which stands for what was not measured."""
+    return any(series.any() for condition in conditions for series in condition.series(tag))
+
+
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
     """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios."""
     means = averages(curve, tag, condition, window)
-    evenly_spaced = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
-    shown = means.iloc[np.unique(evenly_spaced)]
-    return {
-        int(step): clustered_mean(seeds)
-        for step, seeds in zip(shown.index, shown.to_numpy(), strict=True)
-    }
+    points = min(len(means), MAX_POINTS)
+    evenly_spaced = np.linspace(len(means) - 1, 0, points)
+    places = np.unique(evenly_spaced.round().astype(int))
+    by_shown_step = {}
+    for step, seeds in means.iloc[places].iterrows():
+        by_shown_step[int(step)] = clustered_mean(seeds.to_numpy())
+    return by_shown_step
 
 
 def draw(
@@ -307,11 +312,11 @@ def draw(
     for tag, title in titles(curve, conditions).items():
         logging = [condition for condition in conditions if condition.series(tag)]
         window = _window(curve, tag, logging, smooth)
-        rows: list[Row] = [
-            {"quantity": title, "run": condition.name, "step": step, **estimate._asdict()}
-            for condition in logging
-            for step, estimate in estimates(curve, tag, condition, window).items()
-        ]
+        rows: list[Row] = []
+        for condition in logging:
+            for step, estimate in estimates(curve, tag, condition, window).items():
+                row = {"quantity": title, "run": condition.name, "step": step}
+                rows.append(row | estimate._asdict())
         notes = [curve.note] if curve.note else []
         if any(len(condition.runs) > 1 for condition in logging):
             notes.append("95 % intervals over seeds")

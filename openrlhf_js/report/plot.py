@@ -142,6 +142,7 @@ def _lines_of(rows: Sequence[Row], axis: Axis, line: str) -> dict[str, list[Row]
 
 
 def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
+    """Lines, their intervals and markers; what reacts to the pointer only on a page."""
     panel = drawing.panel
     points = _points(drawing)
     legend = None
@@ -176,17 +177,20 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
 
 
 def _lines(values: alt.Chart, drawing: Drawing) -> alt.Chart:
+    """A line through the points of each series."""
     dashes = _scale(drawing, style.dashes)
     lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
     return lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
 
 
 def _bands(series: alt.Chart, panel: Panel) -> alt.Chart:
+    """The intervals of dense points, as an area."""
     bands = _intervals(series, panel).mark_area(clip=True, fillOpacity=0.15)
     return bands.transform_filter("datum.interval == 'band'")
 
 
 def _bars(series: alt.Chart, panel: Panel) -> alt.Chart:
+    """The intervals of single points."""
     bars = _intervals(series, panel).mark_errorbar(clip=True, ticks={"size": 7})
     return bars.transform_filter("datum.interval == 'bar'")
 
@@ -196,6 +200,7 @@ def _intervals(series: alt.Chart, panel: Panel) -> alt.Chart:
 
 
 def _markers(values: alt.Chart, drawing: Drawing, legend: alt.Legend | None) -> alt.Chart:
+    """The points that tell series apart without colours."""
     shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
     shape: Any = alt.Shape("line:N", legend=legend, scale=shapes)
     markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
