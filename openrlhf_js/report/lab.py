@@ -31,11 +31,14 @@ FIGURE = ("quantity", "value", "low", "high")  # columns of a row that are no se
 
 
 def picture(path: Path) -> Path:
-    """Draws NAME.json, with NAME.npz beside it, as NAME.png, and returns the PNG's path."""
+    """Draws NAME.json, with NAME.npz beside it, as NAME.png and NAME-dark.png.
+
+    Returns the path of the first.
+    """
     summary = json.loads(path.read_text(encoding="utf-8"))
     with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
         figure = draw(summary, dict(arrays))
-    return style.save_png(figure, path.with_suffix(".png"))
+    return style.save_both(figure, path.with_suffix(".png"))
 
 
 def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:

@@ -18,6 +18,7 @@ from openrlhf_js.report import style
 
 HEIGHT = 250  # pixels
 MAX_MARKERS = 8  # on a line with a band
+MANY_SERIES = 6  # whose longer names need more room in a legend
 DODGE = 0.02  # of the axis, between the error bars of neighbours
 COLUMNS = {  # of the data of a chart
     "line": "string",
@@ -147,7 +148,8 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
     points = _points(drawing)
     legend = None
     if len(drawing.looks) > 1:
-        legend = alt.Legend(labelExpr=LEGEND_NAME)
+        columns = 3 if len(drawing.looks) <= MANY_SERIES else 2
+        legend = alt.Legend(labelExpr=LEGEND_NAME, columns=columns)
     colours = _scale(drawing, lambda look: look.colour)
     series = alt.Chart().encode(
         x=_horizontal(drawing, points),
