@@ -99,14 +99,15 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     from openrlhf_js.evaluation.passk import compare as paired
     from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.summary import read_results
+    from openrlhf_js.report import evaluations, figures, style
     from openrlhf_js.report import passk as report
     from openrlhf_js.report.samples import Run
 
-    tasks = [name_of(task) for task in settings.tasks]
+    names = [name_of(task) for task in settings.tasks]
     runs = []
     for label, place in zip("AB", places, strict=True):
         folder = place if place.is_dir() else place.parent
-        runs.append(Run(label, folder, read_results(place, tasks)))
+        runs.append(Run(label, folder, read_results(place, names)))
     comparison = paired.compare(runs[0].results, runs[1].results, settings.metric)
     differences = report.differences(comparison)
     say(f"\nA: {comparison['a']} ({places[0]})\nB: {comparison['b']} ({places[1]})")
@@ -114,6 +115,9 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", comparison)
+        forests = evaluations.forests(evaluations.read(places, names))
+        picture = style.save_both(figures.picture(forests.plots), settings.out / "comparison.png")
+        say(str(picture))
     _write_page(settings, runs, differences)
 
 

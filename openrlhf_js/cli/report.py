@@ -55,7 +55,7 @@ def work(settings: ReportSettings) -> None:
     if not (settings.runs or settings.lab or settings.eval):
         raise ValueError("name a RUN, a --lab FOLDER, or an --eval PATH")
     from openrlhf_js.report import pages
-    from openrlhf_js.report.panels import SECTIONS, TIMINGS, final_figures
+    from openrlhf_js.report.panels import CURVES, TIMINGS, final_figures
     from openrlhf_js.report.runs import find_conditions
 
     conditions = find_conditions(settings.runs)
@@ -66,7 +66,7 @@ def work(settings: ReportSettings) -> None:
         smooth=settings.smooth,
         evaluated=settings.eval,
     )
-    table(final_figures(conditions, SECTIONS | TIMINGS))
+    table(final_figures(conditions, CURVES + TIMINGS))
     for condition in conditions:
         for logged_run in condition.runs:
             say(f"{condition.name}: {logged_run.status(time.time())}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,11 +44,19 @@ class Model(NamedTuple):
     results: Results | None  # of `eval passk`
 
 
-def read(paths: Sequence[Path]) -> list[Model]:
+class Forests(NamedTuple):
+    """Forest plots of models, and which differences are missing."""
+
+    plots: list[Forest]
+    not_compared: list[str]
+    """Why two models have no difference, a sentence each."""
+
+
+def read(paths: Sequence[Path], tasks: Sequence[str] = ()) -> list[Model]:
     """The models of these results of `eval passk` and scores of `eval arena score --json`.
 
     js-global_step40_hf is step 40 of the run js; a name without a step has none. Models of one
-    name are told apart by their paths. ValueError for other files.
+    name are told apart by their paths. Of pass@k these tasks, or all. ValueError for other files.
     """
     results: dict[Path, Results] = {}
     arena: dict[str, list[Score]] = {}
@@ -55,19 +64,35 @@ def read(paths: Sequence[Path]) -> list[Model]:
         file = path / FILE if path.is_dir() else path
         content = _content(file)
         if isinstance(content, dict):
-            results[path] = read_results(file)
+            results[path] = read_results(file, tasks)
         else:
             for name, scores in _arena_scores(file, content).items():
                 arena.setdefault(name, []).extend(scores)
-    names = [_name_of(result["model"]) for result in results.values()]
+    names = {path: _name_of(result["model"]) for path, result in results.items()}
+    shared = [name for name, count in Counter(names.values()).items() if count > 1]
     models = []
-    for (path, result), name in zip(results.items(), names, strict=True):
-        shown = f"{name} ({path})" if names.count(name) > 1 else name
+    for path, result in results.items():
+        name = names[path]
         scores = _passk_scores(result) + arena.pop(name, [])
-        models.append(Model(shown, _run_in(name), _step_in(name), scores, result))
+        model = _model(name, scores, result)
+        if name in shared:
+            model = model._replace(name=f"{name} ({path})")
+        models.append(model)
     for name, scores in arena.items():
-        models.append(Model(name, _run_in(name), _step_in(name), scores, None))
+        models.append(_model(name, scores, None))
     return models
+
+
+def _model(name: str, scores: list[Score], results: Results | None) -> Model:
+    """A model of which the name says the run, and the step if it has one."""
+    match = STEP.search(name)
+    return Model(
+        name=name,
+        run=STEP.sub("", name) or "run",
+        step=int(match[1]) if match else None,
+        scores=scores,
+        results=results,
+    )
 
 
 def _content(file: Path) -> Any:
@@ -90,15 +115,6 @@ def _unusable(file: Path) -> ValueError:
 def _name_of(model: str) -> str:
     """The last two folders of a path or repository, or what a server calls it, behind its #."""
     return "-".join(Path(model.rpartition("#")[2]).parts[-2:])
-
-
-def _run_in(name: str) -> str:
-    return STEP.sub("", name) or "run"
-
-
-def _step_in(name: str) -> int | None:
-    match = STEP.search(name)
-    return int(match[1]) if match else None
 
 
 def _arena_scores(file: Path, rows: Rows) -> dict[str, list[Score]]:
@@ -171,18 +187,8 @@ def _title(score: Score) -> str:
     return f"{score.benchmark}, {score.measure}" if score.measure else score.benchmark
 
 
-def draw(models: Sequence[Model]) -> list[plot.Drawing | Forest]:
-    """Curves of the models with a step; a forest plot of all, if one has none."""
-    figures: list[plot.Drawing | Forest] = [*_curves(models)]
-    if any(model.step is None for model in models):
-        looks = style.series_looks([model.name for model in models])
-        for benchmark in _benchmarks(models):
-            figures.append(_levels(benchmark, models, looks))
-            figures += _differences(benchmark, models, looks)
-    return figures
-
-
-def _curves(models: Sequence[Model]) -> list[plot.Drawing]:
+def curves(models: Sequence[Model]) -> list[plot.Drawing]:
+    """The scores of the models with a step over training."""
     rows = []
     panels: dict[str, plot.Panel] = {}
     for model in _with_step(models):
@@ -194,96 +200,79 @@ def _curves(models: Sequence[Model]) -> list[plot.Drawing]:
     return plot.draw(rows, panels, STEPS, line="run")
 
 
-def _benchmarks(models: Sequence[Model]) -> list[str]:
-    return list(dict.fromkeys(score.benchmark for model in models for score in model.scores))
+def forests(models: Sequence[Model]) -> Forests:
+    """For each benchmark, the scores of all models, and differences from the first one's."""
+    looks = style.series_looks([model.name for model in models])
+    plots = []
+    not_compared = []
+    for benchmark in dict.fromkeys(score.benchmark for model in models for score in model.scores):
+        levels = Forest(
+            title=benchmark,
+            note="95 % intervals",
+            xlabel="per cent",
+            rows=_levels(benchmark, models),
+            looks=looks,
+            form=".1f",
+        )
+        plots.append(levels)
+        first, *others = models
+        rows = []
+        for model in others:
+            try:
+                rows += _differences(benchmark, first, model)
+            except ValueError as error:
+                reason = " ".join(str(error).split())
+                not_compared.append(f"{model.name} and {first.name}: {reason}")
+        if rows:
+            differences = Forest(
+                title=f"{benchmark}: difference from {first.name}",
+                note="paired by item, 95 % intervals",
+                xlabel="points",
+                rows=rows,
+                looks=looks,
+                form="+.1f",
+                reference=0,
+            )
+            plots.append(differences)
+    return Forests(plots, not_compared)
 
 
-def _levels(benchmark: str, models: Sequence[Model], looks: Mapping[str, style.Look]) -> Forest:
-    """The scores of all models: under a heading for each measure, a row for each model."""
-    rows: dict[str, list[forest.Row]] = {}
+def _levels(benchmark: str, models: Sequence[Model]) -> list[forest.Row]:
+    """A row for each model and measure."""
+    rows = []
     for model in models:
         for score in model.scores:
             if score.benchmark == benchmark:
                 row = forest.Row(score.measure, model.name, score.value, score.low, score.high)
-                rows.setdefault(score.measure, []).append(row)
-    return Forest(
-        title=benchmark,
-        note="95 % intervals",
-        xlabel="per cent",
-        rows=[row for measure_rows in rows.values() for row in measure_rows],
-        looks=looks,
-        form=".1f",
-    )
+                rows.append(row)
+    return rows
 
 
-def _differences(
-    benchmark: str, models: Sequence[Model], looks: Mapping[str, style.Look]
-) -> list[Forest]:
-    """The differences of pass@j from the first model's, item by item; nothing without a pair."""
-    sampled = _sampled(benchmark, models)
-    rows: dict[str, list[forest.Row]] = {}
-    for model in sampled[1:]:
-        if _why_not(benchmark, sampled[0], model):
-            continue
-        for score in model.scores:
-            if score.benchmark != benchmark:
-                continue
-            difference = _compared(benchmark, sampled[0], model, score.measure)
-            row = forest.Row(
-                heading=score.measure,
-                name=model.name,
-                value=100 * difference["value"],
-                low=_per_cent(difference["low"]),
-                high=_per_cent(difference["high"]),
-            )
-            rows.setdefault(score.measure, []).append(row)
-    if not rows:
+def _differences(benchmark: str, first: Model, other: Model) -> list[forest.Row]:
+    """The differences of pass@j, item by item; none where a model has no samples of a benchmark.
+
+    ValueError where the two were not measured alike.
+    """
+    a = _samples_of(benchmark, first)
+    b = _samples_of(benchmark, other)
+    if not a or not b:
         return []
-    differences = Forest(
-        title=f"{benchmark}: difference from {sampled[0].name}",
-        note="paired by item, 95 % intervals",
-        xlabel="points",
-        rows=[row for measure_rows in rows.values() for row in measure_rows],
-        looks=looks,
-        form="+.1f",
-        reference=0,
-    )
-    return [differences]
+    rows = []
+    for measure in [score.measure for score in first.scores if score.benchmark == benchmark]:
+        (difference,) = compare(a, b, measure)["rows"]
+        row = forest.Row(
+            heading=measure,
+            name=other.name,
+            value=100 * difference["value"],
+            low=_per_cent(difference["low"]),
+            high=_per_cent(difference["high"]),
+        )
+        rows.append(row)
+    return rows
 
 
-def _sampled(benchmark: str, models: Sequence[Model]) -> list[Model]:
-    """The models with samples of a benchmark of `eval passk`."""
-    return [model for model in models if model.results and benchmark in model.results["tasks"]]
-
-
-def _compared(benchmark: str, first: Model, other: Model, metric: str) -> Mapping[str, Any]:
-    """The row of a benchmark; ValueError if the two were not measured alike."""
-    sides = []
-    for model in (first, other):
-        results = model.results or {}
-        sides.append({**results, "tasks": {benchmark: results["tasks"][benchmark]}})
-    (row,) = compare(*sides, metric)["rows"]
-    return row
-
-
-def _why_not(benchmark: str, first: Model, other: Model) -> str:
-    """Why two models cannot be compared on a benchmark; "" if they can."""
-    try:
-        _compared(benchmark, first, other, "mean")
-    except ValueError as error:
-        return " ".join(str(error).split())
-    return ""
-
-
-def not_compared(models: Sequence[Model]) -> list[str]:
-    """Which differences are missing, and why."""
-    reasons = []
-    if all(model.step is not None for model in models):
-        return []
-    for benchmark in _benchmarks(models):
-        first, *others = _sampled(benchmark, models) or [None]
-        for model in others:
-            reason = _why_not(benchmark, first, model)
-            if reason:
-                reasons.append(f"{model.name} and {first.name}: {reason}")
-    return reasons
+def _samples_of(benchmark: str, model: Model) -> Results | None:
+    """The results on one benchmark of `eval passk`."""
+    if model.results is None or benchmark not in model.results["tasks"]:
+        return None
+    return {**model.results, "tasks": {benchmark: model.results["tasks"][benchmark]}}

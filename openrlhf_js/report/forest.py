@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import altair as alt
 
+from openrlhf_js.estimators.record import Look
 from openrlhf_js.report import style
 
 ROW_HEIGHT = 24  # pixels
@@ -29,111 +30,143 @@ class Row(NamedTuple):
     high: float | None
 
 
+class Line(NamedTuple):
+    """What stands in one line of the plot: a heading, or a row with its figures in words."""
+
+    label: str
+    row: Row | None
+    figures: str
+
+
 class Forest(NamedTuple):
-    """A `figures.Figure` of rows, those of a heading behind one another."""
+    """A `figures.Figure` of rows under their headings."""
 
     title: str
     note: str
     xlabel: str  # with its unit
     rows: Sequence[Row]
-    looks: Mapping[str, style.Look]  # by name
+    looks: Mapping[str, Look]  # by name
     form: str = ".3g"  # of the numbers
     reference: float | None = None  # where to draw a vertical line
 
     def chart(self, interactive: bool) -> alt.LayerChart:
         """The chart, without its title."""
-        labels, numbers, dots = self._lines()
-        data = alt.Chart(alt.InlineData(values=dots)).encode(color=self._colour())
-        horizontal = alt.Scale(domain=self._domain(), nice=False, zero=False)
-        names = _vertical(labels, "left", headings=[not number for number in numbers])
-        figures = _vertical(numbers, "right", headings=[])
-        x = alt.X("value:Q", title=self.xlabel, scale=horizontal, axis=alt.Axis(tickCount=5))
-        intervals = data.mark_rule(strokeWidth=style.LINE_WIDTH).encode(
-            x=alt.X("low:Q", title=self.xlabel, scale=horizontal),
-            x2="high:Q",
-            y=figures,
-        )
-        points = data.mark_point(filled=True, size=80, opacity=1).encode(
-            x=x,
-            y=names,
-            shape=self._shape(),
-            tooltip=["heading:N", "name:N", "figures:N"],
-        )
-        layers: list[alt.Chart] = [intervals, points]
+        lines = self._lines()
+        dots = alt.Chart(_data(lines)).encode(color=self._colours())
+        layers = [self._intervals(dots, lines), self._points(dots, lines)]
         if self.reference is not None:
-            line = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
-            layers.insert(0, line.encode(x=alt.datum(self.reference)))
-        height = ROW_HEIGHT * len(labels)
-        return alt.layer(*layers).resolve_axis(y="independent").properties(height=height)
-
-    def _lines(self) -> tuple[list[str], list[str], list[dict[str, object]]]:
-        """The labels on the left and on the right of each line, and the dots."""
-        labels: list[str] = []
-        numbers: list[str] = []
-        dots: list[dict[str, object]] = []
-        heading = ""
-        for row in self.rows:
-            if row.heading != heading:
-                heading = row.heading
-                labels.append(style.printable(heading))
-                numbers.append("")
-            figures = style.interval(row.value, row.low, row.high, self.form)
-            dot = {
-                "line": len(labels),
-                "heading": style.printable(row.heading),
-                "name": style.printable(row.name),
-                "figures": figures,
-                "value": row.value,
-                "low": row.low,
-                "high": row.high,
-            }
-            labels.append(_shortened(style.printable(row.name)))
-            numbers.append(figures)
-            dots.append(dot)
-        return labels, numbers, dots
+            layers.insert(0, self._reference_line(self.reference))
+        layered = alt.layer(*layers).resolve_axis(y="independent")
+        return layered.properties(height=ROW_HEIGHT * len(lines))
 
     def sentence(self) -> str:
         """Every row in words."""
         rows = []
         for row in self.rows:
-            figures = style.interval(row.value, row.low, row.high, self.form)
-            rows.append(f"{row.heading}, {row.name}: {figures}")
+            name = f"{row.heading}, {row.name}" if row.heading else row.name
+            rows.append(f"{name}: {self._figures(row)}")
         return f"{self.title}, {self.xlabel}. {'; '.join(rows)}."
 
-    def _domain(self) -> list[float]:
-        """The ends of the horizontal axis, which holds every interval."""
-        ends = [row.value for row in self.rows]
+    def _lines(self) -> list[Line]:
+        """From top to bottom, the rows of a heading behind it."""
+        by_heading: dict[str, list[Row]] = {}
         for row in self.rows:
-            ends += [end for end in (row.low, row.high) if end is not None]
-        if self.reference is not None:
-            ends.append(self.reference)
-        margin = DOMAIN_MARGIN * (max(ends) - min(ends)) or 1
-        return [min(ends) - margin, max(ends) + margin]
+            by_heading.setdefault(row.heading, []).append(row)
+        lines = []
+        for heading, rows in by_heading.items():
+            if heading:
+                lines.append(Line(heading, None, ""))
+            for row in rows:
+                lines.append(Line(_shortened(row.name), row, self._figures(row)))
+        return lines
 
-    def _colour(self) -> alt.Color:
-        names = dict.fromkeys(row.name for row in self.rows)
+    def _figures(self, row: Row) -> str:
+        return style.interval(row.value, row.low, row.high, self.form)
+
+    def _intervals(self, dots: alt.Chart, lines: Sequence[Line]) -> alt.Chart:
+        """The bars, with the figures of each row on the right."""
+        figures = [line.figures for line in lines]
+        bars = dots.mark_rule(strokeWidth=style.LINE_WIDTH)
+        return bars.encode(
+            x=alt.X("low:Q", title=self.xlabel, scale=self._horizontal()),
+            x2="high:Q",
+            y=_vertical(lines, "right", figures),
+        )
+
+    def _points(self, dots: alt.Chart, lines: Sequence[Line]) -> alt.Chart:
+        """The dots, with the headings and names on the left."""
+        labels = [line.label for line in lines]
+        points = dots.mark_point(filled=True, size=80, opacity=1)
+        return points.encode(
+            x=alt.X("value:Q", axis=alt.Axis(tickCount=5)),
+            y=_vertical(lines, "left", labels),
+            shape=self._shapes(),
+            tooltip=["heading:N", "name:N", "figures:N"],
+        )
+
+    def _reference_line(self, place: float) -> alt.Chart:
+        line = alt.Chart(alt.InlineData(values=[{}]))
+        return line.mark_rule(color=style.INK).encode(x=alt.datum(place))
+
+    def _horizontal(self) -> alt.Scale:
+        """The horizontal axis, which holds every interval and the reference."""
+        ends = []
+        for row in self.rows:
+            ends += [row.value, row.low, row.high]
+        ends.append(self.reference)
+        known = [end for end in ends if end is not None]
+        low = min(known)
+        high = max(known)
+        margin = DOMAIN_MARGIN * (high - low) or 1
+        return alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
+
+    def _colours(self) -> alt.Color:
+        names = self._names()
         colours = [self.looks[name].colour for name in names]
-        scale = alt.Scale(domain=[style.printable(name) for name in names], range=colours)
+        scale = alt.Scale(domain=list(names.values()), range=colours)
         return alt.Color("name:N", legend=None, scale=scale)
 
-    def _shape(self) -> alt.Shape:
-        names = dict.fromkeys(row.name for row in self.rows)
+    def _shapes(self) -> alt.Shape:
+        names = self._names()
         shapes = [style.SHAPES[self.looks[name].marker] for name in names]
-        scale = alt.Scale(domain=[style.printable(name) for name in names], range=shapes)
+        scale = alt.Scale(domain=list(names.values()), range=shapes)
         return alt.Shape("name:N", legend=None, scale=scale)
 
+    def _names(self) -> dict[str, str]:
+        """The names of the rows, and how each is written."""
+        return {row.name: style.printable(row.name) for row in self.rows}
 
-def _vertical(labels: Sequence[str], side: str, headings: Sequence[bool]) -> alt.Y:
-    """The lines from top to bottom, with a label of each on one side."""
-    weight = f"{json.dumps(headings)}[datum.value] ? 'bold' : 'normal'"
+
+def _data(lines: Sequence[Line]) -> alt.InlineData:
+    """The rows with the number of their line."""
+    dots = []
+    for number, line in enumerate(lines):
+        if line.row is not None:
+            dot = {
+                **line.row._asdict(),
+                "heading": style.printable(line.row.heading),
+                "name": style.printable(line.row.name),
+                "figures": line.figures,
+                "line": number,
+            }
+            dots.append(dot)
+    return alt.InlineData(values=dots)
+
+
+def _vertical(
+    lines: Sequence[Line], side: Literal["left", "right"], labels: Sequence[str]
+) -> alt.Y:
+    """The lines from top to bottom, with a label of each on one side; headings are bold."""
+    texts = json.dumps([style.printable(label) for label in labels])
+    headings = json.dumps([line.row is None for line in lines])
     axis = alt.Axis(
         orient=side,
         grid=False,
-        labelExpr=f"{json.dumps(labels)}[datum.value]",
-        labelFontWeight=alt.ExprRef(weight),
+        labelExpr=f"{texts}[datum.value]",
+        labelFontWeight=alt.ExprRef(f"{headings}[datum.value] ? 'bold' : 'normal'"),
     )
-    domain = list(range(len(labels)))
-    return alt.Y("line:O", title=None, axis=axis, scale=alt.Scale(domain=domain))
+    scale = alt.Scale(domain=list(range(len(lines))))
+    return alt.Y("line:O", title=None, axis=axis, scale=scale)
 
 
 def _shortened(name: str) -> str:

@@ -31,11 +31,14 @@ FIGURE = ("quantity", "value", "low", "high")  # columns of a row that are no se
 
 
 def picture(path: Path) -> Path:
-    """Draws NAME.json, with NAME.npz beside it, as NAME.png, and returns the PNG's path."""
+    """Draws NAME.json, with NAME.npz beside it, as NAME.png and NAME-dark.png.
+
+    Returns the path of the first.
+    """
     summary = json.loads(path.read_text(encoding="utf-8"))
     with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
         figure = draw(summary, dict(arrays))
-    return style.save_png(figure, path.with_suffix(".png"))
+    return style.save_both(figure, path.with_suffix(".png"))
 
 
 def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
@@ -51,45 +54,56 @@ def table(summary: Summary) -> list[dict[str, str]]:
     """The rows side by side: one line for each setting, one column for each quantity."""
     gradients = summary.get("gradients", {})
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
+    columns: dict[str, str] = {}  # with what stands where a line lacks them
     for row in summary["rows"]:
         settings = {name: value for name, value in row.items() if name not in FIGURE}
-        key = tuple(settings.values())
-        if key not in lines:
-            lines[key] = {name: cell(value) for name, value in settings.items()}
+        line = lines.setdefault(tuple(settings.values()), {})
+        for name, value in settings.items():
+            line[name] = cell(value)
         estimator = row.get("estimator")
         if estimator in gradients:
-            lines[key]["gradient"] = gradients[estimator]
-        lines[key][row["quantity"]] = style.interval(row["value"], row["low"], row["high"])
-
-    columns: dict[str, None] = {}  # a set that keeps its order
-    for line in lines.values():
-        columns.update(dict.fromkeys(line))
-    return [{column: line.get(column, "-") for column in columns} for line in lines.values()]
+            line["gradient"] = gradients[estimator]
+        quantity = row["quantity"]
+        line[quantity] = style.interval(row["value"], row["low"], row["high"])
+        columns.update(dict.fromkeys(line, "-"))
+    return [columns | line for line in lines.values()]
 
 
 def _errors(summary: Summary) -> alt.ConcatChart:
     """The error of every baseline, and how much lower than rloo's it is: over m, or over the
     checkpoints of a training in panels for every m."""
     gradients: Mapping[str, str] = summary["gradients"]
-    training = summary.get("checkpoints")
-    quantity = next(row["quantity"] for row in summary["rows"] if row["quantity"] in ERRORS)
+    quantities = {row["quantity"] for row in summary["rows"]}
+    (quantity,) = quantities & ERRORS.keys()
     far = _far_estimators(summary)
     panels = _error_panels(summary, quantity, far)
-    oracles = [name for name, kind in gradients.items() if kind == "oracle"]
-    hidden = {quantity: oracles, REDUCTION: ["rloo", *far]}
-
+    hidden = {
+        quantity: [name for name, kind in gradients.items() if kind == "oracle"],
+        REDUCTION: ["rloo", *far],
+    }
     shown: list[dict[str, Any]] = []
     for row in summary["rows"]:
-        if row["quantity"] in panels and row["estimator"] not in hidden[row["quantity"]]:
-            shown.append({**row, "line": _label(row["estimator"], gradients)})
-    estimator_looks = style.series_looks(list(gradients))
-    looks = {_label(name, gradients): look for name, look in estimator_looks.items()}
+        estimator = row["estimator"]
+        if row["quantity"] in panels and estimator not in hidden[row["quantity"]]:
+            label = _label(estimator, gradients)
+            shown.append({**row, "line": label})
+    looks = {}
+    for estimator, look in style.series_looks(list(gradients)).items():
+        label = _label(estimator, gradients)
+        looks[label] = look
 
+    training = summary.get("checkpoints")
     if training:
         drawings = _draw_by_step(shown, panels, looks)
         return figures.picture(drawings, title=", ".join(training))
-    axis = Axis("m", "responses to a prompt, m", "categories")
-    drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
+    axis = Axis("m", "responses to a prompt, m", "log2")
+    drawings = plot.draw(
+        shown,
+        panels,
+        axis,
+        line="line",
+        looks=looks,
+    )
     return figures.picture(drawings, title=summary.get("title", ""))
 
 
@@ -170,7 +184,14 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     looks = style.series_looks(list(dict.fromkeys(row["line"] for row in rows)))
     looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
-    drawings = plot.draw(rows, panels, axis, line="line", panel="panel", looks=looks)
+    drawings = plot.draw(
+        rows,
+        panels,
+        axis,
+        line="line",
+        panel="panel",
+        looks=looks,
+    )
     return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
 
 
@@ -193,15 +214,20 @@ def _curve_points(places: Sequence[str], arrays: Arrays) -> list[Row]:
 
 def _rules(rows: Sequence[Row]) -> list[Row]:
     """A point for each rule: its mean shrinkage, and how much lower its error is than rloo's."""
-    rules: dict[str, dict[str, Any]] = {}
+    shrinkages = {row["point"]: row["value"] for row in rows if row["quantity"] == "shrinkage"}
+    rules = []
     for row in rows:
-        rule = rules.setdefault(row["point"], {"line": row["point"]})
-        if row["quantity"] == "shrinkage":
-            rule["shrinkage"] = row["value"]
-        elif row["quantity"] == REDUCTION:
-            for end in ("value", "low", "high"):
-                rule[end] = row[end]
-    return [rule for rule in rules.values() if "value" in rule]
+        if row["quantity"] == REDUCTION:
+            point = row["point"]
+            rule = {
+                "line": point,
+                "shrinkage": shrinkages[point],
+                "value": row["value"],
+                "low": row["low"],
+                "high": row["high"],
+            }
+            rules.append(rule)
+    return rules
 
 
 def _note(rows: Sequence[Row]) -> str:

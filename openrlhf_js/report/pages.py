@@ -75,24 +75,28 @@ def write(
     results = [result for lab_folder in labs for result in lab_results(lab_folder)]
     models = evaluations.read(evaluated)
     models_title = ", ".join(model.name for model in models) or "Report"
+    forests = evaluations.Forests([], [])
+    if any(model.step is None for model in models):
+        forests = evaluations.forests(models)
     differing, agreeing = compare_flags(conditions)
+    shared = {row["flag"]: row["value"] for row in agreeing}
     curves = draw_runs(conditions, smooth)
     text = render(
         "report.html",
-        title=_title(conditions, dict(agreeing)) or models_title,
+        title=_title(conditions, shared) or models_title,
         states=_states(conditions),
         sections=curves.charts,
-        figures=panels.final_figures(conditions, panels.SECTIONS),
+        figures=panels.final_figures(conditions, panels.CURVES),
         timings=panels.final_figures(conditions, panels.TIMINGS),
         timing_charts=curves.timings,
         left_out=curves.left_out,
         reference=conditions[0].name if len(conditions) > 1 else "",
-        evaluations=figures.page(evaluations.draw(models)),
+        evaluations=figures.page([*evaluations.curves(models), *forests.plots]),
         scores=evaluations.table(models),
-        not_compared=evaluations.not_compared(models),
+        not_compared=forests.not_compared,
         unknown=[c.name for c in conditions if not any(run.config for run in c.runs)],
         differing=differing,
-        agreeing=[{"flag": flag, "value": value} for flag, value in agreeing],
+        agreeing=agreeing,
         logs=_logs(conditions),
         lab=results,
         script=figures.script() if conditions or models else "",
@@ -106,26 +110,38 @@ def write(
 
 def draw_runs(conditions: Sequence[Condition], smooth: int | None = None) -> Curves:
     """Charts of all that runs logged."""
-    if not conditions:
-        return Curves({}, Markup(), [])
-    looks = style.series_looks([condition.name for condition in conditions])
-    charts: dict[str, Markup] = {}
     left_out: list[str] = []
-    for section, curves in (panels.SECTIONS | panels.TIMINGS).items():
-        shown: dict[str, Panel] = {}
-        rows: list[Row] = []
-        for curve in curves:
-            drawn = panels.draw(curve, conditions, smooth)
-            for panel, panel_rows in drawn:
-                shown[panel.title] = panel
-                rows += panel_rows
-            if not drawn:
-                left_out.append(f"{curve.title} ({curve.flag})" if curve.flag else curve.title)
-        if shown:
-            drawings = plot.draw(rows, shown, STEPS, line="run", looks=looks)
-            charts[section] = figures.page(drawings)
-    timings = [charts.pop(section, Markup()) for section in panels.TIMINGS]
-    return Curves(charts, Markup().join(timings), left_out)
+    charts: dict[str, Markup] = {}
+    if not conditions:
+        return Curves(charts, Markup(), left_out)
+    for section, curves in panels.SECTIONS.items():
+        drawn = _draw_section(curves, conditions, smooth, left_out)
+        if drawn:
+            charts[section] = drawn
+    timings = _draw_section(panels.TIMINGS, conditions, smooth, left_out)
+    return Curves(charts, timings, left_out)
+
+
+def _draw_section(
+    curves: Sequence[panels.Curve],
+    conditions: Sequence[Condition],
+    smooth: int | None,
+    left_out: list[str],
+) -> Markup:
+    """Charts of these curves; the titles of those that nobody logged are added to `left_out`."""
+    shown: dict[str, Panel] = {}
+    rows: list[Row] = []
+    for curve in curves:
+        drawn = panels.draw(curve, conditions, smooth)
+        for panel, panel_rows in drawn:
+            shown[panel.title] = panel
+            rows += panel_rows
+        if not drawn:
+            flag = f" ({curve.flag})" if curve.flag else ""
+            left_out.append(curve.title + flag)
+    looks = style.series_looks([condition.name for condition in conditions])
+    drawings = plot.draw(rows, shown, STEPS, line="run", looks=looks)
+    return figures.page(drawings)
 
 
 def _states(conditions: Sequence[Condition]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -233,17 +234,16 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
         ),
     ),
 }
-TIMINGS: dict[str, tuple[Curve, ...]] = {
-    "Time": (
-        Curve(
-            tag="train/timing/(.+)",
-            title="Seconds",
-            ylabel="seconds",
-            summaries=(MEAN,),
-            timing=True,
-        ),
+CURVES = tuple(itertools.chain(*SECTIONS.values()))
+TIMINGS = (
+    Curve(
+        tag="train/timing/(.+)",
+        title="Seconds",
+        ylabel="seconds",
+        summaries=(MEAN,),
+        timing=True,
     ),
-}
+)
 
 
 def by_step(tag: str, condition: Condition) -> pd.DataFrame:
@@ -272,29 +272,36 @@ def _running_mean(values: pd.DataFrame, window: int) -> pd.DataFrame:
 
 def titles(curve: Curve, conditions: Sequence[Condition]) -> dict[str, str]:
     """The title of each tag of a curve that somebody logged and that is not always 0."""
-    logged = {tag for c in conditions for run in c.runs for tag in run.logged.tags}
+    logged: set[str] = set()
+    for condition in conditions:
+        for run in condition.runs:
+            logged.update(run.logged.tags)
     if curve.divisor and curve.divisor not in logged:
         return {}
     tag_titles = {}
     for tag in sorted(logged):
         match = re.fullmatch(curve.tag, tag)
-        if match is None:
-            continue
-        if any(series.any() for condition in conditions for series in condition.series(tag)):
+        if match and _is_ever_nonzero(tag, conditions):
             names = [name for name in match.groups() if name not in ("", "held_out")]
             tag_titles[tag] = ", ".join([curve.title, *names])
     return tag_titles
 
 
+def _is_ever_nonzero(tag: str, conditions: Sequence[Condition]) -> bool:
+    """Whether somebody logged anything but 0, which stands for what was not measured."""
+    return any(series.any() for condition in conditions for series in condition.series(tag))
+
+
 def estimates(curve: Curve, tag: str, condition: Condition, window: int = 1) -> dict[int, Estimate]:
     """By step (MAX_POINTS at most), the mean over seeds of running averages, or of their ratios."""
     means = averages(curve, tag, condition, window)
-    evenly_spaced = np.linspace(len(means) - 1, 0, min(len(means), MAX_POINTS)).round().astype(int)
-    shown = means.iloc[np.unique(evenly_spaced)]
-    return {
-        int(step): clustered_mean(seeds)
-        for step, seeds in zip(shown.index, shown.to_numpy(), strict=True)
-    }
+    points = min(len(means), MAX_POINTS)
+    evenly_spaced = np.linspace(len(means) - 1, 0, points)
+    places = np.unique(evenly_spaced.round().astype(int))
+    by_shown_step = {}
+    for step, seeds in means.iloc[places].iterrows():
+        by_shown_step[int(step)] = clustered_mean(seeds.to_numpy())
+    return by_shown_step
 
 
 def draw(
@@ -305,11 +312,11 @@ def draw(
     for tag, title in titles(curve, conditions).items():
         logging = [condition for condition in conditions if condition.series(tag)]
         window = _window(curve, tag, logging, smooth)
-        rows: list[Row] = [
-            {"quantity": title, "run": condition.name, "step": step, **estimate._asdict()}
-            for condition in logging
-            for step, estimate in estimates(curve, tag, condition, window).items()
-        ]
+        rows: list[Row] = []
+        for condition in logging:
+            for step, estimate in estimates(curve, tag, condition, window).items():
+                row = {"quantity": title, "run": condition.name, "step": step}
+                rows.append(row | estimate._asdict())
         notes = [curve.note] if curve.note else []
         if any(len(condition.runs) > 1 for condition in logging):
             notes.append("95 % intervals over seeds")
@@ -339,25 +346,22 @@ def _window(curve: Curve, tag: str, conditions: Sequence[Condition], smooth: int
     return round(SMOOTH_SHARE * logged) if logged > UNSMOOTHED else 1
 
 
-def final_figures(
-    conditions: Sequence[Condition], sections: Mapping[str, Sequence[Curve]]
-) -> list[dict[str, str]]:
+def final_figures(conditions: Sequence[Condition], curves: Sequence[Curve]) -> list[dict[str, str]]:
     """Final figures with a column for each condition.
 
     Under each figure that several have is a row of its differences from the first condition's.
     """
     rows: list[dict[str, str]] = []
-    for curves in sections.values():
-        for curve in curves:
-            for tag, title in titles(curve, conditions).items():
-                for summary in curve.summaries:
-                    values = {
-                        condition.name: _by_seed(curve, tag, summary.share, condition)
-                        for condition in conditions
-                    }
-                    if any(values.values()):
-                        rows.append(_figure(f"{title}, {summary.name}", values, curve))
-                        rows += _differences(values, curve)
+    for curve in curves:
+        for tag, title in titles(curve, conditions).items():
+            for summary in curve.summaries:
+                values = {
+                    condition.name: _by_seed(curve, tag, summary.share, condition)
+                    for condition in conditions
+                }
+                if any(values.values()):
+                    rows.append(_figure(f"{title}, {summary.name}", values, curve))
+                    rows += _differences(values, curve)
     return rows
 
 
@@ -381,10 +385,12 @@ def _differences(values: Mapping[str, Mapping[str, float]], curve: Curve) -> lis
     """The row of differences from the first condition; nothing where none can be taken."""
     reference = next(iter(values))
     known = {name: seeds for name, seeds in values.items() if seeds}
-    if curve.timing or reference not in known or len(known) < 2:
+    can_differ = reference in known and len(known) > 1
+    if curve.timing or not can_differ:
         return []
     row = {"": f"less that of {reference}"}
-    row.update(dict.fromkeys(values, ""))
+    for name in values:
+        row[name] = ""
     for comparison in differences(known, reference):
         row[comparison.name] = _difference(comparison, curve.format)
     return [row]

@@ -134,7 +134,13 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
             if row["quantity"] == "pass_at":
                 rows.append({**row, "benchmark": name, "model": line})
     axis = Axis("j", "samples j (bands: 95 %, by item)", "log2")
-    drawings = plot.draw(rows, panels, axis, line="model", panel="benchmark")
+    drawings = plot.draw(
+        rows,
+        panels,
+        axis,
+        line="model",
+        panel="benchmark",
+    )
     return style.save_png(figures.picture(drawings), path)
 
 

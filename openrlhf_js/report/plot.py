@@ -18,6 +18,7 @@ from openrlhf_js.report import style
 
 HEIGHT = 250  # pixels
 MAX_MARKERS = 8  # on a line with a band
+MANY_SERIES = 6  # whose longer names need more room in a legend
 DODGE = 0.02  # of the axis, between the error bars of neighbours
 COLUMNS = {  # of the data of a chart
     "line": "string",
@@ -35,7 +36,7 @@ LEGEND_NAME = (  # 24 characters: the beginning and the end of a long name
 )
 
 Row = Mapping[str, Any]
-Scale = Literal["linear", "log2", "categories"]
+Scale = Literal["linear", "log2"]
 
 
 class Axis(NamedTuple):
@@ -57,7 +58,6 @@ class Panel:
     log: bool = False  # a logarithmic vertical axis, if all values are above 0
     reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
-    axis: Axis | None = None  # its own horizontal axis
 
 
 class Drawing(NamedTuple):
@@ -121,23 +121,35 @@ def draw(
     looks = looks or style.series_looks(list(dict.fromkeys(str(row[line]) for row in rows)))
     drawings = []
     for quantity, shown in panels.items():
-        panel_axis = shown.axis or axis
         panel_rows = [row for row in rows if row[panel] == quantity]
-        panel_rows.sort(key=lambda row: row[panel_axis.setting])
-        lines: dict[str, list[Row]] = {}
-        for row in panel_rows:
-            lines.setdefault(str(row[line]), []).append(row)
-        by_end = sorted(lines, key=lambda name: -lines[name][-1]["value"])
+        lines = _lines_of(panel_rows, axis, line)
         if lines:
-            lines = {name: lines[name] for name in by_end}
-            drawings.append(Drawing(shown, panel_axis, lines, looks))
+            drawings.append(Drawing(shown, axis, lines, looks))
     return drawings
 
 
+def _lines_of(rows: Sequence[Row], axis: Axis, line: str) -> dict[str, list[Row]]:
+    """The rows of each line from left to right; the line that ends highest comes first."""
+    lines: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row[axis.setting]):
+        name = str(row[line])
+        lines.setdefault(name, []).append(row)
+
+    def last_value(name: str) -> float:
+        last_row = lines[name][-1]
+        return float(last_row["value"])
+
+    return {name: lines[name] for name in sorted(lines, key=last_value, reverse=True)}
+
+
 def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
+    """Lines, their intervals and markers; what reacts to the pointer only on a page."""
     panel = drawing.panel
     points = _points(drawing)
-    legend = alt.Legend(labelExpr=LEGEND_NAME) if len(drawing.looks) > 1 else None
+    legend = None
+    if len(drawing.looks) > 1:
+        columns = 3 if len(drawing.looks) <= MANY_SERIES else 2
+        legend = alt.Legend(labelExpr=LEGEND_NAME, columns=columns)
     colours = _scale(drawing, lambda look: look.colour)
     series = alt.Chart().encode(
         x=_horizontal(drawing, points),
@@ -167,17 +179,20 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
 
 
 def _lines(values: alt.Chart, drawing: Drawing) -> alt.Chart:
+    """A line through the points of each series."""
     dashes = _scale(drawing, style.dashes)
     lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
     return lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
 
 
 def _bands(series: alt.Chart, panel: Panel) -> alt.Chart:
+    """The intervals of dense points, as an area."""
     bands = _intervals(series, panel).mark_area(clip=True, fillOpacity=0.15)
     return bands.transform_filter("datum.interval == 'band'")
 
 
 def _bars(series: alt.Chart, panel: Panel) -> alt.Chart:
+    """The intervals of single points."""
     bars = _intervals(series, panel).mark_errorbar(clip=True, ticks={"size": 7})
     return bars.transform_filter("datum.interval == 'bar'")
 
@@ -187,6 +202,7 @@ def _intervals(series: alt.Chart, panel: Panel) -> alt.Chart:
 
 
 def _markers(values: alt.Chart, drawing: Drawing, legend: alt.Legend | None) -> alt.Chart:
+    """The points that tell series apart without colours."""
     shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
     shape: Any = alt.Shape("line:N", legend=legend, scale=shapes)
     markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
@@ -227,26 +243,26 @@ def _hover(values: alt.Chart, drawing: Drawing) -> alt.Chart:
 
 def _places(drawing: Drawing) -> dict[Any, float]:
     """Where each value of the horizontal axis stands on it."""
-    setting, _, scale = drawing.axis
-    values = sorted({row[setting] for rows in drawing.lines.values() for row in rows})
-    if scale == "categories":
-        return {value: float(i) for i, value in enumerate(values)}
-    if scale == "log2":
-        return {value: math.log2(value) for value in values}
-    return {value: float(value) for value in values}
+    values = set()
+    for rows in drawing.lines.values():
+        values.update(row[drawing.axis.setting] for row in rows)
+    place_of = math.log2 if drawing.axis.scale == "log2" else float
+    return {value: place_of(value) for value in sorted(values)}
 
 
 def _points(drawing: Drawing) -> pd.DataFrame:
     """The data of a chart: COLUMNS of each point."""
     places = _places(drawing)
+    has_bars = drawing.panel.intervals == "bars"
     points = []
-    for i, (name, rows) in enumerate(drawing.lines.items()):
+    for index, (name, rows) in enumerate(drawing.lines.items()):
         is_alone = len(rows) == 1
-        bars = drawing.panel.intervals == "bars"
-        # side by side, so that no bar hides another
-        shift = _dodge(i, len(drawing.lines), places) if bars and not is_alone else 0.0
-        marked_every = 1 if bars else math.ceil(len(rows) / MAX_MARKERS)
-        for j, row in enumerate(rows):
+        shift = 0.0
+        marked_every = math.ceil(len(rows) / MAX_MARKERS)
+        if has_bars and not is_alone:  # side by side, so that no bar hides another
+            shift = _dodge(index, len(drawing.lines), places)
+            marked_every = 1
+        for count, row in enumerate(rows):
             setting = row[drawing.axis.setting]
             point = {
                 "line": style.printable(name),
@@ -255,15 +271,19 @@ def _points(drawing: Drawing) -> pd.DataFrame:
                 "value": row["value"],
                 "low": math.nan,
                 "high": math.nan,
-                "marked": int(j % marked_every == 0),
+                "marked": int(count % marked_every == 0),
                 "interval": "",
             }
-            if finite(row.get("low")) and finite(row.get("high")):
+            if _has_interval(row):
                 point["low"] = row["low"]
                 point["high"] = row["high"]
-                point["interval"] = "bar" if bars or is_alone else "band"
+                point["interval"] = "bar" if has_bars or is_alone else "band"
             points.append(point)
     return pd.DataFrame(points)
+
+
+def _has_interval(row: Row) -> bool:
+    return finite(row.get("low")) and finite(row.get("high"))
 
 
 def _dodge(index: int, lines: int, places: Mapping[Any, float]) -> float:
@@ -287,38 +307,46 @@ def _horizontal(drawing: Drawing, points: pd.DataFrame) -> alt.X:
 
 
 def _ticks(drawing: Drawing) -> alt.Axis:
-    """Ticks at round numbers, or at each value where these are categories or powers of two."""
+    """Ticks at round numbers, or at each value of a logarithmic axis."""
     places = _places(drawing)
-    if drawing.axis.scale == "linear":
-        only_integers = all(place.is_integer() for place in places.values())
-        return alt.Axis(tickCount=6, tickMinStep=1 if only_integers else 0)
     positions = list(places.values())
-    labels = [style.printable(str(value)) for value in places]
-    position_of_tick = f"indexof({json.dumps(positions)}, datum.value)"
-    return alt.Axis(values=positions, labelExpr=f"{json.dumps(labels)}[{position_of_tick}]")
+    if drawing.axis.scale == "linear":
+        only_integers = all(position.is_integer() for position in positions)
+        least_step = 1 if only_integers else 0
+        return alt.Axis(tickCount=6, tickMinStep=least_step)
+    labels = json.dumps([str(value) for value in places])
+    index = f"indexof({json.dumps(positions)}, datum.value)"
+    return alt.Axis(values=positions, labelExpr=f"{labels}[{index}]")
 
 
 def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
     """The vertical axis, which holds all intervals unless the panel has limits."""
-    shown = points[points.interval != ""]
-    heights = [*points.value, *shown.low, *shown.high]
-    if panel.reference is not None:
-        heights.append(panel.reference)
+    heights = pd.concat([points.value, points.low, points.high]).dropna()
     if panel.log and (points.value > 0).all():
-        scale, axis = _logarithmic([height for height in heights if height > 0])
+        positive = heights[heights > 0]
+        scale, axis = _logarithmic(positive.min(), positive.max())
     else:
-        bottom, top = panel.limits
-        least = min(heights) if bottom is None else bottom
-        greatest = max(heights) if top is None else top
-        domain = _padded(least, greatest)
-        scale = alt.Scale(domain=domain, nice=False, zero=False)
+        scale = _linear(panel, heights.min(), heights.max())
         axis = alt.Axis(tickCount=6)
     return alt.Y("value:Q", title=panel.ylabel, scale=scale, axis=axis)
 
 
-def _logarithmic(heights: Sequence[float]) -> tuple[alt.Scale, alt.Axis]:
+def _linear(panel: Panel, least: float, greatest: float) -> alt.Scale:
+    """A scale from the least to the greatest value, or to the limits of the panel."""
+    if panel.reference is not None:
+        least = min(least, panel.reference)
+        greatest = max(greatest, panel.reference)
+    bottom, top = panel.limits
+    if bottom is not None:
+        least = bottom
+    if top is not None:
+        greatest = top
+    return alt.Scale(domain=_padded(least, greatest), nice=False, zero=False)
+
+
+def _logarithmic(least: float, greatest: float) -> tuple[alt.Scale, alt.Axis]:
     """A scale with ticks at 1, 2 and 5 times the powers of ten."""
-    low, high = _padded(math.log10(min(heights)), math.log10(max(heights)))
+    low, high = _padded(math.log10(least), math.log10(greatest))
     ticks = []
     for exponent in range(math.floor(low), math.ceil(high) + 1):
         ticks += [digit * 10.0**exponent for digit in (1, 2, 5)]

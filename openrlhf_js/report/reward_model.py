@@ -14,6 +14,7 @@ from openrlhf_js.report import style
 from openrlhf_js.report.pages import render
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
+TICKS = alt.Axis(tickCount=6)
 FEW_PROMPTS = 20  # too few clusters for an interval
 
 Evaluation = dict[str, Any]  # the content of evaluation.json
@@ -145,6 +146,7 @@ def page(evaluation: Evaluation) -> str:
     settings["sha256 of model"] = identity["model"]
     settings["sha256 of texts"] = identity["texts"]
     sources = {title: style.svg_source(figure) for title, figure in pictures(evaluation).items()}
+    described = sentences(evaluation)
     return render(
         "reward_model.html",
         title=f"Reward model {evaluation['model']}",
@@ -153,6 +155,7 @@ def page(evaluation: Evaluation) -> str:
         figures=figures(evaluation),
         subsets=subsets(evaluation),
         pictures=sources,
+        described=described,
         settings=[{"setting": name, "value": value} for name, value in settings.items()],
     )
 
@@ -164,6 +167,23 @@ def pictures(evaluation: Evaluation) -> dict[str, alt.TopLevelMixin]:
         "Reliability": _reliability(evaluation["calibration"]["bins"]),
         "Margins": _margins(pictures["margins"]),
         "Reward and length": _lengths(pictures["points"]),
+    }
+
+
+def sentences(evaluation: Evaluation) -> dict[str, str]:
+    """What each picture shows, in words."""
+    bins = evaluation["calibration"]["bins"]
+    points = [f"{row['accuracy']:.2f} at {row['confidence']:.2f}" for row in bins]
+    edges = evaluation["pictures"]["margins"]["edges"]
+    correlation = evaluation["length"]["correlation_within_pairs"]
+    lengths = "Reward by length of the response"
+    if correlation is not None:
+        lengths += f": correlation {correlation:.2f} within pairs"
+    return {
+        "Reliability": f"Accuracy by confidence: {', '.join(points)}.",
+        "Margins": f"Pairs by margin, which goes from {edges[0]:.3g} to {edges[-1]:.3g}; "
+        f"mean {number(evaluation['margin'])}.",
+        "Reward and length": f"{lengths}.",
     }
 
 
@@ -181,17 +201,24 @@ def _named(chart: alt.Chart, name: str, colours: alt.Scale) -> alt.Chart:
 
 
 def _reliability(bins: Sequence[Mapping[str, float]]) -> alt.TopLevelMixin:
+    """The accuracy of pairs of like confidence, before the band of an exact model."""
     colours = alt.Scale(
-        domain=["exact", "95 % of exact models", "model"], range=[style.INK, style.BAND, style.BLUE]
+        domain=["exact", "95 % of exact models", "model"],
+        range=[style.INK, style.BAND, style.BLUE],
     )
     title = "accuracy, share of pairs"
-    x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|").scale(zero=False)
-    y = alt.Y("accuracy:Q", title=title).scale(zero=False)
+    from_data = alt.Scale(zero=False)
+    x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|", scale=from_data, axis=TICKS)
+    y = alt.Y("accuracy:Q", title=title, scale=from_data)
     chart = _chart(_with_exact_interval(bins)).encode(x=x)
-    band = chart.mark_area().encode(y=alt.Y("low:Q", title=title), y2="high:Q")
-    model = chart.mark_line(point={"size": 60, "opacity": 1}).encode(y=y)
-    diagonal = _chart([{"confidence": end, "accuracy": end} for end in (0.5, 1)])
-    exact = diagonal.mark_line(strokeDash=[5, 3], strokeWidth=1).encode(x=x, y=y)
+    diagonal = _chart({"confidence": [0.5, 1], "accuracy": [0.5, 1]})
+
+    band = chart.mark_area()
+    band = band.encode(y=alt.Y("low:Q", title=title), y2="high:Q")
+    exact = diagonal.mark_line(strokeDash=[5, 3], strokeWidth=1)
+    exact = exact.encode(x=x, y=y)
+    model = chart.mark_line(point={"size": 60, "opacity": 1})
+    model = model.encode(y=y)
     return alt.layer(
         _named(band, "95 % of exact models", colours),
         _named(exact, "exact", colours),
@@ -211,6 +238,7 @@ def _with_exact_interval(bins: Sequence[Mapping[str, float]]) -> list[dict[str, 
 
 
 def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
+    """How many pairs have which difference of rewards."""
     colours = alt.Scale(domain=["pairs", "equal rewards"], range=[style.BLUE, style.INK])
     edges = margins["edges"]
     bins = {"left": edges[:-1], "right": edges[1:], "pairs": margins["counts"]}
@@ -218,7 +246,7 @@ def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
         _chart(bins)
         .mark_bar(binSpacing=0)
         .encode(
-            x=alt.X("left:Q", title="margin, chosen minus rejected reward"),
+            x=alt.X("left:Q", title="margin, chosen minus rejected reward", axis=TICKS),
             x2="right:Q",
             y=alt.Y("pairs:Q", title="pairs"),
             y2=alt.datum(0),
@@ -229,19 +257,21 @@ def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
 
 
 def _lengths(points: Mapping[str, Mapping[str, Sequence[float]]]) -> alt.Chart:
+    """The reward of each response over its length."""
     # lengths are whole numbers: shifted, neither side hides the other
     sides = [
         _points_of(points["chosen"], "chosen", shift=-0.1),
         _points_of(points["rejected"], "rejected", shift=0.1),
     ]
-    x = alt.X("length:Q", title="length of the response, tokens").scale(zero=False)
-    y = alt.Y("reward:Q", title="reward").scale(zero=False)
-    color = alt.Color("side:N").scale(range=[style.BLUE, style.ORANGE])
-    shape = alt.Shape("side:N").scale(range=["circle", style.SHAPES["X"]])
-    return (
-        _chart(pd.concat(sides))
-        .mark_point(filled=True, size=12, opacity=0.6)
-        .encode(x=x, y=y, color=color, shape=shape)
+    from_data = alt.Scale(zero=False)
+    colours = alt.Scale(range=[style.BLUE, style.ORANGE])
+    shapes = alt.Scale(range=["circle", style.SHAPES["X"]])
+    points_chart = _chart(pd.concat(sides)).mark_point(filled=True, size=12, opacity=0.6)
+    return points_chart.encode(
+        x=alt.X("length:Q", title="length of the response, tokens", scale=from_data),
+        y=alt.Y("reward:Q", title="reward", scale=from_data),
+        color=alt.Color("side:N", scale=colours),
+        shape=alt.Shape("side:N", scale=shapes),
     )
 
 

@@ -123,12 +123,15 @@ class Condition(NamedTuple):
 
         By folder where a file does not say, or where two have the same.
         """
-        settings = [run.config.settings if run.config else {} for run in self.runs]
-        keys = [" ".join(flags.get(flag, "") for flag in PAIRED) for flags in settings]
-        seeds_known = all("--train.seed" in flags for flags in settings)
-        if not seeds_known or len(set(keys)) < len(keys):
-            keys = [str(run.folder) for run in self.runs]
-        return dict(zip(keys, self.runs, strict=True))
+        runs: dict[str, LoggedRun] = {}
+        for run in self.runs:
+            flags = run.config.settings if run.config else {}
+            if "--train.seed" in flags:
+                shared = [flags.get(flag, "") for flag in PAIRED]
+                runs[" ".join(shared)] = run
+        if len(runs) < len(self.runs):
+            runs = {str(run.folder): run for run in self.runs}
+        return runs
 
 
 def find_conditions(words: Sequence[str]) -> list[Condition]:
@@ -201,19 +204,20 @@ def read_config(folder: Path) -> Config | None:
 
 def compare_flags(
     conditions: Sequence[Condition],
-) -> tuple[list[dict[str, str]], list[tuple[str, str]]]:
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Flags and versions that differ, with a value for each known condition, and those that agree.
 
     Seeds of one condition that differ have their values side by side.
     """
-    known = {
-        condition.name: [run.config.settings for run in condition.runs if run.config]
-        for condition in conditions
-        if any(run.config for run in condition.runs)
-    }
-    flags = {flag for seeds in known.values() for settings in seeds for flag in settings}
-    differing: list[dict[str, str]] = []
-    agreeing: list[tuple[str, str]] = []
+    known: dict[str, list[dict[str, str]]] = {}
+    flags: set[str] = set()
+    for condition in conditions:
+        for run in condition.runs:
+            if run.config:
+                known.setdefault(condition.name, []).append(run.config.settings)
+                flags.update(run.config.settings)
+    differing = []
+    agreeing = []
     for flag in sorted(flags):
         row = {"flag": flag}
         different: set[str] = set()
@@ -224,5 +228,5 @@ def compare_flags(
         if len(different) > 1:
             differing.append(row)
         else:
-            agreeing.append((flag, different.pop()))
+            agreeing.append({"flag": flag, "value": different.pop()})
     return differing, agreeing

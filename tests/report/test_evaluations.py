@@ -12,7 +12,6 @@ from openrlhf_js.evaluation.passk.compare import compare
 from openrlhf_js.evaluation.passk.summary import FORMAT, summarise
 from openrlhf_js.report import evaluations, figures, pages, style
 from openrlhf_js.report.forest import Forest
-from openrlhf_js.report.plot import Drawing
 
 SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64, "prompt_form": "chat"}
 
@@ -62,22 +61,22 @@ def test_two_models_without_steps_are_two_rows_with_their_paired_differences(tmp
         ("rloo-model", None),
         ("js-model", None),
     ]
-    levels, differences = evaluations.draw(models)
-    assert isinstance(levels, Forest) and isinstance(differences, Forest)
+    levels, differences = evaluations.forests(models).plots
     measures = ["pass@1", "pass@2", "pass@4"]
-    assert [(row.heading, row.name) for row in levels.rows] == [
+    (dots,) = forests_of(figures.picture([levels]))
+    assert list(dots) == [
         (measure, name) for measure in measures for name in ("rloo-model", "js-model")
     ]
     task = results_of(b)["tasks"]["maze"]
     mean = np.mean(task["per_item"]["correct"]) / 4
-    assert levels.rows[1].value == pytest.approx(100 * mean)
+    assert dots["pass@1", "js-model"][0] == pytest.approx(100 * mean)
     (shown,) = forests_of(figures.picture([differences]))
     for measure in measures:
         (row,) = compare(results_of(a), results_of(b), measure)["rows"]
         expected = [100 * row[end] for end in ("value", "low", "high")]
         assert shown[measure, "js-model"] == pytest.approx(expected)
     assert differences.reference == 0 and levels.reference is None
-    assert evaluations.not_compared(models) == []
+    assert evaluations.forests(models).not_compared == []
     assert "pass@4, js-model: +" in differences.sentence()
 
 
@@ -91,10 +90,10 @@ def test_what_was_not_measured_alike_has_no_difference_and_the_page_says_why(tmp
     a = evaluated(tmp_path / "a", "rloo", 0.3)
     b = evaluated(tmp_path / "b", "js", 0.6, samples=2)
     models = evaluations.read([a, b])
-    (levels,) = evaluations.draw(models)
+    (levels,), not_compared = evaluations.forests(models)
     assert {row.name for row in levels.rows} == {"rloo", "js"}
     reason = "js and rloo: no fair comparison: maze: samples are 4 and 2"
-    assert evaluations.not_compared(models) == [reason]
+    assert not_compared == [reason]
     assert reason in pages.write([], [], tmp_path / "x.html", evaluated=[a, b]).read_text()
 
 
@@ -110,8 +109,7 @@ def checkpoints(tmp_path):
 
 def test_checkpoints_are_drawn_over_training(checkpoints):
     models = evaluations.read(checkpoints)
-    drawings = evaluations.draw(models)
-    assert all(isinstance(drawing, Drawing) for drawing in drawings)  # all have a step
+    drawings = evaluations.curves(models)
     panels = {panel.title: panel for panel in panels_of(figures.picture(drawings))}
     assert list(panels) == ["maze, pass@1", "maze, pass@2", "maze, pass@4", "hard, judged by <j>"]
     assert panels["maze, pass@1"].lines["js"]["at"].tolist() == [5, 40]
@@ -131,10 +129,9 @@ def test_checkpoints_are_drawn_over_training(checkpoints):
 def test_a_model_without_a_step_is_at_no_step(checkpoints, tmp_path):
     base = evaluated(tmp_path / "base", "Qwen/Qwen3-4B", 0.2)
     models = evaluations.read([base, *checkpoints])
-    forests = [figure for figure in evaluations.draw(models) if isinstance(figure, Forest)]
-    curves = [figure for figure in evaluations.draw(models) if isinstance(figure, Drawing)]
-    assert all("Qwen-Qwen3-4B" not in curve.lines for curve in curves)
-    levels, differences, arena = forests
+    curves = evaluations.curves(models)
+    assert curves and all("Qwen-Qwen3-4B" not in curve.lines for curve in curves)
+    levels, differences, arena = evaluations.forests(models).plots
     assert {row.name for row in levels.rows} == {
         "Qwen-Qwen3-4B",
         "js-global_step40_hf",
@@ -173,6 +170,6 @@ def test_a_forest_stays_apart_in_black_and_white_and_shows_every_interval():
     ]
     looks = style.series_looks(["a", "b"])
     drawn = Forest("T", "n", "points", rows, looks).chart(interactive=False).to_dict()
-    encoding = drawn["layer"][-1]["encoding"]
-    assert len(set(encoding["shape"]["scale"]["range"])) == 2
-    assert encoding["x"]["scale"]["domain"][0] < -99
+    intervals, points = (layer["encoding"] for layer in drawn["layer"])
+    assert len(set(points["shape"]["scale"]["range"])) == 2
+    assert intervals["x"]["scale"]["domain"][0] < -99

@@ -58,7 +58,7 @@ def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing
 def figures(*words):
     """The cells of each row, a cell for each condition."""
     conditions = find_conditions(words)
-    rows = final_figures(conditions, panels.SECTIONS | panels.TIMINGS)
+    rows = final_figures(conditions, panels.CURVES + panels.TIMINGS)
     return {title: cells for title, *cells in (row.values() for row in rows)}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import check_shown
 
 from openrlhf_js.report import reward_model, style
 from openrlhf_js.reward_model.evaluate import evaluate
@@ -87,6 +88,19 @@ def test_the_page_needs_nothing_else(found):
     for text in ("75.0 % (70.0 to 79.0)", "ckpt/rm", "held_out.jsonl", "Qwen2Model", "2048", "def"):
         assert text in page
     assert b"sigmoid of |margin|" in base64.b64decode(links[0].partition("base64,")[2])
+
+
+def test_a_browser_shows_the_page_at_both_widths(found, tmp_path):
+    for view in check_shown(reward_model.page(found), tmp_path, charts=0):
+        assert "75.0 % (70.0 to 79.0)" in view.text
+
+
+def test_pictures_are_described(found):
+    described = reward_model.sentences(found)
+    assert described.keys() == reward_model.pictures(found).keys()
+    assert described["Margins"].endswith("mean 1.25 (1 to 1.5).")
+    assert described["Reward and length"].endswith("correlation -0.12 within pairs.")
+    assert f'alt="{described["Margins"]}"' in reward_model.page(found)
 
 
 def test_pictures_are_drawings_with_words(found):

@@ -79,6 +79,9 @@ def test_flags_and_versions_are_compared(log):
     names = "flag", "a", "b"  # of c nobody knows
     expected = ("--x", "1", "2"), ("torch (version)", "2.7", "2.8")
     assert differing == [dict(zip(names, each, strict=True)) for each in expected]
-    assert agreeing == [("--lr", "1e-06"), ("--s", "1 2")]
+    assert agreeing == [
+        {"flag": "--lr", "value": "1e-06"},
+        {"flag": "--s", "value": "1 2"},
+    ]
     differing, _ = compare_flags(find_conditions([f"js={a},{b}"]))
     assert [row["js"] for row in differing] == ["1 | 2", "2.7 | 2.8"]
