@@ -58,9 +58,14 @@ class JudgeBatch:
         )
         self._write({**self._state, "id": batch.id})
 
-    def replies(self, client: OpenAI, endpoint: Endpoint) -> list[tuple[Record, Reply | Exception]]:
-        """What came of each game once the batch has ended; nothing if it was never made."""
-        batch = self._ended_batch(client)
+    def replies(
+        self, client: OpenAI, endpoint: Endpoint, cost: str
+    ) -> list[tuple[Record, Reply | Exception]]:
+        """What came of each game once the batch has ended; nothing if it was never made.
+
+        `cost` is what it may cost, in words.
+        """
+        batch = self._ended_batch(client, cost)
         if batch is None:
             return []
         answers: dict[str, Reply | Exception] = {}
@@ -80,10 +85,12 @@ class JudgeBatch:
         self.path.unlink()
         self.games = {}
 
-    def _ended_batch(self, client: OpenAI) -> Batch | None:
+    def _ended_batch(self, client: OpenAI, cost: str) -> Batch | None:
         """Waits for the batch to end; None if it was never made."""
-        resumes = "Ctrl-C leaves it running, and the same command resumes"
-        say(f"{len(self.games):,} games in {self._state['id']} ({self.path}); {resumes}")
+        say(
+            f"{len(self.games):,} games in {self._state['id']} ({self.path}), {cost}; Ctrl-C "
+            "leaves it running, and the same command resumes"
+        )
         seconds = FIRST_SECONDS
         with progress("waiting for a batch", len(self.games), "games") as bar:
             while True:
@@ -91,7 +98,7 @@ class JudgeBatch:
                 if batch is None or batch.status in ENDED:
                     return batch
                 if batch.request_counts:
-                    bar.update(batch.request_counts.completed, batch.status)
+                    bar.update(batch.request_counts.completed, f"{batch.status}, {cost}")
                 time.sleep(seconds)
                 seconds = min(1.5 * seconds, MOST_SECONDS)
 

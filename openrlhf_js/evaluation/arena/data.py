@@ -31,6 +31,8 @@ MEANING = {
     **{verdict: verdict for verdict in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
     **{"B<<A": "A>>B", "B<A": "A>B", "B=A": "A=B", "A<B": "B>A", "A<<B": "B>>A"},
 }
+# How A fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same for B.
+MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
 UID = (("uid",), ("question_id",))
 

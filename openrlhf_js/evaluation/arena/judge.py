@@ -20,27 +20,15 @@ from openai import OpenAI
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
-from openrlhf_js.evaluation.arena.ledger import FREE, NO_REPLY, Bill, Ledger
+from openrlhf_js.evaluation.arena.ledger import NO_REPLY, Ledger
 from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, PairsToJudge
+from openrlhf_js.evaluation.arena.spending import Bill, Estimate, Spending, Tally
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
 
 log = logging.getLogger(__name__)
 
-BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
-OUTPUT_TOKENS = 900  # of the official judges' replies, on average
-ROUNDING = 1 + 1e-9  # of sums of dollars
-
 Answers = Iterable[tuple[Record, Reply | Exception]]  # what came of games, and their records
-
-
-class Estimate(NamedTuple):
-    """The games to ask, and what they may cost."""
-
-    games: int
-    tokens_in: float
-    tokens_out: float
-    dollars: float
 
 
 class EmptyAnswers(NamedTuple):
@@ -54,34 +42,6 @@ class EmptyAnswers(NamedTuple):
     def share(self) -> float:
         """Of all its answers that are to be judged."""
         return self.empty / self.answers
-
-
-@dataclass
-class _Spending:
-    """Which games a budget allows: none that may pass it with those under way."""
-
-    bill: Bill
-    estimate: Estimate
-    budget: float | None
-    under_way: int = 0
-    out_of_money: bool = False
-
-    def affordable(self, games: Sequence[Game]) -> Iterator[Game]:
-        """The games, until one may be too much; each counts as under way."""
-        for game in games:
-            expected = self.bill.dollars + (self.under_way + 1) * self._mean_dollars
-            if self.budget is not None and expected > self.budget * ROUNDING:
-                self.out_of_money = True
-                return
-            self.under_way += 1
-            yield game
-
-    @property
-    def _mean_dollars(self) -> float:
-        """What a game costs: as those so far, or as estimated before there are any."""
-        if self.bill.replies:
-            return self.bill.dollars / self.bill.replies
-        return self.estimate.dollars / self.estimate.games
 
 
 @dataclass
@@ -100,6 +60,7 @@ class Judging:
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # by category
     to_judge: PairsToJudge = field(default_factory=PairsToJudge)
     bill: Bill = field(init=False)  # of all replies for these models and categories
+    tally: Tally = field(default_factory=Tally)  # of this call's games
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
     out_of_money: bool = False
     still_open: int = 0  # judgments, once a call has ended
@@ -107,7 +68,7 @@ class Judging:
     refusals: list[str] = field(default_factory=list)  # of those, the endpoint's words
 
     def __enter__(self) -> Judging:
-        self.bill = Bill(self.settings.price(self.judge) or FREE)
+        self.bill = Bill(self.settings.price(self.judge))
         with ExitStack() as stack:
             for category in dict.fromkeys(question.category for question in self.wanted.values()):
                 self._open_category(category, stack)
@@ -180,15 +141,15 @@ class Judging:
 
     def estimate(self) -> Estimate:
         """What the open games may cost, by their bytes and the mean reply so far."""
-        games = self.open_games()
-        mean_reply = float(OUTPUT_TOKENS)
-        if self.bill.replies:
-            mean_reply = self.bill.completion_tokens / self.bill.replies
-        tokens_in = sum(game.prompt_bytes for game in games) / BYTES_PER_TOKEN
-        tokens_out = len(games) * mean_reply
         discount = self.settings.batch_discount if self.batch else 0.0
-        dollars = self.bill.price.dollars(tokens_in, tokens_out) * (1 - discount)
-        return Estimate(len(games), tokens_in, tokens_out, dollars)
+        return self.bill.estimate([game.prompt_bytes for game in self.open_games()], discount)
+
+    def _batch_cost(self, ledger: Ledger) -> str:
+        """What the games of a ledger's batch may cost, in words; all have the same discount."""
+        games = list(ledger.batch.games.values())
+        discount = games[0].get("discount", 0.0)
+        estimate = self.bill.estimate([game["prompt_bytes"] for game in games], discount)
+        return self.bill.about(estimate.dollars)
 
     def empty_answers(self) -> list[EmptyAnswers]:
         """The models with empty answers in open games, the baseline too, and their numbers."""
@@ -226,7 +187,7 @@ class Judging:
         self, endpoint: Endpoint, concurrency: int, budget: float | None
     ) -> None:
         """Asks the open games, those without a verdict again and again up to `tries`."""
-        spending = _Spending(self.bill, self.estimate(), budget)
+        spending = Spending(self.bill, self.estimate(), budget)
 
         async def ask(game: Game) -> Reply:
             try:
@@ -244,7 +205,8 @@ class Judging:
                     if game.pair.ledger is ledger
                 ]
                 self._keep(ledger, answers)
-            bar.advance(len(results), f"${self.bill.dollars:,.2f}")
+            left = len(games) - int(bar.done) - len(results)
+            bar.advance(len(results), f"{spending.in_words(left)}; {self.tally}")
 
         for _ in range(self.tries):
             games = self.open_games()
@@ -267,6 +229,8 @@ class Judging:
             else:
                 self.lost[record["game"]] = str(answer)
         ledger.add(records)
+        for record in records:
+            self.tally.add(record)
         return records
 
     def _run_batches(self, endpoint: Endpoint, budget: float | None) -> None:
@@ -284,7 +248,7 @@ class Judging:
 
         EndpointError if it refused every game and never replied to one with these settings.
         """
-        answers = ledger.batch.replies(client, endpoint)
+        answers = ledger.batch.replies(client, endpoint, self._batch_cost(ledger))
         if answers and not ledger.has_replies and all(_is_refusal(answer) for _, answer in answers):
             ledger.batch.end()
             raise EndpointError(
@@ -342,21 +306,28 @@ class Judging:
     def expected(self) -> str:
         """What is open, and what it may cost, in words."""
         estimate = self.estimate()
-        cost = f"about ${estimate.dollars:,.2f}, after ${self.bill.dollars:,.2f} so far"
-        if self.bill.price is FREE:
-            cost = "no known price"
-        return (
+        words = (
             f"{self.complete:,} judgments are there, {len(self.pairs):,} are not: "
-            f"{estimate.games:,} games to ask, {self.in_batches:,} games are in a batch; about "
-            f"{estimate.tokens_in:,.0f} tokens in and {estimate.tokens_out:,.0f} out: {cost}"
+            f"{estimate.games:,} games to ask, about {estimate.tokens_in:,.0f} tokens in and "
+            f"{estimate.tokens_out:,.0f} out: {self.bill.about(estimate.dollars)}"
         )
+        if self.batch and not self.settings.batch_discount:
+            words += " at the full price, since the settings have no batch_discount"
+        for ledger in self.ledgers.values():
+            if ledger.batch.games:
+                words += f"; {len(ledger.batch.games):,} games are in a batch, "
+                words += self._batch_cost(ledger)
+        if self.bill.replies:
+            words += f"; paid so far: {self.bill.in_words(self.bill.dollars)}"
+        return words
 
     def outcome(self) -> Iterator[str]:
         """What became of the games, in words."""
-        cost = "" if self.bill.price is FREE else f", ${self.bill.dollars:,.2f}"
+        yield f"games of this call: {self.tally}"
         yield (
             f"paid for these models in all: {self.bill.replies:,} replies, "
-            f"{self.bill.prompt_tokens:,} tokens in and {self.bill.completion_tokens:,} out{cost}"
+            f"{self.bill.prompt_tokens:,} tokens in and {self.bill.completion_tokens:,} out, "
+            f"{self.bill.in_words(self.bill.dollars)}"
         )
         if self.lost:
             yield f"{len(self.lost):,} games have no reply: {next(iter(self.lost.values()))}"

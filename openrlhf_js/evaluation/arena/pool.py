@@ -17,7 +17,6 @@ from openrlhf_js.evaluation.arena import data, style
 
 log = logging.getLogger(__name__)
 
-MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 Questions = Mapping[str, data.Question]
 
 
@@ -111,7 +110,7 @@ def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
 
 
 def _margin_of_a(game: data.Game | None) -> float:
-    return MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
+    return data.MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
 
 
 def _bench_and_baselines(

@@ -24,6 +24,7 @@ from openrlhf_js.evaluation.arena.data import (
     Folder,
     file_name,
 )
+from openrlhf_js.evaluation.arena.style import split_thinking
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +83,12 @@ def parse_verdict(text: str) -> str | None:
         if verdicts:
             return verdicts[-1]
     return None
+
+
+def verdict_of_reply(text: str) -> str | None:
+    """The verdict in a judge's reply; one in its thinking does not count."""
+    answer, _ = split_thinking(text)
+    return parse_verdict(answer)
 
 
 class Price(Settings):
