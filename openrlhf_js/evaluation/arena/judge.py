@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from openrlhf_js.sampling.run_all import run_all
 
 log = logging.getLogger(__name__)
 
-Answers = Iterable[tuple[Record, Reply | Exception]]  # what came of games, and their records
+Answers = Sequence[tuple[Record, Reply | Exception]]  # what came of games, and their records
 
 
 class EmptyAnswers(NamedTuple):
@@ -69,9 +69,12 @@ class Judging:
 
     def __enter__(self) -> Judging:
         self.bill = Bill(self.settings.price(self.judge))
+        questions: dict[str, list[data.Question]] = defaultdict(list)  # by category
+        for question in self.wanted.values():
+            questions[question.category].append(question)
         with ExitStack() as stack:
-            for category in dict.fromkeys(question.category for question in self.wanted.values()):
-                self._open_category(category, stack)
+            for category, questions_of_category in questions.items():
+                self._open_category(category, questions_of_category, stack)
             self._open_ledgers = stack.pop_all()
         if self.missing:
             message = "%d questions lack an answer and are not judged (generate or fetch them)"
@@ -81,28 +84,35 @@ class Judging:
     def __exit__(self, *_: object) -> None:
         self._open_ledgers.close()
 
-    def _open_category(self, category: str, stack: ExitStack) -> None:
+    def _open_category(
+        self, category: str, questions: Sequence[data.Question], stack: ExitStack
+    ) -> None:
         """Opens the ledger of a category, adds up its bill, and finds the pairs to judge."""
         prompt = protocol.prompt_of(self.folder, category, self.settings)
-        identity = protocol.identity_of(self.bench, category, self.judge, self.settings, prompt)
+        identity = protocol.identity_of(
+            bench=self.bench,
+            category=category,
+            judge=self.judge,
+            settings=self.settings,
+            prompt=prompt,
+        )
         path = self.folder.ledger(self.judge, category)
         try:
-            store = stack.enter_context(Store(path, identity, ("game", "attempt")))
+            store = Store(path, identity, key=("game", "attempt"))
         except ValueError as error:
             raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
+        stack.enter_context(store)
         ledger = Ledger(store, self.tries, self.retry_failed)
         stack.callback(ledger.drop_if_empty)
         self.ledgers[category] = ledger
         for record in store.records.values():
             if record["model"] in self.models:
                 self.bill.add(record)
-        self._find_pairs(category, prompt, ledger)
-
-    def _find_pairs(self, category: str, prompt: protocol.JudgePrompt, ledger: Ledger) -> None:
-        """Finds the pairs of a category that have no judgment."""
-        questions = [question for question in self.wanted.values() if question.category == category]
-        baseline = ledger.store.identity["baseline"]
-        not_judged = (baseline, self.judge, data.file_name(self.settings.judge_model))
+        not_judged = (
+            identity["baseline"],
+            self.judge,
+            data.file_name(self.settings.judge_model),
+        )
         for model in self.models:
             if model in not_judged:
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
@@ -133,9 +143,9 @@ class Judging:
         """The games to ask; one for all that show the judge the same."""
         games: dict[str, Game] = {}
         for pair in self.pairs:
+            in_batch = pair.ledger.batch.games
             for game in pair.open_games:
-                waits = game.key in self.lost or game.key in pair.ledger.batch.games
-                if not waits:
+                if game.key not in self.lost and game.key not in in_batch:
                     games.setdefault(game.key, game)
         return list(games.values())
 
@@ -156,14 +166,15 @@ class Judging:
         texts: dict[str, dict[str, str]] = defaultdict(dict)  # by model and question
         for pair in self.pairs:
             if pair.open_games:
+                uid = pair.question.uid
                 baseline = pair.ledger.store.identity["baseline"]
-                texts[pair.model][pair.question.uid] = pair.answer
-                texts[baseline][pair.question.uid] = pair.baseline
+                texts[pair.model][uid] = pair.answer
+                texts[baseline][uid] = pair.baseline
         counts = []
         for model, answers in texts.items():
-            empty = sum(not text.strip() for text in answers.values())
+            empty = [text for text in answers.values() if not text.strip()]
             if empty:
-                counts.append(EmptyAnswers(model, empty, len(answers)))
+                counts.append(EmptyAnswers(model, len(empty), len(answers)))
         return counts
 
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
@@ -188,10 +199,24 @@ class Judging:
     ) -> None:
         """Asks the open games, those without a verdict again and again up to `tries`."""
         spending = Spending(self.bill, self.estimate(), budget)
+        for _ in range(self.tries):
+            games = self.open_games()
+            if not games or self.out_of_money:
+                return
+            try:
+                self._ask(games, endpoint, concurrency, spending)
+            finally:
+                self.out_of_money = spending.out_of_money
+
+    def _ask(
+        self, games: Sequence[Game], endpoint: Endpoint, concurrency: int, spending: Spending
+    ) -> None:
+        """Asks these games once, and writes each reply as it comes."""
+        parameters = self.settings.request()
 
         async def ask(game: Game) -> Reply:
             try:
-                reply = await endpoint.chat(game.messages, **self.settings.request())
+                reply = await endpoint.chat(game.messages, **parameters)
             finally:
                 spending.under_way -= 1
             self.bill.add(game.record() | reply._asdict())
@@ -199,24 +224,17 @@ class Judging:
 
         def save(results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
             for ledger in self.ledgers.values():
-                answers = [
-                    (game.record(), answer)
-                    for game, answer in results
-                    if game.pair.ledger is ledger
-                ]
+                answers = []
+                for game, answer in results:
+                    if game.pair.ledger is ledger:
+                        answers.append((game.record(), answer))
                 self._keep(ledger, answers)
-            left = len(games) - int(bar.done) - len(results)
-            bar.advance(len(results), f"{spending.in_words(left)}; {self.tally}")
+            open_games = len(games) - int(bar.done) - len(results)
+            cost = spending.in_words(open_games)
+            bar.advance(len(results), f"{cost}; {self.tally}")
 
-        for _ in range(self.tries):
-            games = self.open_games()
-            if not games or self.out_of_money:
-                return
-            try:
-                with progress("judging", len(games), "games") as bar:
-                    run_all(endpoint, spending.affordable(games), ask, save, concurrency)
-            finally:
-                self.out_of_money = spending.out_of_money
+        with progress("judging", len(games), "games") as bar:
+            run_all(endpoint, spending.affordable(games), ask, save, concurrency)
 
     def _keep(self, ledger: Ledger, answers: Answers) -> list[Record]:
         """Writes replies to a ledger, and that games were refused; others without one stay open."""
@@ -244,46 +262,45 @@ class Judging:
                 self._submit_batches(client, endpoint, budget)
 
     def _keep_batch(self, ledger: Ledger, client: OpenAI, endpoint: Endpoint) -> None:
-        """Waits for the batch of a ledger, and writes the replies that are not there yet.
-
-        EndpointError if it refused every game and never replied to one with these settings.
-        """
+        """Waits for the batch of a ledger, and writes the replies that are not there yet."""
         answers = ledger.batch.replies(client, endpoint, self._batch_cost(ledger))
-        if answers and not ledger.has_replies and all(_is_refusal(answer) for _, answer in answers):
-            ledger.batch.end()
-            raise EndpointError(
-                f"{answers[0][1]}; it refused all {len(answers):,} games of a batch: change the "
-                "setting that it names"
-            )
+        _check_that_some_are_answered(ledger, answers)
         kept = {(record["game"], record.get("batch")) for record in ledger.store.records.values()}
-        new = [
-            (record, answer)
-            for record, answer in answers
-            if (record["game"], record["batch"]) not in kept
-        ]
-        for record in self._keep(ledger, new):
+        new_answers = []
+        for record, answer in answers:
+            if (record["game"], record["batch"]) not in kept:
+                new_answers.append((record, answer))
+        for record in self._keep(ledger, new_answers):
             self.bill.add(record)
         ledger.batch.end()
 
     def _submit_batches(self, client: OpenAI, endpoint: Endpoint, budget: float | None) -> None:
         """Puts the open games that the budget allows into a batch for each category."""
-        estimate = self.estimate()
         games = self.open_games()
-        if budget is not None and estimate.dollars:
-            money = budget - self.bill.dollars
-            affordable = int(money * estimate.games / estimate.dollars) - self.in_batches
-            self.out_of_money = affordable < estimate.games
-            games = games[: max(0, affordable)]
+        if budget is not None:
+            games = self._affordable(games, budget)
         parameters = self.settings.request()
         for ledger in self.ledgers.values():
-            chosen = [game for game in games if game.pair.ledger is ledger]
-            if chosen and not ledger.batch.games:
-                discount = {"discount": self.settings.batch_discount}
-                ledger.batch.submit(
-                    client,
-                    games=[game.record() | discount for game in chosen],
-                    bodies=[endpoint.request(game.messages, **parameters) for game in chosen],
-                )
+            if ledger.batch.games:
+                continue
+            records = []
+            bodies = []
+            for game in games:
+                if game.pair.ledger is ledger:
+                    records.append({**game.record(), "discount": self.settings.batch_discount})
+                    bodies.append(endpoint.request(game.messages, **parameters))
+            if records:
+                ledger.batch.submit(client, records, bodies)
+
+    def _affordable(self, games: list[Game], budget: float) -> list[Game]:
+        """The first games that the budget allows beside those that are in batches."""
+        estimate = self.estimate()
+        if not estimate.dollars:
+            return games
+        mean_dollars = estimate.dollars / estimate.games
+        count = int((budget - self.bill.dollars) / mean_dollars) - self.in_batches
+        self.out_of_money = count < len(games)
+        return games[: max(0, count)]
 
     def write(self) -> None:
         """Writes each judgment whose games are over."""
@@ -348,5 +365,13 @@ class Judging:
             yield f"{self.still_open:,} judgments are open; the same command resumes"
 
 
-def _is_refusal(answer: Reply | Exception) -> bool:
-    return isinstance(answer, NoReply) and answer.refused
+def _check_that_some_are_answered(ledger: Ledger, answers: Answers) -> None:
+    """EndpointError if a batch refused every game, with no reply to one with these settings."""
+    refusals = [answer for _, answer in answers if isinstance(answer, NoReply) and answer.refused]
+    if not refusals or len(refusals) < len(answers) or ledger.has_replies:
+        return
+    ledger.batch.end()
+    raise EndpointError(
+        f"{refusals[0]}; it refused all {len(answers):,} games of a batch: change the setting that "
+        "it names"
+    )
