@@ -46,7 +46,14 @@ class JudgeBatch:
         self.games = {game["game"]: game for game in games}
         self._write({"token": token, "id": "", "games": self.games})
         requests = [
-            json_line({"custom_id": key, "method": "POST", "url": URL, "body": body})
+            json_line(
+                {
+                    "custom_id": key,
+                    "method": "POST",
+                    "url": URL,
+                    "body": body,
+                }
+            )
             for key, body in zip(self.games, bodies, strict=True)
         ]
         file = client.files.create(file=("requests.jsonl", b"".join(requests)), purpose="batch")
@@ -103,6 +110,7 @@ class JudgeBatch:
                 seconds = min(1.5 * seconds, MOST_SECONDS)
 
     def _look(self, client: OpenAI) -> Batch | None:
+        """The batch as the endpoint has it now; None if it was never made."""
         if self._state["id"]:
             return client.batches.retrieve(self._state["id"])
         for batch in client.batches.list(limit=100):
@@ -112,6 +120,7 @@ class JudgeBatch:
         return None
 
     def _write(self, state: Record) -> None:
+        """Keeps the state on disk, which a kill leaves."""
         self._state = state
         write_json(self.path, state)
 
@@ -126,5 +135,6 @@ def _rows(client: OpenAI, batch: Batch) -> Iterator[Any]:
 
 
 def _first_error(batch: Batch) -> str:
+    """The first of a batch's errors, "" without any."""
     errors = batch.errors.data if batch.errors else None
     return str(errors[0].message) if errors else ""

@@ -84,13 +84,21 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
 
 
 def _scored(pool: Pool, judges: Sequence[str], plan: Plan) -> _Scored:
+    """The judgments of these judges, and their games that count."""
     judged = pool.judged[pool.judged.judge.isin(list(judges))]
     every_verdict_counts = plan.ci == "official" and pool.bench.rule == "v0.1"
     counted = games(judged, plan.much_weight, both=not every_verdict_counts)
-    return _Scored(pool, judges, plan, judged, counted)
+    return _Scored(
+        pool=pool,
+        judges=judges,
+        plan=plan,
+        judged=judged,
+        games=counted,
+    )
 
 
 def _nothing_to_show(scored: _Scored, models: Sequence[str]) -> ValueError:
+    """Why there is no board."""
     judges = " + ".join(scored.judges)
     wanted = ", ".join(models or ["any model"])
     present = ", ".join(sorted(scored.judged.model.unique()))
@@ -101,6 +109,7 @@ def _nothing_to_show(scored: _Scored, models: Sequence[str]) -> ValueError:
 
 
 def _title(scored: _Scored) -> str:
+    """What a board is about."""
     title = f"{scored.pool.category}, judged by {' + '.join(scored.judges)}"
     if scored.plan.style_control == "none":
         return title
@@ -118,10 +127,12 @@ def _recorded_settings(pool: Pool, judges: Iterable[str]) -> dict[str, Record]:
 
 
 def _levels(plan: Plan, rule: str) -> tuple[float, float]:
+    """The percentiles of the intervals."""
     return LEVELS[rule] if plan.ci == "official" else CLUSTERED_LEVELS
 
 
 def _interval_in_words(plan: Plan, rule: str) -> str:
+    """How wide the intervals are, and what they resample."""
     low, high = _levels(plan, rule)
     unit = "question"
     if plan.ci == "official":
@@ -157,6 +168,7 @@ def _baseline_row(pool: Pool, shared: Row) -> Row:
 
 
 def _score_columns(model: str, score: stats.Estimate) -> Row:
+    """A score and its interval, in per cent."""
     return {
         "model": model,
         "score": 100 * score.value,

@@ -117,7 +117,13 @@ class Judging:
             if model in not_judged:
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
             else:
-                self.to_judge.add_model(self.folder, ledger, prompt, questions, model)
+                self.to_judge.add_model(
+                    folder=self.folder,
+                    ledger=ledger,
+                    prompt=prompt,
+                    questions=questions,
+                    model=model,
+                )
 
     @property
     def pairs(self) -> list[Pair]:
@@ -204,7 +210,12 @@ class Judging:
             if not games or self.out_of_money:
                 return
             try:
-                self._ask(games, endpoint, concurrency, spending)
+                self._ask(
+                    games=games,
+                    endpoint=endpoint,
+                    concurrency=concurrency,
+                    spending=spending,
+                )
             finally:
                 self.out_of_money = spending.out_of_money
 
@@ -215,6 +226,7 @@ class Judging:
         parameters = self.settings.request()
 
         async def ask(game: Game) -> Reply:
+            """Asks for one game; its reply is on the bill at once."""
             try:
                 reply = await endpoint.chat(game.messages, **parameters)
             finally:
@@ -223,6 +235,7 @@ class Judging:
             return reply
 
         def save(results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
+            """Writes what came of games, and shows how things stand."""
             for ledger in self.ledgers.values():
                 answers = []
                 for game, answer in results:
@@ -234,7 +247,13 @@ class Judging:
             bar.advance(len(results), f"{cost}; {self.tally}")
 
         with progress("judging", len(games), "games") as bar:
-            run_all(endpoint, spending.affordable(games), ask, save, concurrency)
+            run_all(
+                endpoint=endpoint,
+                jobs=spending.affordable(games),
+                work=ask,
+                on_results=save,
+                concurrency=concurrency,
+            )
 
     def _keep(self, ledger: Ledger, answers: Answers) -> list[Record]:
         """Writes replies to a ledger, and that games were refused; others without one stay open."""

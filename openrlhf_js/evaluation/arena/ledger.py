@@ -89,6 +89,7 @@ class Ledger:
         return None
 
     def _recent(self, key: str) -> list[Record]:
+        """The replies to a game that count against `tries`."""
         return self.replies.get(key, [])[self._replies_before.get(key, 0) :]
 
     def drop_if_empty(self) -> None:

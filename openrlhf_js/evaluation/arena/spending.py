@@ -51,11 +51,14 @@ class Bill:
         mean_reply = float(OUTPUT_TOKENS)
         if self.replies:
             mean_reply = self.completion_tokens / self.replies
-        games = len(prompt_bytes)
         tokens_in = sum(prompt_bytes) / BYTES_PER_TOKEN
-        tokens_out = games * mean_reply
-        dollars = self._dollars(tokens_in, tokens_out, discount)
-        return Estimate(games, tokens_in, tokens_out, dollars)
+        tokens_out = len(prompt_bytes) * mean_reply
+        return Estimate(
+            games=len(prompt_bytes),
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            dollars=self._dollars(tokens_in, tokens_out, discount),
+        )
 
     def in_words(self, dollars: float) -> str:
         """So many dollars, unless nobody knows the price."""
@@ -66,6 +69,7 @@ class Bill:
         return PRICE_UNKNOWN if self.price is None else f"about ${dollars:,.2f}"
 
     def _dollars(self, tokens_in: float, tokens_out: float, discount: float) -> float:
+        """What so many tokens cost; 0 where nobody knows the price."""
         if self.price is None:
             return 0.0
         return self.price.dollars(tokens_in, tokens_out) * (1 - discount)
