@@ -200,7 +200,8 @@ def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(20))
     assert all(game["score"] for row in rows for game in row["games"])
-    assert len(paid) == 40 and paid.total() - 40 <= 4  # what was under way at the kill -9
+    assert len(paid) == 40
+    assert paid.total() - 40 <= 4  # what was under way at the kill -9
     ledger = list(read_store(folder / "judge_ledger" / "stub" / "all.jsonl")[1])
     assert len({each["game"] for each in ledger}) == 40
 
@@ -307,16 +308,20 @@ def test_empty_answers_are_not_paid_for_unasked(tmp_path, capsys, monkeypatch):
         assert eval_arena.main([*words, "--dry_run"]) == 0
         assert eval_arena.main(words) == 2
         said = capsys.readouterr().err
-        assert said.count("WARNING: 4 of 4 answers of m") == 2 and "--judge_empty" in said
+        assert said.count("WARNING: 4 of 4 answers of m") == 2
+        assert "--judge_empty" in said
         monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
         answered = Mock(return_value=False)
         monkeypatch.setattr("rich.prompt.Confirm.ask", answered)
         assert eval_arena.main(words) == 2
-        assert "nothing was judged" in capsys.readouterr().err and not stub.requests
+        assert "nothing was judged" in capsys.readouterr().err
+        assert not stub.requests
         answered.return_value = True
-        assert eval_arena.main(words) == 0 and len(stub.requests) == 8
+        assert eval_arena.main(words) == 0
+        assert len(stub.requests) == 8
         assert answered.call_count == 2
-        assert eval_arena.main(words) == 0 and answered.call_count == 2  # all are paid for
+        assert eval_arena.main(words) == 0
+        assert answered.call_count == 2  # all are paid for
 
 
 def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, monkeypatch):
@@ -325,14 +330,16 @@ def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, 
     words = ["generate", "--data", str(tmp_path), "--bench", "own", "--model"]
     with serving(lambda request, _: reply("<think>hm" if "q1" in user(request) else "1")) as stub:
         words.append(stub.url)
-        assert eval_arena.main(words) == 0 and eval_arena.main(words) == 0
+        assert eval_arena.main(words) == 0
+        assert eval_arena.main(words) == 0
         assert "1 answers are empty" in capsys.readouterr().err
         asked = Counter(map(user, stub.requests))
         assert {asked[f"What is q{n}?"] for n in range(10)} == {1}
         stub.answer = lambda request, _: reply("2")
         assert eval_arena.main(words) == 2
         said = capsys.readouterr().err
-        assert "small.jsonl holds answers of another model" in said and "--name" in said
+        assert "small.jsonl holds answers of another model" in said
+        assert "--name" in said
         assert eval_arena.main([*words, "--name", "second"]) == 0
         assert eval_arena.main([*words, "--same_model"]) == 0
 
@@ -359,7 +366,8 @@ def test_a_batch_outlives_the_client(tmp_path, capsys):
         assert "at the full price, since the settings have no batch_discount" in printed
         stub.polls = 0
         assert eval_arena.main([*words, stub.url]) == 0
-    assert len(stub.batches) == 1 and len(stub.requests) == 8
+    assert len(stub.batches) == 1
+    assert len(stub.requests) == 8
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert [game["score"] is not None for row in rows for game in row["games"]] == [True] * 8
 

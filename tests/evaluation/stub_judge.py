@@ -48,7 +48,9 @@ class Stub(Served):
     `kept` is how many requests an expired batch has answered.
     """
 
-    polls, end, kept = 0, "completed", 10**9
+    polls = 0
+    end = "completed"
+    kept = 10**9
 
     def __init__(self, *given: Any):
         super().__init__(*given)
@@ -86,7 +88,8 @@ class Stub(Served):
         if path != "/v1/batches":
             return super().post(path, headers, content)
         asked = json.loads(content)
-        assert (asked["endpoint"], asked["completion_window"]) == ("/v1/chat/completions", "24h")
+        assert asked["endpoint"] == "/v1/chat/completions"
+        assert asked["completion_window"] == "24h"
         batch = {"id": f"batch_{len(self.batches)}", "status": "in_progress", **asked}
         batch["request_counts"] = {"total": 8, "completed": 2, "failed": 0}
         self.batches[batch["id"]] = batch
@@ -102,7 +105,8 @@ class Stub(Served):
         lines = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
         assert len({line["custom_id"] for line in lines}) == len(lines)
         for number, line in enumerate(lines):
-            assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
+            assert line["method"] == "POST"
+            assert line["url"] == "/v1/chat/completions"
             made = {"id": f"r{number}", "custom_id": line["custom_id"], "response": None}
             if number < self.kept:
                 status, body, *_ = self.ask(line["body"])
@@ -130,7 +134,8 @@ def serving(
 
 def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: float) -> Any:
     """Answers that fail as often as asked for; what is paid for is counted by its messages."""
-    chance, lock = random.Random(int(seed)), threading.Lock()
+    chance = random.Random(int(seed))
+    lock = threading.Lock()
     paid: Counter[str] = Counter()
     without: Counter[str] = Counter()
     served.counts = {"paid": paid, "garbage": without, "errors": 0, "requests": 0, "first": 0.0}
@@ -148,7 +153,8 @@ def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: 
             served.counts["requests"] += 1
             served.counts["first"] = served.counts["first"] or time.time()
             served.counts["most_at_once"] = served.most_at_once
-            fails, vague = chance.random() < errors, chance.random() < garbage
+            fails = chance.random() < errors
+            vague = chance.random() < garbage
             served.counts["errors"] += fails
             key = hashlib.sha256(json.dumps(request["messages"]).encode()).hexdigest()
             if not fails:

@@ -187,9 +187,8 @@ def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Co
     rows = games(pool.judged[pool.judged.judge.isin(list(judges))], plan.much_weight)
     rows["won"] = rows.points * rows.weight
     rows_of_two = rows[rows.model.isin([a, b])]
-    by_question = rows_of_two.groupby(["uid", "model"])[["won", "weight"]].sum().unstack("model")
-    won = by_question.won.reindex(columns=[a, b])
-    weight = by_question.weight.reindex(columns=[a, b])
+    won = rows_of_two.pivot_table("won", "uid", "model", "sum").reindex(columns=[a, b])
+    weight = rows_of_two.pivot_table("weight", "uid", "model", "sum").reindex(columns=[a, b])
     both = weight.notna().all(axis=1)
     if a == b or not both.any():
         models = ", ".join(sorted(rows.model.unique()))

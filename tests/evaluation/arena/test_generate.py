@@ -14,10 +14,12 @@ PARAMETERS = Parameters(0.0, 1.0, 10, 0)
 class Fake:
     """A sampler that says what `say` returns, one request at a time."""
 
-    name, same_model = "fake", False
+    name = "fake"
+    same_model = False
 
     def __init__(self, say):
-        self.say, self.asked = say, []
+        self.say = say
+        self.asked = []
         self.identity = {"model": "f", "model_sha256": "1"}
 
     def make_room(self, requests, parameters):
@@ -60,7 +62,8 @@ def test_a_stop_loses_nothing_and_the_same_call_resumes(place):
     assert list(read_answers(place.folder, "m")) == ["q0", "q1"]
     texts, still_open, asked = place(lambda number: f"answer {number}")
     assert asked == [(2, ["user"])]  # its number is its own, whatever else is asked
-    assert sorted(texts) == ["q0", "q1", "q2"] and not still_open
+    assert sorted(texts) == ["q0", "q1", "q2"]
+    assert not still_open
     rows = read_lines(place.folder.answers("m"))
     assert [row["uid"] for row in rows] == ["q0", "q1", "q2"]
     content = rows[0]["messages"][-1]["content"]
@@ -77,12 +80,16 @@ def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
         return NoReply(["too long", "time-out"][number], refused=number == 0)
 
     texts, still_open, _ = place(say, system="be brief")
-    assert texts == {"q0": "too long", "q2": "yes"} and still_open == {"q1": "time-out"}
+    assert texts == {"q0": "too long", "q2": "yes"}
+    assert still_open == {"q1": "time-out"}
     assert failed_answers(place.folder, "m") == {"q0"}
     texts, _, asked = place(lambda number: "", system="be brief")
-    assert asked == [(1, ["system", "user"])] and texts["q1"] == ""
+    assert asked == [(1, ["system", "user"])]
+    assert texts["q1"] == ""
     texts, _, asked = place(lambda number: "now", system="be brief", retry_failed=True)
-    assert asked == [(0, ["system", "user"])] and texts["q0"] == "now" and len(texts) == 3
+    assert asked == [(0, ["system", "user"])]
+    assert texts["q0"] == "now"
+    assert len(texts) == 3
     assert not failed_answers(place.folder, "m")
 
 

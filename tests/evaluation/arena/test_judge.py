@@ -77,10 +77,12 @@ def test_the_official_settings_files(tmp_path):
     )
     found = read_settings(path)
     assert found.request() == {"temperature": 0.0, "max_tokens": 16000}
-    assert found.model_list == ["m"] and found.prompt_template.startswith("Q {QUESTION}")
+    assert found.model_list == ["m"]
+    assert found.prompt_template.startswith("Q {QUESTION}")
     path.write_text("judge_model: j\nsystem_prompt: s\nbaseline: gpt-4-0314\n")
     found = read_settings(path)
-    assert found.system_prompt == "s" and found.baseline == "gpt-4-0314"
+    assert found.system_prompt == "s"
+    assert found.baseline == "gpt-4-0314"
 
 
 @pytest.mark.parametrize(
@@ -100,12 +102,14 @@ def test_settings_that_are_wrong(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(ValueError) as caught:
         read_settings(path)
-    assert said in str(caught.value) and str(path) in str(caught.value)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
     assert "sk-secret" not in str(caught.value)
 
 
 def test_deviations(monkeypatch):
-    bench, category = bench_of("arena-hard-v2.0"), "hard_prompt"
+    bench = bench_of("arena-hard-v2.0")
+    category = "hard_prompt"
     told = JudgePrompt("s", "t")
     given = JudgeSettings(judge_model="gpt-4.1-2025-04-14", temperature=0.0)
     ours = identity_of(bench, category, "gpt-4.1", given, told)
@@ -136,7 +140,8 @@ class Place:
     """A bench with a stub judge."""
 
     def __init__(self, data, stub):
-        self.data, self.stub = data, stub
+        self.data = data
+        self.stub = stub
         self.folder = Folder(data, "own")
 
     def judging(self, models=("m",), tries=2, retry_failed=False, name="j", batch=False, **given):
@@ -180,7 +185,9 @@ def test_two_games_for_each_question_with_the_answers_swapped(place):
         assert second.index(answer_of_model) < second.index(answer_of_baseline)
         for game in row["games"]:
             assert game["score"] == verdict_of({"messages": game["prompt"]})
-        assert (row["judge"], row["model"], row["baseline"]) == ("j", "m", BASELINE)
+        assert row["judge"] == "j"
+        assert row["model"] == "m"
+        assert row["baseline"] == BASELINE
     request = place.stub.requests[0]
     assert request["model"] == "stub"
     assert request["temperature"] == 0.0
@@ -213,11 +220,13 @@ def test_answers_that_changed_are_judged_anew(place):
     rows[0] = answer_row("q0", "m", "another answer")
     write_lines(place.folder.answers("m"), rows)
     with place.judging() as found:
-        assert (found.complete, found.estimate()[0]) == (3, 2)
+        assert found.complete == 3
+        assert found.estimate()[0] == 2
     assert place.judge() == 0
     assert len(place.stub.requests) == 10
     shown = {row["uid"]: row["games"][0]["prompt"][1]["content"] for row in place.rows()}
-    assert len(place.rows()) == 4 and "another answer" in shown["q0"]
+    assert len(place.rows()) == 4
+    assert "another answer" in shown["q0"]
 
 
 def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
@@ -343,7 +352,8 @@ def test_a_last_game_that_is_refused_is_recorded(place):
         by_hash(request) if request["messages"] == PLAIN_QUESTION else REFUSALS[0]
     )
     place.judge()
-    assert len(place.stub.requests) == 8 + 3 and len(place.last.refusals) == 2
+    assert len(place.stub.requests) == 8 + 3
+    assert len(place.last.refusals) == 2
     place.judge()
     assert len(place.stub.requests) == 8 + 3
 
@@ -392,9 +402,11 @@ def test_judgments_of_another_program_count_where_they_are_complete(place):
     assert place.judge() == 0
     assert len(place.stub.requests) == 6
     rows = {row["uid"]: row for row in place.rows()}
-    assert rows["q0"] == theirs[0] and len(rows) == 4
+    assert rows["q0"] == theirs[0]
+    assert len(rows) == 4
     assert all(game["score"] for game in rows["q1"]["games"])
-    assert place.judge() == 0 and place.last.complete == 4
+    assert place.judge() == 0
+    assert place.last.complete == 4
     write_lines(path, [judgment_row("q0", 1, 1, baseline="another")])
     with pytest.raises(ValueError, match=r"q0 was judged with other .* another baseline"):
         place.judge()
@@ -415,8 +427,10 @@ def test_empty_answers_are_counted_before_they_are_paid_for(place):
 def test_what_is_missing_is_counted(place, caplog):
     write_lines(place.folder.answers("m"), read_lines(place.folder.answers("m"))[1:])
     assert place.judge(models=("m", BASELINE, "j")) == 0
-    assert place.last.missing == 1 and len(place.rows()) == 3
-    assert "lack an answer" in caplog.text and "is the baseline of all, or the judge" in caplog.text
+    assert place.last.missing == 1
+    assert len(place.rows()) == 3
+    assert "lack an answer" in caplog.text
+    assert "is the baseline of all, or the judge" in caplog.text
 
 
 PRICES = {"stub": {"input": 1.0, "output": 1.0}}
@@ -425,10 +439,12 @@ PRICES = {"stub": {"input": 1.0, "output": 1.0}}
 def test_a_budget_is_kept_and_a_larger_one_resumes(place):
     place.stub.answer = lambda request, _: reply("[[A>B]]", tokens=1000, asked=1000)
     assert place.judge(budget=0.007, prices=PRICES, concurrency=2) > 0  # a game costs $0.002
-    assert place.last.out_of_money and len(place.stub.requests) == 3
+    assert place.last.out_of_money
+    assert len(place.stub.requests) == 3
     assert place.last.bill.dollars == pytest.approx(0.006)
     assert place.judge(budget=0.016, prices=PRICES) == 0
-    assert len(place.stub.requests) == 8 and not place.last.out_of_money
+    assert len(place.stub.requests) == 8
+    assert not place.last.out_of_money
 
 
 @pytest.fixture
@@ -476,7 +492,8 @@ def test_a_batch_keeps_a_budget(batched):
     with batched.judging(prices=PRICES, batch=True) as found:
         games, _, _, dollars = found.estimate()
     assert batched.judge(prices=PRICES, batch=True, budget=3.5 * dollars / games) > 0
-    assert len(batched.stub.requests) == 3 and batched.last.out_of_money
+    assert len(batched.stub.requests) == 3
+    assert batched.last.out_of_money
 
 
 def test_what_fails_in_a_batch_is_as_in_single_requests(batched):
@@ -489,13 +506,16 @@ def test_what_fails_in_a_batch_is_as_in_single_requests(batched):
         (each for uid, each in answers.items() if uid in user(request)), by_hash(request)
     )
     assert batched.judge(batch=True) == 1  # two games without a verdict are tried in a second batch
-    assert len(batched.stub.requests) == 10 and len(batched.last.lost) == 2
+    assert len(batched.stub.requests) == 10
+    assert len(batched.last.lost) == 2
     rows = {row["uid"]: row["games"] for row in batched.rows()}
-    assert {*rows} == {"q0", "q1", "q3"} and rows["q1"] == [None, None]
+    assert {*rows} == {"q0", "q1", "q3"}
+    assert rows["q1"] == [None, None]
     assert [game["score"] for game in rows["q3"]] == [None, None]
     batched.stub.answer = by_hash
     assert batched.judge(batch=True) == 0
-    assert len(batched.stub.requests) == 12 and len(batched.stub.batches) == 3
+    assert len(batched.stub.requests) == 12
+    assert len(batched.stub.batches) == 3
 
 
 def test_a_batch_that_is_refused_as_a_whole_records_nothing(batched):
@@ -509,14 +529,18 @@ def test_a_batch_that_is_refused_as_a_whole_records_nothing(batched):
 
 @pytest.mark.parametrize(("end", "kept"), [("expired", 5), ("cancelled", 5), ("failed", 0)])
 def test_what_a_batch_did_not_do_is_open_again(batched, end, kept):
-    batched.stub.end, batched.stub.kept = end, kept
+    batched.stub.end = end
+    batched.stub.kept = kept
     assert batched.judge(batch=True) > 0
     assert len(batched.replies() if kept else []) == batched.last.bill.replies == kept
     (said,) = {*batched.last.lost.values()}
-    assert said.startswith(f"batch_0 {end}") and len(batched.last.lost) == 8 - kept
+    assert said.startswith(f"batch_0 {end}")
+    assert len(batched.last.lost) == 8 - kept
     assert ("Enqueued token limit" in said) == (end == "failed")
-    batched.stub.end, batched.stub.kept = "completed", 8
-    assert batched.judge(batch=True) == 0 and len(batched.stub.requests) == 8
+    batched.stub.end = "completed"
+    batched.stub.kept = 8
+    assert batched.judge(batch=True) == 0
+    assert len(batched.stub.requests) == 8
 
 
 class Killed(BaseException):
@@ -576,7 +600,8 @@ def test_an_estimate_goes_by_bytes_and_by_replies(place):
 def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):
     given = JudgeSettings(judge_model="j")
     own = prompt_of(place.folder, "creative_writing", given)
-    assert "[[A>>B]]" in own.system and "{QUESTION}" in own.template
+    assert "[[A>>B]]" in own.system
+    assert "{QUESTION}" in own.template
     path = place.folder.root / protocol.PROMPTS_FILE
     path.write_text(json.dumps({"system": {"all": "fetched"}, "template": "t"}))
     assert prompt_of(place.folder, "all", given) == ("fetched", "t")

@@ -101,8 +101,8 @@ def test_the_published_score_of_gpt_3_5_is_found(pool):
     assert round(100 * clustered(rows).value, 2) == 23.34
     # published, of 100 unseeded rounds: 21.7 to 25.3; what the percentiles tend to is
     # 23.34 -+ 1.96 standard errors of 1,414 rows
-    many_rounds = official(rows, "v0.1", seed=0, rounds=3000)["m"]
-    assert 100 * np.array(many_rounds) == pytest.approx([23.34, 21.32, 25.39], abs=0.15)
+    many_rounds = official(rows, "v0.1", seed=0, rounds=1000)["m"]
+    assert 100 * np.array(many_rounds) == pytest.approx([23.34, 21.32, 25.39], abs=0.25)
     few_rounds = official(rows, "v0.1", seed=1)["m"]
     assert 100 * few_rounds.low == pytest.approx(21.5, abs=0.5)
 
@@ -115,11 +115,11 @@ def test_official_intervals_are_those_of_rows_drawn_one_by_one(rule, levels):
     outcomes = np.repeat([1.0, 0.0, 0.5], [300, 500, 110])
     rng = np.random.default_rng(1)
     means = []
-    for _ in range(3000):
+    for _ in range(1000):
         resample = rng.choice(outcomes, len(outcomes))
         means.append(resample.mean())
     rows = pd.DataFrame({"model": "m", "points": outcomes, "weight": 1.0})
-    score = official(rows, rule, seed=2, rounds=3000)["m"]
+    score = official(rows, rule, seed=2, rounds=1000)["m"]
     expected = np.quantile(means, levels)
     assert [score.low, score.high] == pytest.approx(expected, abs=0.004)
 
@@ -140,7 +140,7 @@ def test_clustered_intervals_are_by_question(pool):
     z = special.stdtrit(39, 0.975) ** 2 / trials
     half = np.sqrt(z * (0.25 + z / 4)) / (1 + z)
     assert score == pytest.approx((0.5, 0.5 - half, 0.5 + half))
-    by_row = official(counted, "v0.1", seed=0, rounds=2000)["m"]
+    by_row = official(counted, "v0.1", seed=0, rounds=500)["m"]
     assert score.high - score.low > 1.35 * (by_row.high - by_row.low)
 
 
@@ -331,8 +331,10 @@ def two_categories(tmp_path):
 
 def test_categories_judges_and_deviations(two_categories, caplog):
     hard, creative = load(two_categories, ["gpt-4.1"])
-    assert (hard.category, hard.baseline) == ("hard_prompt", HARD["baseline"])
-    assert (creative.category, creative.baseline) == ("creative_writing", CREATIVE["baseline"])
+    assert hard.category == "hard_prompt"
+    assert hard.baseline == HARD["baseline"]
+    assert creative.category == "creative_writing"
+    assert creative.baseline == CREATIVE["baseline"]
     assert (
         "against o3-mini-2025-01-31: score them with --category hard_prompt --baseline another"
         in caplog.text

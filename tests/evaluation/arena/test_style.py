@@ -143,7 +143,8 @@ def pool_of(models=3, questions=40, seed=0):
             for _ in range(2):
                 eta = model - 1 + ease[uid] + 0.5 * x[0] - x[2] + rng.normal()
                 margin = int(np.clip(round(eta), -2, 2))
-                points, weight = (np.sign(margin) + 1) / 2, 3.0 if abs(margin) == 2 else 1.0
+                points = (np.sign(margin) + 1) / 2
+                weight = 3.0 if abs(margin) == 2 else 1.0
                 rows.append((f"m{model}", f"q{uid}", points, weight, *x))
     return pd.DataFrame(rows, columns=["model", "uid", "points", "weight", *FEATURES])
 
@@ -166,13 +167,15 @@ def slow_fit(rows, features):
 
 def test_control_is_the_fit_on_single_rows():
     rows = pool_of()
-    found, slow = control(rows), slow_fit(rows, FEATURES)
+    found = control(rows)
+    slow = slow_fit(rows, FEATURES)
     for place, model in enumerate(found):
         assert found[model].value == pytest.approx(special.expit(slow[place]), abs=2e-5)
 
 
 def test_intervals_are_those_of_a_bootstrap_by_question():
-    rows, rng = pool_of(questions=80), np.random.default_rng(1)
+    rows = pool_of(questions=80)
+    rng = np.random.default_rng(1)
     found = control(rows)
     groups = dict(list(rows.groupby("uid")))
     drawn = []
@@ -188,7 +191,8 @@ def test_intervals_are_those_of_a_bootstrap_by_question():
 
 def test_the_official_control_stops_after_its_steps(monkeypatch):
     rows = pool_of(questions=60)
-    found, exact = style.official_control(rows), control(rows)
+    found = style.official_control(rows)
+    exact = control(rows)
     for name, (value, low, high) in exact.items():
         assert found[name].value == pytest.approx(value, abs=0.02)  # so few columns converge
         assert found[name].high - found[name].low < 0.8 * (high - low)  # 90 %, by row
