@@ -41,13 +41,16 @@ def test_against_the_t_test_of_scipy(metric):
     expected = stats.ttest_rel(b, a)
     low, high = expected.confidence_interval()
     standard_error = (b - a).std(ddof=1) / np.sqrt(12)
-    assert row["a"] == pytest.approx(a.mean())
-    assert row["b"] == pytest.approx(b.mean())
-    assert row["value"] == pytest.approx((b - a).mean())
-    assert row["low"] == pytest.approx(low)
-    assert row["high"] == pytest.approx(high)
-    assert row["p_value"] == pytest.approx(expected.pvalue)
-    assert row["detectable"] == pytest.approx(detectable_effect(standard_error, 11))
+    figures = {
+        "a": a.mean(),
+        "b": b.mean(),
+        "value": (b - a).mean(),
+        "low": low,
+        "high": high,
+        "p_value": expected.pvalue,
+        "detectable": detectable_effect(standard_error, 11),
+    }
+    assert {name: row[name] for name in figures} == pytest.approx(figures)
 
 
 def test_the_other_way_round_only_the_sign_changes():

@@ -27,11 +27,18 @@ class Fake:
 
     def run(self, requests, parameters, on_samples):
         for request in requests:
-            self.asked.append((request.number, [each["role"] for each in request.messages]))
-            found = self.say(request.number)
-            if isinstance(found, str):
-                found = Sampled(found, "", "stop", len(found), 0)
-            on_samples([(request, found)])
+            roles = [message["role"] for message in request.messages]
+            self.asked.append((request.number, roles))
+            reply = self.say(request.number)
+            if isinstance(reply, str):
+                reply = Sampled(
+                    text=reply,
+                    thinking="",
+                    finish_reason="stop",
+                    tokens=len(reply),
+                    seed=0,
+                )
+            on_samples([(request, reply)])
 
 
 @pytest.fixture
@@ -42,10 +49,18 @@ def place(tmp_path):
     def run(say, parameters=PARAMETERS, wanted=None, **named):
         questions = read_questions(folder)
         sampler = Fake(say)
-        chosen = {uid: questions[uid] for uid in wanted or questions}
-        found = generate(folder, "m", sampler, questions, chosen, parameters, len, **named)
-        texts = {each.uid: each.text for each in found.answers} | found.failed
-        return texts, found.still_open, sampler.asked
+        generated = generate(
+            folder=folder,
+            name="m",
+            sampler=sampler,
+            questions=questions,
+            wanted={uid: questions[uid] for uid in wanted or questions},
+            parameters=parameters,
+            count_tokens=len,
+            **named,
+        )
+        texts = {sample.uid: sample.text for sample in generated.answers}
+        return texts | generated.failed, generated.still_open, sampler.asked
 
     run.folder = folder
     return run
