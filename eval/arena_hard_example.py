@@ -20,8 +20,12 @@ from typing import Any
 from scripted_server import Answer, Served, answer_row, reply, running, write_lines
 
 ROOT = Path(__file__).parents[1]
-BENCH, BASELINE, JUDGE = "example", "careless", "scripted-judge"
-QUESTIONS, STEPS, WIDTH = 40, 60, 64
+BENCH = "example"
+BASELINE = "careless"
+JUDGE = "scripted-judge"
+QUESTIONS = 40
+STEPS = 60
+WIDTH = 64
 PARTS = re.compile(r"<(?:request|answer_[AB])>\n(.*?)\n</", re.DOTALL)
 
 
@@ -48,7 +52,9 @@ def write(folder: Path) -> None:
     from openrlhf_js.tiny import model
     from openrlhf_js.tiny.tasks import sort
 
-    split, rng, bench = sort.split(0, QUESTIONS), random.Random(0), folder / "data" / BENCH
+    split = sort.split(0, QUESTIONS)
+    rng = random.Random(0)
+    bench = folder / "data" / BENCH
     items = {f"q{number}": digits for number, digits in enumerate(split.held_out)}
     asked = ({"uid": u, "category": "sorting", "prompt": sort.prompt(d)} for u, d in items.items())
     write_lines(bench / "question.jsonl", asked)

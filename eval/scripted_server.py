@@ -54,7 +54,9 @@ class Served:
     """What was asked, and where; `answer` may be changed. Every POST is a chat completion."""
 
     def __init__(self, answer: Callable[[Request, int], Any], models: tuple[str, ...]):
-        self.answer, self.models, self.url = answer, models, ""
+        self.answer = answer
+        self.models = models
+        self.url = ""
         self.requests: list[Request] = []
         self.keys: list[str | None] = []
         self.times: list[float] = []

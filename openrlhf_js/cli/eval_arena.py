@@ -429,8 +429,8 @@ def _add_boards(
         boards.append(board(pool, judges, plan, models))
     for a, b in settings.compare:
         plan = score.Plan(settings.ci, much_weight=settings.much_weight)
-        _, sentence = score.compare(pool, judges, plan, file_name(a), file_name(b))
-        comparisons.append(f"{pool.category}, judged by {' + '.join(judges)}: {sentence}")
+        comparison = score.compare(pool, judges, plan, file_name(a), file_name(b))
+        comparisons.append(f"{pool.category}, judged by {' + '.join(judges)}: {comparison}")
 
 
 def _score(settings: ScoreSettings) -> int:

@@ -6,10 +6,11 @@ import math
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -43,7 +44,22 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
     """
     if error:
         sys.stdout.flush()
-    OurConsole(stderr=error).print(Text(visible(text), style), soft_wrap=True)
+    console = OurConsole(stderr=error)
+    if error and progress.on_terminal:  # above its bar
+        console = progress.on_terminal
+    console.print(Text(visible(text), style), soft_wrap=True)
+
+
+class Bar(Progress):
+    """A progress bar with a line of text beneath it."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar and its text."""
+        yield from super().get_renderables()
+        if self.note:
+            yield Text(self.note)
 
 
 class progress:
@@ -52,42 +68,56 @@ class progress:
     `work` is being done, such as "sampling"; `total` is in units, None where nobody knows.
     """
 
+    on_terminal: ClassVar[OurConsole | None] = None  # where a bar is shown now
+
     def __init__(self, work: str, total: float | None = None, unit: str = "rows"):
         self.work = work
         self.total = total
         self.unit = unit
         self.done = 0.0
         self._console = OurConsole(stderr=True)
-        self._next_seconds = time.monotonic() + FIRST_SECONDS
-        self._live = Progress(
+        self._began = time.monotonic()
+        self._next_seconds = self._began + FIRST_SECONDS
+        self._live = Bar(
             TextColumn("{task.description}"),
             BarColumn(24),
-            TextColumn("{task.fields[note]}", markup=False),
+            TextColumn("{task.fields[done]}", markup=False),
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
         )
-        self._task = self._live.add_task(work, total=total, note="")
+        self._task = self._live.add_task(work, total=total, done="")
 
     def advance(self, amount: float = 1, note: str = "") -> None:
         """Adds to what is done."""
         self.update(self.done + amount, note)
 
     def update(self, done: float, note: str = "") -> None:
-        """Sets what is done of the total; the note is shown behind it."""
+        """Sets what is done of the total; the note is shown with it."""
         self.done = done
         now = time.monotonic()
         if now < self._next_seconds:
             return
         of_total = f" of {self.total:,.0f}" if self.total else ""
-        text = visible(f"{done:,.0f}{of_total} {self.unit} {note}")
+        text = f"{done:,.0f}{of_total} {self.unit}"
         if not self._console.is_terminal:
             self._next_seconds = now + LINE_SECONDS
-            self._console.print(Text(f"{self.work}: {text.rstrip()}"), soft_wrap=True)
+            parts = [f"{self.work}: {text}", note, self._time_left(now)]
+            line = visible(", ".join(filter(None, parts)))
+            self._console.print(Text(line), soft_wrap=True)
             return
         self._next_seconds = now + 0.1
+        self._live.note = visible(note)
         self._live.start()  # does nothing once it has
-        self._live.update(self._task, completed=done, note=text)
+        self._live.update(self._task, completed=done, done=text)
+        progress.on_terminal = self._console
+
+    def _time_left(self, now: float) -> str:
+        """How long the rest takes, at the mean pace so far; "" where nobody knows."""
+        if not self.total or not self.done:
+            return ""
+        seconds = (now - self._began) * (self.total - self.done) / self.done
+        return f"{timedelta(seconds=round(seconds))} left"
 
     def __enter__(self) -> progress:
         return self
@@ -95,6 +125,7 @@ class progress:
     def __exit__(self, *_: object) -> None:
         if self._live.live.is_started:
             self._live.stop()
+            progress.on_terminal = None
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title: str = "") -> None:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Row
-from openrlhf_js.evaluation.arena.pool import MARGIN_OF_A, Pool
+from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.report import style
 from openrlhf_js.report.foreign import script_of
 from openrlhf_js.report.pages import render
@@ -253,7 +253,7 @@ def _shown(judgment: data.Judgment) -> ShownJudgment:
     for game, held, first_shown in sides:
         if not held:
             continue
-        margin = MARGIN_OF_A.get(game.verdict or "") if game else None
+        margin = data.MARGIN_OF_A.get(game.verdict or "") if game else None
         if margin is not None and first_shown == "baseline":
             margin = -margin
         shown_game = ShownGame(

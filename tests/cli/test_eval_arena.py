@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,9 +16,11 @@ from unittest.mock import Mock
 
 import pytest
 from judged_bench import BASELINE, answer_row, read_lines, write_bench, write_lines
+from kit import until
 from stub_judge import by_hash, faulty, reply, serving, user
 
 from openrlhf_js.cli import eval_arena
+from openrlhf_js.common import console
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import style
 from openrlhf_js.evaluation.arena.data import BENCHES, Folder, failed_answers
@@ -197,9 +200,101 @@ def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(20))
     assert all(game["score"] for row in rows for game in row["games"])
-    assert len(paid) == 40 and paid.total() - 40 <= 4  # what was under way at the kill -9
+    assert len(paid) == 40
+    assert paid.total() - 40 <= 4  # what was under way at the kill -9
     ledger = list(read_store(folder / "judge_ledger" / "stub" / "all.jsonl")[1])
     assert len({each["game"] for each in ledger}) == 40
+
+
+@pytest.fixture
+def held(tmp_path):
+    """Starts judging 20 questions, four games at a time, whose replies wait for `reply_now`."""
+    write_bench(tmp_path, 20)
+    words = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
+    words += ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE, "--models", "m"]
+    words += ["--judge", "stub", "--concurrency", "4", "--url"]
+    reply_now = threading.Event()
+
+    def wait_and_reply(request, number):
+        reply_now.wait(60)
+        return by_hash(request)
+
+    with serving(wait_and_reply) as stub:
+        with subprocess.Popen([*words, stub.url], text=True, stderr=subprocess.PIPE) as process:
+            until(lambda: stub.now == 4)
+            yield process, stub, reply_now
+            process.kill()
+        reply_now.set()
+
+
+def ledger_records(tmp_path):
+    path = Folder(tmp_path, "own").ledger("stub", "all")
+    return list(read_store(path)[1]) if path.exists() else []
+
+
+def until_said(process, words):
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"nobody said {words!r}")
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_lets_the_replies_under_way_arrive(held, tmp_path):
+    process, stub, reply_now = held
+    process.send_signal(signal.SIGINT)
+    until_said(process, "waiting up to 120 s for 4 replies under way")
+    assert ledger_records(tmp_path) == []
+    reply_now.set()
+    until_said(process, "stopped; the same command resumes")
+    assert process.wait(30) == 130
+    assert len(stub.requests) == 4  # none began after the signal
+    assert len(ledger_records(tmp_path)) == 4
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--judge", "stub", "--url", stub.url]
+    assert eval_arena.main(words) == 0
+    assert len(stub.requests) == 40  # nothing was paid for twice
+
+
+@pytest.mark.timeout(120)
+def test_a_second_ctrl_c_stops_at_once(held, tmp_path):
+    process, stub, _ = held
+    process.send_signal(signal.SIGINT)
+    until_said(process, "Ctrl-C ends this at once")
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert process.wait(60) == 130
+    assert time.monotonic() - began < 30  # not the minute that the replies would take
+    assert len(stub.requests) == 4
+    assert ledger_records(tmp_path) == []
+
+
+def test_what_judging_costs_is_said_while_it_runs(tmp_path, capsys, monkeypatch):
+    """16 games of 2000 tokens in and 1000 out, of which every other is won."""
+    monkeypatch.setattr(console, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
+    write_bench(tmp_path, 8)
+    settings = tmp_path / "judge.yaml"
+    settings.write_text("judge_model: stub\nprices: {stub: {input: 100, output: 200}}\n")
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--concurrency", "1"]
+    with serving(lambda *_: reply("[[A>B]]", tokens=1000, asked=2000)) as stub:
+        words += ["--url", stub.url]
+        assert eval_arena.main([*words, "--settings", str(settings)]) == 0
+        priced = capsys.readouterr()
+        assert eval_arena.main([*words, "--judge", "stub", "--judge_name", "other"]) == 0
+        unpriced = capsys.readouterr()
+    lines = [line for line in priced.err.splitlines() if line.startswith("judging: ")]
+    assert len(lines) == 16
+    assert lines[3].startswith(
+        "judging: 4 of 16 games, $1.60 of about $6.40; won 2, lost 2, tied 0, 0:00:0"
+    )
+    assert lines[3].endswith(" left")
+    assert "16 games to ask, about " in priced.out
+    assert "games of this call: won 8, lost 8, tied 0" in priced.out
+    assert "16 replies, 32,000 tokens in and 16,000 out, $6.40" in priced.out
+    assert "judging: 4 of 16 games, price unknown; won 2, lost 2, tied 0, " in unpriced.err
+    assert "$" not in unpriced.err + unpriced.out
 
 
 def test_empty_answers_are_not_paid_for_unasked(tmp_path, capsys, monkeypatch):
@@ -213,16 +308,20 @@ def test_empty_answers_are_not_paid_for_unasked(tmp_path, capsys, monkeypatch):
         assert eval_arena.main([*words, "--dry_run"]) == 0
         assert eval_arena.main(words) == 2
         said = capsys.readouterr().err
-        assert said.count("WARNING: 4 of 4 answers of m") == 2 and "--judge_empty" in said
+        assert said.count("WARNING: 4 of 4 answers of m") == 2
+        assert "--judge_empty" in said
         monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
         answered = Mock(return_value=False)
         monkeypatch.setattr("rich.prompt.Confirm.ask", answered)
         assert eval_arena.main(words) == 2
-        assert "nothing was judged" in capsys.readouterr().err and not stub.requests
+        assert "nothing was judged" in capsys.readouterr().err
+        assert not stub.requests
         answered.return_value = True
-        assert eval_arena.main(words) == 0 and len(stub.requests) == 8
+        assert eval_arena.main(words) == 0
+        assert len(stub.requests) == 8
         assert answered.call_count == 2
-        assert eval_arena.main(words) == 0 and answered.call_count == 2  # all are paid for
+        assert eval_arena.main(words) == 0
+        assert answered.call_count == 2  # all are paid for
 
 
 def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, monkeypatch):
@@ -231,14 +330,16 @@ def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, 
     words = ["generate", "--data", str(tmp_path), "--bench", "own", "--model"]
     with serving(lambda request, _: reply("<think>hm" if "q1" in user(request) else "1")) as stub:
         words.append(stub.url)
-        assert eval_arena.main(words) == 0 and eval_arena.main(words) == 0
+        assert eval_arena.main(words) == 0
+        assert eval_arena.main(words) == 0
         assert "1 answers are empty" in capsys.readouterr().err
         asked = Counter(map(user, stub.requests))
         assert {asked[f"What is q{n}?"] for n in range(10)} == {1}
         stub.answer = lambda request, _: reply("2")
         assert eval_arena.main(words) == 2
         said = capsys.readouterr().err
-        assert "small.jsonl holds answers of another model" in said and "--name" in said
+        assert "small.jsonl holds answers of another model" in said
+        assert "--name" in said
         assert eval_arena.main([*words, "--name", "second"]) == 0
         assert eval_arena.main([*words, "--same_model"]) == 0
 
@@ -254,12 +355,19 @@ def test_a_batch_outlives_the_client(tmp_path, capsys):
             while stub.looks < 2 and process.poll() is None:
                 time.sleep(0.02)
             process.kill()
-        assert eval_arena.main([*words, stub.url, "--dry_run"]) == 0
-        assert "0 games to ask" in (said := capsys.readouterr().out)
-        assert "8 games are in a batch" in said
+        settings = tmp_path / "judge.yaml"
+        settings.write_text(
+            "judge_model: stub\ntemperature: 0.0\nprices: {stub: {input: 5000, output: 5000}}\n"
+        )
+        assert eval_arena.main([*words, stub.url, "--settings", str(settings), "--dry_run"]) == 0
+        printed = capsys.readouterr().out
+        assert "0 games to ask" in printed
+        assert "8 games are in a batch, about $4" in printed  # 8 replies of 900 tokens are $36
+        assert "at the full price, since the settings have no batch_discount" in printed
         stub.polls = 0
         assert eval_arena.main([*words, stub.url]) == 0
-    assert len(stub.batches) == 1 and len(stub.requests) == 8
+    assert len(stub.batches) == 1
+    assert len(stub.requests) == 8
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert [game["score"] is not None for row in rows for game in row["games"]] == [True] * 8
 

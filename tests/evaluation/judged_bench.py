@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,18 @@ def counts(tokens: int, headers: int = 0, lists: int = 0, bold: int = 0) -> dict
 
 
 def write_answers(
-    folder: Path, models: Iterable[str], uids: Iterable[str], characters: int
+    folder: Path, models: Iterable[str], uids: Sequence[str], characters: int
 ) -> None:
     """Every model's answers differ, and later models write more."""
-    filling, uids = " word" * (characters // 5), list(uids)
+    filling = " word" * (characters // 5)
     for place, model in enumerate(models):
         rng = np.random.default_rng(place)
         rows = []
         for uid in uids:
             tokens = int(rng.integers(50, 800)) + 60 * place
-            of = counts(tokens, *rng.integers(0, 9, 3).tolist())
-            rows.append(answer_row(uid, model, f"{model} says {uid}.{filling}", of))
+            headers, lists, bold = rng.integers(0, 9, 3).tolist()
+            style = counts(tokens, headers, lists, bold)
+            rows.append(answer_row(uid, model, f"{model} says {uid}.{filling}", style))
         write_lines(folder / "model_answer" / f"{model}.jsonl", rows)
 
 
@@ -72,8 +73,12 @@ def judgment_row(
         return {"score": score, "judgment": {"answer": "because"}, "prompt": []}
 
     return {
-        **{"uid": uid, "category": category, "judge": judge, "model": model},
-        **{"baseline": baseline, "games": [game(first, -1), game(second, 1)]},
+        "uid": uid,
+        "category": category,
+        "judge": judge,
+        "model": model,
+        "baseline": baseline,
+        "games": [game(first, -1), game(second, 1)],
     }
 
 
@@ -87,28 +92,37 @@ def random_rows(
 ) -> list[dict[str, Any]]:
     """Judgments of models of rising strength, on questions of different difficulty."""
     rng = np.random.default_rng(seed)
-    hard = rng.normal(size=questions)
-    found = []
+    difficulty = rng.normal(size=questions)
+    rows = []
     for model in range(models):
+        strength = spread * (model - models / 2)
         for question in range(questions):
-            drawn = rng.normal(size=2) + spread * (model - models / 2) + hard[question]
-            margins = [int(np.clip(round(value), -2, 2)) for value in drawn]
-            shown = [None if rng.random() < missing else margin for margin in margins]
-            found.append(judgment_row(f"q{question}", *shown, model=f"m{model}", **named))
-    return found
+            outcomes = rng.normal(size=2) + strength + difficulty[question]
+            margins: list[int | None] = []
+            for outcome in outcomes:
+                margin = int(np.clip(round(outcome), -2, 2))
+                margins.append(None if rng.random() < missing else margin)
+            rows.append(judgment_row(f"q{question}", *margins, model=f"m{model}", **named))
+    return rows
 
 
-def rows_with(wins: int, losses: int, ties: int, questions: int, **named: Any) -> list[Any]:
+def rows_with(wins: int, losses: int, ties: int, questions: int) -> list[Any]:
     """Judgments whose weighted rows are these: as many much-better games as needed."""
-    left = 2 * questions - ties
-    heavy = (wins + losses - left) // 2  # x games of weight 3 and y of 1: x + y games, 3x + y rows
+    decided = 2 * questions - ties
+    heavy = (wins + losses - decided) // 2  # x games of weight 3, y of 1: x + y games, 3x + y rows
     heavy_losses = min(heavy, losses // 3)
     heavy_wins = heavy - heavy_losses
-    games = [0] * ties + [-2] * heavy_losses + [-1] * (losses - 3 * heavy_losses)
-    games += [2] * heavy_wins + [1] * (wins - 3 * heavy_wins)
-    drawn = np.random.default_rng(0).permutation(games).tolist()
-    pairs = zip(drawn[::2], drawn[1::2], strict=True)
-    return [judgment_row(f"q{number}", *pair, **named) for number, pair in enumerate(pairs)]
+    games = [0] * ties
+    games += [-2] * heavy_losses
+    games += [-1] * (losses - 3 * heavy_losses)
+    games += [2] * heavy_wins
+    games += [1] * (wins - 3 * heavy_wins)
+    shuffled = np.random.default_rng(0).permutation(games).tolist()
+    rows = []
+    for number in range(questions):
+        first, second = shuffled[2 * number : 2 * number + 2]
+        rows.append(judgment_row(f"q{number}", first, second))
+    return rows
 
 
 def write_judged(
@@ -116,15 +130,22 @@ def write_judged(
 ) -> Path:
     """Writes a bench with these judgments, and questions and answers for all of them."""
     folder = data / bench
-    models = sorted({row["model"] for row in rows})
-    files: dict[tuple[str, str], list[Any]] = {}
+    files: dict[Path, list[Any]] = {}
+    questions = {}
+    baselines = {}
     for row in rows:
-        files.setdefault((row["judge"], row["model"]), []).append(row)
-    for (judge, model), own in files.items():
-        write_lines(folder / "model_judgment" / judge / f"{model}.jsonl", own)
-    asked = {row["uid"]: row["category"] for row in rows}
-    questions = ({"uid": u, "category": c, "prompt": f"prompt of {u}"} for u, c in asked.items())
-    write_lines(folder / "question.jsonl", questions)
-    baselines = dict.fromkeys(row["baseline"] for row in rows)
-    write_answers(folder, [*baselines, *models], asked, characters)
+        path = folder / "model_judgment" / row["judge"] / f"{row['model']}.jsonl"
+        files.setdefault(path, []).append(row)
+        uid = row["uid"]
+        questions[uid] = {
+            "uid": uid,
+            "category": row["category"],
+            "prompt": f"prompt of {uid}",
+        }
+        baselines[row["baseline"]] = None
+    for path, judgments in files.items():
+        write_lines(path, judgments)
+    write_lines(folder / "question.jsonl", questions.values())
+    models = sorted({row["model"] for row in rows})
+    write_answers(folder, [*baselines, *models], list(questions), characters)
     return folder

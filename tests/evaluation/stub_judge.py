@@ -48,7 +48,9 @@ class Stub(Served):
     `kept` is how many requests an expired batch has answered.
     """
 
-    polls, end, kept = 0, "completed", 10**9
+    polls = 0
+    end = "completed"
+    kept = 10**9
 
     def __init__(self, *given: Any):
         super().__init__(*given)
@@ -86,7 +88,8 @@ class Stub(Served):
         if path != "/v1/batches":
             return super().post(path, headers, content)
         asked = json.loads(content)
-        assert (asked["endpoint"], asked["completion_window"]) == ("/v1/chat/completions", "24h")
+        assert asked["endpoint"] == "/v1/chat/completions"
+        assert asked["completion_window"] == "24h"
         batch = {"id": f"batch_{len(self.batches)}", "status": "in_progress", **asked}
         batch["request_counts"] = {"total": 8, "completed": 2, "failed": 0}
         self.batches[batch["id"]] = batch
@@ -98,24 +101,33 @@ class Stub(Served):
         if self.end == "failed":
             batch["errors"] = {"data": [{"message": "Enqueued token limit reached"}]}
             return
-        found: dict[str, list[Any]] = {"output_file_id": [], "error_file_id": []}
-        lines = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
-        assert len({line["custom_id"] for line in lines}) == len(lines)
-        for number, line in enumerate(lines):
-            assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
-            made = {"id": f"r{number}", "custom_id": line["custom_id"], "response": None}
-            if number < self.kept:
-                status, body, *_ = self.ask(line["body"])
-                body = json.loads(body) if isinstance(body, bytes) else body
-                made |= {"response": {"status_code": status, "body": body}, "error": None}
-            else:
-                made["error"] = {"code": "batch_expired", "message": "could not be executed"}
-            good = number < self.kept and status == 200
-            found["output_file_id" if good else "error_file_id"].append(made)
-        for kind, rows in found.items():
-            name = f"file-{len(self.files)}"
-            self.files[name] = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-            batch[kind] = name if rows else None
+        replies = []
+        errors = []
+        lines = self.files[batch["input_file_id"]].splitlines()
+        requests = [json.loads(line) for line in lines]
+        assert len({request["custom_id"] for request in requests}) == len(requests)
+        for number, request in enumerate(requests):
+            assert request["method"] == "POST"
+            assert request["url"] == "/v1/chat/completions"
+            row = {"id": f"r{number}", "custom_id": request["custom_id"]}
+            if number >= self.kept:
+                error = {"code": "batch_expired", "message": "could not be executed"}
+                errors.append({**row, "response": None, "error": error})
+                continue
+            status, body, *_ = self.ask(request["body"])
+            body = json.loads(body) if isinstance(body, bytes) else body
+            row |= {"response": {"status_code": status, "body": body}, "error": None}
+            (replies if status == 200 else errors).append(row)
+        batch["output_file_id"] = self._written(replies)
+        batch["error_file_id"] = self._written(errors)
+
+    def _written(self, rows: list[Any]) -> str | None:
+        """The id of a file with these rows; None without any."""
+        if not rows:
+            return None
+        name = f"file-{len(self.files)}"
+        self.files[name] = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        return name
 
 
 @contextmanager
@@ -130,7 +142,8 @@ def serving(
 
 def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: float) -> Any:
     """Answers that fail as often as asked for; what is paid for is counted by its messages."""
-    chance, lock = random.Random(int(seed)), threading.Lock()
+    chance = random.Random(int(seed))
+    lock = threading.Lock()
     paid: Counter[str] = Counter()
     without: Counter[str] = Counter()
     served.counts = {"paid": paid, "garbage": without, "errors": 0, "requests": 0, "first": 0.0}
@@ -148,7 +161,8 @@ def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: 
             served.counts["requests"] += 1
             served.counts["first"] = served.counts["first"] or time.time()
             served.counts["most_at_once"] = served.most_at_once
-            fails, vague = chance.random() < errors, chance.random() < garbage
+            fails = chance.random() < errors
+            vague = chance.random() < garbage
             served.counts["errors"] += fails
             key = hashlib.sha256(json.dumps(request["messages"]).encode()).hexdigest()
             if not fails:

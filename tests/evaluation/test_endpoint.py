@@ -148,7 +148,8 @@ def test_one_plain_question_for_all_that_are_refused_at_once():
         with pytest.raises(EndpointError, match="refuses a plain question as well"):
             collect(served.url, range(20), concurrency=8)
         asked = [request["messages"] == PLAIN_QUESTION for request in served.requests]
-        assert sum(asked) == 1 and len(asked) <= 9
+        assert sum(asked) == 1
+        assert len(asked) <= 9
 
 
 def throttled(times, seconds, then=GOOD):
@@ -350,7 +351,8 @@ def test_signals_wait_for_the_replies_under_way(signalled, number, capsys):
 
     with pytest.raises(KeyboardInterrupt):
         collect("http://127.0.0.1:9/v1", range(100), 3, work, kept.extend)
-    assert {*kept} == {(i, i) for i in range(len(kept))} and 6 <= len(kept) <= 8
+    assert {*kept} == {(i, i) for i in range(len(kept))}
+    assert 6 <= len(kept) <= 8
     assert "replies under way, which may be paid for" in capsys.readouterr().err
 
 
@@ -370,7 +372,8 @@ def test_that_wait_is_bounded_and_a_second_signal_ends_it(signalled, monkeypatch
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         collect("http://127.0.0.1:9/v1", range(100), 1, work, kept.extend)
-    assert kept == [(i, i) for i in range(5)] and time.monotonic() - began < 20
+    assert kept == [(i, i) for i in range(5)]
+    assert time.monotonic() - began < 20
 
 
 def test_an_error_waits_for_the_replies_under_way():
@@ -389,7 +392,8 @@ def test_an_error_waits_for_the_replies_under_way():
 
 
 def test_results_that_come_together_are_handed_over_one_call_at_a_time():
-    calls, inside = [], []
+    calls = []
+    inside = []
 
     def on_results(batch):
         assert not inside
@@ -403,4 +407,5 @@ def test_results_that_come_together_are_handed_over_one_call_at_a_time():
 
     there = Endpoint("http://127.0.0.1:9/v1", "m")
     run_all.run_all(there, range(64), work, on_results, concurrency=32)
-    assert sum(calls) == 64 and len(calls) < 10
+    assert sum(calls) == 64
+    assert len(calls) < 10

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import pytest
-from kit import write_lines
+from kit import read_lines, write_lines
 from passk_kit import group, items, lines
 from pyarrow import parquet
 
@@ -34,7 +34,7 @@ from openrlhf_js.report.passk import notes, value_of
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
-from openrlhf_js.tasks import TASKS
+from openrlhf_js.tasks import STATUSES, TASKS
 from openrlhf_js.tasks.prompt_files import example
 
 PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]
@@ -68,10 +68,17 @@ ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
 def test_the_papers_benchmarks():
     assert {*benchmark_names()} == {line.split()[0] for line in PAPER} | LAYOUTS.keys()
     for name, *values in map(str.split, PAPER):
-        found = named_benchmark(name)
-        assert (found.name, found.split, found.top_p) == (name, "test", 1.0)
-        drawing = found.temperature, found.max_new_tokens, found.samples, found.count or "-"
-        assert [*map(str, drawing)] == values
+        benchmark = named_benchmark(name)
+        assert benchmark.name == name
+        assert benchmark.split == "test"
+        assert benchmark.top_p == 1.0
+        drawing = [
+            benchmark.temperature,
+            benchmark.max_new_tokens,
+            benchmark.samples,
+            benchmark.count or "-",
+        ]
+        assert [str(value) for value in drawing] == values
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -171,16 +178,14 @@ def test_statuses_and_answers(datasource, label, text, status, answer):
 
 
 def test_answers_that_mean_the_same_are_the_same():
-    found = {
-        grade(item("knights_knaves/2", KNK), rf"\boxed{{{said}}}").answer
-        for said in ("Owen is a fool, and Liam is a fool", "Liam and Owen are fools")
-    }
-    assert found == {"liam: fool, owen: fool"}
-    mathematics, countdown = TASKS["math"], TASKS["countdown"]
+    for text in ("Owen is a fool, and Liam is a fool", "Liam and Owen are fools"):
+        response = rf"\boxed{{{text}}}"
+        assert grade(item("knights_knaves/2", KNK), response).answer == "liam: fool, owen: fool"
+    mathematics = TASKS["math"]
     assert mathematics.same_answer(r"\frac{1}{2}", "0.5")
     assert not mathematics.same_answer("1", "2")
     assert not mathematics.same_answer("1", "{")  # which can be no gold answer
-    assert not countdown.same_answer("1", "1.0")
+    assert not TASKS["countdown"].same_answer("1", "1.0")
 
 
 def test_every_task_has_a_form_for_its_own_responses():
@@ -189,18 +194,22 @@ def test_every_task_has_a_form_for_its_own_responses():
     others = {"reasoning_gym"}  # test_reasoning_gym.py has it
     assert TASKS.keys() == labels.keys() | others
     for name, label in labels.items():
-        right, wrong = (
-            grade(item(name, label), respond(label))
-            for respond in (TASKS[name].right_response, TASKS[name].wrong_response)
-        )
-        assert (right.status, wrong.status) == ("correct", "wrong")
-        assert right.answer and wrong.answer and right.answer != wrong.answer
+        task = TASKS[name]
+        right = grade(item(name, label), task.right_response(label))
+        wrong = grade(item(name, label), task.wrong_response(label))
+        assert right.status == "correct"
+        assert wrong.status == "wrong"
+        assert right.answer
+        assert wrong.answer
+        assert right.answer != wrong.answer
 
 
 def test_long_answers_are_cut_and_the_order_is_kept():
-    found = grade_all([item("math", "7")] * 3, ["\\boxed{" + "1 + " * 200 + "1}", "", r"\boxed{7}"])
-    assert [each.status for each in found][1:] == ["no_answer", "correct"]
-    assert len(found[0].answer) == LONGEST_ANSWER
+    responses = ["\\boxed{" + "1 + " * 200 + "1}", "", r"\boxed{7}"]
+    long, empty, right = grade_all([item("math", "7")] * 3, responses)
+    assert len(long.answer) == LONGEST_ANSWER
+    assert empty.status == "no_answer"
+    assert right.status == "correct"
 
 
 ANSWERS = {"correct": "gold", "no_answer": None, "malformed": "x ("}
@@ -247,64 +256,74 @@ MARKS = ["rrrr", "rwwn", "nnnn", "rrwm"]
 GROUPS = [group(i, marks) for i, marks in enumerate(MARKS)]
 
 
+def figure(task, quantity, j=None):
+    return value_of(task, quantity, j)["value"]
+
+
 def test_the_summary_by_hand():
-    found = summarise(items(4), GROUPS)
-    json.dumps(found, allow_nan=False)
-
-    def value(*of):
-        return value_of(found, *of)["value"]
-
-    assert value("mean_at_k") == pytest.approx((4 + 1 + 0 + 2) / 16)
+    task = summarise(items(4), GROUPS)
+    json.dumps(task, allow_nan=False)
+    assert task["per_item"]["correct"] == [4, 1, 0, 2]
+    assert figure(task, "mean_at_k") == pytest.approx((4 + 1 + 0 + 2) / 16)
     # 1 of 4 right: 3 of 6 pairs have it; 2 of 4: 5 of 6 pairs
-    assert value("pass_at", 2) == pytest.approx((1 + 3 / 6 + 0 + 5 / 6) / 4)
-    assert value("pass_at", 4) == pytest.approx(3 / 4)
-    assert value("majority_at_k") == pytest.approx((1 + 0 + 0 + 1) / 4)
-    assert value("no_answer") == pytest.approx(5 / 16)
-    statuses = ("correct", "wrong", "no_answer", "malformed", "timeout", "error")
-    assert sum(map(value, statuses)) == pytest.approx(1)
-    assert found["per_item"]["correct"] == [4, 1, 0, 2]
-    interval = clustered_proportion([1, 1 / 4, 0, 1 / 2])
-    row = value_of(found, "mean_at_k")
-    assert [row["value"], row["low"], row["high"]] == pytest.approx([*interval])
-    shown = [row["j"] for row in found["rows"] if row["quantity"] == "pass_at"]
+    assert figure(task, "pass_at", 2) == pytest.approx((1 + 3 / 6 + 0 + 5 / 6) / 4)
+    assert figure(task, "pass_at", 4) == pytest.approx(3 / 4)
+    assert figure(task, "majority_at_k") == pytest.approx((1 + 0 + 0 + 1) / 4)
+    assert figure(task, "no_answer") == pytest.approx(5 / 16)
+    shares = [figure(task, status) for status in STATUSES]
+    assert sum(shares) == pytest.approx(1)
+    shown = [row["j"] for row in task["rows"] if row["quantity"] == "pass_at"]
     assert shown == [1, 2, 4]
+
+    interval = clustered_proportion([1, 1 / 4, 0, 1 / 2])
+    row = value_of(task, "mean_at_k")
+    assert row["low"] == pytest.approx(interval.low)
+    assert row["high"] == pytest.approx(interval.high)
 
 
 @pytest.mark.parametrize("j", [1, 2, 3, 4])
 def test_pass_at_j_is_the_share_of_subsets_with_a_right_one(j):
-    shares = [
-        np.mean(["r" in subset for subset in itertools.combinations(marks, j)]) for marks in MARKS
-    ]
-    assert values_of(summarise(items(4), GROUPS), f"pass@{j}") == pytest.approx(np.array(shares))
+    shares = []
+    for marks in MARKS:
+        subsets = list(itertools.combinations(marks, j))
+        right = [subset for subset in subsets if "r" in subset]
+        shares.append(len(right) / len(subsets))
+    values = values_of(summarise(items(4), GROUPS), f"pass@{j}")
+    assert values.tolist() == pytest.approx(shares)
 
 
 def test_a_repeated_item_is_asked_once(tmp_path):
     path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, ROW])
-    (found,) = benchmarks.asked_of([str(path)], tmp_path, {"samples": 2}, {})
-    assert [each.label for each in found.items.values()] == ["4", "5"]
-    assert found.benchmark.samples == 2
+    (asked,) = benchmarks.asked_of([str(path)], tmp_path, {"samples": 2}, {})
+    assert [item.label for item in asked.items.values()] == ["4", "5"]
+    assert asked.benchmark.samples == 2
 
 
 def test_lengths_and_truncation():
-    made = [group(0, "rw", tokens=10), group(1, "rr", tokens=20)]
-    made[0][1] = made[0][1]._replace(finish_reason="length", tokens=40)
-    found = summarise(items(2), made)
-    assert value_of(found, "tokens")["value"] == pytest.approx((10 + 40 + 20 + 20) / 4)
-    assert value_of(found, "tokens_correct")["value"] == pytest.approx(50 / 3)
-    assert value_of(found, "truncated")["value"] == pytest.approx(1 / 4)
-    made[1][0] = made[1][0]._replace(tokens=None)
-    found = summarise(items(2), made)
-    for name in ("tokens", "tokens_correct"):
-        assert value_of(found, name)["value"] is None
+    first = group(0, "rw", tokens=10)
+    second = group(1, "rr", tokens=20)
+    first[1] = first[1]._replace(finish_reason="length", tokens=40)
+    task = summarise(items(2), [first, second])
+    assert figure(task, "tokens") == pytest.approx((10 + 40 + 20 + 20) / 4)
+    assert figure(task, "tokens_correct") == pytest.approx(50 / 3)
+    assert figure(task, "truncated") == pytest.approx(1 / 4)
+
+    second[0] = second[0]._replace(tokens=None)
+    uncounted = summarise(items(2), [first, second])
+    assert figure(uncounted, "tokens") is None
+    assert figure(uncounted, "tokens_correct") is None
 
 
 class Fake:
     """A sampler that says 1, and whatever else it is told to."""
 
-    name, identity, same_model = "fake", {"model_sha256": "abc"}, False
+    name = "fake"
+    same_model = False
 
-    def __init__(self, odd=None):
-        self.odd, self.asked = odd or {}, []
+    def __init__(self, odd=None, model="abc"):
+        self.odd = odd or {}
+        self.asked = []
+        self.identity = {"model_sha256": model}
 
     def make_room(self, requests, parameters):
         pass
@@ -312,10 +331,10 @@ class Fake:
     def run(self, requests, parameters, on_samples):
         for request in requests:
             self.asked.append((request.number, request.draw))
-            each = self.odd.get(request.number, r"\boxed{1}")
-            if isinstance(each, str):
-                each = Sampled(each, "hm", "stop", 3, 7)
-            on_samples([(request, each)])
+            reply = self.odd.get(request.number, r"\boxed{1}")
+            if isinstance(reply, str):
+                reply = Sampled(reply, "hm", "stop", 3, 7)
+            on_samples([(request, reply)])
 
 
 BENCHMARK = Benchmark(name="toy", file=Path("x"), samples=2)
@@ -323,35 +342,42 @@ BENCHMARK = Benchmark(name="toy", file=Path("x"), samples=2)
 
 def evaluated(out, sampler, count=4, seed=0, retry_failed=False, **changes):
     asked = [Asked(BENCHMARK.model_copy(update=changes), items(count))]
-    found = evaluate.evaluate(sampler, asked, out, seed, retry_failed)
-    (out / summary.FILE).write_text(json.dumps(found))
-    return found
+    results = evaluate.evaluate(sampler, asked, out, seed, retry_failed)
+    (out / summary.FILE).write_text(json.dumps(results))
+    return results
 
 
 def test_samples_of_another_model_name_the_way_to_go_on(tmp_path):
     evaluated(tmp_path, Fake())
     (tmp_path / summary.FILE).unlink()  # as after a kill
-    other = Fake()
-    other.identity = {"model_sha256": "def"}
+    other = Fake(model="def")
     with pytest.raises(ValueError, match=r"model_sha256 was 'abc' .*--same_model"):
         evaluated(tmp_path, other)
 
 
 def test_only_what_is_missing_is_sampled(tmp_path):
     path = tmp_path / "samples/toy.jsonl"
-    evaluated(tmp_path, first := Fake(), 3)
-    assert first.asked == [(i, j) for i in range(3) for j in range(2)]
-    with path.open("rb") as file:
-        whole = file.read()
-    path.write_bytes(whole[:-20])  # a kill cut the last line short
-    evaluated(tmp_path, again := Fake(), 3)
-    assert again.asked == [(2, 1)]
-    assert path.read_bytes() == whole
-    evaluated(tmp_path, more := Fake({3: "lone \ud800 half\u2028"}), 4, samples=3)
-    assert more.asked == [(0, 2), (1, 2), (2, 2), (3, 0), (3, 1), (3, 2)]
+    sampler = Fake()
+    evaluated(tmp_path, sampler, 3)
+    assert sampler.asked == list(itertools.product(range(3), range(2)))
+    complete = path.read_bytes()
+
+    path.write_bytes(complete[:-20])  # a kill cut the last line short
+    sampler = Fake()
+    evaluated(tmp_path, sampler, 3)
+    assert sampler.asked == [(2, 1)]
+    assert path.read_bytes() == complete
+
+    sampler = Fake({3: "lone \ud800 half\u2028"})
+    evaluated(tmp_path, sampler, 4, samples=3)
+    assert sampler.asked == [(0, 2), (1, 2), (2, 2), (3, 0), (3, 1), (3, 2)]
     assert lines(path)[-1]["text"] == "lone \ufffd half\u2028"
-    asked = [json.loads(line) for line in path.with_suffix(".items.jsonl").open("rb")]
-    assert [each["uid"] for each in asked] == [*items(4)]
+    asked = read_lines(path.with_suffix(".items.jsonl"))
+    assert [item["uid"] for item in asked] == list(items(4))
+
+
+def test_samples_of_other_settings_do_not_join(tmp_path):
+    evaluated(tmp_path, Fake())
     with pytest.raises(ValueError, match=r"temperature: 1\.0 there, 0\.5 now"):
         evaluated(tmp_path, Fake(), temperature=0.5)
     with pytest.raises(ValueError, match="holds records of other settings"):
@@ -360,11 +386,11 @@ def test_only_what_is_missing_is_sampled(tmp_path):
 
 def test_another_model_does_not_join_results(tmp_path):
     evaluated(tmp_path, Fake())
-    other = Fake()
-    other.identity = {"model_sha256": "other"}
+    other = Fake(model="other")
     with pytest.raises(ValueError, match=r"has results of another model .*'abc' and is 'other'"):
         evaluated(tmp_path, other, name="else")
-    assert [*evaluated(tmp_path, Fake(), name="else")["tasks"]] == ["toy", "else"]
+    both = evaluated(tmp_path, Fake(), name="else")
+    assert list(both["tasks"]) == ["toy", "else"]
 
 
 def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
@@ -372,53 +398,69 @@ def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(grading, "grader_version", lambda: "new")
     wrong = grading.Grade("wrong", "1")
     monkeypatch.setattr(grading, "grade_all", lambda items, texts: [wrong] * len(texts))
-    after = evaluated(tmp_path, again := Fake())["tasks"]["toy"]
-    assert not again.asked
-    assert sum(before["per_item"]["correct"]) > sum(after["per_item"]["correct"]) == 0
+    sampler = Fake()
+    after = evaluated(tmp_path, sampler)["tasks"]["toy"]
+    assert not sampler.asked
+    assert sum(before["per_item"]["correct"]) > 0
+    assert sum(after["per_item"]["correct"]) == 0
     assert after["graded_by"] == "new"
     assert "graded 8 responses again" in capsys.readouterr().err
     evaluated(tmp_path, Fake())
     assert "again" not in capsys.readouterr().err
 
 
-def test_refused_samples_are_in_no_figure_and_asked_again_only_if_told(tmp_path, capsys):
-    odd = {1: NoReply("too long", refused=True)}
-    found = evaluated(tmp_path, Fake(odd))
-    task = found["tasks"]["toy"]
+TOO_LONG = NoReply("too long", refused=True)
+
+
+def test_refused_samples_are_in_no_figure(tmp_path, capsys):
+    results = evaluated(tmp_path, Fake({1: TOO_LONG}))
     assert "2 responses are refused; the last: item 2: too long" in capsys.readouterr().err
-    assert task["per_item"]["answered"] == [2, 0, 2, 2] and task["items"] == 4
+    task = results["tasks"]["toy"]
+    assert task["items"] == 4
+    assert task["per_item"]["answered"] == [2, 0, 2, 2]
     right = sum(task["per_item"]["correct"])
-    assert value_of(task, "mean_at_k")["value"] == pytest.approx(right / 6)  # of 3 items
-    assert value_of(task, "refused")["value"] == 1 / 4
-    assert value_of(task, "no_answer")["value"] == 0
-    assert value_of(task, "tokens")["value"] == 3  # of those that came
-    (line,) = (line for line in notes(found) if "refused" in line)
-    assert "2 of 8 responses were refused" in line and f"mean@k is {100 * right / 8:.1f} %" in line
-    refused = [row for row in lines(tmp_path / "samples/toy.jsonl") if "refused" in row]
-    assert [row["refused"] for row in refused] == ["too long"] * 2
-    evaluated(tmp_path, again := Fake())
-    assert not again.asked
-    whole = evaluated(tmp_path, told := Fake(), retry_failed=True)["tasks"]["toy"]
-    assert told.asked == [(1, 0), (1, 1)] and whole["per_item"]["answered"] == [2, 2, 2, 2]
+    assert figure(task, "mean_at_k") == pytest.approx(right / 6)  # of 3 items
+    assert figure(task, "refused") == 1 / 4
+    assert figure(task, "no_answer") == 0
+    assert figure(task, "tokens") == 3  # of those that came
+    (note,) = [note for note in notes(results) if "refused" in note]
+    assert "2 of 8 responses were refused" in note
+    assert f"mean@k is {100 * right / 8:.1f} %" in note
+
+
+def test_refused_samples_are_asked_again_only_if_the_user_says_so(tmp_path):
+    evaluated(tmp_path, Fake({1: TOO_LONG}))
+    rows = lines(tmp_path / "samples/toy.jsonl")
+    assert [row["refused"] for row in rows if "refused" in row] == ["too long"] * 2
+    sampler = Fake()
+    evaluated(tmp_path, sampler)
+    assert not sampler.asked
+    task = evaluated(tmp_path, sampler, retry_failed=True)["tasks"]["toy"]
+    assert sampler.asked == [(1, 0), (1, 1)]
+    assert task["per_item"]["answered"] == [2, 2, 2, 2]
+
+
+def test_a_model_that_refuses_everything_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="refuses every item"):
-        evaluated(tmp_path / "all", Fake(dict.fromkeys(range(4), odd[1])))
+        evaluated(tmp_path, Fake(dict.fromkeys(range(4), TOO_LONG)))
 
 
 def test_pass_at_j_of_the_samples_that_were_answered():
     """By hand: 1 of 3 answered right, 2 of 4 wrong, none answered."""
-    made = [group(0, "rwww"), group(1, "rrww"), group(2, "rrrr")]
-    made[0][3] = made[0][3]._replace(refused="too long")
-    made[2] = [sample._replace(refused="too long") for sample in made[2]]
-    found = summarise(items(3), made)
-    assert value_of(found, "mean_at_k")["value"] == pytest.approx((1 / 3 + 2 / 4) / 2)
-    assert value_of(found, "pass_at", 2)["value"] == pytest.approx((2 / 3 + 5 / 6) / 2)
-    assert value_of(found, "pass_at", 4)["value"] == 1  # of the one item with four answers
-    assert found["per_item"]["majority"] == [0, 0.5, None]
-    assert values_of(found, "pass@4") == pytest.approx(np.array([np.nan, 1, np.nan]), nan_ok=True)
+    first = group(0, "rwww")
+    first[3] = first[3]._replace(refused="too long")
+    third = [sample._replace(refused="too long") for sample in group(2, "rrrr")]
+    task = summarise(items(3), [first, group(1, "rrww"), third])
+    assert figure(task, "mean_at_k") == pytest.approx((1 / 3 + 2 / 4) / 2)
+    assert figure(task, "pass_at", 2) == pytest.approx((2 / 3 + 5 / 6) / 2)
+    assert figure(task, "pass_at", 4) == 1  # of the one item with four answers
+    assert task["per_item"]["majority"] == [0, 0.5, None]
+    assert values_of(task, "pass@4").tolist() == pytest.approx([np.nan, 1, np.nan], nan_ok=True)
 
 
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
     with pytest.raises(EndpointError, match="2 of 8 requests have no reply; the last: item 2"):
         evaluated(tmp_path, Fake({1: NoReply("slow")}))
-    evaluated(tmp_path, again := Fake())
-    assert again.asked == [(1, 0), (1, 1)]
+    sampler = Fake()
+    evaluated(tmp_path, sampler)
+    assert sampler.asked == [(1, 0), (1, 1)]

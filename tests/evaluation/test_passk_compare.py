@@ -16,13 +16,14 @@ SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64, "prompt_form
 
 def evaluated(model, shares, names=("toy",), k=8, seed=0):
     """Results with these chances of a right answer, item by item."""
-    draws = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     tasks = {}
     for name in names:
-        groups = [
-            group(i, "".join("r" if u < share else "w" for u in draws.random(k)))
-            for i, share in enumerate(shares)
-        ]
+        groups = []
+        for item, share in enumerate(shares):
+            is_right = rng.random(k) < share
+            marks = np.where(is_right, "r", "w")
+            groups.append(group(item, "".join(marks)))
         summary = summarise(items(len(shares)), groups)
         tasks[name] = {"settings": dict(SETTINGS), **summary}
     return {"format": FORMAT, "model": model, "tasks": tasks}
@@ -34,18 +35,29 @@ B = evaluated("b", np.linspace(0.3, 0.9, 12), seed=1)
 
 @pytest.mark.parametrize("metric", ["mean", "majority", "pass@4"])
 def test_against_the_t_test_of_scipy(metric):
-    row = compare(A, B, metric)["rows"][0]
-    a, b = (values_of(each["tasks"]["toy"], metric) for each in (A, B))
+    (row,) = compare(A, B, metric)["rows"]
+    a = values_of(A["tasks"]["toy"], metric)
+    b = values_of(B["tasks"]["toy"], metric)
     expected = stats.ttest_rel(b, a)
     low, high = expected.confidence_interval()
-    assert row["p_value"] == pytest.approx(expected.pvalue)
-    assert [row[name] for name in ("value", "low", "high", "a", "b")] == pytest.approx(
-        [(b - a).mean(), low, high, a.mean(), b.mean()]
-    )
-    error = (b - a).std(ddof=1) / np.sqrt(12)
-    assert row["detectable"] == pytest.approx(detectable_effect(error, 11))
-    back = compare(B, A, metric)["rows"][0]
-    assert (back["value"], back["p_value"]) == pytest.approx((-row["value"], row["p_value"]))
+    standard_error = (b - a).std(ddof=1) / np.sqrt(12)
+    figures = {
+        "a": a.mean(),
+        "b": b.mean(),
+        "value": (b - a).mean(),
+        "low": low,
+        "high": high,
+        "p_value": expected.pvalue,
+        "detectable": detectable_effect(standard_error, 11),
+    }
+    assert {name: row[name] for name in figures} == pytest.approx(figures)
+
+
+def test_the_other_way_round_only_the_sign_changes():
+    (forth,) = compare(A, B)["rows"]
+    (back,) = compare(B, A)["rows"]
+    assert back["value"] == pytest.approx(-forth["value"])
+    assert back["p_value"] == pytest.approx(forth["p_value"])
 
 
 def test_several_benchmarks_and_their_mean():
@@ -53,22 +65,31 @@ def test_several_benchmarks_and_their_mean():
     a = evaluated("a", shares, ("one", "two"))
     b = evaluated("b", shares + 0.2, ("one", "two"), seed=5)
     first, second, mean = compare(a, b)["rows"]
-    assert (mean["task"], mean["items"]) == ("mean", 24)
+    assert mean["task"] == "mean"
+    assert mean["items"] == 24
     assert mean["value"] == pytest.approx((first["value"] + second["value"]) / 2)
     assert mean["detectable"] < min(first["detectable"], second["detectable"])
 
 
 def test_the_mean_of_differences_by_hand():
-    parts = [Difference(0.1, 0, 0, 0, 0.03, 9.0), Difference(0.3, 0, 0, 0, 0.04, 9.0)]
-    found = mean_difference(parts, 20)
-    assert found.value == pytest.approx(0.2)
-    assert found.standard_error == pytest.approx(0.025)  # sqrt(0.03^2 + 0.04^2) / 2
+    differences = [
+        Difference(0.1, 0, 0, 0, standard_error=0.03, degrees_of_freedom=9.0),
+        Difference(0.3, 0, 0, 0, standard_error=0.04, degrees_of_freedom=9.0),
+    ]
+    mean = mean_difference(differences, clusters=20)
+    assert mean.value == pytest.approx(0.2)
+    assert mean.standard_error == pytest.approx(0.025)  # sqrt(0.03^2 + 0.04^2) / 2
     degrees = (9e-4 + 16e-4) ** 2 / (9e-4**2 / 9 + 16e-4**2 / 9)
-    assert found.degrees_of_freedom == pytest.approx(degrees)
-    assert found.p_value == pytest.approx(2 * stats.t.sf(0.2 / 0.025, degrees))
-    half = stats.t.ppf(0.975, degrees) * 0.025
-    assert (found.low, found.high) == pytest.approx((0.2 - half, 0.2 + half))
-    assert mean_difference([Difference(0.5, 0, 1, 1.0, np.inf, 0.0)] * 2, 2).p_value == 1.0
+    assert mean.degrees_of_freedom == pytest.approx(degrees)
+    assert mean.p_value == pytest.approx(2 * stats.t.sf(0.2 / 0.025, degrees))
+    half_width = stats.t.ppf(0.975, degrees) * 0.025
+    assert mean.low == pytest.approx(0.2 - half_width)
+    assert mean.high == pytest.approx(0.2 + half_width)
+
+
+def test_the_mean_of_differences_without_a_spread_shows_nothing():
+    unknown = Difference(0.5, 0, 1, 1.0, standard_error=np.inf, degrees_of_freedom=0.0)
+    assert mean_difference([unknown, unknown], clusters=2).p_value == 1.0
 
 
 @pytest.mark.parametrize(
@@ -77,22 +98,28 @@ def test_the_mean_of_differences_by_hand():
 )
 def test_where_no_effect_size_can_be_told(a, b, p_value):
     (row,) = compare(evaluated("a", a), evaluated("b", b))["rows"]
-    assert row["detectable"] is None and row["p_value"] == p_value
+    assert row["detectable"] is None
+    assert row["p_value"] == p_value
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("field", "name", "value", "message"),
     [
-        (lambda task: task["settings"].update(temperature=1.0), "temperature is 0.7 and 1.0"),
-        (lambda task: task["settings"].update(prompt_form="text"), "prompt_form is 'chat' and"),
-        (lambda task: task.update(samples=4), "samples are 8 and 4"),
-        (lambda task: task["per_item"]["uid"].__setitem__(3, "new"), "12 and 12 items, 11 of them"),
+        ("settings", "temperature", 1.0, "temperature is 0.7 and 1.0"),
+        ("settings", "prompt_form", "text", "prompt_form is 'chat' and"),
+        ("per_item", "uid", ["new"], "12 and 1 items, 0 of them the same"),
     ],
 )
-def test_what_is_not_the_same_is_refused(change, message):
+def test_what_is_not_the_same_is_refused(field, name, value, message):
     other = copy.deepcopy(B)
-    change(other["tasks"]["toy"])
+    other["tasks"]["toy"][field][name] = value
     with pytest.raises(ValueError, match=f"no fair comparison:\n  toy: {message}"):
+        compare(A, other)
+
+
+def test_other_numbers_of_samples_are_refused():
+    other = evaluated("b", np.linspace(0.3, 0.9, 12), k=4)
+    with pytest.raises(ValueError, match=r"no fair comparison:\n  toy: samples are 8 and 4"):
         compare(A, other)
 
 
@@ -105,28 +132,34 @@ def test_a_server_may_be_compared_with_a_folder():
 
 
 def test_results_on_disk(tmp_path):
-    (tmp_path / "results.json").write_text(json.dumps(A))
-    assert compare(read_results(tmp_path), B) == compare(A, B)
-    assert read_results(tmp_path / "results.json") == read_results(tmp_path)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(A))
+    assert read_results(tmp_path) == A
+    assert read_results(path) == A
     with pytest.raises(ValueError, match=r"holds no results\.json"):
         read_results(tmp_path / "nowhere")
-    (tmp_path / "results.json").write_text("{}")
+    path.write_text("{}")
     with pytest.raises(ValueError, match="does not hold results of this version"):
         read_results(tmp_path)
 
 
-def test_tables_and_notes():
+def test_tables():
+    mean = report.value_of(A["tasks"]["toy"], "mean_at_k")
+    score = f"{100 * mean['value']:.1f}"
     (row,) = report.scores(A)
-    task = A["tasks"]["toy"]
-    mean = report.value_of(task, "mean_at_k")
-    assert row["mean@k %"].startswith(f"{100 * mean['value']:.1f} ({100 * mean['low']:.1f} to ")
-    assert [*report.passes(A)[0]] == ["pass@j %, j =", "1", "2", "4", "8"]
+    assert row["mean@k %"].startswith(f"{score} ({100 * mean['low']:.1f} to ")
+    (row,) = report.passes(A)
+    assert list(row) == ["pass@j %, j =", "1", "2", "4", "8"]
     (row,) = report.differences(compare(A, B))
-    assert row["benchmark"] == "toy" and row["A %"] == f"{100 * mean['value']:.1f}"
-    cut = copy.deepcopy(A)
-    for each in cut["tasks"]["toy"]["rows"]:
-        if each["quantity"] in ("truncated", "timeout"):
-            each["value"] = 0.25
-    notes = " ".join(report.notes(cut))
+    assert row["benchmark"] == "toy"
+    assert row["A %"] == score
+
+
+def test_notes_of_truncated_and_ungraded_responses():
+    results = copy.deepcopy(A)
+    for row in results["tasks"]["toy"]["rows"]:
+        if row["quantity"] in ("truncated", "timeout"):
+            row["value"] = 0.25
+    notes = " ".join(report.notes(results))
     assert "25.0 % were cut off at 64 tokens" in notes
     assert "25.00 % could not be graded" in notes

@@ -46,7 +46,14 @@ class JudgeBatch:
         self.games = {game["game"]: game for game in games}
         self._write({"token": token, "id": "", "games": self.games})
         requests = [
-            json_line({"custom_id": key, "method": "POST", "url": URL, "body": body})
+            json_line(
+                {
+                    "custom_id": key,
+                    "method": "POST",
+                    "url": URL,
+                    "body": body,
+                }
+            )
             for key, body in zip(self.games, bodies, strict=True)
         ]
         file = client.files.create(file=("requests.jsonl", b"".join(requests)), purpose="batch")
@@ -58,9 +65,14 @@ class JudgeBatch:
         )
         self._write({**self._state, "id": batch.id})
 
-    def replies(self, client: OpenAI, endpoint: Endpoint) -> list[tuple[Record, Reply | Exception]]:
-        """What came of each game once the batch has ended; nothing if it was never made."""
-        batch = self._ended_batch(client)
+    def replies(
+        self, client: OpenAI, endpoint: Endpoint, cost: str
+    ) -> list[tuple[Record, Reply | Exception]]:
+        """What came of each game once the batch has ended; nothing if it was never made.
+
+        `cost` is what it may cost, in words.
+        """
+        batch = self._ended_batch(client, cost)
         if batch is None:
             return []
         answers: dict[str, Reply | Exception] = {}
@@ -80,10 +92,12 @@ class JudgeBatch:
         self.path.unlink()
         self.games = {}
 
-    def _ended_batch(self, client: OpenAI) -> Batch | None:
+    def _ended_batch(self, client: OpenAI, cost: str) -> Batch | None:
         """Waits for the batch to end; None if it was never made."""
-        resumes = "Ctrl-C leaves it running, and the same command resumes"
-        say(f"{len(self.games):,} games in {self._state['id']} ({self.path}); {resumes}")
+        say(
+            f"{len(self.games):,} games in {self._state['id']} ({self.path}), {cost}; Ctrl-C "
+            "leaves it running, and the same command resumes"
+        )
         seconds = FIRST_SECONDS
         with progress("waiting for a batch", len(self.games), "games") as bar:
             while True:
@@ -91,11 +105,12 @@ class JudgeBatch:
                 if batch is None or batch.status in ENDED:
                     return batch
                 if batch.request_counts:
-                    bar.update(batch.request_counts.completed, batch.status)
+                    bar.update(batch.request_counts.completed, f"{batch.status}, {cost}")
                 time.sleep(seconds)
                 seconds = min(1.5 * seconds, MOST_SECONDS)
 
     def _look(self, client: OpenAI) -> Batch | None:
+        """The batch as the endpoint has it now; None if it was never made."""
         if self._state["id"]:
             return client.batches.retrieve(self._state["id"])
         for batch in client.batches.list(limit=100):
@@ -105,6 +120,7 @@ class JudgeBatch:
         return None
 
     def _write(self, state: Record) -> None:
+        """Keeps the state on disk, which a kill leaves."""
         self._state = state
         write_json(self.path, state)
 
@@ -119,5 +135,6 @@ def _rows(client: OpenAI, batch: Batch) -> Iterator[Any]:
 
 
 def _first_error(batch: Batch) -> str:
+    """The first of a batch's errors, "" without any."""
     errors = batch.errors.data if batch.errors else None
     return str(errors[0].message) if errors else ""

@@ -29,7 +29,21 @@ HUB = "lmarena-ai/arena-hard-auto"
 # Verdicts, and the reversed spellings that the official programs score as well.
 MEANING = {
     **{verdict: verdict for verdict in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
-    **{"B<<A": "A>>B", "B<A": "A>B", "B=A": "A=B", "A<B": "B>A", "A<<B": "B>>A"},
+    **{
+        "B<<A": "A>>B",
+        "B<A": "A>B",
+        "B=A": "A=B",
+        "A<B": "B>A",
+        "A<<B": "B>>A",
+    },
+}
+# How A fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same for B.
+MARGIN_OF_A = {
+    "A>>B": 2,
+    "A>B": 1,
+    "A=B": 0,
+    "B>A": -1,
+    "B>>A": -2,
 }
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
 UID = (("uid",), ("question_id",))
@@ -201,7 +215,12 @@ def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
         except ValueError as error:
             bad_rows.append(f"{row.place}: {error}")
     if bad_rows:
-        log.warning("%s: %d rows are left out, such as %s", path, len(bad_rows), bad_rows[0])
+        log.warning(
+            "%s: %d rows are left out, such as %s",
+            path,
+            len(bad_rows),
+            bad_rows[0],
+        )
 
 
 def read_questions(folder: Folder) -> dict[str, Question]:
@@ -256,19 +275,29 @@ def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
 
 def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
     """Rewrites a file atomically: rows by uid replace those there, and all that are rows stay."""
-    present = [row.value for row in read_rows(path)] if path.is_file() else []
-    kept = [row for row in present if isinstance(row, dict) and _at(row, *UID) not in rows]
+    kept = []
+    for row in read_rows(path) if path.is_file() else ():
+        if isinstance(row.value, dict) and _at(row.value, *UID) not in rows:
+            kept.append(row.value)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
-        file.writelines(map(json_line, [*kept, *rows.values()]))
+        for value in (*kept, *rows.values()):
+            file.write(json_line(value))
 
 
 def _question(row: Row) -> Question:
-    prompt = _text(row, ("prompt",), ("turns", 0, "content"), ("turns", 0))
+    """A question, in either schema."""
+    prompt = _text(
+        row,
+        ("prompt",),
+        ("turns", 0, "content"),
+        ("turns", 0),
+    )
     return Question(_uid_of(row), _text(row, ("category",)), prompt)
 
 
 def _answer(row: Row) -> ModelAnswer:
+    """An answer, in either schema; ValueError where there is none."""
     content = _at(
         row,
         ("messages", -1, "content", "answer"),
@@ -280,7 +309,12 @@ def _answer(row: Row) -> ModelAnswer:
     thinking = str(_at(row, ("messages", -1, "content", "thought")) or "")
     text, thoughts = split_thinking(content, thinking)  # another program may have left it in
     counts = _at(row, ("metadata",), ("conv_metadata",)) if text == content else None
-    return ModelAnswer(_uid_of(row), text, style_of(counts), thoughts)
+    return ModelAnswer(
+        uid=_uid_of(row),
+        text=text,
+        style=style_of(counts),
+        thinking=thoughts,
+    )
 
 
 def _judgment(row: Row) -> Judgment:
@@ -303,6 +337,7 @@ def _judgment(row: Row) -> Judgment:
 
 
 def _game(game: Any) -> Game | None:
+    """A game of a judgment; None where the judge's call failed."""
     if not isinstance(game, dict):
         return None
     text = _at(game, ("judgment", "answer"), ("judgment",))
@@ -320,6 +355,7 @@ def _at(row: Row, *paths: Sequence[str | int]) -> Any:
 
 
 def _uid_of(row: Row) -> str:
+    """The question that a row is about."""
     return _text(row, *UID)
 
 

@@ -60,7 +60,13 @@ def generate(
     requests = []
     for number, (uid, question) in enumerate(questions.items()):
         if uid in wanted:
-            requests.append(Request(uid, number, 0, _messages(question, system)))
+            request = Request(
+                uid=uid,
+                number=number,
+                draw=0,
+                messages=_messages(question, system),
+            )
+            requests.append(request)
     with open_store(
         path,
         sampler,
@@ -82,7 +88,12 @@ def generate(
                 unit="answers",
             )
         finally:
-            _export(folder.answers(name), store, questions, count_tokens)
+            _export(
+                path=folder.answers(name),
+                store=store,
+                questions=questions,
+                count_tokens=count_tokens,
+            )
     samples = [Sample.of(store.records[uid,]) for uid in wanted if (uid,) in store]
     return Generated(
         answers=[sample for sample in samples if sample.refused is None],
@@ -92,6 +103,7 @@ def generate(
 
 
 def _messages(question: Question, system: str) -> list[dict[str, str]]:
+    """What a model is asked."""
     messages = [{"role": "user", "content": question.prompt}]
     if system:
         messages.insert(0, {"role": "system", "content": system})
@@ -116,12 +128,19 @@ def _export(
                 continue
             sample = Sample.of(store.records[uid,])
             if sample.refused is None:
-                file.write(json_line(_answer_row(sample, question, path.stem, count_tokens)))
+                row = _answer_row(
+                    sample=sample,
+                    question=question,
+                    model=path.stem,
+                    count_tokens=count_tokens,
+                )
+                file.write(json_line(row))
 
 
 def _answer_row(
     sample: Sample, question: Question, model: str, count_tokens: CountTokens | None
 ) -> dict[str, Any]:
+    """A row of `model_answer`, in the schema of v2.0."""
     text, thinking = _text_and_thinking(sample)
     content = {"answer": text}
     if thinking:
@@ -142,4 +161,5 @@ def _answer_row(
 
 
 def _text_and_thinking(sample: Sample) -> tuple[str, str]:
+    """The answer that is judged, and the thinking that is not."""
     return split_thinking(sample.text, sample.thinking)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,27 +20,15 @@ from openai import OpenAI
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
-from openrlhf_js.evaluation.arena.ledger import FREE, NO_REPLY, Bill, Ledger
+from openrlhf_js.evaluation.arena.ledger import NO_REPLY, Ledger
 from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, PairsToJudge
+from openrlhf_js.evaluation.arena.spending import Bill, Estimate, Spending, Tally
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
 
 log = logging.getLogger(__name__)
 
-BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
-OUTPUT_TOKENS = 900  # of the official judges' replies, on average
-ROUNDING = 1 + 1e-9  # of sums of dollars
-
-Answers = Iterable[tuple[Record, Reply | Exception]]  # what came of games, and their records
-
-
-class Estimate(NamedTuple):
-    """The games to ask, and what they may cost."""
-
-    games: int
-    tokens_in: float
-    tokens_out: float
-    dollars: float
+Answers = Sequence[tuple[Record, Reply | Exception]]  # what came of games, and their records
 
 
 class EmptyAnswers(NamedTuple):
@@ -54,34 +42,6 @@ class EmptyAnswers(NamedTuple):
     def share(self) -> float:
         """Of all its answers that are to be judged."""
         return self.empty / self.answers
-
-
-@dataclass
-class _Spending:
-    """Which games a budget allows: none that may pass it with those under way."""
-
-    bill: Bill
-    estimate: Estimate
-    budget: float | None
-    under_way: int = 0
-    out_of_money: bool = False
-
-    def affordable(self, games: Sequence[Game]) -> Iterator[Game]:
-        """The games, until one may be too much; each counts as under way."""
-        for game in games:
-            expected = self.bill.dollars + (self.under_way + 1) * self._mean_dollars
-            if self.budget is not None and expected > self.budget * ROUNDING:
-                self.out_of_money = True
-                return
-            self.under_way += 1
-            yield game
-
-    @property
-    def _mean_dollars(self) -> float:
-        """What a game costs: as those so far, or as estimated before there are any."""
-        if self.bill.replies:
-            return self.bill.dollars / self.bill.replies
-        return self.estimate.dollars / self.estimate.games
 
 
 @dataclass
@@ -100,6 +60,7 @@ class Judging:
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # by category
     to_judge: PairsToJudge = field(default_factory=PairsToJudge)
     bill: Bill = field(init=False)  # of all replies for these models and categories
+    tally: Tally = field(default_factory=Tally)  # of this call's games
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
     out_of_money: bool = False
     still_open: int = 0  # judgments, once a call has ended
@@ -107,10 +68,13 @@ class Judging:
     refusals: list[str] = field(default_factory=list)  # of those, the endpoint's words
 
     def __enter__(self) -> Judging:
-        self.bill = Bill(self.settings.price(self.judge) or FREE)
+        self.bill = Bill(self.settings.price(self.judge))
+        questions: dict[str, list[data.Question]] = defaultdict(list)  # by category
+        for question in self.wanted.values():
+            questions[question.category].append(question)
         with ExitStack() as stack:
-            for category in dict.fromkeys(question.category for question in self.wanted.values()):
-                self._open_category(category, stack)
+            for category, questions_of_category in questions.items():
+                self._open_category(category, questions_of_category, stack)
             self._open_ledgers = stack.pop_all()
         if self.missing:
             message = "%d questions lack an answer and are not judged (generate or fetch them)"
@@ -120,33 +84,46 @@ class Judging:
     def __exit__(self, *_: object) -> None:
         self._open_ledgers.close()
 
-    def _open_category(self, category: str, stack: ExitStack) -> None:
+    def _open_category(
+        self, category: str, questions: Sequence[data.Question], stack: ExitStack
+    ) -> None:
         """Opens the ledger of a category, adds up its bill, and finds the pairs to judge."""
         prompt = protocol.prompt_of(self.folder, category, self.settings)
-        identity = protocol.identity_of(self.bench, category, self.judge, self.settings, prompt)
+        identity = protocol.identity_of(
+            bench=self.bench,
+            category=category,
+            judge=self.judge,
+            settings=self.settings,
+            prompt=prompt,
+        )
         path = self.folder.ledger(self.judge, category)
         try:
-            store = stack.enter_context(Store(path, identity, ("game", "attempt")))
+            store = Store(path, identity, key=("game", "attempt"))
         except ValueError as error:
             raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
+        stack.enter_context(store)
         ledger = Ledger(store, self.tries, self.retry_failed)
         stack.callback(ledger.drop_if_empty)
         self.ledgers[category] = ledger
         for record in store.records.values():
             if record["model"] in self.models:
                 self.bill.add(record)
-        self._find_pairs(category, prompt, ledger)
-
-    def _find_pairs(self, category: str, prompt: protocol.JudgePrompt, ledger: Ledger) -> None:
-        """Finds the pairs of a category that have no judgment."""
-        questions = [question for question in self.wanted.values() if question.category == category]
-        baseline = ledger.store.identity["baseline"]
-        not_judged = (baseline, self.judge, data.file_name(self.settings.judge_model))
+        not_judged = (
+            identity["baseline"],
+            self.judge,
+            data.file_name(self.settings.judge_model),
+        )
         for model in self.models:
             if model in not_judged:
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
             else:
-                self.to_judge.add_model(self.folder, ledger, prompt, questions, model)
+                self.to_judge.add_model(
+                    folder=self.folder,
+                    ledger=ledger,
+                    prompt=prompt,
+                    questions=questions,
+                    model=model,
+                )
 
     @property
     def pairs(self) -> list[Pair]:
@@ -172,37 +149,38 @@ class Judging:
         """The games to ask; one for all that show the judge the same."""
         games: dict[str, Game] = {}
         for pair in self.pairs:
+            in_batch = pair.ledger.batch.games
             for game in pair.open_games:
-                waits = game.key in self.lost or game.key in pair.ledger.batch.games
-                if not waits:
+                if game.key not in self.lost and game.key not in in_batch:
                     games.setdefault(game.key, game)
         return list(games.values())
 
     def estimate(self) -> Estimate:
         """What the open games may cost, by their bytes and the mean reply so far."""
-        games = self.open_games()
-        mean_reply = float(OUTPUT_TOKENS)
-        if self.bill.replies:
-            mean_reply = self.bill.completion_tokens / self.bill.replies
-        tokens_in = sum(game.prompt_bytes for game in games) / BYTES_PER_TOKEN
-        tokens_out = len(games) * mean_reply
         discount = self.settings.batch_discount if self.batch else 0.0
-        dollars = self.bill.price.dollars(tokens_in, tokens_out) * (1 - discount)
-        return Estimate(len(games), tokens_in, tokens_out, dollars)
+        return self.bill.estimate([game.prompt_bytes for game in self.open_games()], discount)
+
+    def _batch_cost(self, ledger: Ledger) -> str:
+        """What the games of a ledger's batch may cost, in words; all have the same discount."""
+        games = list(ledger.batch.games.values())
+        discount = games[0].get("discount", 0.0)
+        estimate = self.bill.estimate([game["prompt_bytes"] for game in games], discount)
+        return self.bill.about(estimate.dollars)
 
     def empty_answers(self) -> list[EmptyAnswers]:
         """The models with empty answers in open games, the baseline too, and their numbers."""
         texts: dict[str, dict[str, str]] = defaultdict(dict)  # by model and question
         for pair in self.pairs:
             if pair.open_games:
+                uid = pair.question.uid
                 baseline = pair.ledger.store.identity["baseline"]
-                texts[pair.model][pair.question.uid] = pair.answer
-                texts[baseline][pair.question.uid] = pair.baseline
+                texts[pair.model][uid] = pair.answer
+                texts[baseline][uid] = pair.baseline
         counts = []
         for model, answers in texts.items():
-            empty = sum(not text.strip() for text in answers.values())
+            empty = [text for text in answers.values() if not text.strip()]
             if empty:
-                counts.append(EmptyAnswers(model, empty, len(answers)))
+                counts.append(EmptyAnswers(model, len(empty), len(answers)))
         return counts
 
     def run(self, endpoint: Endpoint, concurrency: int, budget: float | None = None) -> None:
@@ -226,35 +204,56 @@ class Judging:
         self, endpoint: Endpoint, concurrency: int, budget: float | None
     ) -> None:
         """Asks the open games, those without a verdict again and again up to `tries`."""
-        spending = _Spending(self.bill, self.estimate(), budget)
+        spending = Spending(self.bill, self.estimate(), budget)
+        for _ in range(self.tries):
+            games = self.open_games()
+            if not games or self.out_of_money:
+                return
+            try:
+                self._ask(
+                    games=games,
+                    endpoint=endpoint,
+                    concurrency=concurrency,
+                    spending=spending,
+                )
+            finally:
+                self.out_of_money = spending.out_of_money
+
+    def _ask(
+        self, games: Sequence[Game], endpoint: Endpoint, concurrency: int, spending: Spending
+    ) -> None:
+        """Asks these games once, and writes each reply as it comes."""
+        parameters = self.settings.request()
 
         async def ask(game: Game) -> Reply:
+            """Asks for one game; its reply is on the bill at once."""
             try:
-                reply = await endpoint.chat(game.messages, **self.settings.request())
+                reply = await endpoint.chat(game.messages, **parameters)
             finally:
                 spending.under_way -= 1
             self.bill.add(game.record() | reply._asdict())
             return reply
 
         def save(results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
+            """Writes what came of games, and shows how things stand."""
             for ledger in self.ledgers.values():
-                answers = [
-                    (game.record(), answer)
-                    for game, answer in results
-                    if game.pair.ledger is ledger
-                ]
+                answers = []
+                for game, answer in results:
+                    if game.pair.ledger is ledger:
+                        answers.append((game.record(), answer))
                 self._keep(ledger, answers)
-            bar.advance(len(results), f"${self.bill.dollars:,.2f}")
+            open_games = len(games) - int(bar.done) - len(results)
+            cost = spending.in_words(open_games)
+            bar.advance(len(results), f"{cost}; {self.tally}")
 
-        for _ in range(self.tries):
-            games = self.open_games()
-            if not games or self.out_of_money:
-                return
-            try:
-                with progress("judging", len(games), "games") as bar:
-                    run_all(endpoint, spending.affordable(games), ask, save, concurrency)
-            finally:
-                self.out_of_money = spending.out_of_money
+        with progress("judging", len(games), "games") as bar:
+            run_all(
+                endpoint=endpoint,
+                jobs=spending.affordable(games),
+                work=ask,
+                on_results=save,
+                concurrency=concurrency,
+            )
 
     def _keep(self, ledger: Ledger, answers: Answers) -> list[Record]:
         """Writes replies to a ledger, and that games were refused; others without one stay open."""
@@ -267,6 +266,8 @@ class Judging:
             else:
                 self.lost[record["game"]] = str(answer)
         ledger.add(records)
+        for record in records:
+            self.tally.add(record)
         return records
 
     def _run_batches(self, endpoint: Endpoint, budget: float | None) -> None:
@@ -280,46 +281,45 @@ class Judging:
                 self._submit_batches(client, endpoint, budget)
 
     def _keep_batch(self, ledger: Ledger, client: OpenAI, endpoint: Endpoint) -> None:
-        """Waits for the batch of a ledger, and writes the replies that are not there yet.
-
-        EndpointError if it refused every game and never replied to one with these settings.
-        """
-        answers = ledger.batch.replies(client, endpoint)
-        if answers and not ledger.has_replies and all(_is_refusal(answer) for _, answer in answers):
-            ledger.batch.end()
-            raise EndpointError(
-                f"{answers[0][1]}; it refused all {len(answers):,} games of a batch: change the "
-                "setting that it names"
-            )
+        """Waits for the batch of a ledger, and writes the replies that are not there yet."""
+        answers = ledger.batch.replies(client, endpoint, self._batch_cost(ledger))
+        _check_that_some_are_answered(ledger, answers)
         kept = {(record["game"], record.get("batch")) for record in ledger.store.records.values()}
-        new = [
-            (record, answer)
-            for record, answer in answers
-            if (record["game"], record["batch"]) not in kept
-        ]
-        for record in self._keep(ledger, new):
+        new_answers = []
+        for record, answer in answers:
+            if (record["game"], record["batch"]) not in kept:
+                new_answers.append((record, answer))
+        for record in self._keep(ledger, new_answers):
             self.bill.add(record)
         ledger.batch.end()
 
     def _submit_batches(self, client: OpenAI, endpoint: Endpoint, budget: float | None) -> None:
         """Puts the open games that the budget allows into a batch for each category."""
-        estimate = self.estimate()
         games = self.open_games()
-        if budget is not None and estimate.dollars:
-            money = budget - self.bill.dollars
-            affordable = int(money * estimate.games / estimate.dollars) - self.in_batches
-            self.out_of_money = affordable < estimate.games
-            games = games[: max(0, affordable)]
+        if budget is not None:
+            games = self._affordable(games, budget)
         parameters = self.settings.request()
         for ledger in self.ledgers.values():
-            chosen = [game for game in games if game.pair.ledger is ledger]
-            if chosen and not ledger.batch.games:
-                discount = {"discount": self.settings.batch_discount}
-                ledger.batch.submit(
-                    client,
-                    games=[game.record() | discount for game in chosen],
-                    bodies=[endpoint.request(game.messages, **parameters) for game in chosen],
-                )
+            if ledger.batch.games:
+                continue
+            records = []
+            bodies = []
+            for game in games:
+                if game.pair.ledger is ledger:
+                    records.append({**game.record(), "discount": self.settings.batch_discount})
+                    bodies.append(endpoint.request(game.messages, **parameters))
+            if records:
+                ledger.batch.submit(client, records, bodies)
+
+    def _affordable(self, games: list[Game], budget: float) -> list[Game]:
+        """The first games that the budget allows beside those that are in batches."""
+        estimate = self.estimate()
+        if not estimate.dollars:
+            return games
+        mean_dollars = estimate.dollars / estimate.games
+        count = int((budget - self.bill.dollars) / mean_dollars) - self.in_batches
+        self.out_of_money = count < len(games)
+        return games[: max(0, count)]
 
     def write(self) -> None:
         """Writes each judgment whose games are over."""
@@ -342,21 +342,28 @@ class Judging:
     def expected(self) -> str:
         """What is open, and what it may cost, in words."""
         estimate = self.estimate()
-        cost = f"about ${estimate.dollars:,.2f}, after ${self.bill.dollars:,.2f} so far"
-        if self.bill.price is FREE:
-            cost = "no known price"
-        return (
+        words = (
             f"{self.complete:,} judgments are there, {len(self.pairs):,} are not: "
-            f"{estimate.games:,} games to ask, {self.in_batches:,} games are in a batch; about "
-            f"{estimate.tokens_in:,.0f} tokens in and {estimate.tokens_out:,.0f} out: {cost}"
+            f"{estimate.games:,} games to ask, about {estimate.tokens_in:,.0f} tokens in and "
+            f"{estimate.tokens_out:,.0f} out: {self.bill.about(estimate.dollars)}"
         )
+        if self.batch and not self.settings.batch_discount:
+            words += " at the full price, since the settings have no batch_discount"
+        for ledger in self.ledgers.values():
+            if ledger.batch.games:
+                words += f"; {len(ledger.batch.games):,} games are in a batch, "
+                words += self._batch_cost(ledger)
+        if self.bill.replies:
+            words += f"; paid so far: {self.bill.in_words(self.bill.dollars)}"
+        return words
 
     def outcome(self) -> Iterator[str]:
         """What became of the games, in words."""
-        cost = "" if self.bill.price is FREE else f", ${self.bill.dollars:,.2f}"
+        yield f"games of this call: {self.tally}"
         yield (
             f"paid for these models in all: {self.bill.replies:,} replies, "
-            f"{self.bill.prompt_tokens:,} tokens in and {self.bill.completion_tokens:,} out{cost}"
+            f"{self.bill.prompt_tokens:,} tokens in and {self.bill.completion_tokens:,} out, "
+            f"{self.bill.in_words(self.bill.dollars)}"
         )
         if self.lost:
             yield f"{len(self.lost):,} games have no reply: {next(iter(self.lost.values()))}"
@@ -377,5 +384,13 @@ class Judging:
             yield f"{self.still_open:,} judgments are open; the same command resumes"
 
 
-def _is_refusal(answer: Reply | Exception) -> bool:
-    return isinstance(answer, NoReply) and answer.refused
+def _check_that_some_are_answered(ledger: Ledger, answers: Answers) -> None:
+    """EndpointError if a batch refused every game, with no reply to one with these settings."""
+    refusals = [answer for _, answer in answers if isinstance(answer, NoReply) and answer.refused]
+    if not refusals or len(refusals) < len(answers) or ledger.has_replies:
+        return
+    ledger.batch.end()
+    raise EndpointError(
+        f"{refusals[0]}; it refused all {len(answers):,} games of a batch: change the setting that "
+        "it names"
+    )

@@ -1,4 +1,4 @@
-"""Every reply of a judge in one category, under its settings, and what they cost.
+"""Every reply of a judge in one category, under its settings.
 
     judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, and every refusal
 
@@ -11,14 +11,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.batch import JudgeBatch
-from openrlhf_js.evaluation.arena.style import split_thinking
 
-FREE = protocol.Price(input=0, output=0)
 NO_REPLY: Record = {
     "text": "",
     "thinking": "",
@@ -39,13 +36,14 @@ class Ledger:
         self.store = store
         self.tries = tries
         self.settings = protocol.digest(store.identity)
+        self.batch = JudgeBatch(store.path.with_suffix(".batch.json"))
         self.replies: dict[str, list[Record]] = defaultdict(list)
+        self._replies_before: dict[str, int] = {}  # which `retry` does not count
         for record in store.records.values():
             self.replies[record["game"]].append(record)
-        self._replies_before: dict[str, int] = {}  # which `retry` does not count
         if retry:
-            self._replies_before = {key: len(records) for key, records in self.replies.items()}
-        self.batch = JudgeBatch(store.path.with_suffix(".batch.json"))
+            for key, records in self.replies.items():
+                self._replies_before[key] = len(records)
 
     @property
     def has_replies(self) -> bool:
@@ -53,10 +51,10 @@ class Ledger:
         return any("refused" not in record for record in self.store.records.values())
 
     def add(self, records: Sequence[Record]) -> None:
-        """Writes replies to the disk."""
-        attempts = {record["game"]: len(self.replies[record["game"]]) for record in records}
+        """Writes replies to the disk; a call has one to each game at most."""
         for record in records:
-            record.update(attempt=attempts[record["game"]], tstamp=time.time())
+            record["attempt"] = len(self.replies[record["game"]])
+            record["tstamp"] = time.time()
         self.store.append(records)
         for record in records:
             self.replies[record["game"]].append(record)
@@ -83,40 +81,18 @@ class Ledger:
         return str(refusals[-1]) if refusals else ""
 
     def _verdict(self, key: str) -> data.Game | None:
-        """The first reply that has a verdict; one in the judge's thinking does not count."""
+        """The first reply that has a verdict."""
         for record in self.replies.get(key, []):
-            answer, _ = split_thinking(record["text"])
-            verdict = protocol.parse_verdict(answer)
+            verdict = protocol.verdict_of_reply(record["text"])
             if verdict:
                 return data.Game(verdict, record["text"])
         return None
 
     def _recent(self, key: str) -> list[Record]:
+        """The replies to a game that count against `tries`."""
         return self.replies.get(key, [])[self._replies_before.get(key, 0) :]
 
     def drop_if_empty(self) -> None:
         """Removes a ledger without replies, which would bind later calls to its settings."""
         if not self.store.records and not self.batch.games:
             self.store.path.unlink()
-
-
-@dataclass
-class Bill:
-    """Tokens of replies; where the endpoint counts none, the text's bytes, which are more."""
-
-    price: protocol.Price
-    replies: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    dollars: float = 0.0
-
-    def add(self, record: Record) -> None:
-        """Adds a reply."""
-        text = record["text"] + record["thinking"]
-        tokens_in = record["prompt_tokens"] or record["prompt_bytes"]
-        tokens_out = record["completion_tokens"] or len(text.encode(errors="replace"))
-        paid_share = 1 - record.get("discount", 0)
-        self.replies += "refused" not in record
-        self.prompt_tokens += tokens_in
-        self.completion_tokens += tokens_out
-        self.dollars += self.price.dollars(tokens_in, tokens_out) * paid_share

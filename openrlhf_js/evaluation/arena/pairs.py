@@ -44,6 +44,7 @@ class Pair:
         )
 
     def _key(self, game: int) -> str:
+        """The hash of a game's settings and messages."""
         return protocol.digest([self.ledger.settings, self.messages(game)])
 
     def messages(self, game: int) -> protocol.Messages:
@@ -139,7 +140,12 @@ class PairsToJudge:
         answers = data.read_answers(folder, model)
         baseline_answers = data.read_answers(folder, baseline)
         failed = data.failed_answers(folder, model) | data.failed_answers(folder, baseline)
-        judgments = _judgments_with_these_settings(folder, ledger, questions, model)
+        judgments = _judgments_with_these_settings(
+            folder=folder,
+            ledger=ledger,
+            questions=questions,
+            model=model,
+        )
         for number, question in enumerate(questions):
             uid = question.uid
             judgment = judgments.get(uid)

@@ -17,7 +17,6 @@ from openrlhf_js.evaluation.arena import data, style
 
 log = logging.getLogger(__name__)
 
-MARGIN_OF_A = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 Questions = Mapping[str, data.Question]
 
 
@@ -71,7 +70,15 @@ def load(
         kept = _judged_against(judged, category, against)
         if len(kept):
             asked = data.select(questions, [category])
-            pools.append(_pool(folder, bench, category, against, kept, asked))
+            pool = _pool(
+                folder=folder,
+                bench=bench,
+                category=category,
+                baseline=against,
+                judged=kept,
+                questions=asked,
+            )
+            pools.append(pool)
     if not pools:
         raise nothing
     return pools
@@ -80,6 +87,7 @@ def load(
 def _judged_rows(
     folder: data.Folder, judges: Sequence[str], questions: Questions
 ) -> Iterator[JudgedRow]:
+    """A row for each judgment of these judges; others are logged."""
     for judge in judges:
         for path in sorted(folder.judgments(judge, "any").parent.glob("*.jsonl")):
             left_out = 0
@@ -94,6 +102,7 @@ def _judged_rows(
 
 
 def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
+    """A judgment, in the model's view."""
     first, second = judgment.games
     held = sum(judgment.held)
     return JudgedRow(
@@ -111,19 +120,20 @@ def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
 
 
 def _margin_of_a(game: data.Game | None) -> float:
-    return MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
+    """How A fared; NaN without a verdict."""
+    return data.MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
 
 
 def _bench_and_baselines(
     folder: data.Folder, judged: pd.DataFrame, baseline: str
 ) -> tuple[data.Bench, dict[str, str]]:
     """The bench, and the baselines by category that the judgments of one of your own name."""
-    baselines: dict[str, str] = {}
-    if not baseline and folder.bench not in data.BENCHES:
-        named = judged[judged.baseline != ""]
-        baselines = dict(zip(named.category, named.baseline, strict=True))
-        baseline = next(iter(baselines.values()), "")
-    return data.bench_of(folder.bench, baseline), baselines
+    if baseline or folder.bench in data.BENCHES:
+        return data.bench_of(folder.bench, baseline), {}
+    named = judged[judged.baseline != ""]
+    baselines = named.groupby("category").baseline.last().to_dict()
+    first_baseline = "" if named.empty else named.baseline.iloc[0]
+    return data.bench_of(folder.bench, first_baseline), baselines
 
 
 def _in_order(bench: data.Bench, judged: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -159,6 +169,7 @@ def _pool(
     judged: pd.DataFrame,
     questions: Questions,
 ) -> Pool:
+    """The judgments of one category, with what is known of its answers."""
     models = sorted({baseline} | set(judged.model))
     unanswered = {}
     for model in models:
@@ -183,4 +194,9 @@ def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFra
         uid: answer.style for uid, answer in answers.items() if uid in questions and answer.style
     }
     index = pd.MultiIndex.from_product([[model], list(counts)], names=["model", "uid"])
-    return pd.DataFrame(counts.values(), index=index, columns=list(style.STYLE), dtype=float)
+    return pd.DataFrame(
+        counts.values(),
+        index=index,
+        columns=list(style.STYLE),
+        dtype=float,
+    )

@@ -24,6 +24,7 @@ from openrlhf_js.evaluation.arena.data import (
     Folder,
     file_name,
 )
+from openrlhf_js.evaluation.arena.style import split_thinking
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +85,12 @@ def parse_verdict(text: str) -> str | None:
     return None
 
 
+def verdict_of_reply(text: str) -> str | None:
+    """The verdict in a judge's reply; one in its thinking does not count."""
+    answer, _ = split_thinking(text)
+    return parse_verdict(answer)
+
+
 class Price(Settings):
     """Dollars for a million tokens."""
 
@@ -116,6 +123,7 @@ class JudgeSettings(Settings):
     @field_validator("prompt_template")
     @classmethod
     def _template(cls, value: str) -> str:
+        """ValueError unless the template has a place for each text."""
         for name in TEXTS if value else ():
             if value.count(f"{{{name}}}") != 1:
                 raise ValueError(f"the template must hold {{{name}}} once")
@@ -259,19 +267,26 @@ def deviations(
                 _difference(f"{judge}'s request", settings["parameters"], bench.judges[judge]),
                 _difference(f"{judge}'s number of games", settings.get("games", 2), 2),
             ]
-            others += _other_texts_or_model(judge, settings, category, category_here)
+            others += _other_texts_or_model(
+                judge=judge,
+                settings=settings,
+                category=category,
+                official=category_here,
+            )
         if judged is not None:
             others += _unknown_judgments(judge, settings, judged)
     return [line for line in differences if line] + others
 
 
 def _difference(name: str, value: Any, official: Any) -> str:
+    """One deviation in words, "" where there is none."""
     return "" if value == official else f"{name} is {value}; officially {official}"
 
 
 def _other_texts_or_model(
     judge: str, settings: Mapping[str, Any], category: str, official: Category
 ) -> list[str]:
+    """Whether the judge had other texts, or is another model."""
     lines = []
     model = file_name(settings["judge_model"])
     if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):

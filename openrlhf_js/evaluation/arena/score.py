@@ -67,13 +67,12 @@ def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = 100) ->
     for _ in range(rounds):
         resample = resampled_together.sample(frac=1, replace=True, random_state=rng)
         rounds_scores.append(resample.groupby("model").points.mean())
-    low_level, high_level = LEVELS[rule]
-    low = pd.DataFrame(rounds_scores).quantile(low_level)
-    high = pd.DataFrame(rounds_scores).quantile(high_level)
-    return {
-        str(model): stats.Estimate(float(score), float(low[model]), float(high[model]))
-        for model, score in rows.groupby("model").points.mean().items()
-    }
+    quantiles = pd.DataFrame(rounds_scores).quantile(LEVELS[rule])
+    scores = {}
+    for model, score in rows.groupby("model").points.mean().items():
+        low, high = quantiles[model]
+        scores[str(model)] = stats.Estimate(float(score), float(low), float(high))
+    return scores
 
 
 def scores_and_notes(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:
@@ -82,10 +81,14 @@ def scores_and_notes(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores
         return _style_controlled(pool, rows, plan)
     if plan.ci == "official":
         return official(rows, pool.bench.rule), []
-    return {str(model): clustered(model_rows) for model, model_rows in rows.groupby("model")}, []
+    scores = {}
+    for model, model_rows in rows.groupby("model"):
+        scores[str(model)] = clustered(model_rows)
+    return scores, []
 
 
 def _style_controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:
+    """The scores at equal style, and what to know of them."""
     if pool.bench.rule == "v0.1":
         raise ValueError(
             "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which is "
@@ -104,9 +107,11 @@ def _style_controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Score
         f"converged; the official script stops after {style.OFFICIAL_STEPS} steps (--ci official)."
     )
     far = style.extrapolated(known)
+    for model in far:
+        del scores[model]
     if far:
-        notes.append(f"No score at equal style, as no answer is near it: {', '.join(sorted(far))}.")
-    return {model: score for model, score in scores.items() if model not in far}, notes
+        notes.append(f"No score at equal style, as no answer is near it: {', '.join(far)}.")
+    return scores, notes
 
 
 def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.DataFrame, list[str]]:
@@ -145,16 +150,45 @@ def _style_counts(pool: Pool, models: Sequence[str], uids: pd.Series) -> style.F
     return counts
 
 
-def compare(
-    pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str
-) -> tuple[stats.Difference, str]:
-    """Score of a minus score of b in [0, 1], paired by the questions of both; and in words.
+class Comparison(NamedTuple):
+    """Two models on the questions of both, paired; scores in per cent."""
+
+    a: str
+    b: str
+    score_a: float
+    score_b: float
+    difference: stats.Difference  # score of a minus score of b, in [0, 1]
+    questions: int
+    left_out: int  # questions of one of the two alone
+
+    def __str__(self) -> str:
+        difference = self.difference
+        p_value = "p < 0.0001" if difference.p_value < 1e-4 else f"p = {difference.p_value:.2g}"
+        outcome = "no difference is shown"
+        if difference.p_value < 0.05:
+            outcome = f"{self.a if difference.value > 0 else self.b} is better"
+        detectable = stats.detectable_effect(
+            difference.standard_error, difference.degrees_of_freedom
+        )
+        return (
+            f"{self.a} against {self.b}, paired by question: {self.score_a:.1f} - "
+            f"{self.score_b:.1f} = {100 * difference.value:+.1f} points (95 %: "
+            f"{100 * difference.low:.1f} to {100 * difference.high:.1f}), {p_value}; {outcome}. On "
+            f"the {self.questions} questions of both ({self.left_out} left out); a difference of "
+            f"{100 * detectable:.1f} points would have been found with a probability of 80 %."
+        )
+
+
+def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Comparison:
+    """The scores of two models, paired by the questions of both.
 
     What makes a question hard is the same for both and drops out. Style is not held equal.
     """
     rows = games(pool.judged[pool.judged.judge.isin(list(judges))], plan.much_weight)
-    won = _sums_by_question(rows, rows.points * rows.weight, (a, b))
-    weight = _sums_by_question(rows, rows.weight, (a, b))
+    rows["won"] = rows.points * rows.weight
+    rows_of_two = rows[rows.model.isin([a, b])]
+    won = rows_of_two.pivot_table("won", "uid", "model", "sum").reindex(columns=[a, b])
+    weight = rows_of_two.pivot_table("weight", "uid", "model", "sum").reindex(columns=[a, b])
     both = weight.notna().all(axis=1)
     if a == b or not both.any():
         models = ", ".join(sorted(rows.model.unique()))
@@ -165,33 +199,18 @@ def compare(
     won = won[both]
     weight = weight[both]
     points = won / weight
-    difference = stats.paired_difference(
-        points[a].to_numpy(), points[b].to_numpy(), weights_a=weight[a], weights_b=weight[b]
-    )
     scores = 100 * won.sum() / weight.sum()
-    questions = f"{both.sum()} questions of both ({(~both).sum()} left out)"
-    return difference, _in_words(difference, scores[a], scores[b], a, b, questions)
-
-
-def _sums_by_question(
-    rows: pd.DataFrame, values: pd.Series, models: tuple[str, str]
-) -> pd.DataFrame:
-    """Sums over the rows of a question, with a column for each model; NaN without any row."""
-    chosen = rows[["uid", "model"]].assign(value=values)[rows.model.isin(models)]
-    return chosen.pivot_table("value", "uid", "model", "sum").reindex(columns=list(models))
-
-
-def _in_words(
-    difference: stats.Difference, score_a: float, score_b: float, a: str, b: str, questions: str
-) -> str:
-    p_value = "p < 0.0001" if difference.p_value < 1e-4 else f"p = {difference.p_value:.2g}"
-    outcome = "no difference is shown"
-    if difference.p_value < 0.05:
-        outcome = f"{a if difference.value > 0 else b} is better"
-    detectable = stats.detectable_effect(difference.standard_error, difference.degrees_of_freedom)
-    return (
-        f"{a} against {b}, paired by question: {score_a:.1f} - {score_b:.1f} = "
-        f"{100 * difference.value:+.1f} points (95 %: {100 * difference.low:.1f} to "
-        f"{100 * difference.high:.1f}), {p_value}; {outcome}. On the {questions}; a difference of "
-        f"{100 * detectable:.1f} points would have been found with a probability of 80 %."
+    return Comparison(
+        a=a,
+        b=b,
+        score_a=scores[a],
+        score_b=scores[b],
+        difference=stats.paired_difference(
+            points[a].to_numpy(),
+            points[b].to_numpy(),
+            weights_a=weight[a],
+            weights_b=weight[b],
+        ),
+        questions=int(both.sum()),
+        left_out=int((~both).sum()),
     )

@@ -88,6 +88,7 @@ def _without_unopened_thought(text: str) -> tuple[str, list[str]]:
 
 
 def _without_wrapping(answer: str) -> str:
+    """An answer without the tags that some models put around it."""
     for start, end in AROUND:
         if answer.startswith(start):
             answer = answer[len(start) :].removesuffix(end).strip()
@@ -126,6 +127,7 @@ def metadata(text: str, count_tokens: CountTokens) -> dict[str, Any]:
 
 
 def _matches(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, int]:
+    """How often each pattern matches."""
     return {name: sum(1 for _ in regex.finditer(text)) for name, regex in patterns.items()}
 
 
@@ -170,19 +172,11 @@ def differences(ours: Floats, theirs: Floats) -> Floats:
     """Differences (rows, 4) of two answers' counts (rows, 4), in the order of `FEATURES`."""
     our_tokens = ours[:, :1]
     their_tokens = theirs[:, :1]
-    tokens = our_tokens + their_tokens
-    length = (our_tokens - their_tokens) / np.where(tokens == 0, 1, tokens)
-    our_density = _markup_per_token(ours)
-    their_density = _markup_per_token(theirs)
+    our_density = ours[:, 1:] / np.maximum(our_tokens, 1)  # (rows, 3) headers, lists, bold texts
+    their_density = theirs[:, 1:] / np.maximum(their_tokens, 1)
+    length = (our_tokens - their_tokens) / np.maximum(our_tokens + their_tokens, 1)
     markup = (our_density - their_density) / (our_density + their_density + 1)
     return np.concatenate([length, markup], axis=1)
-
-
-def _markup_per_token(counts: Floats) -> Floats:
-    """(rows, 3) headers, lists and bold texts per token, from counts (rows, 4)."""
-    tokens = counts[:, :1]
-    markup = counts[:, 1:]
-    return markup / np.maximum(tokens, 1)
 
 
 def control(games: pd.DataFrame) -> dict[str, Estimate]:
@@ -228,16 +222,16 @@ def _standardised(features: pd.DataFrame, weight: Floats) -> Floats:
     return standardised
 
 
-def extrapolated(games: pd.DataFrame) -> set[str]:
+def extrapolated(games: pd.DataFrame) -> list[str]:
     """The models whose answers are hardly ever near the pool's mean difference of style."""
     features = games[list(FEATURES)]
     mean = np.average(features, axis=0, weights=games.weight)
     far = FAR * features.std().to_numpy()
-    by_model = features.groupby(games.model)
-    above = by_model.quantile(0.025) - mean > far
-    below = by_model.quantile(0.975) - mean < -far
+    by_model = (features - mean).groupby(games.model)
+    above = by_model.quantile(0.025) > far
+    below = by_model.quantile(0.975) < -far
     is_far = (above | below).any(axis=1)
-    return set(is_far.index[is_far])
+    return sorted(is_far.index[is_far])
 
 
 def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
@@ -258,13 +252,13 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     for _ in range(OFFICIAL_ROUNDS):
         resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
         theta = _official_fit(design[resample], points[resample])
-        baseline_theta = theta[len(models)]
-        advantage = theta[: len(models)] - baseline_theta
-        rounds.append(torch.sigmoid(advantage).tolist())
-    medians, lows, highs = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).tolist()
+        of_models = theta[: len(models)]
+        of_baseline = theta[len(models)]
+        rounds.append(torch.sigmoid(of_models - of_baseline).tolist())
+    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0)
     scores = {}
-    for number, model in enumerate(models):
-        scores[str(model)] = Estimate(medians[number], lows[number], highs[number])
+    for model, (median, low, high) in zip(models, quantiles.T.tolist(), strict=True):
+        scores[str(model)] = Estimate(median, low, high)
     return scores
 
 
@@ -278,6 +272,7 @@ def _official_design(rows: pd.DataFrame, one_hot: Floats) -> torch.Tensor:
 
 
 def _official_features(rows: pd.DataFrame) -> Floats:
+    """z-scores over the rows, as the official script has them."""
     values = rows[list(FEATURES)].to_numpy()
     deviation = values.std(axis=0, ddof=1)
     features: Floats = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
@@ -295,6 +290,7 @@ def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
     )
 
     def loss_with_gradient() -> torch.Tensor:
+        """What L-BFGS evaluates at each step."""
         optimizer.zero_grad()
         loss = binary_cross_entropy_with_logits(design @ theta, points, reduction="sum")
         loss.backward()

@@ -42,6 +42,7 @@ class Benchmark(Settings):
 
     @model_validator(mode="after")
     def _asks_one_thing(self) -> Benchmark:
+        """ValueError unless it has either a task's problems or a file's."""
         if bool(self.task) == bool(self.file):
             raise ValueError("name either a task or a file of prompts")
         if self.task and self.task not in TASKS:
@@ -120,6 +121,7 @@ def asked_of(
 
 
 def _benchmark(task: str) -> Benchmark:
+    """The benchmark of one of --tasks."""
     path = Path(task)
     names = benchmark_names()
     if task in names:

@@ -31,7 +31,12 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
     for name in a["tasks"]:
         task_a = a["tasks"][name]
         task_b = b["tasks"][name]
-        row, difference, left_out = _compared(name, task_a, task_b, metric)
+        row, difference, left_out = _compared(
+            name=name,
+            task_a=task_a,
+            task_b=task_b,
+            metric=metric,
+        )
         rows.append(row)
         differences.append(difference)
         notes += _grader_notes(name, task_a, task_b)
@@ -39,7 +44,13 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
             notes.append(f"{name}: {left_out} items are left out, as samples were refused.")
     if len(rows) > 1:
         rows.append(_mean_row(rows, differences))
-    return {"a": a["model"], "b": b["model"], "metric": metric, "rows": rows, "notes": notes}
+    return {
+        "a": a["model"],
+        "b": b["model"],
+        "metric": metric,
+        "rows": rows,
+        "notes": notes,
+    }
 
 
 def _compared(
@@ -54,7 +65,13 @@ def _compared(
     values_a = values_a[both]
     values_b = values_b[both]
     difference = stats.paired_difference(values_b, values_a)
-    row = _row(name, len(values_a), [values_a.mean(), values_b.mean()], difference)
+    row = _row(
+        name=name,
+        items=len(values_a),
+        mean_a=values_a.mean(),
+        mean_b=values_b.mean(),
+        difference=difference,
+    )
     return row, difference, int((~both).sum())
 
 
@@ -107,7 +124,8 @@ def mean_difference(differences: Sequence[stats.Difference], clusters: int) -> s
     )
 
 
-def _row(name: str, items: int, means: Sequence[float], difference: stats.Difference) -> Row:
+def _row(name: str, items: int, mean_a: float, mean_b: float, difference: stats.Difference) -> Row:
+    """A row of a comparison, for JSON."""
     detectable = None
     # Items that all differ alike have no spread from which a detectable effect follows.
     if 0 < difference.standard_error < math.inf:
@@ -117,8 +135,8 @@ def _row(name: str, items: int, means: Sequence[float], difference: stats.Differ
     return {
         "task": name,
         "items": items,
-        "a": float(means[0]),
-        "b": float(means[1]),
+        "a": float(mean_a),
+        "b": float(mean_b),
         **difference.estimate.plain(),
         "p_value": difference.p_value,
         "detectable": detectable,
@@ -126,12 +144,19 @@ def _row(name: str, items: int, means: Sequence[float], difference: stats.Differ
 
 
 def _mean_row(rows: Sequence[Row], differences: Sequence[stats.Difference]) -> Row:
-    means = [sum(row[side] for row in rows) / len(rows) for side in ("a", "b")]
+    """The row of the mean over benchmarks."""
     items = sum(row["items"] for row in rows)
-    return _row("mean", items, means, mean_difference(differences, items))
+    return _row(
+        name="mean",
+        items=items,
+        mean_a=sum(row["a"] for row in rows) / len(rows),
+        mean_b=sum(row["b"] for row in rows) / len(rows),
+        difference=mean_difference(differences, items),
+    )
 
 
 def _check_comparable(tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]) -> None:
+    """ValueError if two results are of other items or settings."""
     unshared = sorted(tasks_a.keys() ^ tasks_b.keys())
     if unshared:
         names = ", ".join(unshared)
@@ -167,6 +192,7 @@ def _different_settings(a: Row, b: Row) -> list[str]:
 
 
 def _grader_notes(name: str, a: Task, b: Task) -> list[str]:
+    """Whether two versions of the graders graded the two."""
     if a["graded_by"] == b["graded_by"]:
         return []
     versions = f"{a['graded_by']} (A) and {b['graded_by']}"

@@ -71,7 +71,13 @@ def evaluate(
         sampler.make_room(requests_of(items_of_one, samples=1), parameters)
     for items_of_one in asked:
         name = items_of_one.benchmark.name
-        tasks[name] = _task_results(sampler, items_of_one, out, seed, retry_failed)
+        tasks[name] = _task_results(
+            sampler=sampler,
+            asked=items_of_one,
+            out=out,
+            seed=seed,
+            retry_failed=retry_failed,
+        )
     return {"format": FORMAT, "model": sampler.name, "tasks": tasks}
 
 
@@ -80,7 +86,14 @@ def requests_of(asked: Asked, samples: int) -> list[Request]:
     requests = []
     for number, (uid, item) in enumerate(asked.items.items()):
         for draw in range(samples):
-            requests.append(Request(uid, number, draw, item.messages, item.images))
+            request = Request(
+                uid=uid,
+                number=number,
+                draw=draw,
+                messages=item.messages,
+                images=item.images,
+            )
+            requests.append(request)
     return requests
 
 
@@ -120,10 +133,12 @@ def _task_results(
 
 
 def _without_text(record: Record) -> Record:
+    """What of a record stays in memory."""
     return {name: value for name, value in record.items() if name not in NOT_IN_MEMORY}
 
 
 def _write_items(path: Path, items: Mapping[str, Example]) -> None:
+    """Writes what was asked, for whoever looks at the samples."""
     with atomic_write(path) as file:
         for uid, item in items.items():
             columns = {name: getattr(item, name) for name in COLUMNS}
@@ -195,6 +210,7 @@ def regrade(store: Store, items: Mapping[str, Example]) -> None:
         return
 
     def changed(results: Outcomes) -> list[Record]:
+        """The records of samples that have another grade now."""
         records = []
         for (old_sample, _), record in zip(results, _graded(items, results), strict=True):
             if Sample.of(record) != old_sample:
@@ -215,6 +231,7 @@ def _samples_to_regrade(store: Store, items: Mapping[str, Example]) -> list[Samp
     """The samples of these items whose grade is old, or none, with their texts."""
 
     def needs_regrading(sample: Sample) -> bool:
+        """Whether another version graded a sample, or could not."""
         if sample.uid not in items or sample.refused is not None:
             return False
         return sample.status in UNGRADED or sample.graded_by != grading.grader_version()

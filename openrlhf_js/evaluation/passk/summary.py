@@ -65,10 +65,12 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
 
 
 def _count(group: Group, field: str, value: str) -> int:
+    """How many samples have this value."""
     return sum(getattr(sample, field) == value for sample in group)
 
 
 def _row(quantity: str, estimate: Estimate, j: int | None = None) -> Row:
+    """A figure with its interval, for JSON."""
     return {"quantity": quantity, "j": j, **estimate.plain()}
 
 
@@ -76,6 +78,7 @@ def _votes(items: Mapping[str, Example], groups: Sequence[Group]) -> list[float 
     """The share of majority votes that is right, by item; None without an answered sample."""
 
     def vote(item: Example, group: Group) -> float | None:
+        """The share of one item's vote that is right."""
         if not group:
             return None
         return grading.majority(
@@ -105,6 +108,7 @@ def _pass_rows(k: int, answered: Sequence[int], correct: Sequence[int]) -> list[
 
 
 def _share_rows(groups: Sequence[Group]) -> list[Row]:
+    """The shares of each status and of truncated samples."""
     rows = [_row(status, _share(groups, "status", status)) for status in STATUSES]
     rows.append(_row("truncated", _share(groups, "finish_reason", "length")))
     return rows
@@ -129,6 +133,7 @@ def _length_rows(samples: Group) -> list[Row]:
 
 
 def _mean_length(samples: Group) -> Estimate:
+    """The mean length in tokens, with an interval by item."""
     tokens = [float(sample.tokens or 0) for sample in samples]
     uids = [sample.uid for sample in samples]
     return clustered_mean(tokens, uids)

@@ -27,7 +27,8 @@ from openrlhf_js.evaluation.arena.data import (
 )
 from openrlhf_js.evaluation.arena.protocol import JudgeSettings, digest, fetch_texts, prompt_of
 
-V1, V2 = "arena-hard-v0.1", "arena-hard-v2.0"
+V1 = "arena-hard-v0.1"
+V2 = "arena-hard-v2.0"
 
 
 @pytest.fixture
@@ -73,19 +74,27 @@ def test_answers_of_both_schemas(folder, caplog):
     assert found["b"] == ModelAnswer("b", "old", (3, 1, 0, 0))
     assert found["c"].text == "plain"
     assert found["d"] == ModelAnswer("d", "fine", None, "apart")
-    assert "e" not in found and "there is no answer" in caplog.text
+    assert "e" not in found
+    assert "there is no answer" in caplog.text
     assert read_answers(folder, "other") == {}
 
 
 def test_judgments_of_both_schemas(folder, caplog):
     older = {"question_id": "b", "model": "org/m", "judge": "j"}
     games = [{"score": "A<B", "judgment": "text", "user_prompt": "u"}, {"score": "[[C]]"}]
-    rows = [judgment_row("a", 1, "failed"), {**older, "games": games}, judgment_row("c", 1, 2)]
-    rows += [judgment_row("c", -1, 1), {**judgment_row("d", 1, 1), "games": []}]
+    rows = [
+        judgment_row("a", 1, "failed"),
+        {**older, "games": games},
+        judgment_row("c", 1, 2),
+        judgment_row("c", -1, 1),
+        {**judgment_row("d", 1, 1), "games": []},
+    ]
     path = write_lines(folder.judgments("j", "m"), rows)
     found = read_judgments(path)
     assert found["a"].games == (Game("B>A", "because"), None)
-    assert (found["b"].model, found["b"].category, found["b"].baseline) == ("m", V1, "")
+    assert found["b"].model == "m"
+    assert found["b"].category == V1
+    assert found["b"].baseline == ""
     assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
     assert found["c"].games[0].verdict == "A>B"  # the last one counts
     assert "line 5: there are not two games" in caplog.text
@@ -95,16 +104,29 @@ def test_the_official_programs_read_what_is_written(folder):
     """Their way of reading, written anew."""
     pandas = pytest.importorskip("pandas")
     path = folder.judgments("j", "m")
-    told = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    both = (Game("A>>B", "x\u2028y\ud800"), Game("B>A", "z"))
-    judged = Judgment("0a", "hard_prompt", "j", "m", "base", both, "hash", ("1", "2"))
+    prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    judged = Judgment(
+        uid="0a",
+        category="hard_prompt",
+        judge="j",
+        model="m",
+        baseline="base",
+        games=(Game("A>>B", "x\u2028y\ud800"), Game("B>A", "z")),
+        settings="hash",
+        asked=("1", "2"),
+    )
     failed = judged._replace(uid="0b", games=(Game(None, "none"), None))
-    merge_rows(path, {each.uid: row_of(each, (told, told)) for each in (judged, failed)})
+    rows = {
+        "0a": row_of(judged, (prompt, prompt)),
+        "0b": row_of(failed, (prompt, prompt)),
+    }
+    merge_rows(path, rows)
     frame = pandas.read_json(path, lines=True)
     null = frame.games.map(
         lambda x: x[0] is None or x[1] is None or x[0]["score"] is None or x[1]["score"] is None
     )
-    assert null.tolist() == [False, True] and frame.uid.tolist() == ["0a", "0b"]
+    assert null.tolist() == [False, True]
+    assert frame.uid.tolist() == ["0a", "0b"]
     assert frame.games[0][0]["judgment"]["answer"] == "x\u2028y\ufffd"
     assert read_judgments(path)["0b"] == failed
 
@@ -134,7 +156,8 @@ def test_benches():
         bench_of("mine")
 
 
-HARD, TALES = "Judge.\nEnd with [[A=B]].", "Judge tales."
+HARD = "Judge.\nEnd with [[A=B]]."
+TALES = "Judge tales."
 TEMPLATE = "Q {QUESTION} A {ANSWER_A} B {ANSWER_B}"
 PYTHON = f"""
 import os
@@ -162,7 +185,9 @@ def clone(root: Path) -> Path:
 
 
 def test_fetching_from_a_clone(tmp_path):
-    source, folder, bench = clone(tmp_path / "clone"), Folder(tmp_path / "data", V2), bench_of(V2)
+    source = clone(tmp_path / "clone")
+    folder = Folder(tmp_path / "data", V2)
+    bench = bench_of(V2)
     write_lines(folder.answers("other"), [{"mine": 1}])
     missing = fetch(folder, bench, source, ["other", "absent"], ["gpt-4.1"])
     assert [line.split(f"{V2}/")[-1] for line in missing] == [
@@ -172,10 +197,11 @@ def test_fetching_from_a_clone(tmp_path):
     assert read_lines(folder.answers("other")) == [{"mine": 1}]  # never overwritten
     assert len(read_lines(folder.judgments("gpt-4.1", "other"))) == 1
     assert len(read_lines(folder.answers("gemini-2.0-flash-001"))) == 2
-    texts = {"hard_prompt": HARD, "creative_writing": TALES}
     own = {
-        name: bench.category(name)._replace(system_sha256=digest(text))
-        for name, text in texts.items()
+        "hard_prompt": bench.category("hard_prompt")._replace(system_sha256=digest(HARD)),
+        "creative_writing": bench.category("creative_writing")._replace(
+            system_sha256=digest(TALES)
+        ),
     }
     fetch_texts(folder, bench._replace(categories=own), source)
     settings = JudgeSettings(judge_model="j")

@@ -14,10 +14,12 @@ PARAMETERS = Parameters(0.0, 1.0, 10, 0)
 class Fake:
     """A sampler that says what `say` returns, one request at a time."""
 
-    name, same_model = "fake", False
+    name = "fake"
+    same_model = False
 
     def __init__(self, say):
-        self.say, self.asked = say, []
+        self.say = say
+        self.asked = []
         self.identity = {"model": "f", "model_sha256": "1"}
 
     def make_room(self, requests, parameters):
@@ -25,11 +27,18 @@ class Fake:
 
     def run(self, requests, parameters, on_samples):
         for request in requests:
-            self.asked.append((request.number, [each["role"] for each in request.messages]))
-            found = self.say(request.number)
-            if isinstance(found, str):
-                found = Sampled(found, "", "stop", len(found), 0)
-            on_samples([(request, found)])
+            roles = [message["role"] for message in request.messages]
+            self.asked.append((request.number, roles))
+            reply = self.say(request.number)
+            if isinstance(reply, str):
+                reply = Sampled(
+                    text=reply,
+                    thinking="",
+                    finish_reason="stop",
+                    tokens=len(reply),
+                    seed=0,
+                )
+            on_samples([(request, reply)])
 
 
 @pytest.fixture
@@ -40,10 +49,18 @@ def place(tmp_path):
     def run(say, parameters=PARAMETERS, wanted=None, **named):
         questions = read_questions(folder)
         sampler = Fake(say)
-        chosen = {uid: questions[uid] for uid in wanted or questions}
-        found = generate(folder, "m", sampler, questions, chosen, parameters, len, **named)
-        texts = {each.uid: each.text for each in found.answers} | found.failed
-        return texts, found.still_open, sampler.asked
+        generated = generate(
+            folder=folder,
+            name="m",
+            sampler=sampler,
+            questions=questions,
+            wanted={uid: questions[uid] for uid in wanted or questions},
+            parameters=parameters,
+            count_tokens=len,
+            **named,
+        )
+        texts = {sample.uid: sample.text for sample in generated.answers}
+        return texts | generated.failed, generated.still_open, sampler.asked
 
     run.folder = folder
     return run
@@ -60,7 +77,8 @@ def test_a_stop_loses_nothing_and_the_same_call_resumes(place):
     assert list(read_answers(place.folder, "m")) == ["q0", "q1"]
     texts, still_open, asked = place(lambda number: f"answer {number}")
     assert asked == [(2, ["user"])]  # its number is its own, whatever else is asked
-    assert sorted(texts) == ["q0", "q1", "q2"] and not still_open
+    assert sorted(texts) == ["q0", "q1", "q2"]
+    assert not still_open
     rows = read_lines(place.folder.answers("m"))
     assert [row["uid"] for row in rows] == ["q0", "q1", "q2"]
     content = rows[0]["messages"][-1]["content"]
@@ -77,12 +95,16 @@ def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
         return NoReply(["too long", "time-out"][number], refused=number == 0)
 
     texts, still_open, _ = place(say, system="be brief")
-    assert texts == {"q0": "too long", "q2": "yes"} and still_open == {"q1": "time-out"}
+    assert texts == {"q0": "too long", "q2": "yes"}
+    assert still_open == {"q1": "time-out"}
     assert failed_answers(place.folder, "m") == {"q0"}
     texts, _, asked = place(lambda number: "", system="be brief")
-    assert asked == [(1, ["system", "user"])] and texts["q1"] == ""
+    assert asked == [(1, ["system", "user"])]
+    assert texts["q1"] == ""
     texts, _, asked = place(lambda number: "now", system="be brief", retry_failed=True)
-    assert asked == [(0, ["system", "user"])] and texts["q0"] == "now" and len(texts) == 3
+    assert asked == [(0, ["system", "user"])]
+    assert texts["q0"] == "now"
+    assert len(texts) == 3
     assert not failed_answers(place.folder, "m")
 
 

@@ -166,7 +166,8 @@ def test_a_judgment_is_said_as_the_model_fared(tmp_path, margins, words, kind):
     write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
     pools = load(Folder(tmp_path, "own"), ["j"])
     shown = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
-    assert (shown.words, shown.kind) == (words, kind)
+    assert shown.words == words
+    assert shown.kind == kind
 
 
 def test_one_game_is_won_or_lost(tmp_path):
