@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.report import lab, panels, passk, plot, style
+from openrlhf_js.report import lab, panels, passk, plot, selection, style
 from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, compare_flags
 
@@ -121,6 +121,12 @@ def draw_runs(conditions: Sequence[Condition], smooth: int | None = None) -> Cur
                 left_out.append(f"{curve.title} ({curve.flag})" if curve.flag else curve.title)
         if shown:
             charts[section] = plot.page(plot.draw(rows, shown, STEPS, line="run", looks=looks))
+    chosen = selection.draw(conditions, smooth)
+    if chosen:
+        shown = {panel.title: panel for panel, _ in chosen}
+        rows = [row for _, panel_rows in chosen for row in panel_rows]
+        drawings = plot.draw(rows, shown, STEPS, line="run", looks=looks)
+        charts[selection.SECTION] = plot.page(drawings)
     return Curves(charts, left_out)
 
 
