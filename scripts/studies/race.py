@@ -17,7 +17,6 @@ import numpy as np
 
 from openrlhf_js.report import plot, style
 from openrlhf_js.report.plot import Axis, Panel
-from openrlhf_js.stats import clustered_mean
 from openrlhf_js.study.analysis import Findings, Row, analyse
 from openrlhf_js.study.design import Cell, cell_of, estimator_of
 from openrlhf_js.study.values import chosen_runs, grouped
@@ -71,13 +70,13 @@ def curve(run: Run) -> np.ndarray:
 
 def share_to(target: float, runs: Sequence[Run]) -> str:
     """The share of the budget at which the mean of these runs first reaches a pass@1."""
-    means = np.nanmean([curve(run) for run in runs], 0)
+    means = np.mean([curve(run) for run in runs], 0)  # NaN where a run was not measured yet
     shares = np.arange(1, POINTS + 1) / POINTS
-    if means.max() < target:
+    if np.nanmax(means) < target:
         return "not reached"
     place = int(np.argmax(means >= target))
-    if place == 0:
-        return f"at most {shares[0]:.0%}"
+    if place == 0 or np.isnan(means[place - 1]):
+        return f"at most {shares[place]:.0%}"
     crossing = np.interp(target, means[place - 1 : place + 1], shares[place - 1 : place + 1])
     return f"{crossing:.0%}"
 
@@ -140,7 +139,7 @@ def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
 
 
 def picture(runs_by_cell: dict[Cell, list[Run]]) -> None:
-    """Mean pass@1 over sampled responses, with bands over seeds, a panel a cell."""
+    """Mean pass@1 over sampled responses, a panel a cell; the tables have the intervals."""
     rows = []
     for cell, runs in runs_by_cell.items():
         for label, label_runs in grouped(chosen_runs(runs), lambda run: run["estimator"]).items():
@@ -153,7 +152,7 @@ def picture(runs_by_cell: dict[Cell, list[Run]]) -> None:
                         "cell": cell.title,
                         "estimator": label,
                         "responses": (point + 1) * budget / POINTS,
-                        **clustered_mean((100 * values).tolist())._asdict(),
+                        "value": 100 * values.mean(),
                     }
                     rows.append(row)
     panels = {cell.title: Panel(cell.title, "held-out pass@1, percent") for cell in runs_by_cell}
