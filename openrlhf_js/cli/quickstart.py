@@ -121,7 +121,7 @@ def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
     study = settings.stack(folder)
     running.prepare(study)
     start = load(study.start_of(settings.task))
-    before = prompts.held_out_pass1(settings.task, study, start)
+    before = prompts.held_out_pass1(settings.task, study, start, study.samples)
     say(f"✓ warm start: pass@1 {before:.1%} on {study.held_out} held-out prompts")
     for record in running.run_all(study):
         share = record["baseline_error"]

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators.catalogue import ESTIMATORS
-from openrlhf_js.report import evaluations, figures, lab, panels, plot, style
+from openrlhf_js.report import evaluations, figures, lab, panels, plot, selection, style
 from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, compare_flags
 
@@ -118,6 +118,9 @@ def draw_runs(conditions: Sequence[Condition], smooth: int | None = None) -> Cur
         drawn = _draw_section(curves, conditions, smooth, left_out)
         if drawn:
             charts[section] = drawn
+    chosen = selection.draw(conditions, smooth)
+    if chosen:
+        charts[selection.SECTION] = _draw_panels(chosen, conditions)
     timings = _draw_section(panels.TIMINGS, conditions, smooth, left_out)
     return Curves(charts, timings, left_out)
 
@@ -129,19 +132,27 @@ def _draw_section(
     left_out: list[str],
 ) -> Markup:
     """Charts of these curves; the titles of those that nobody logged are added to `left_out`."""
-    shown: dict[str, Panel] = {}
-    rows: list[Row] = []
+    panels_drawn: list[tuple[Panel, list[Row]]] = []
     for curve in curves:
         drawn = panels.draw(curve, conditions, smooth)
-        for panel, panel_rows in drawn:
-            shown[panel.title] = panel
-            rows += panel_rows
+        panels_drawn += drawn
         if not drawn:
             flag = f" ({curve.flag})" if curve.flag else ""
             left_out.append(curve.title + flag)
+    return _draw_panels(panels_drawn, conditions)
+
+
+def _draw_panels(
+    panels_drawn: Sequence[tuple[Panel, list[Row]]], conditions: Sequence[Condition]
+) -> Markup:
+    """These panels, each with its rows, side by side."""
+    shown: dict[str, Panel] = {}
+    rows: list[Row] = []
+    for panel, panel_rows in panels_drawn:
+        shown[panel.title] = panel
+        rows += panel_rows
     looks = style.series_looks([condition.name for condition in conditions])
-    drawings = plot.draw(rows, shown, STEPS, line="run", looks=looks)
-    return figures.page(drawings)
+    return figures.page(plot.draw(rows, shown, STEPS, line="run", looks=looks))
 
 
 def _states(conditions: Sequence[Condition]) -> list[str]:

@@ -92,11 +92,15 @@ def _check_choices(batches, prompts):
     assert (weights - 1).abs().max() > 0.1
 
 
-def test_a_colocated_run_chooses_its_prompts(start, prompts):
-    ended = start(*FLAGS, "--train.colocate_all").finish()
+def test_a_colocated_run_whose_prompts_are_in_the_file_twice(start, prompts, tmp_path):
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text(prompts.read_text() * 2)
+    flags = ("--train.colocate_all", "--data.prompt_dataset", str(twice))
+    ended = start(*FLAGS, *flags).finish()
     assert ended.status == 0, ended.output[-3000:]
     assert len(ended.batches()) == 5
-    _check_choices(ended.batches(), prompts)
+    _check_choices(ended.batches(), twice)
+    assert ended.scalars()["train/js/effective_prompts"][0] == pytest.approx(24)  # and not 48
 
 
 def test_one_episode_leaves_nothing_to_choose_by(start):

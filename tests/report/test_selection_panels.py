@@ -2,7 +2,7 @@
 
 import pytest
 
-from openrlhf_js.report import reliability
+from openrlhf_js.report import pages, selection
 from openrlhf_js.report.runs import find_conditions
 
 
@@ -22,7 +22,7 @@ def test_bins_are_averaged_over_responses_and_then_over_seeds(log):
     first = log("a", logged(low_observed=0.2, high_observed=1.0))
     second = log("b", logged(low_observed=0.4, high_observed=1.0))
     conditions = find_conditions([f"informative={first},{second}"])
-    ((panel, rows),) = reliability.draw(conditions)
+    ((panel, rows),) = selection.calibration(conditions)
     assert "all steps, 96 responses" in panel.note
     low, high = rows
     assert (low["predicted"], low["responses"]) == (0.1, 80)
@@ -32,8 +32,10 @@ def test_bins_are_averaged_over_responses_and_then_over_seeds(log):
     assert low["high"] > gaps[1]
     assert (high["predicted"], high["responses"]) == (0.9, 16)
     assert high["value"] == pytest.approx(0.1)
+    assert "Calibration of predicted" in pages.draw_runs(conditions).charts[selection.SECTION]
 
 
 def test_a_run_without_chosen_prompts_has_no_panel(log):
     conditions = find_conditions([str(log("a", {"train/js/all_equal_groups": [0.5]}))])
-    assert reliability.draw(conditions) == []
+    assert selection.draw(conditions) == []
+    assert selection.SECTION not in pages.draw_runs(conditions).charts

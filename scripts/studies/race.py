@@ -1,0 +1,195 @@
+"""The race of docs/selection.md: writes its tables into that page, and draws its picture.
+
+.venv/bin/python scripts/studies/race.py [runs/race/runs-inline.jsonl]
+
+Runs that are given take the place of those in race.jsonl.xz.
+"""
+
+import json
+import lzma
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from openrlhf_js.report import plot, style
+from openrlhf_js.report.plot import Axis, Panel
+from openrlhf_js.study.analysis import Findings, Row, analyse
+from openrlhf_js.study.design import Cell, cell_of, estimator_of
+from openrlhf_js.study.values import chosen_runs, grouped
+
+HERE = Path(__file__).parent
+RECORDS = HERE / "race.jsonl.xz"
+DOCS = HERE.parents[1] / "docs"
+BEGIN = "<!-- written by scripts/studies/race.py -->\n"
+END = "<!-- end -->\n"
+REFERENCE = "rloo"
+CONTENDERS = (  # of every cell
+    *("js_memory+informative", "js_memory", "js_plus+informative", "js_plus"),
+    *("rloo+informative", "rloo+spo", "rloo+greso", "rloo+dynamic", "rloo"),
+)
+PICTURED = (
+    *("rloo", "rloo+dynamic", "rloo+greso", "rloo+spo"),
+    *("rloo+informative", "js_memory", "js_memory+informative"),
+)
+LEAST_SEEDS = 3
+HIGHEST_RATE = 8e-4  # a few runs with filters had 1.6e-3, which ruins them
+POINTS = 8  # of a curve
+
+Run = dict[str, Any]
+
+
+def read(path: Path) -> list[Run]:
+    """The runs of a packed store, without its first line."""
+    with lzma.open(path, "rt") as file:
+        return [json.loads(line) for line in file][1:]
+
+
+def whole_seeds(runs: Sequence[Run]) -> list[Run]:
+    """The runs of a cell on seeds that all its settings have; none where a contender lacks."""
+    runs = [run for run in runs if run["learning_rate"] <= HIGHEST_RATE]
+    if not set(CONTENDERS) <= {run["estimator"] for run in runs}:
+        return []
+    settings = grouped(runs, lambda run: (run["estimator"], run["learning_rate"]))
+    seeds = set.intersection(*({run["seed"] for run in group} for group in settings.values()))
+    if len(seeds) < LEAST_SEEDS:
+        return []
+    return [run for run in runs if run["seed"] in seeds]
+
+
+def curve(run: Run) -> np.ndarray:
+    """(POINTS,) pass@1 of a run at equal distances in sampled responses; NaN before the first."""
+    budget = run["prompts"] * run["responses"] * run["steps"]
+    sampled, pass1 = zip(*run["pass1_curve"], (budget, run["pass1"]), strict=True)
+    wanted = np.arange(1, POINTS + 1) * budget / POINTS
+    return np.interp(wanted, sampled, pass1, left=np.nan)
+
+
+def share_to(target: float, runs: Sequence[Run]) -> str:
+    """The share of the budget at which the mean of these runs first reaches a pass@1."""
+    means = np.mean([curve(run) for run in runs], 0)  # NaN where a run was not measured yet
+    shares = np.arange(1, POINTS + 1) / POINTS
+    if np.nanmax(means) < target:
+        return "not reached"
+    place = int(np.argmax(means >= target))
+    if place == 0 or np.isnan(means[place - 1]):
+        return f"at most {shares[place]:.0%}"
+    crossing = np.interp(target, means[place - 1 : place + 1], shares[place - 1 : place + 1])
+    return f"{crossing:.0%}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; numbers on the right."""
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
+
+
+def of(rows: Sequence[Row], cell: Cell, estimator: str, quantity: str = "pass1") -> Row | None:
+    """The row of a cell, an estimator and a quantity."""
+    for row in rows:
+        if (row.cell, row.estimator, row.quantity) == (cell.title, estimator, quantity):
+            return row
+    return None
+
+
+def results(findings: Findings, cells: Sequence[Cell], labels: Sequence[str]) -> str:
+    """pass@1 in percent, a column a cell; bold the highest, a mark where it differs from rloo."""
+    columns = []
+    for cell in cells:
+        means = {label: of(findings.means, cell, label) for label in labels}
+        highest = max(row.value for row in means.values() if row is not None)
+        texts = []
+        for label, mean in means.items():
+            if mean is None:
+                texts.append("")
+                continue
+            text = f"{100 * mean.value:.1f}"
+            if mean.value == highest:
+                text = f"**{text}**"
+            gap = of(findings.differences, cell, label)
+            if gap is not None and gap.p_holm is not None and gap.p_holm < 0.05:
+                text += " ▲" if gap.value > 0 else " ▼"
+            texts.append(text)
+        columns.append(texts)
+    names = [f"`{label}`" for label in labels]
+    titles = [f"{cell.task}, {cell.mix}, m = {cell.responses}" for cell in cells]
+    return table(["", *titles], list(zip(names, *columns, strict=True)))
+
+
+def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
+    """pass@1 less rloo's in one cell, and what it took."""
+    chosen = grouped(chosen_runs(runs), lambda run: run["estimator"])
+    target = fmean(run["pass1"] for run in chosen[REFERENCE])
+    rows = []
+    for label in CONTENDERS:
+        gap = of(findings.differences, cell, label)
+        numbers = ["", "", ""]
+        if gap is not None:
+            numbers = [f"{100 * value:+.1f}" for value in (gap.value, gap.low, gap.high)]
+        label_runs = chosen[label]
+        updates = fmean(run["updates"] or run["steps"] for run in label_runs)
+        equal = fmean(run["dead"] for run in label_runs)
+        share = share_to(target, label_runs)
+        rows.append([f"`{label}`", *numbers, share, f"{equal:.0%}", f"{updates:.0f}"])
+    header = ["", "points over `rloo`", "from", "to", "responses", "equal groups", "updates"]
+    return table(header, rows)
+
+
+def picture(runs_by_cell: dict[Cell, list[Run]]) -> None:
+    """Mean pass@1 over sampled responses, a panel a cell; the tables have the intervals."""
+    rows = []
+    for cell, runs in runs_by_cell.items():
+        for label, label_runs in grouped(chosen_runs(runs), lambda run: run["estimator"]).items():
+            curves = np.array([curve(run) for run in label_runs])
+            budget = cell.prompts * cell.responses * label_runs[0]["steps"]
+            for point in range(POINTS):
+                values = curves[:, point]
+                if label in PICTURED and not np.isnan(values).any():
+                    row = {
+                        "cell": cell.title,
+                        "estimator": label,
+                        "responses": (point + 1) * budget / POINTS,
+                        "value": 100 * values.mean(),
+                    }
+                    rows.append(row)
+    panels = {cell.title: Panel(cell.title, "held-out pass@1, percent") for cell in runs_by_cell}
+    axis = Axis("responses", "sampled responses, those that were thrown away too")
+    drawings = plot.draw(rows, panels, axis, panel="cell", looks=style.series_looks(PICTURED))
+    style.save_png(plot.picture(drawings), DOCS / "images/selection.png")
+
+
+def main() -> None:
+    if sys.argv[1:]:
+        with lzma.open(RECORDS, "wb") as packed:
+            packed.write(Path(sys.argv[1]).read_bytes())
+    by_cell = {cell: whole_seeds(runs) for cell, runs in grouped(read(RECORDS), cell_of).items()}
+    by_cell = {cell: runs for cell, runs in by_cell.items() if runs}
+    findings = analyse([run for runs in by_cell.values() for run in runs], REFERENCE)
+    cells = list(by_cell)
+    main_cell = cells[0]
+    seeds = {cell: len({run["seed"] for run in runs}) for cell, runs in by_cell.items()}
+    labels = list(CONTENDERS)
+    for runs in by_cell.values():
+        labels += [run["estimator"] for run in runs if run["estimator"] not in labels]
+    labels = sorted(dict.fromkeys(labels), key=lambda label: estimator_of(label) == "grpo")
+    counts = ", ".join(str(count) for count in seeds.values())
+    text = "\n".join(
+        [
+            results(findings, cells, labels),
+            f"Paired seeds of the columns: {counts}. The first column, in points and percent:\n",
+            differences(findings, main_cell, by_cell[main_cell]),
+        ]
+    )
+    print(text)
+    page = DOCS / "selection.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    picture(by_cell)
+
+
+if __name__ == "__main__":
+    main()
