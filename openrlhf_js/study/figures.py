@@ -32,6 +32,10 @@ class Figures(NamedTuple):
     """Mean over the steps of 1 / sum (pi_i / b)^2, where prompts are chosen."""
     oldest: int | None = None
     """Most steps that a prompt has waited, where prompts are chosen."""
+    length: float | None = None
+    """Mean tokens of a response, late in training."""
+    entropy: float | None = None
+    """Of the policy at the sampled tokens, in nats a token, late in training."""
 
 
 def learning_curve(rewards: Sequence[float]) -> list[float]:

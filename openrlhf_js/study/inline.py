@@ -18,11 +18,12 @@ from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.order import ProblemOrder, problem_order
-from openrlhf_js.study.prompts import held_out_pass1
+from openrlhf_js.study.prompts import held_out_pass1, policy_in
 from openrlhf_js.study.rollout import Rollout, sample, valid_tokens
 from openrlhf_js.study.run_estimator import RunEstimator
-from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy, load
-from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
+from openrlhf_js.study.tasks import STUDY_TASKS
+from openrlhf_js.tiny.policy import TinyPolicy
+from openrlhf_js.tiny.tasks import SOLVED, UNSOLVABLE, Problem
 
 STEPS_PER_MEASUREMENT = 5  # of the gradient's variance
 MICRO_BATCHES = 4  # of a step whose gradient is measured
@@ -36,14 +37,25 @@ class Step(NamedTuple):
     reward: float | None  # mean over the prompts that can be learned; None without any
     logged: dict[str, float]  # of its estimator
     gradient: GradientMoments | None
+    length: float  # mean tokens of a response
+    entropy: float  # nats a token
+
+
+class PolicyGradient(NamedTuple):
+    """What is known of a gradient beside itself."""
+
+    sums: GradientSums
+    entropy: float
+    """The mean of -log pi over the sampled tokens, which is the policy's entropy there but for
+    noise: nats a token."""
 
 
 def train(run: Run, settings: StudySettings) -> Figures:
     """Trains from the warm start, and returns what was measured."""
-    policy = load(settings.start_of(run.task))
+    policy = policy_in(settings.start_of(run.task), settings)
     order = problem_order(run, settings)
     estimator = RunEstimator(settings.estimator_name(run.estimator), policy)
-    estimator.start(TASKS[run.task], order.problems, settings.offline)
+    estimator.start(STUDY_TASKS[run.task], order.problems, settings.offline)
     training = Training(run, policy, estimator)
     steps = []
     for number in range(settings.steps):
@@ -57,7 +69,7 @@ class Training:
 
     def __init__(self, run: Run, policy: TinyPolicy, estimator: RunEstimator):
         self.run = run
-        self.task = TASKS[run.task]
+        self.task = STUDY_TASKS[run.task]
         self.policy = policy
         self.estimator = estimator
         self.optimizer = torch.optim.AdamW(
@@ -92,7 +104,9 @@ class Training:
         return Step(
             reward=_learnable_reward(problems, rollout.rewards),
             logged=estimated.logged,
-            gradient=gradient.moments(),
+            gradient=gradient.sums.moments(),
+            length=float(valid_tokens(self.policy, rollout.responses).sum(1).float().mean()),
+            entropy=gradient.entropy,
         )
 
 
@@ -125,6 +139,8 @@ def _figures(steps: Sequence[Step], pass1: float) -> Figures:
         gradient_variance=variance,
         gradient_snr=mean_square / variance if variance > 0 else None,
         spread=_spread(late_steps),
+        length=fmean(step.length for step in late_steps),
+        entropy=fmean(step.entropy for step in late_steps),
     )
 
 
@@ -145,7 +161,7 @@ def _spread(steps: Sequence[Step]) -> float:
 
 def set_gradient(
     policy: TinyPolicy, rollout: Rollout, advantages: Tensor, micro_batches: int
-) -> GradientSums:
+) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
     prompts, responses_per_prompt = advantages.shape
     valid = valid_tokens(policy, rollout.responses)
@@ -154,29 +170,32 @@ def set_gradient(
     parameters = list(policy.model.parameters())
     total = [torch.zeros_like(parameter) for parameter in parameters]
     squares = 0.0
+    surprise = 0.0
     sizes = []
     for places in torch.arange(prompts).tensor_split(micro_batches):
         first_row = int(places[0]) * responses_per_prompt
         size = len(places) * responses_per_prompt
         rows = slice(first_row, first_row + size)
-        micro_batch = PaddedPrompts(
+        micro_batch = rollout.prompts._replace(
             tokens=rollout.prompts.tokens[places],
             mask=rollout.prompts.mask[places],
         )
         log_probs = policy.log_probs(micro_batch, rollout.responses[rows])
         loss = -(log_probs * weights[rows]).sum() / tokens
+        surprise -= float((log_probs.detach() * valid[rows]).sum())
         gradients = torch.autograd.grad(loss, parameters)
         torch._foreach_add_(total, gradients)
         squares += _squared_norm(gradients)
         sizes.append(size)
     for parameter, gradient in zip(parameters, total, strict=True):
         parameter.grad = gradient
-    return GradientSums(
+    sums = GradientSums(
         squares=squares,
         square_of_sum=_squared_norm(total),
         responses=sum(sizes),
         squared_responses=sum(size**2 for size in sizes),
     )
+    return PolicyGradient(sums, entropy=surprise / tokens)
 
 
 def _squared_norm(gradients: Sequence[Tensor]) -> float:

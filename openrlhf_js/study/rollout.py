@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
 from openrlhf_js.tiny.tasks import Problem, TinyTask, value_of
@@ -70,6 +71,35 @@ def pass_rates(
         chunk = problems[start : start + PROMPTS_AT_ONCE]
         rates += sample(policy, task, chunk, samples, generator).rewards.mean(1).tolist()
     return rates
+
+
+@torch.no_grad()
+def right_probabilities(
+    policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem]
+) -> list[float]:
+    """The probability of the right response to each problem: its pass rate without any noise.
+
+    That is exact where one response alone is right, as it is written.
+    """
+    probabilities: list[float] = []
+    for start in range(0, len(problems), PROMPTS_AT_ONCE):
+        chunk = problems[start : start + PROMPTS_AT_ONCE]
+        responses = right_responses(policy, task, chunk)
+        prompts = policy.prompts([problem.prompt for problem in chunk])
+        log_probs = policy.log_probs(prompts, responses) * valid_tokens(policy, responses)
+        probabilities += log_probs.sum(1).exp().tolist()
+    return probabilities
+
+
+def right_responses(policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem]) -> Tensor:
+    """(n, T) a right response to each problem with its end, padded behind it."""
+    end = str(policy.tokenizer.eos_token)
+    responses = []
+    for problem in problems:
+        text = task.right_response(problem.label) + end
+        tokens = policy.tokenizer(text, add_special_tokens=False).input_ids
+        responses.append(torch.tensor(tokens))
+    return pad_sequence(responses, batch_first=True, padding_value=policy.tokenizer.pad_token_id)
 
 
 def valid_tokens(policy: TinyPolicy, responses: Tensor) -> Tensor:

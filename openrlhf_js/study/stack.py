@@ -23,10 +23,10 @@ from openrlhf_js.study import prompts
 from openrlhf_js.study.design import OWN, Run, StudySettings, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.inline import MICRO_BATCHES, STEPS_PER_MEASUREMENT
+from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tasks import GRADERS
-from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
-from openrlhf_js.tiny.tasks import TASKS, Problem, write_lines
+from openrlhf_js.tiny.tasks import Problem, write_lines
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
 COMMAND = "command.txt"  # of a run
@@ -99,7 +99,7 @@ def _tiny_words(run: Run, settings: StudySettings) -> list[str]:
 
     On a GPU, DeepSpeed and vLLM share one.
     """
-    task = TASKS[run.task]
+    task = STUDY_TASKS[run.task]
     data = folder_of(run, settings) / "data"
     data.mkdir(parents=True, exist_ok=True)
     _write_data(data / "train.jsonl", run.task, prompts.training_problems(run, settings))
@@ -132,6 +132,8 @@ def _tiny_words(run: Run, settings: StudySettings) -> list[str]:
         "ckpt.best_metric_key": "none",
     }
     switches = ["--vllm.enforce_eager"]
+    if settings.model is not None:
+        switches.append("--data.apply_chat_template")
     if micro_batches > 1:
         flags["js.gradient_variance"] = STEPS_PER_MEASUREMENT
     if torch.cuda.is_available():
@@ -225,7 +227,7 @@ def figures(run: Run, settings: StudySettings) -> Figures:
     if run.task == OWN:
         pass1 = _last_pass1(scalars)
     else:
-        policy = load(folder_of(run, settings) / "model")
+        policy = prompts.policy_in(folder_of(run, settings) / "model", settings)
         pass1 = prompts.held_out_pass1(run.task, settings, policy)
     variance = _mean(scalars, "train/js/gradient_variance")
     mean_square = _mean(scalars, "train/js/gradient_norm_squared")
