@@ -201,20 +201,22 @@ def test_a_measurement_has_the_papers_numbers(capsys, name):
     assert tuple(shown[flag] for flag in names) == LABS[name]
     assert shown["batches"] == "20"
     assert shown["apply_chat_template"] == "True"
-    error = dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run", "--batches", "0", status=2)
-    assert "batches" in error
+    with pytest.raises(SystemExit):
+        dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run", "--batches", "0")
+    assert "--batches 0: input should be greater" in capsys.readouterr().err
 
 
 def test_a_measurement_can_be_tried(capsys, tmp_path, monkeypatch):
-    """The one of two prompt files; the others differ in less."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    output = dry_run(capsys, "scripts/recipes/lab_heterogeneity_7b.sh", "--tiny")
-    for group in ("knights_knaves", "countdown", "mix"):
-        assert re.search(rf"^{group} +4  js ", output, re.MULTILINE)
-    output = dry_run(capsys, "scripts/recipes/lab_mse_4b.sh", "--tiny", "--dry_run")
-    models = listed(output)["model"].split()
-    assert len(models) == 2  # a checkpoint too
-    assert all((Path(folder) / "config.json").is_file() for folder in models)
+    output = dry_run(capsys, "scripts/recipes/lab_mse_4b.sh", "--tiny")
+    for m in (2, 4, 8):  # and of a checkpoint, too
+        assert re.search(rf"^policy_1 +\d+ +{m} +js ", output, re.MULTILINE)
+    output = dry_run(capsys, "scripts/recipes/lab_heterogeneity_7b.sh", "--tiny", "--dry_run")
+    shown = listed(output)
+    for file in map(Path, shown["prompts"].split()):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        assert {row["datasource"] for row in rows} == {file.stem}
+    assert (Path(shown["model"]) / "config.json").is_file()
 
 
 def test_the_table_of_gsm8k_is_one_command(tmp_path):
