@@ -17,8 +17,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs OpenRLHF's program with a recipe's flags, and returns its exit status."""
     prog = "python -m openrlhf_js.cli.recipe"
     usage = "%(prog)s PROGRAM [--dry_run] [--tiny] FLAGS..."
+    labs = ("mse", "gradient", "heterogeneity")
     parser = argparse.ArgumentParser(prog, usage, allow_abbrev=False)
-    parser.add_argument("program", choices=("train", "rm-train"))
+    parser.add_argument("program", choices=("train", "rm-train", *labs))
     parser.add_argument(
         "--dry_run",
         "--dry-run",
@@ -35,12 +36,14 @@ def main(argv: list[str] | None = None) -> int:
         try:
             if options.tiny:
                 flags = _tiny(options.program, flags)
-            elif options.dry_run:
+            elif options.dry_run and options.program == "train":
                 stand_ins = stack.enter_context(tempfile.TemporaryDirectory())
                 flags = _with_data(flags, Path(stand_ins))
         except ValueError as error:
             say(f"openrlhf_js: {error}", error=True)
             return 2
+        if options.program in labs:
+            return _lab(options.program, flags, dry_run=options.dry_run)
         if options.dry_run:
             flags = [*flags, "--js.dry_run"]
         if options.program == "train":
@@ -59,8 +62,8 @@ def _tiny(program: str, flags: list[str]) -> list[str]:
     from openrlhf_js.tiny import recipes
 
     folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
-    shrink = recipes.tiny_training if program == "train" else recipes.tiny_reward_training
-    flags = shrink(flags, folder)
+    shrinking = {"train": recipes.tiny_training, "rm-train": recipes.tiny_reward_training}
+    flags = shrinking.get(program, recipes.tiny_lab)(flags, folder)
     print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
     return flags
 
@@ -70,6 +73,23 @@ def _with_data(flags: list[str], folder: Path) -> list[str]:
     from openrlhf_js.tiny import recipes
 
     return recipes.with_data(flags, folder)
+
+
+def _lab(program: str, flags: list[str], *, dry_run: bool) -> int:
+    """Runs a program of the lab, or prints its flags with their values; those given have a star."""
+    from openrlhf_js.cli import lab
+    from openrlhf_js.common.settings import parse
+    from openrlhf_js.tiny.recipes import Flags
+
+    flags = Flags(flags).words()  # of a flag that comes twice, the last counts
+    if not dry_run:
+        return lab.main([program, *flags])
+    settings = parse(lab.PROGRAMS[program].settings, f"openrlhf-js lab {program}", flags)
+    for name, value in settings.manifest().items():
+        words = value if isinstance(value, list | tuple) else [value]
+        mark = "*" if f"--{name}" in flags else " "
+        say(f"{mark} --{name} {' '.join(map(str, words))}")
+    return 0
 
 
 def _launch_reward_training(flags: list[str]) -> NoReturn:

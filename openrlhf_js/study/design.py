@@ -17,7 +17,9 @@ from tyro.conf import Suppress
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
-from openrlhf_js.tiny.tasks import MIXES, TASKS, TinyTask
+from openrlhf_js.study.pretrained import model_hash
+from openrlhf_js.study.tasks import INLINE, PRETRAINED, STUDY_TASKS
+from openrlhf_js.tiny.tasks import MIXES, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("gae",)  # on the stack alone
@@ -116,7 +118,14 @@ class StudySettings(Settings):
       compared.png    the same in brief; compared-dark.png for dark pages
     """
 
-    tasks: NonEmpty[str] = Field(["sort"], description=f"of the tiny model: {', '.join(TASKS)}")
+    model: Path | None = Field(
+        None,
+        description="folder of a pretrained Qwen2 or Llama in place of the tiny model; needs "
+        f"--tasks {PRETRAINED}, whose form it imitates first",
+    )
+    tasks: NonEmpty[str] = Field(
+        ["sort"], description=f"what the model learns: {', '.join(STUDY_TASKS)}"
+    )
     mixes: NonEmpty[str] = Field(
         ["natural"],
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
@@ -157,7 +166,12 @@ class StudySettings(Settings):
     layers: int = Field(3, ge=1, description="of the tiny model")
     start_seed: Annotated[int, Suppress] = Field(0, description="of warm start and split")
     held_out: int = Field(200, ge=20, description="held-out prompts of the tiny tasks")
-    samples: int = Field(8, ge=1, description="responses to each, for pass@1 after training")
+    samples: int = Field(
+        8,
+        ge=0,
+        description="responses to each, for pass@1 after training; 0: the probability of the right "
+        "response, exact where one alone is right",
+    )
     jobs: int | None = Field(None, ge=1, description="runs at once (inline: number of cores)")
     print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
     train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
@@ -194,7 +208,11 @@ class StudySettings(Settings):
         return self
 
     def _check_names(self) -> None:
-        _check_each("task", self.tasks, TASKS)
+        _check_each("task", self.tasks, STUDY_TASKS)
+        if (self.model is None) == (PRETRAINED in self.tasks) or (
+            self.model is not None and self.tasks != [PRETRAINED]
+        ):
+            raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
         _check_each("mix", self.mixes, MIXES)
         named = [name for name in self.estimators if parse_own(name) is None]
         _check_each(f"estimator of engine {self.engine}", named, self._known_estimators)
@@ -228,6 +246,8 @@ class StudySettings(Settings):
             raise ValueError("--evaluations is for the inline engine; the stack has --eval.steps")
         if not self.train and self.width < LEAST_STACK_WIDTH:
             raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
+        if not self.train and set(self.tasks) & set(INLINE):
+            raise ValueError(f"--tasks {' and '.join(INLINE)} are for the inline engine")
         if "mixed" in self.mixes and self.tasks != ["sort"]:
             raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
         if "alike" in self.mixes:
@@ -283,7 +303,8 @@ class StudySettings(Settings):
         """What is compared, on which tasks or data and which model."""
         estimators = ", ".join(self.estimator_names)
         if not self.train:
-            return f"{estimators}: {', '.join(self.tasks)} with a Qwen2 of width {self.width}"
+            model_name = self.model.name if self.model else f"a Qwen2 of width {self.width}"
+            return f"{estimators}: {', '.join(self.tasks)} with {model_name}"
         flags = dict(training_flags(self.train))
         data = Path(flags.get("data.prompt_dataset", "")).name
         model = Path(flags.get("actor.model_name_or_path", "")).name
@@ -291,8 +312,11 @@ class StudySettings(Settings):
 
     def start_of(self, task: str) -> Path:
         """The folder of the model that all runs of a task start from."""
-        name = f"{task}-w{self.width}-l{self.layers}-s{self.start_seed}-h{self.held_out}"
-        return self.out.absolute() / "warm_start" / f"{name}-{task_version(TASKS[task])}"
+        size = f"w{self.width}-l{self.layers}"
+        if self.model is not None:
+            size = f"{self.model.name}-{model_hash(self.model.absolute())}"
+        name = f"{task}-{size}-s{self.start_seed}-h{self.held_out}"
+        return self.out.absolute() / "warm_start" / f"{name}-{task_version(STUDY_TASKS[task])}"
 
     def runs(self) -> list[Run]:
         """All runs, seed by seed, so that an unfinished study has whole pairs."""
@@ -326,7 +350,10 @@ class StudySettings(Settings):
             if getattr(self, name):
                 names.append(name)
         manifest = self.manifest()
-        return {name: manifest[name] for name in (*names, "train")}
+        identity = {name: manifest[name] for name in (*names, "train")}
+        if self.model is not None:
+            identity["model"] = model_hash(self.model.absolute())
+        return identity
 
 
 def selection_of(label: str) -> str:

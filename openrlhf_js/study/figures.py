@@ -37,6 +37,10 @@ class Figures(NamedTuple):
     """Steps of the optimizer, where groups are dropped and so others sampled in their place."""
     pass1_curve: list[tuple[int, float]] | None = None
     """pass@1 during training, after so many sampled responses."""
+    length: float | None = None
+    """Mean tokens of a response, late in training."""
+    entropy: float | None = None
+    """Of the policy at the sampled tokens, in nats a token, late in training."""
 
 
 def learning_curve(rewards: Sequence[float]) -> list[float]:

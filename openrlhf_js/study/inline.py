@@ -20,7 +20,7 @@ from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.order import ProblemOrder, problem_order
-from openrlhf_js.study.prompts import held_out_pass1
+from openrlhf_js.study.prompts import held_out_pass1, policy_in
 from openrlhf_js.study.rollout import (
     Rollout,
     joined,
@@ -30,8 +30,9 @@ from openrlhf_js.study.rollout import (
     valid_tokens,
 )
 from openrlhf_js.study.run_estimator import RunEstimator
-from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy, load
-from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
+from openrlhf_js.study.tasks import STUDY_TASKS
+from openrlhf_js.tiny.policy import TinyPolicy
+from openrlhf_js.tiny.tasks import SOLVED, UNSOLVABLE, Problem
 
 STEPS_PER_MEASUREMENT = 5  # of the gradient's variance
 MICRO_BATCHES = 4  # of a step whose gradient is measured
@@ -46,8 +47,17 @@ class Step(NamedTuple):
     reward: float | None  # mean over the prompts that can be learned; None without any
     sampled_groups: int
     equal_groups: int  # of those
-    logged: dict[str, float]  # of its estimator; empty where the policy was not updated
+    logged: dict[str, float]  # of its estimator and policy; empty where the policy was not updated
     gradient: GradientMoments | None
+
+
+class PolicyGradient(NamedTuple):
+    """What is known of a gradient beside itself."""
+
+    sums: GradientSums
+    entropy: float
+    """The mean of -log pi over the sampled tokens, which is the policy's entropy there but for
+    noise: nats a token."""
 
 
 class Groups(NamedTuple):
@@ -62,10 +72,10 @@ class Groups(NamedTuple):
 
 def train(run: Run, settings: StudySettings) -> Figures:
     """Trains from the warm start, and returns what was measured."""
-    policy = load(settings.start_of(run.task))
+    policy = policy_in(settings.start_of(run.task), settings)
     order = problem_order(run, settings)
     estimator = RunEstimator(settings.estimator_name(run.estimator), policy)
-    estimator.start(TASKS[run.task], order.problems, settings.offline)
+    estimator.start(STUDY_TASKS[run.task], order.problems, settings.offline)
     training = Training(run, policy, estimator, groups=run.prompts * settings.steps)
     evaluations = Evaluations(run, settings, policy)
     steps: list[Step] = []
@@ -96,7 +106,8 @@ class Evaluations:
         groups = self._groups - groups_left
         due = groups * (self._settings.evaluations + 1) // self._groups > len(self.curve)
         if due and groups_left:
-            pass1 = held_out_pass1(self._run.task, self._settings, self._policy, EVALUATION_SAMPLES)
+            samples = min(EVALUATION_SAMPLES, self._settings.samples)
+            pass1 = held_out_pass1(self._run.task, self._settings, self._policy, samples)
             self.curve.append((groups * self._run.responses, pass1))
 
 
@@ -105,7 +116,7 @@ class Training:
 
     def __init__(self, run: Run, policy: TinyPolicy, estimator: RunEstimator, groups: int):
         self.run = run
-        self.task = TASKS[run.task]
+        self.task = STUDY_TASKS[run.task]
         self.policy = policy
         self.estimator = estimator
         self.groups_left = groups
@@ -143,7 +154,9 @@ class Training:
         torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
         self.optimizer.step()
         self.updates += 1
-        return step._replace(logged=estimated.logged, gradient=gradient.moments())
+        lengths = valid_tokens(self.policy, groups.rollout.responses).sum(1).float()
+        policy = {"length": lengths.mean().item(), "entropy": gradient.entropy}
+        return step._replace(logged=estimated.logged | policy, gradient=gradient.sums.moments())
 
     def _sample(self, number: int, order: ProblemOrder) -> Groups:
         """Groups for one step; where equal ones are dropped, in as many rounds as it takes."""
@@ -178,7 +191,7 @@ class Training:
             sampled_problems=sampled_problems,
             sampled_rewards=torch.cat([rollout.rewards for rollout in rollouts]),
             problems=problems,
-            rollout=joined(kept_rollouts, self.policy.tokenizer.pad_token_id),
+            rollout=joined(self.policy, problems, kept_rollouts),
             weights=torch.cat(kept_weights),
         )
 
@@ -216,6 +229,8 @@ def _figures(steps: Sequence[Step], pass1: float, batches: int) -> Figures:
         gradient_variance=variance,
         gradient_snr=mean_square / variance if variance and mean_square is not None else None,
         spread=_spread(late_steps) if late_steps else None,
+        length=fmean(_logged(late_steps, "length")) if late_steps else None,
+        entropy=fmean(_logged(late_steps, "entropy")) if late_steps else None,
     )
 
 
@@ -248,7 +263,7 @@ def _spread(steps: Sequence[Step]) -> float:
 
 def set_gradient(
     policy: TinyPolicy, rollout: Rollout, advantages: Tensor, micro_batches: int
-) -> GradientSums:
+) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
     prompts, responses_per_prompt = advantages.shape
     valid = valid_tokens(policy, rollout.responses)
@@ -257,29 +272,28 @@ def set_gradient(
     parameters = list(policy.model.parameters())
     total = [torch.zeros_like(parameter) for parameter in parameters]
     squares = 0.0
+    surprise = 0.0
     sizes = []
     for places in torch.arange(prompts).tensor_split(micro_batches):
         first_row = int(places[0]) * responses_per_prompt
         size = len(places) * responses_per_prompt
         rows = slice(first_row, first_row + size)
-        micro_batch = PaddedPrompts(
-            tokens=rollout.prompts.tokens[places],
-            mask=rollout.prompts.mask[places],
-        )
-        log_probs = policy.log_probs(micro_batch, rollout.responses[rows])
+        log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
         loss = -(log_probs * weights[rows]).sum() / tokens
+        surprise -= float((log_probs.detach() * valid[rows]).sum())
         gradients = torch.autograd.grad(loss, parameters)
         torch._foreach_add_(total, gradients)
         squares += _squared_norm(gradients)
         sizes.append(size)
     for parameter, gradient in zip(parameters, total, strict=True):
         parameter.grad = gradient
-    return GradientSums(
+    sums = GradientSums(
         squares=squares,
         square_of_sum=_squared_norm(total),
         responses=sum(sizes),
         squared_responses=sum(size**2 for size in sizes),
     )
+    return PolicyGradient(sums, entropy=surprise / tokens)
 
 
 def _squared_norm(gradients: Sequence[Tensor]) -> float:

@@ -9,17 +9,20 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from functools import cache
+from functools import partial as partial_of
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from openrlhf_js.common.files import atomic_write
+from openrlhf_js.study import pretrained
 from openrlhf_js.study.design import Run, StudySettings
-from openrlhf_js.study.rollout import pass_rates
+from openrlhf_js.study.rollout import pass_rates, right_probabilities
+from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy, load
-from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem, TinySplit, TinyTask, draw
+from openrlhf_js.tiny.tasks import SOLVED, UNSOLVABLE, Problem, TinySplit, TinyTask, draw
 
 SCREENED = 1500  # prompts, of which the mix `alike` takes the middle third
 SCREENING_SAMPLES = 16
@@ -32,24 +35,32 @@ def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None
     folder = settings.start_of(task)
     if not folder.is_dir():
         partial = folder.with_name(f".{folder.name}.{os.getpid()}")
-        model.warm_start(
+        imitate = partial_of(model.warm_start, width=settings.width, layers=settings.layers)
+        if settings.model is not None:
+            imitate = partial_of(pretrained.warm_start, model_folder=settings.model.absolute())
+        imitate(
             partial,
-            TASKS[task],
+            STUDY_TASKS[task],
             _split(task, settings).train,
             seed=settings.start_seed,
-            width=settings.width,
-            layers=settings.layers,
             on_step=lambda step, loss: on_step(step),
         )
         partial.rename(folder)
     return folder
 
 
+def policy_in(folder: Path, settings: StudySettings) -> TinyPolicy:
+    """The policy of a folder, as the study's runs sample from it and train it."""
+    if settings.model is None:
+        return load(folder)
+    return load(folder, chat=True, dtype=pretrained.DTYPE)
+
+
 def alike(task: str, settings: StudySettings) -> list[str]:
     """The middle third of the training prompts by pass rate under the warm start."""
     path = settings.start_of(task) / "alike.txt"
     if not path.is_file():
-        prompts = _screened(task, settings, load(path.parent))
+        prompts = _screened(task, settings, policy_in(path.parent, settings))
         with atomic_write(path) as file:
             file.write("\n".join(prompts).encode())
     return path.read_text(encoding="utf-8").split("\n")
@@ -58,8 +69,8 @@ def alike(task: str, settings: StudySettings) -> list[str]:
 def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[str]:
     rng = random.Random(SCREENING_SEED)
     items = draw(_split(task, settings).train, SCREENED, rng)
-    problems = _problems_of(TASKS[task], items)
-    rates = pass_rates(policy, TASKS[task], problems, SCREENING_SAMPLES)
+    problems = _problems_of(STUDY_TASKS[task], items)
+    rates = pass_rates(policy, STUDY_TASKS[task], problems, SCREENING_SAMPLES)
     ranked = sorted(range(SCREENED), key=lambda place: rates[place])
     third = SCREENED // 3
     middle = ranked[third : 2 * third]
@@ -97,7 +108,7 @@ def distinct_problems(run: Run, settings: StudySettings) -> list[Problem]:
 
 def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:
     """The distinct prompts of a run, or without any all of them."""
-    task = TASKS[run.task]
+    task = STUDY_TASKS[run.task]
     items_by_kind = _split(run.task, settings).train
     if run.mix == "alike":
         prompts = set(alike(run.task, settings))
@@ -110,12 +121,15 @@ def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Proble
 
 def held_out(task: str, settings: StudySettings) -> list[Problem]:
     """The prompts that pass@1 is measured on."""
-    return _problems_of(TASKS[task], _split(task, settings).held_out)
+    return _problems_of(STUDY_TASKS[task], _split(task, settings).held_out)
 
 
 def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy, samples: int) -> float:
-    """pass@1 on the held-out prompts, by so many responses to each."""
-    return fmean(pass_rates(policy, TASKS[task], held_out(task, settings), samples))
+    """pass@1 on the held-out prompts, by so many responses to each; exact with 0 of them."""
+    problems = held_out(task, settings)
+    if samples == 0:
+        return fmean(right_probabilities(policy, STUDY_TASKS[task], problems))
+    return fmean(pass_rates(policy, STUDY_TASKS[task], problems, samples))
 
 
 def _problems_of(task: TinyTask, items: list[Any]) -> list[Problem]:
@@ -139,4 +153,4 @@ def _split(task: str, settings: StudySettings) -> TinySplit:
 
 @cache
 def _made_split(task: str, seed: int, held_out: int) -> TinySplit:
-    return TASKS[task].split(seed, held_out)
+    return STUDY_TASKS[task].split(seed, held_out)

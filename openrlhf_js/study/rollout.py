@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
 from openrlhf_js.tiny.tasks import Problem, TinyTask, value_of
@@ -60,32 +60,26 @@ def kept_groups(rollout: Rollout, kept: Tensor) -> Rollout:
     responses_per_prompt = rollout.rewards.shape[1]
     greedy_rewards = rollout.greedy_rewards
     return Rollout(
-        prompts=PaddedPrompts(rollout.prompts.tokens[kept], rollout.prompts.mask[kept]),
+        prompts=rollout.prompts.at(kept),
         responses=rollout.responses[kept.repeat_interleave(responses_per_prompt)],
         rewards=rollout.rewards[kept],
         greedy_rewards=None if greedy_rewards is None else greedy_rewards[kept],
     )
 
 
-def joined(rollouts: Sequence[Rollout], pad_token: int) -> Rollout:
-    """The groups of several rollouts, prompts padded on the left and responses on the right."""
-    if len(rollouts) == 1:
+def joined(policy: TinyPolicy, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> Rollout:
+    """The groups of several rollouts, which are those of these problems in their order."""
+    if len(rollouts) == 1 or not problems:
         return rollouts[0]
-    longest_prompt = max(rollout.prompts.tokens.shape[1] for rollout in rollouts)
-    longest_response = max(rollout.responses.shape[1] for rollout in rollouts)
-    tokens, masks, responses = [], [], []
-    for rollout in rollouts:
-        on_left = (longest_prompt - rollout.prompts.tokens.shape[1], 0)
-        on_right = (0, longest_response - rollout.responses.shape[1])
-        tokens.append(F.pad(rollout.prompts.tokens, on_left, value=pad_token))
-        masks.append(F.pad(rollout.prompts.mask, on_left, value=False))
-        responses.append(F.pad(rollout.responses, on_right, value=pad_token))
+    responses = [response for rollout in rollouts for response in rollout.responses]
     greedy_rewards = [
         rollout.greedy_rewards for rollout in rollouts if rollout.greedy_rewards is not None
     ]
     return Rollout(
-        prompts=PaddedPrompts(torch.cat(tokens), torch.cat(masks)),
-        responses=torch.cat(responses),
+        prompts=policy.prompts([problem.prompt for problem in problems]),
+        responses=pad_sequence(
+            responses, batch_first=True, padding_value=policy.tokenizer.pad_token_id
+        ),
         rewards=torch.cat([rollout.rewards for rollout in rollouts]),
         greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
     )
@@ -113,6 +107,35 @@ def pass_rates(
         chunk = problems[start : start + PROMPTS_AT_ONCE]
         rates += sample(policy, task, chunk, samples, generator).rewards.mean(1).tolist()
     return rates
+
+
+@torch.no_grad()
+def right_probabilities(
+    policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem]
+) -> list[float]:
+    """The probability of the right response to each problem: its pass rate without any noise.
+
+    That is exact where one response alone is right, as it is written.
+    """
+    probabilities: list[float] = []
+    for start in range(0, len(problems), PROMPTS_AT_ONCE):
+        chunk = problems[start : start + PROMPTS_AT_ONCE]
+        responses = right_responses(policy, task, chunk)
+        prompts = policy.prompts([problem.prompt for problem in chunk])
+        log_probs = policy.log_probs(prompts, responses) * valid_tokens(policy, responses)
+        probabilities += log_probs.sum(1).exp().tolist()
+    return probabilities
+
+
+def right_responses(policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem]) -> Tensor:
+    """(n, T) a right response to each problem with its end, padded behind it."""
+    end = str(policy.tokenizer.eos_token)
+    responses = []
+    for problem in problems:
+        text = task.right_response(problem.label) + end
+        tokens = policy.tokenizer(text, add_special_tokens=False).input_ids
+        responses.append(torch.tensor(tokens))
+    return pad_sequence(responses, batch_first=True, padding_value=policy.tokenizer.pad_token_id)
 
 
 def valid_tokens(policy: TinyPolicy, responses: Tensor) -> Tensor:

@@ -30,10 +30,10 @@ from openrlhf_js.study.design import (
 )
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.inline import MICRO_BATCHES, STEPS_PER_MEASUREMENT
+from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tasks import GRADERS
-from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
-from openrlhf_js.tiny.tasks import TASKS, Problem, write_lines
+from openrlhf_js.tiny.tasks import Problem, write_lines
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
 COMMAND = "command.txt"  # of a run
@@ -109,7 +109,7 @@ def _tiny_words(run: Run, settings: StudySettings) -> list[str]:
 
     On a GPU, DeepSpeed and vLLM share one.
     """
-    task = TASKS[run.task]
+    task = STUDY_TASKS[run.task]
     data = folder_of(run, settings) / "data"
     data.mkdir(parents=True, exist_ok=True)
     _write_data(data / "train.jsonl", run.task, prompts.training_problems(run, settings))
@@ -142,6 +142,8 @@ def _tiny_words(run: Run, settings: StudySettings) -> list[str]:
         "ckpt.best_metric_key": "none",
     }
     switches = ["--vllm.enforce_eager"]
+    if settings.model is not None:
+        switches.append("--data.apply_chat_template")
     if micro_batches > 1:
         flags["js.gradient_variance"] = STEPS_PER_MEASUREMENT
     if torch.cuda.is_available():
@@ -235,7 +237,7 @@ def figures(run: Run, settings: StudySettings) -> Figures:
     if run.task == OWN:
         pass1 = _last_pass1(scalars)
     else:
-        policy = load(folder_of(run, settings) / "model")
+        policy = prompts.policy_in(folder_of(run, settings) / "model", settings)
         pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
     variance = _mean(scalars, "train/js/gradient_variance")
     mean_square = _mean(scalars, "train/js/gradient_norm_squared")

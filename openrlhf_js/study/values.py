@@ -21,6 +21,8 @@ CAUSES = {
     "gradient_snr": "gradient signal / noise",
     "dead": "groups with equal rewards",
     "spread": "spread of values, late",
+    "length": "tokens of a response, late",
+    "entropy": "nats a token, late",
 }
 # Their advantages and gradients are divided by a standard deviation, so in other units.
 SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale}
@@ -150,7 +152,7 @@ def _measured(run: RunRecord, quantity: str, target_reward: float | None) -> flo
         return float(run["steps"] * share_until(target_reward, run["curve"]))
     if quantity == "gradient_variance" and estimator_of(run["estimator"]) in SCALED:
         return None
-    number: float | None = run[quantity]
+    number: float | None = run.get(quantity)  # some are newer than some records
     return number
 
 

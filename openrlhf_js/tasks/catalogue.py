@@ -14,6 +14,7 @@ NAMES = (
     "knights_knaves",
     "countdown",
     "maze",
+    "questions",
     "reasoning_gym",
     "sort",
 )

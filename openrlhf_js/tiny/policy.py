@@ -1,9 +1,9 @@
-"""A small Qwen2 as plain tensor functions: what transformers computes, with far fewer calls.
+"""A small Qwen2 or Llama as plain tensor functions: what transformers computes, with fewer calls.
 
 For a model of under a million parameters on a CPU, most of transformers' time is Python. Here a
-forward pass is a few fused operations per layer, and the prompts of a group are computed once for
-all of its responses, in sampling and in training. tests/tiny/test_policy.py holds the
-log-probabilities to those of transformers.
+forward pass is a few fused operations per layer. A prompt is computed once for all of its
+responses, and what all prompts begin with once for all of them, in sampling and in training.
+tests/tiny/test_policy.py holds the log-probabilities to those of transformers.
 """
 
 from __future__ import annotations
@@ -17,27 +17,45 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+ARCHITECTURES = ("qwen2", "llama")  # the layers of both are the same but for a bias
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (b, heads, T, d) of each layer
 
 
 class PaddedPrompts(NamedTuple):
-    """A batch of prompts, padded on the left."""
+    """A batch of prompts, padded on the left, without the tokens that all of them begin with."""
 
     tokens: Tensor  # (n, P)
     mask: Tensor  # (n, P) bool, True where a token is
+    beginning: Tensor  # (C,) the tokens that all prompts begin with
 
     @property
     def positions(self) -> Tensor:
-        """(n, P) places in the prompt, 0 for padding."""
-        return (self.mask.cumsum(1) - 1).clamp(min=0)
+        """(n, P) places in the prompt, C for padding."""
+        return len(self.beginning) + (self.mask.cumsum(1) - 1).clamp(min=0)
+
+    @property
+    def whole_mask(self) -> Tensor:
+        """(n, C + P) bool, True where a token is."""
+        return F.pad(self.mask, (len(self.beginning), 0), value=True)
+
+    def at(self, places: Tensor) -> PaddedPrompts:
+        """The prompts at these places, or for which it is true."""
+        return self._replace(tokens=self.tokens[places], mask=self.mask[places])
 
     def attention(self) -> Tensor:
-        """(n, 1, P, P) bool: earlier tokens, and each place itself, so that no row is empty."""
+        """(n, 1, P, C + P) bool: earlier tokens, and each place itself, so that no row is empty."""
         size = self.tokens.shape[1]
         causal = torch.ones(size, size, dtype=torch.bool).tril()
-        return ((causal & self.mask[:, None]) | torch.eye(size, dtype=torch.bool))[:, None]
+        own = (causal & self.mask[:, None]) | torch.eye(size, dtype=torch.bool)
+        return F.pad(own, (len(self.beginning), 0), value=True)[:, None]
 
     def positions_after(self, repeats: int, size: int) -> Tensor:
         """(n * repeats, size) places of the first tokens of responses, `repeats` to a prompt."""
@@ -45,8 +63,8 @@ class PaddedPrompts(NamedTuple):
         return last_positions + 1 + torch.arange(size)
 
     def attention_after(self, repeats: int, size: int) -> Tensor:
-        """(n * repeats, 1, size, P + size) bool: the prompt, and earlier tokens of the response."""
-        prompt_mask = self.mask.repeat_interleave(repeats, 0)[:, None].expand(-1, size, -1)
+        """(n * repeats, 1, size, C + P + size) bool: the prompt, earlier tokens of the response."""
+        prompt_mask = self.whole_mask.repeat_interleave(repeats, 0)[:, None].expand(-1, size, -1)
         causal = torch.ones(size, size, dtype=torch.bool).tril()
         causal = causal.expand(len(prompt_mask), size, size)
         return torch.cat([prompt_mask, causal], 2)[:, None]
@@ -57,11 +75,19 @@ class Layer(NamedTuple):
 
     norm: Tensor
     qkv: Tensor
-    qkv_bias: Tensor
+    qkv_bias: Tensor | None
     out: Tensor
     mlp_norm: Tensor
     gate_up: Tensor
     down: Tensor
+
+
+class Weights(NamedTuple):
+    """All weights but those of the tokens that come in."""
+
+    layers: list[Layer]
+    norm: Tensor
+    head: Tensor
 
 
 class Rotation(NamedTuple):
@@ -77,12 +103,29 @@ class Rotation(NamedTuple):
 
 
 class TinyPolicy:
-    """Samples from a `Qwen2ForCausalLM` in float32, and gives log-probabilities to train it by."""
+    """Samples from a Qwen2 or Llama, and gives log-probabilities to train it by.
 
-    def __init__(self, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast):
+    With `chat`, prompts are questions that the model's chat template puts into a conversation.
+    Computes in `dtype`; gradients are those of the model's weights, in theirs.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        chat: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ):
         config = model.config
+        if config.model_type not in ARCHITECTURES:
+            raise ValueError(
+                f"the model is a {config.model_type}; it must be one of {', '.join(ARCHITECTURES)}"
+            )
         self.model = model
         self.tokenizer = tokenizer
+        self.chat = chat
+        self.dtype = dtype
         self.heads = config.num_attention_heads
         self.kv_heads = config.num_key_value_heads
         self.head_size = config.hidden_size // config.num_attention_heads
@@ -91,8 +134,23 @@ class TinyPolicy:
 
     def prompts(self, texts: Sequence[str]) -> PaddedPrompts:
         """Prompts as tokens."""
-        encoded = self.tokenizer(list(texts), return_tensors="pt", padding=True)
-        return PaddedPrompts(tokens=encoded.input_ids, mask=encoded.attention_mask.bool())
+        size = 0
+        if self.chat:
+            texts = [self._conversation(text) for text in texts]
+            encoded = self.tokenizer(texts, add_special_tokens=False).input_ids
+            # Each prompt needs a token of its own, whose prediction begins the response.
+            size = min(_common_tokens(encoded), min(map(len, encoded)) - 1)
+        encoded = self.tokenizer(
+            list(texts), return_tensors="pt", padding=True, add_special_tokens=False
+        )
+        return _without_beginning(encoded.input_ids, encoded.attention_mask.bool(), size)
+
+    def _conversation(self, question: str) -> str:
+        messages = [{"role": "user", "content": question}]
+        text = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
+        return str(text)
 
     @torch.no_grad()
     def sample(
@@ -103,36 +161,35 @@ class TinyPolicy:
         Returns:
             (n * responses, T <= tokens), the responses of a prompt in a row, padded after the end.
         """
-        layers = self.layers()
-        hidden, cache = self._prompt_states(layers, prompts, responses)
-        logits = self.model.lm_head(hidden[:, 0])
+        weights = self.weights()
+        hidden, cache = self._prompt_states(weights, prompts, responses)
         positions = prompts.positions[:, -1:].repeat_interleave(responses, 0)
-        mask = prompts.mask.repeat_interleave(responses, 0)[:, None, None]
+        mask = prompts.whole_mask.repeat_interleave(responses, 0)[:, None, None]
         columns: list[Tensor] = []  # the tokens at one place of every response
         ended = torch.zeros(len(positions), dtype=torch.bool)
         while True:
-            chosen = _next_tokens(logits, generator)
+            logits = F.linear(hidden[:, 0], weights.head)
+            chosen = _next_tokens(logits.float(), generator)
             columns.append(chosen.masked_fill(ended, self.tokenizer.pad_token_id))
             ended |= chosen == self.tokenizer.eos_token_id
             if len(columns) == tokens or bool(ended.all()):
                 return torch.stack(columns, 1)
             positions = positions + 1
             mask = F.pad(mask, (0, 1), value=True)
-            hidden, cache = self._forward(layers, chosen[:, None], positions, mask, cache)
-            logits = self.model.lm_head(hidden[:, 0])
+            hidden, cache = self._forward(weights, chosen[:, None], positions, mask, cache)
 
     def log_probs(self, prompts: PaddedPrompts, responses: Tensor) -> Tensor:
         """Log-probabilities (n * m, T) of responses as `sample` returns them, with gradient."""
-        layers = self.layers()
+        weights = self.weights()
         repeats = len(responses) // len(prompts.tokens)
-        first, cache = self._prompt_states(layers, prompts, repeats)
+        first, cache = self._prompt_states(weights, prompts, repeats)
         inputs = responses[:, :-1]  # the last token predicts nothing
         size = inputs.shape[1]
         positions = prompts.positions_after(repeats, size)
         mask = prompts.attention_after(repeats, size)
-        others, _ = self._forward(layers, inputs, positions, mask, cache)
-        hidden = torch.cat([first, others], 1)
-        log_probs = self.model.lm_head(hidden).log_softmax(-1)
+        others, _ = self._forward(weights, inputs, positions, mask, cache)
+        logits = F.linear(torch.cat([first, others], 1), weights.head)
+        log_probs = logits.float().log_softmax(-1)
         chosen = responses.unsqueeze(-1)
         return log_probs.gather(-1, chosen).squeeze(-1)
 
@@ -145,31 +202,44 @@ class TinyPolicy:
             texts.append(text + ending)
         return texts
 
-    def layers(self) -> list[Layer]:
+    def weights(self) -> Weights:
         """The weights now."""
         layers = []
         for layer in self.model.model.layers:
             attention = layer.self_attn
             mlp = layer.mlp
             projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-            weights = Layer(
-                norm=layer.input_layernorm.weight,
-                qkv=torch.cat([projection.weight for projection in projections]),
-                qkv_bias=torch.cat([projection.bias for projection in projections]),
-                out=attention.o_proj.weight,
-                mlp_norm=layer.post_attention_layernorm.weight,
-                gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
-                down=mlp.down_proj.weight,
+            bias = None
+            if attention.q_proj.bias is not None:
+                bias = self._joined([projection.bias for projection in projections])
+            joined = Layer(
+                norm=layer.input_layernorm.weight.to(self.dtype),
+                qkv=self._joined([projection.weight for projection in projections]),
+                qkv_bias=bias,
+                out=attention.o_proj.weight.to(self.dtype),
+                mlp_norm=layer.post_attention_layernorm.weight.to(self.dtype),
+                gate_up=self._joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
+                down=mlp.down_proj.weight.to(self.dtype),
             )
-            layers.append(weights)
-        return layers
+            layers.append(joined)
+        return Weights(
+            layers,
+            norm=self.model.model.norm.weight.to(self.dtype),
+            head=self.model.lm_head.weight.to(self.dtype),
+        )
+
+    def _joined(self, tensors: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(tensors)).to(self.dtype)
 
     def _prompt_states(
-        self, layers: list[Layer], prompts: PaddedPrompts, repeats: int
+        self, weights: Weights, prompts: PaddedPrompts, repeats: int
     ) -> tuple[Tensor, Cache]:
         """Each prompt's last hidden state (n * repeats, 1, hidden) and cache, for each response."""
+        past = None
+        if len(prompts.beginning):
+            past = self._beginning_cache(weights, prompts)
         attention = prompts.attention()
-        hidden, cache = self._forward(layers, prompts.tokens, prompts.positions, attention)
+        hidden, cache = self._forward(weights, prompts.tokens, prompts.positions, attention, past)
         repeated: Cache = []
         for keys, values in cache:
             response_keys = keys.repeat_interleave(repeats, 0)
@@ -177,9 +247,21 @@ class TinyPolicy:
             repeated.append((response_keys, response_values))
         return hidden[:, -1:].repeat_interleave(repeats, 0), repeated
 
+    def _beginning_cache(self, weights: Weights, prompts: PaddedPrompts) -> Cache:
+        """The cache of what all prompts begin with, for each of them."""
+        size = len(prompts.beginning)
+        causal = torch.ones(size, size, dtype=torch.bool).tril()
+        positions = torch.arange(size)[None]
+        _, cache = self._forward(weights, prompts.beginning[None], positions, causal)
+        count = len(prompts.tokens)
+        return [
+            (keys.expand(count, -1, -1, -1), values.expand(count, -1, -1, -1))
+            for keys, values in cache
+        ]
+
     def _forward(
         self,
-        layers: list[Layer],
+        weights: Weights,
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor,
@@ -187,9 +269,9 @@ class TinyPolicy:
     ) -> tuple[Tensor, Cache]:
         """Last hidden states (b, T, hidden), and the cache with these tokens."""
         rotation = self._rotation(positions)
-        hidden = self.model.model.embed_tokens(tokens)
+        hidden = self.model.model.embed_tokens(tokens).to(self.dtype)
         cache: Cache = []
-        for number, layer in enumerate(layers):
+        for number, layer in enumerate(weights.layers):
             query, key, value = self._query_key_value(layer, hidden, rotation)
             if past is not None:
                 past_key, past_value = past[number]
@@ -197,12 +279,12 @@ class TinyPolicy:
                 value = torch.cat([past_value, value], 2)
             cache.append((key, value))
             mixed = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
-            mixed = mixed.transpose(1, 2).flatten(2)
+            mixed = mixed.transpose(1, 2).flatten(2).to(self.dtype)
             hidden = hidden + F.linear(mixed, layer.out)
             normed = self._norm(hidden, layer.mlp_norm)
             gate, up = F.linear(normed, layer.gate_up).chunk(2, -1)
             hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
-        return self._norm(hidden, self.model.model.norm.weight), cache
+        return self._norm(hidden, weights.norm), cache
 
     def _rotation(self, positions: Tensor) -> Rotation:
         angle = positions[..., None] * self.inverse_frequencies  # (b, T, d / 2)
@@ -216,14 +298,14 @@ class TinyPolicy:
     def _query_key_value(
         self, layer: Layer, hidden: Tensor, rotation: Rotation
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(b, heads, T, d) each."""
+        """(b, heads, T, d) each, in float32: attention on CPU is slower in bfloat16."""
         normed = self._norm(hidden, layer.norm)
         projected = F.linear(normed, layer.qkv, layer.qkv_bias)
         heads = projected.unflatten(-1, (-1, self.head_size))
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), 2)
         query = rotation.turn(query)  # values have no position
         key = rotation.turn(key)
-        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2).float()
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, weight.shape, weight, self.norm_epsilon)
@@ -236,13 +318,35 @@ def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
 
 
-def load(folder: Path) -> TinyPolicy:
-    """The model of a Hugging Face folder, in float32."""
+def _common_tokens(sequences: Sequence[Sequence[int]]) -> int:
+    """How many tokens all sequences begin with."""
+    size = 0
+    for tokens in zip(*sequences, strict=False):
+        if len(set(tokens)) > 1:
+            break
+        size += 1
+    return size
+
+
+def _without_beginning(tokens: Tensor, mask: Tensor, size: int) -> PaddedPrompts:
+    """Prompts (n, P) that are padded on the left, of which all begin with the same `size`."""
+    beginning = tokens[0, mask[0]][:size]
+    after_beginning = mask.cumsum(1) > size
+    own_width = int(after_beginning.sum(1).max())
+    return PaddedPrompts(
+        tokens=tokens[:, -own_width:],
+        mask=after_beginning[:, -own_width:],
+        beginning=beginning,
+    )
+
+
+def load(folder: Path, *, chat: bool = False, dtype: torch.dtype = torch.float32) -> TinyPolicy:
+    """The model of a Hugging Face folder, with weights in float32; the rest is `TinyPolicy`'s."""
     weights, tokenizer = _read(folder)
-    return TinyPolicy(copy.deepcopy(weights), tokenizer)
+    return TinyPolicy(copy.deepcopy(weights), tokenizer, chat=chat, dtype=dtype)
 
 
 @lru_cache(4)
-def _read(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
-    weights = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+def _read(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    weights = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return weights, AutoTokenizer.from_pretrained(folder, padding_side="left")

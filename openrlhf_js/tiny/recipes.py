@@ -27,6 +27,9 @@ HELD_OUT_PAIRS = 128
 PAIRS_PER_STEP = 64
 MAX_TOKENS = 48
 LABELS = 8  # different ones of the prompts
+LAB_PROMPTS = 16
+LAB_RESPONSES = 40
+LAB_BATCHES = 4
 RANK = 8  # of LoRA
 ROLES = ("actor", "critic", "ref", "reward")
 IMAGE_SIZE = 56
@@ -85,7 +88,7 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     a few labels is a token of its own.
     """
     flags = Flags(argv)
-    answers = _answers(flags)
+    answers = _answers(_graded_task(flags))
     sees = flags.count("data.max_images_per_prompt", 0) > 0
     policy = preferences.TASK
     policy = replace(policy, tokens=policy.tokens + tuple(answers.right_responses))
@@ -134,9 +137,51 @@ def _training_sizes(flags: Flags, folder: Path, max_new_tokens: int) -> dict[str
     return sizes
 
 
-def _answers(flags: Flags) -> Answers:
-    """Answers of the task that the recipe's reward file grades."""
-    task = TASKS.get(Path(flags.text("reward.remote_url")).stem)
+def tiny_lab(argv: list[str], folder: Path) -> list[str]:
+    """The command line of a program of the lab on tiny models, with samples in `folder`.
+
+    A prompt file is named after its task, unless a reward file says which one that is.
+    """
+    flags = Flags(argv)
+    graded = Path(flags.text("reward")).stem
+    tokens: list[str] = []
+    prompt_files = []
+    for file in flags.values["prompts"]:
+        task = graded or Path(file).stem
+        answers = _answers(task)
+        tokens += answers.right_responses
+        prompt_files.append(str(folder / Path(file).name))
+        rows = [{**row, "datasource": task} for row in _prompt_rows(flags, answers.labels, None)]
+        write_lines(Path(prompt_files[-1]), rows[:LAB_PROMPTS])
+    policy = replace(preferences.TASK, tokens=preferences.TASK.tokens + tuple(tokens))
+    models = [
+        str(folder / f"policy_{place}") for place in range(min(2, len(flags.values["model"])))
+    ]
+    for model_folder in models:
+        _write_policy(Path(model_folder), policy)
+    flags.values |= {"prompts": prompt_files, "model": models}
+    sizes = {
+        "prompts_count": LAB_PROMPTS,
+        "responses": LAB_RESPONSES,
+        "batch_prompts": LAB_PROMPTS // 2,
+        "batches": LAB_BATCHES,
+        "max_new_tokens": policy.max_new_tokens,
+        "device": "cpu",
+        "out": folder / "lab",
+    }
+    for name, value in sizes.items():
+        flags.set(name, value)
+    return flags.words()
+
+
+def _graded_task(flags: Flags) -> str:
+    """The task that the recipe's reward file grades."""
+    return Path(flags.text("reward.remote_url")).stem
+
+
+def _answers(name: str) -> Answers:
+    """Answers of a task; none of what is no task."""
+    task = TASKS.get(name)
     if task is None:
         return Answers(labels=[""], right_responses=[])
     labels = [str(number) for number in range(LABELS)]
@@ -155,7 +200,7 @@ def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> 
         yield from _geometry(labelled_prompts, image_folder)
         return
     key = flags.text("data.input_key", "input")
-    as_messages = "data.apply_chat_template" in flags
+    as_messages = "data.apply_chat_template" in flags or "apply_chat_template" in flags
     for prompt, label in labelled_prompts:
         row = {key: prompt, "label": label}
         if as_messages:
@@ -167,7 +212,7 @@ def with_data(argv: list[str], folder: Path) -> list[str]:
     """The command line of a dry run, with `--data.max_samples` rows for each file not built yet."""
     flags = Flags(argv)
     key = flags.text("data.input_key", "input")
-    row = {key: "a prompt", "label": _answers(flags).labels[0]}
+    row = {key: "a prompt", "label": _answers(_graded_task(flags)).labels[0]}
     row_counts = {"data.prompt_dataset": flags.count("data.max_samples", 1), "eval.dataset": 1}
     for name, count in row_counts.items():
         missing = []

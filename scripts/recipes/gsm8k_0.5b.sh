@@ -17,10 +17,13 @@ build test gsm8k --split test
 flags=(
     "${paper[@]}" "${machine[@]}" "${packed[@]}"
     --actor.model_name_or_path Qwen/Qwen2.5-0.5B-Instruct --reward.remote_url "$graders/gsm8k.py"
-    --rollout.batch_size 64 --rollout.n_samples_per_prompt "$M" --train.batch_size "$((64 * M))" # 1 update
     --data.max_len 3072 --rollout.max_new_tokens 2048 # prompt 1024 and response
-    --actor.adam.lr 1e-6 --actor.eps_clip 0.2
+    --actor.eps_clip 0.2
     --rollout.temperature 0.7 --eval.temperature 0.5 --eval.n_samples_per_prompt 10 --eval.steps 100
-    --js.max_steps 500 --train.num_episodes 5 --data.max_samples 7424 # 116 steps of 64
+    --train.num_episodes 5 --data.max_samples 7424 # 116 steps of 64
 )
-recipe "$@"
+by_run=( # what gsm8k_table.sh sets itself, run by run
+    --rollout.batch_size 64 --rollout.n_samples_per_prompt "$M" --train.batch_size "$((64 * M))" # 1 update
+    --actor.adam.lr 1e-6 --js.max_steps 500
+)
+recipe "${by_run[@]}" "$@"

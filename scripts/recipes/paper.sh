@@ -51,8 +51,13 @@ build() {
         "$root/.venv/bin/openrlhf-js" data build "${@:2}" --out "$data" --name "$1"
 }
 
-# recipe FLAGS...: trains with `flags` and these
-recipe() {
+# measure PROGRAM FLAGS...: runs a program of `openrlhf-js lab` with `flags` and these
+measure() {
+    exec "$root/.venv/bin/python" -m openrlhf_js.cli.recipe "$1" "${flags[@]}" --out "runs/$name" "${@:2}"
+}
+
+# recipe FLAGS...: trains with `flags` and these, unless the file that sources a recipe knows better
+declare -F recipe >/dev/null || recipe() {
     local run="${ESTIMATOR:=js}-${SEED:=0}"
     exec "$root/.venv/bin/python" -m openrlhf_js.cli.recipe train "${flags[@]}" \
         --algo.advantage.estimator "$ESTIMATOR" --train.seed "$SEED" \

@@ -1,10 +1,12 @@
 """The recipes' own files: each can be read, checked and tried without a GPU."""
 
 import functools
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +66,11 @@ def read_tables() -> dict[str, Recipe]:
 
 TABLES = read_tables()
 RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
+LABS = {  # prompts, responses, m, responses at most of the paper's B.1, B.2 and C.2
+    "lab_mse_4b": ("128", "128", "2 4 8", "3072"),
+    "lab_gradient_4b": ("128", "256", "2 4 8", "3072"),
+    "lab_heterogeneity_7b": ("128", "256", "4", "2048"),
+}
 REWARD_MODEL = "reward_models/train_llama3_8b_rm.sh"
 SERVE = "reward_models/serve.sh"
 
@@ -183,6 +190,75 @@ def test_a_recipe_for_gpus_starts_deepspeeds_launcher(monkeypatch):
     recipe.main(["rm-train", "--adam.lr", "1e-3"])
     launcher = ["-m", "deepspeed.launcher.runner", "--no_local_rank", "--module"]
     assert called[0][1:] == [*launcher, "openrlhf_js.cli.rm", "train", "--adam.lr", "1e-3"]
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_a_measurement_has_the_papers_numbers(capsys, name):
+    shown = listed(dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run", "--m", "4"))
+    assert shown["m"] == "4"  # a flag that follows wins
+    shown = listed(dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run"))
+    names = ("prompts_count", "responses", "m", "max_new_tokens")
+    assert tuple(shown[flag] for flag in names) == LABS[name]
+    assert shown["batches"] == "20"
+    assert shown["apply_chat_template"] == "True"
+    with pytest.raises(SystemExit):
+        dry_run(capsys, f"scripts/recipes/{name}.sh", "--dry_run", "--batches", "0")
+    assert "--batches 0: input should be greater" in capsys.readouterr().err
+
+
+def test_a_measurement_can_be_tried(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    output = dry_run(capsys, "scripts/recipes/lab_mse_4b.sh", "--tiny")
+    for m in (2, 4, 8):  # and of a checkpoint, too
+        assert re.search(rf"^policy_1 +\d+ +{m} +js ", output, re.MULTILINE)
+    output = dry_run(capsys, "scripts/recipes/lab_heterogeneity_7b.sh", "--tiny", "--dry_run")
+    shown = listed(output)
+    for file in map(Path, shown["prompts"].split()):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        assert {row["datasource"] for row in rows} == {file.stem}
+    assert (Path(shown["model"]) / "config.json").is_file()
+
+
+def test_the_table_of_gsm8k_is_one_command(tmp_path):
+    """Its 90 runs as commands for a cluster, and the table from what some of them left."""
+    data = tmp_path / "runs/data/gsm8k"
+    data.mkdir(parents=True)
+    for name in ("train", "test"):
+        (data / f"{name}.jsonl").write_text('{"input": "1 + 1", "label": "2"}\n')
+    script = ROOT / "scripts/recipes/gsm8k_table.sh"
+    printed = subprocess.run(
+        ["bash", script, "--print"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    commands = (tmp_path / "runs/gsm8k_table/commands.txt").read_text().splitlines()
+    assert len(commands) == 90
+    assert printed.stdout.splitlines() == commands
+    assert len({re.search(r"run_name (\S+)", command)[1] for command in commands}) == 90
+    for words in ("--actor.adam.lr 1e-06", "--train.batch_size 512", "--eval.temperature 0.5"):
+        assert words in commands[-1]
+
+    store = tmp_path / "runs/gsm8k_table/runs-stack.jsonl"
+    identity = store.read_text().splitlines()[0]
+    accuracies = {  # of two seeds after the last step: the paper's, with two responses
+        "rloo": (0.5489, 0.5356),
+        "js": (0.5468, 0.5612),
+    }
+    lines = [identity]
+    for estimator, finals in accuracies.items():
+        for seed, pass1 in enumerate(finals):
+            run = {"task": "own", "mix": "natural", "prompts": 64, "responses": 2, "vary": ""}
+            run |= {"estimator": estimator, "learning_rate": 1e-6, "seed": seed, "pass1": pass1}
+            lines.append(json.dumps(run))
+    store.write_text("\n".join(lines) + "\n")
+    table = ROOT / "scripts/recipes/gsm8k_table.py"
+    shown = subprocess.run(
+        [sys.executable, table], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert "| `rloo` | 54.23 |" in shown
+    assert "| `js` | 55.40 |" in shown
+    assert "| `js` - `rloo` | +1.17 (" in shown
+    empty = subprocess.run([sys.executable, table], cwd=ROOT / "tests", capture_output=True)
+    assert empty.returncode == 1
+    assert b"gsm8k_table.sh trains and writes it" in empty.stderr
 
 
 @pytest.mark.integration

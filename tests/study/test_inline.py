@@ -382,7 +382,7 @@ def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings, policy)
     by_response = slow_gradients(policy, batch, valid, weights)
     gradient = by_response.sum(0)
     for micro_batches in (1, 4):
-        sums = inline.set_gradient(policy, batch, weights, micro_batches)
+        sums = inline.set_gradient(policy, batch, weights, micro_batches).sums
         made = torch.cat([weight.grad.ravel() for weight in policy.model.parameters()])
         torch.testing.assert_close(made, gradient, atol=1e-6, rtol=1e-4)
     by_micro_batch = by_response.view(4, 8, -1).sum(1)

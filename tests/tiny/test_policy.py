@@ -1,24 +1,33 @@
-"""The plain-tensor Qwen2 against transformers."""
+"""The plain-tensor Qwen2 and Llama against transformers."""
 
 import random
 
 import pytest
 import torch
 from kit import noisy
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import TASKS, draw
 
 
-@pytest.fixture(scope="module", params=[4, 2], ids=["", "grouped_queries"])
+@pytest.fixture(scope="module", params=["qwen2", "grouped_queries", "llama"])
 def policy(request):
     tokenizer = model.make_tokenizer(TASKS["sort"])
-    qwen = model.make_model(tokenizer, 0, width=32, layers=2)
-    if request.param != 4:
-        config = {**qwen.config.to_dict(), "num_key_value_heads": request.param}
-        qwen = type(qwen)(type(qwen.config)(**config))
-    return TinyPolicy(noisy(qwen), tokenizer)
+    small_model = model.make_model(tokenizer, 0, width=32, layers=2)
+    config = small_model.config.to_dict()
+    if request.param == "grouped_queries":
+        config["num_key_value_heads"] = 2
+        small_model = type(small_model)(type(small_model.config)(**config))
+    elif request.param == "llama":  # which has no bias, and here one matrix for tokens in and out
+        names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+        sizes = {name: config[name] for name in names}
+        llama_config = LlamaConfig(
+            **sizes, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True
+        )
+        small_model = LlamaForCausalLM(llama_config)
+    return TinyPolicy(noisy(small_model), tokenizer)
 
 
 @pytest.fixture
@@ -80,3 +89,42 @@ def test_samples_follow_the_distribution_and_their_seed(policy, prompts):
     logits, _ = by_transformers(policy, prompts, first[:, :1])
     shares = torch.stack([(first == token).float().mean(1) for token in range(logits.shape[-1])], 1)
     assert (shares - logits[:, 0].exp()).abs().max() < 0.04  # 5 standard errors
+
+
+def test_what_all_prompts_begin_with_is_computed_once_and_changes_nothing(policy, prompts):
+    texts = policy.tokenizer.batch_decode(prompts.tokens, skip_special_tokens=True)
+    asking = TinyPolicy(policy.model, policy.tokenizer, chat=True)
+    asked = asking.prompts(texts)
+    assert policy.tokenizer.decode(asked.beginning) == "sort("
+    assert asked.tokens.shape[1] == prompts.tokens.shape[1] - len(asked.beginning)
+    responses = policy.sample(prompts, 3, 6, None)
+    assert torch.equal(asking.sample(asked, 3, 6, None), responses)
+    plain = policy.log_probs(prompts, responses)
+    shared = asking.log_probs(asked, responses)
+    torch.testing.assert_close(shared, plain, atol=1e-5, rtol=0)
+    plain_gradients = gradients_of(policy, plain.sum())
+    shared_gradients = gradients_of(policy, shared.sum())
+    for shared_one, plain_one in zip(shared_gradients, plain_gradients, strict=True):
+        scale = float(plain_one.abs().max())
+        torch.testing.assert_close(shared_one, plain_one, atol=1e-5 * scale, rtol=0)
+    alone = asking.prompts(texts[:1])  # a prompt keeps a token that its response begins from
+    assert alone.tokens.shape == (1, 1)
+    one = asking.log_probs(alone, responses[:3])
+    torch.testing.assert_close(one, plain[:3], atol=1e-5, rtol=0)
+
+
+def test_in_bfloat16_passes_are_rounded_and_weights_are_not(policy, prompts):
+    rough = TinyPolicy(policy.model, policy.tokenizer, dtype=torch.bfloat16)
+    responses = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0))
+    log_probs = rough.log_probs(prompts, responses)
+    assert log_probs.dtype == torch.float32
+    difference = (log_probs - policy.log_probs(prompts, responses)).abs()
+    assert 0 < difference.mean() < 0.05
+    gradients = gradients_of(policy, log_probs.sum())
+    assert {gradient.dtype for gradient in gradients} == {torch.float32}
+
+
+def test_another_architecture_is_refused(policy):
+    other = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20))
+    with pytest.raises(ValueError, match="is a gpt2; it must be one of qwen2, llama"):
+        TinyPolicy(other, policy.tokenizer)

@@ -1,0 +1,71 @@
+"""A pretrained model at the start of a study: it imitates right answers for some steps.
+
+As it comes, it answers small questions in sentences, and no such answer is exact. A few steps of
+imitation teach the form, and hardly more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from openrlhf_js.common.files import fingerprint
+from openrlhf_js.study.rollout import right_responses, valid_tokens
+from openrlhf_js.tiny import model
+from openrlhf_js.tiny.policy import load
+from openrlhf_js.tiny.tasks import Problem, TinyTask, draw
+
+BATCH_SIZE = 12
+LEARNING_RATE = 5e-5
+DTYPE = torch.bfloat16  # of passes; weights and gradients are float32
+
+
+@cache
+def model_hash(folder: Path) -> str:
+    """Twelve characters that change with a model's weights.
+
+    Raises ValueError where there are none.
+    """
+    weights = list(folder.glob("*.safetensors"))
+    if not weights:
+        raise ValueError(
+            f"{folder} holds no *.safetensors: scripts/models/smollm2.sh makes such a folder"
+        )
+    return fingerprint(weights)[:12]
+
+
+def warm_start(
+    folder: Path,
+    task: TinyTask,
+    train: list[list[Any]],
+    *,
+    model_folder: Path,
+    seed: int,
+    on_step: Callable[[int, float], None],
+) -> None:
+    """Makes a Hugging Face folder with the model after it has imitated right responses."""
+    policy = load(model_folder, chat=True, dtype=DTYPE)
+    rng = random.Random(seed)
+    optimizer = torch.optim.AdamW(
+        policy.model.parameters(), lr=LEARNING_RATE, weight_decay=0, fused=True
+    )
+    for step in range(1, task.warm_start_steps + 1):
+        items = draw(train, BATCH_SIZE, rng)
+        problems = [Problem(task.prompt(item), task.label(item)) for item in items]
+        responses = right_responses(policy, task, problems)
+        valid = valid_tokens(policy, responses)
+        log_probs = policy.log_probs(
+            policy.prompts([problem.prompt for problem in problems]), responses
+        )
+        loss = -(log_probs * valid).sum() / valid.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimizer.step()
+        on_step(step, loss.item())
+    model.save(policy.model, policy.tokenizer, folder)

