@@ -58,6 +58,7 @@ class Panel:
     log: bool = False  # a logarithmic vertical axis, if all values are above 0
     reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
+    axis: Axis | None = None  # its own horizontal axis
 
 
 class Drawing(NamedTuple):
@@ -122,9 +123,10 @@ def draw(
     drawings = []
     for quantity, shown in panels.items():
         panel_rows = [row for row in rows if row[panel] == quantity]
-        lines = _lines_of(panel_rows, axis, line)
+        panel_axis = shown.axis or axis
+        lines = _lines_of(panel_rows, panel_axis, line)
         if lines:
-            drawings.append(Drawing(shown, axis, lines, looks))
+            drawings.append(Drawing(shown, panel_axis, lines, looks))
     return drawings
 
 
@@ -243,7 +245,7 @@ def _hover(values: alt.Chart, drawing: Drawing) -> alt.Chart:
 
 def _places(drawing: Drawing) -> dict[Any, float]:
     """Where each value of the horizontal axis stands on it."""
-    values = set()
+    values: set[Any] = set()
     for rows in drawing.lines.values():
         values.update(row[drawing.axis.setting] for row in rows)
     place_of = math.log2 if drawing.axis.scale == "log2" else float

@@ -69,7 +69,7 @@ def score_pairs(
     missing = [index for index in range(len(texts)) if (index,) not in store]
     for start in range(0, len(missing), at_once):
         indices = missing[start : start + at_once]
-        sides = []
+        sides: list[str] = []
         for index in indices:
             sides += texts[index]
         rewards = score(sides)

@@ -253,7 +253,7 @@ class Numeric(Judge):
     def _result(self, tree: Tree, bindings: dict[str, Value], is_real: bool) -> Value:
         """What the function of a node makes of its operands."""
         name = tree.kind
-        operands = tree.args
+        operands: Sequence[Any] = tree.args
         if tree.kind == "call":
             name, *operands = tree.args
         if name == "log":
