@@ -395,16 +395,17 @@ def _figure(
 
 def _differences(values: Mapping[str, Mapping[str, float]], curve: Curve) -> list[dict[str, str]]:
     """The row of differences from the first condition; nothing where none can be taken."""
-    reference, *others = values
-    if curve.timing or not values[reference] or not others:
+    reference = next(iter(values))
+    known = {name: seeds for name, seeds in values.items() if seeds}
+    if curve.timing or reference not in known:
         return []
     row = {"": f"less that of {reference}"}
     for name in values:
         row[name] = ""
-    known = {name: seeds for name, seeds in values.items() if seeds}
-    for comparison in differences(known, reference):
+    comparisons = differences(known, reference)
+    for comparison in comparisons:
         row[comparison.name] = _difference(comparison, curve.format)
-    return [row] if len(known) > 1 else []
+    return [row] if comparisons else []
 
 
 def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:

@@ -18,6 +18,7 @@ from openrlhf_js.report import style
 
 HEIGHT = 250  # pixels
 MAX_MARKERS = 8  # on a line with a band
+EXPONENTS = range(-30, 31)  # of ten, at the ticks of a logarithmic axis
 MANY_SERIES = 6  # whose longer names need more room in a legend
 DODGE = 0.02  # of the axis, between the error bars of neighbours
 COLUMNS = {  # of the data of a chart
@@ -345,15 +346,12 @@ def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
     """The vertical axis, which holds all intervals unless the panel has limits."""
     heights = pd.concat([points.value, points.low, points.high]).dropna()
     scale = _linear(panel, heights.min(), heights.max())
+    axis = alt.Axis(tickCount=6)
     if panel.log and points.value.min() > 0:
         positive = heights[heights > 0]
         scale = _logarithmic(positive.min(), positive.max())
-    return alt.Y(
-        "value:Q",
-        title=panel.ylabel,
-        scale=scale,
-        axis=alt.Axis(tickCount=6, format="~g"),
-    )
+        axis = alt.Axis(values=_logarithmic_ticks(), format="~g")
+    return alt.Y("value:Q", title=panel.ylabel, scale=scale, axis=axis)
 
 
 def _linear(panel: Panel, least: float, greatest: float) -> alt.Scale:
@@ -373,6 +371,15 @@ def _logarithmic(least: float, greatest: float) -> alt.Scale:
     """A logarithmic scale between two values above 0."""
     low, high = _padded(math.log10(least), math.log10(greatest))
     return alt.Scale(type="log", domain=[10**low, 10**high], nice=False)
+
+
+def _logarithmic_ticks() -> list[float]:
+    """1, 2 and 5 times powers of ten; those beyond a scale are not drawn."""
+    ticks = []
+    for exponent in EXPONENTS:
+        for digit in (1, 2, 5):
+            ticks.append(digit * 10.0**exponent)
+    return ticks
 
 
 def _padded(low: float, high: float) -> list[float]:

@@ -241,7 +241,11 @@ def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
     """How many pairs have which difference of rewards."""
     colours = alt.Scale(domain=["pairs", "equal rewards"], range=[style.BLUE, style.INK])
     edges = margins["edges"]
-    bins = {"left": edges[:-1], "right": edges[1:], "pairs": margins["counts"]}
+    bins = {
+        "left": edges[:-1],
+        "right": edges[1:],
+        "pairs": margins["counts"],
+    }
     bars = (
         _chart(bins)
         .mark_bar(binSpacing=0)
