@@ -136,12 +136,14 @@ def _lines_of(rows: Sequence[Row], axis: Axis, line: str) -> dict[str, list[Row]
     for row in sorted(rows, key=lambda row: row[axis.setting]):
         name = str(row[line])
         lines.setdefault(name, []).append(row)
+    by_end = sorted(lines.items(), key=_last_value, reverse=True)
+    return dict(by_end)
 
-    def last_value(name: str) -> float:
-        last_row = lines[name][-1]
-        return float(last_row["value"])
 
-    return {name: lines[name] for name in sorted(lines, key=last_value, reverse=True)}
+def _last_value(item: tuple[str, list[Row]]) -> float:
+    """Where a line ends."""
+    _, rows = item
+    return float(rows[-1]["value"])
 
 
 def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:

@@ -208,6 +208,7 @@ def test_two_folders_compared(done, tmp_path, capsys):
     call = ["passk", "--compare", str(done / "model"), str(done / "other"), "--out", str(tmp_path)]
     assert main(call) == 0
     said = capsys.readouterr().out
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "comparison.json").read_bytes())
     assert [row["task"] for row in found["rows"]] == ["toy", "more", "mean"]
     a, b = (scores(done / name)["correct"] for name in ("model", "other"))
@@ -218,6 +219,7 @@ def test_two_folders_compared(done, tmp_path, capsys):
 def test_some_benchmarks_of_two_folders_compared(done, tmp_path):
     call = ["passk", "--compare", str(done / "model"), str(done / "other"), "--tasks", "toy"]
     assert main([*call, "--metric", "pass@4", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "comparison.json").read_bytes())
     assert ([row["task"] for row in found["rows"]], found["metric"]) == (["toy"], "pass@4")
 
