@@ -68,18 +68,27 @@ def read(paths: Sequence[Path], tasks: Sequence[str] = ()) -> list[Model]:
         else:
             for name, scores in _arena_scores(file, content).items():
                 arena.setdefault(name, []).extend(scores)
-    names = {path: _name_of(result["model"]) for path, result in results.items()}
-    shared = [name for name, count in Counter(names.values()).items() if count > 1]
+    models = _sampled_models(results, arena)
+    sampled = [_name_of(result["model"]) for result in results.values()]
+    for name, scores in arena.items():
+        if name not in sampled:
+            models.append(_model(name, scores, None))
+    return models
+
+
+def _sampled_models(
+    results: Mapping[Path, Results], arena: Mapping[str, list[Score]]
+) -> list[Model]:
+    """The models of `eval passk`, with their Arena scores."""
+    names = Counter(_name_of(result["model"]) for result in results.values())
     models = []
     for path, result in results.items():
-        name = names[path]
-        scores = _passk_scores(result) + arena.pop(name, [])
+        name = _name_of(result["model"])
+        scores = _passk_scores(result) + arena.get(name, [])
         model = _model(name, scores, result)
-        if name in shared:
+        if names[name] > 1:
             model = model._replace(name=f"{name} ({path})")
         models.append(model)
-    for name, scores in arena.items():
-        models.append(_model(name, scores, None))
     return models
 
 

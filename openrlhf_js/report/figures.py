@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -73,9 +74,10 @@ def wide_picture(figures: Sequence[Figure], title: str = "") -> alt.ConcatChart:
     """A picture of figures side by side, `PICTURE_WIDTH` wide with all their labels."""
     width = PANEL_WIDTH
     drawn = picture(figures, [width] * len(figures), title)
-    _, _, attributes = style.svg(drawn).partition(' width="')
-    excess = float(attributes.partition('"')[0]) - PICTURE_WIDTH
-    width -= math.ceil(excess / len(figures))
+    attribute = re.search(r'width="([0-9.]+)"', style.svg(drawn))
+    if attribute:
+        excess = float(attribute[1]) - PICTURE_WIDTH
+        width -= math.ceil(excess / len(figures))
     return picture(figures, [width] * len(figures), title)
 
 

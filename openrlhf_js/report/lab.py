@@ -53,19 +53,19 @@ def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
 def table(summary: Summary) -> list[dict[str, str]]:
     """The rows side by side: one line for each setting, one column for each quantity."""
     gradients = summary.get("gradients", {})
-    lines: dict[tuple[Any, ...], dict[str, str]] = {}
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
     columns: dict[str, str] = {}  # with what stands where a line lacks them
     for row in summary["rows"]:
-        settings = {name: value for name, value in row.items() if name not in FIGURE}
-        line = lines.setdefault(tuple(settings.values()), {})
-        for name, value in settings.items():
-            line[name] = cell(value)
+        settings = {name: cell(value) for name, value in row.items() if name not in FIGURE}
+        key = tuple(settings.values())
+        line = lines.setdefault(key, settings)
         estimator = row.get("estimator")
         if estimator in gradients:
             line["gradient"] = gradients[estimator]
         quantity = row["quantity"]
         line[quantity] = style.interval(row["value"], row["low"], row["high"])
-        columns.update(dict.fromkeys(line, "-"))
+        for name in line:
+            columns[name] = "-"
     return [columns | line for line in lines.values()]
 
 

@@ -171,26 +171,15 @@ def _logs(conditions: Sequence[Condition]) -> list[dict[str, str]]:
 
 
 def _title(conditions: Sequence[Condition], flags: Mapping[str, str]) -> str:
-    """The runs, the model that they share, and the tasks of their evaluations, else prompts."""
+    """The runs, and the model and the prompts that they share."""
     names = ", ".join(condition.name for condition in conditions)
-    model = _end_of_path(flags.get("--actor.model_name_or_path", ""))
-    prompts = _end_of_path(flags.get("--data.prompt_dataset", ""))
-    data = ", ".join(_evaluated_tasks(conditions)) or prompts
-    subject = " on ".join(name for name in (model, data) if name)
+    shared = []
+    for flag in ("--actor.model_name_or_path", "--data.prompt_dataset"):
+        if flag in flags:
+            last_folders = Path(flags[flag]).parts[-2:]
+            shared.append("/".join(last_folders))
+    subject = " on ".join(shared)
     return f"{names}: {subject}" if subject else names
-
-
-def _evaluated_tasks(conditions: Sequence[Condition]) -> list[str]:
-    tasks = []
-    for title in panels.titles(panels.HELD_OUT, conditions).values():
-        _, _, task = title.partition(", ")
-        if task:
-            tasks.append(task)
-    return tasks
-
-
-def _end_of_path(path: str) -> str:
-    return "/".join(Path(path).parts[-2:])
 
 
 def lab_results(folder: Path) -> list[Result]:

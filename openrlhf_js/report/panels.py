@@ -248,9 +248,14 @@ TIMINGS = (
 
 def by_step(tag: str, condition: Condition) -> pd.DataFrame:
     """(steps, seeds) values, at the steps that all seeds have."""
-    logged = {seed: run.logged[tag] for seed, run in condition.by_seed.items()}
-    logged = {seed: series for seed, series in logged.items() if len(series)}
-    return pd.concat(logged, axis=1, join="inner") if logged else pd.DataFrame()
+    logged = {}
+    for seed, run in condition.by_seed.items():
+        series = run.logged[tag]
+        if len(series):
+            logged[seed] = series
+    if not logged:
+        return pd.DataFrame()
+    return pd.concat(logged, axis=1, join="inner")
 
 
 def averages(curve: Curve, tag: str, condition: Condition, window: int = 1) -> pd.DataFrame:
@@ -317,15 +322,10 @@ def draw(
             for step, estimate in estimates(curve, tag, condition, window).items():
                 row = {"quantity": title, "run": condition.name, "step": step}
                 rows.append(row | estimate._asdict())
-        notes = [curve.note] if curve.note else []
-        if any(len(condition.runs) > 1 for condition in logging):
-            notes.append("95 % intervals over seeds")
-        if window > 1:
-            notes.append(f"running average of {window}")
         panel = Panel(
             title=title,
             ylabel=curve.ylabel,
-            note="; ".join(notes),
+            note=_note(curve, logging, window),
             limits=curve.limits,
             log=curve.log,
             reference=1.0 if curve.divisor else None,
@@ -334,6 +334,18 @@ def draw(
         if rows:
             drawn.append((panel, rows))
     return drawn
+
+
+def _note(curve: Curve, conditions: Sequence[Condition], window: int) -> str:
+    """What the lines and bands of a curve are."""
+    notes = []
+    if curve.note:
+        notes.append(curve.note)
+    if any(len(condition.runs) > 1 for condition in conditions):
+        notes.append("95 % intervals over seeds")
+    if window > 1:
+        notes.append(f"running average of {window}")
+    return "; ".join(notes)
 
 
 def _window(curve: Curve, tag: str, conditions: Sequence[Condition], smooth: int | None) -> int:
@@ -385,15 +397,15 @@ def _differences(values: Mapping[str, Mapping[str, float]], curve: Curve) -> lis
     """The row of differences from the first condition; nothing where none can be taken."""
     reference = next(iter(values))
     known = {name: seeds for name, seeds in values.items() if seeds}
-    can_differ = reference in known and len(known) > 1
-    if curve.timing or not can_differ:
+    if curve.timing or reference not in known:
         return []
     row = {"": f"less that of {reference}"}
     for name in values:
         row[name] = ""
-    for comparison in differences(known, reference):
+    comparisons = differences(known, reference)
+    for comparison in comparisons:
         row[comparison.name] = _difference(comparison, curve.format)
-    return [row]
+    return [row] if comparisons else []
 
 
 def _by_seed(curve: Curve, tag: str, share: float, condition: Condition) -> dict[str, float]:

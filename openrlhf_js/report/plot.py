@@ -18,6 +18,7 @@ from openrlhf_js.report import style
 
 HEIGHT = 250  # pixels
 MAX_MARKERS = 8  # on a line with a band
+EXPONENTS = range(-30, 31)  # of ten, at the ticks of a logarithmic axis
 MANY_SERIES = 6  # whose longer names need more room in a legend
 DODGE = 0.02  # of the axis, between the error bars of neighbours
 COLUMNS = {  # of the data of a chart
@@ -87,11 +88,12 @@ class Drawing(NamedTuple):
         """Where each line begins and ends, for those who cannot see the chart."""
         lines = []
         for name, rows in self.lines.items():
-            points = [_in_words(rows[0], self.axis)]
+            line = f"{name}: {_in_words(rows[0], self.axis)}"
             if len(rows) > 1:
-                points.append(_in_words(rows[-1], self.axis))
-            lines.append(f"{name}: {', '.join(points)}")
-        return f"{self.title}, {self.panel.ylabel}, by {self.axis.label}. {'; '.join(lines)}."
+                line += f", {_in_words(rows[-1], self.axis)}"
+            lines.append(line)
+        shown = "; ".join(lines)
+        return f"{self.title}, {self.panel.ylabel}, by {self.axis.label}. {shown}."
 
 
 def _in_words(row: Row, axis: Axis) -> str:
@@ -136,28 +138,28 @@ def _lines_of(rows: Sequence[Row], axis: Axis, line: str) -> dict[str, list[Row]
     for row in sorted(rows, key=lambda row: row[axis.setting]):
         name = str(row[line])
         lines.setdefault(name, []).append(row)
+    by_end = sorted(lines.items(), key=_last_value, reverse=True)
+    return dict(by_end)
 
-    def last_value(name: str) -> float:
-        last_row = lines[name][-1]
-        return float(last_row["value"])
 
-    return {name: lines[name] for name in sorted(lines, key=last_value, reverse=True)}
+def _last_value(item: tuple[str, list[Row]]) -> float:
+    """Where a line ends."""
+    _, rows = item
+    return float(rows[-1]["value"])
 
 
 def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
     """Lines, their intervals and markers; what reacts to the pointer only on a page."""
     panel = drawing.panel
     points = _points(drawing)
-    legend = None
-    if len(drawing.looks) > 1:
-        columns = 3 if len(drawing.looks) <= MANY_SERIES else 2
-        legend = alt.Legend(labelExpr=LEGEND_NAME, columns=columns)
-    colours = _scale(drawing, lambda look: look.colour)
+    legend = _legend(drawing)
+    colours = _scale(drawing, _colour_of)
     series = alt.Chart().encode(
         x=_horizontal(drawing, points),
         color=alt.Color("line:N", legend=legend, scale=colours),
     )
     chosen = alt.selection_point(name="chosen", fields=["line"], bind="legend")
+    zoom = alt.selection_interval(name="zoom", bind="scales")
     if interactive:
         visible = alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0))
         series = series.encode(opacity=visible)
@@ -165,7 +167,7 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
 
     lines = _lines(values, drawing)
     if interactive:  # the legend belongs to the first layer
-        lines = lines.add_params(chosen, alt.selection_interval(name="zoom", bind="scales"))
+        lines = lines.add_params(chosen, zoom)
     layers: list[Any] = [
         lines,
         _bands(series, panel),
@@ -175,9 +177,32 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
     if interactive:
         layers.append(_hover(values, drawing))
     if panel.reference is not None:
-        rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
-        layers.append(rule.encode(y=alt.datum(panel.reference)))
-    return alt.LayerChart(data=_data(points), layer=layers).resolve_legend(strokeDash="independent")
+        layers.append(_reference_line(panel.reference))
+    chart = alt.LayerChart(data=_data(points), layer=layers)
+    return chart.resolve_legend(strokeDash="independent")
+
+
+def _legend(drawing: Drawing) -> alt.Legend | None:
+    """The names of the lines; none where one is alone."""
+    series = len(drawing.looks)
+    if series == 1:
+        return None
+    columns = 3 if series <= MANY_SERIES else 2
+    return alt.Legend(labelExpr=LEGEND_NAME, columns=columns)
+
+
+def _colour_of(look: style.Look) -> str:
+    return look.colour
+
+
+def _shape_of(look: style.Look) -> str:
+    return style.SHAPES[look.marker]
+
+
+def _reference_line(value: float) -> alt.Chart:
+    """A horizontal line."""
+    rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
+    return rule.encode(y=alt.datum(value))
 
 
 def _lines(values: alt.Chart, drawing: Drawing) -> alt.Chart:
@@ -205,7 +230,7 @@ def _intervals(series: alt.Chart, panel: Panel) -> alt.Chart:
 
 def _markers(values: alt.Chart, drawing: Drawing, legend: alt.Legend | None) -> alt.Chart:
     """The points that tell series apart without colours."""
-    shapes = _scale(drawing, lambda look: style.SHAPES[look.marker])
+    shapes = _scale(drawing, _shape_of)
     shape: Any = alt.Shape("line:N", legend=legend, scale=shapes)
     markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
     return markers.encode(shape=shape).transform_filter("datum.marked")
@@ -324,12 +349,12 @@ def _ticks(drawing: Drawing) -> alt.Axis:
 def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
     """The vertical axis, which holds all intervals unless the panel has limits."""
     heights = pd.concat([points.value, points.low, points.high]).dropna()
-    if panel.log and (points.value > 0).all():
+    scale = _linear(panel, heights.min(), heights.max())
+    axis = alt.Axis(tickCount=6)
+    if panel.log and points.value.min() > 0:
         positive = heights[heights > 0]
-        scale, axis = _logarithmic(positive.min(), positive.max())
-    else:
-        scale = _linear(panel, heights.min(), heights.max())
-        axis = alt.Axis(tickCount=6)
+        scale = _logarithmic(positive.min(), positive.max())
+        axis = alt.Axis(values=_logarithmic_ticks(), format="~g")
     return alt.Y("value:Q", title=panel.ylabel, scale=scale, axis=axis)
 
 
@@ -346,14 +371,19 @@ def _linear(panel: Panel, least: float, greatest: float) -> alt.Scale:
     return alt.Scale(domain=_padded(least, greatest), nice=False, zero=False)
 
 
-def _logarithmic(least: float, greatest: float) -> tuple[alt.Scale, alt.Axis]:
-    """A scale with ticks at 1, 2 and 5 times the powers of ten."""
+def _logarithmic(least: float, greatest: float) -> alt.Scale:
+    """A logarithmic scale between two values above 0."""
     low, high = _padded(math.log10(least), math.log10(greatest))
+    return alt.Scale(type="log", domain=[10**low, 10**high], nice=False)
+
+
+def _logarithmic_ticks() -> list[float]:
+    """1, 2 and 5 times powers of ten; those beyond a scale are not drawn."""
     ticks = []
-    for exponent in range(math.floor(low), math.ceil(high) + 1):
-        ticks += [digit * 10.0**exponent for digit in (1, 2, 5)]
-    scale = alt.Scale(type="log", domain=[10**low, 10**high], nice=False)
-    return scale, alt.Axis(values=ticks, labelExpr="format(datum.value, '~g')")
+    for exponent in EXPONENTS:
+        for digit in (1, 2, 5):
+            ticks.append(digit * 10.0**exponent)
+    return ticks
 
 
 def _padded(low: float, high: float) -> list[float]:

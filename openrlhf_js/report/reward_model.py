@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import pandas as pd
@@ -33,60 +33,92 @@ def number(interval: Interval | None, scale: float = 1, form: str = ".3g", unit:
     return style.interval(interval["value"], interval["low"], interval["high"], form, scale, unit)
 
 
+class Figure(NamedTuple):
+    """A row of the table of figures."""
+
+    figure: str
+    value: str
+    meaning: str
+
+
 def figures(evaluation: Evaluation) -> list[dict[str, str]]:
     """The rows of the table: figure, value and meaning."""
     rows = _accuracy_figures(evaluation) + _length_figures(evaluation["length"])
-    return [dict(zip(("figure", "value", "meaning"), row, strict=True)) for row in rows]
+    return [row._asdict() for row in rows]
 
 
-def _accuracy_figures(evaluation: Evaluation) -> list[tuple[str, str, str]]:
+def _accuracy_figures(evaluation: Evaluation) -> list[Figure]:
+    """How often the preferred response gets the higher reward, and how rewards are spread."""
     calibration = evaluation["calibration"]
     reward = evaluation["reward"]
-    pairs = evaluation["pairs"]
-    by_chance = f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}"
     normalise = "mean and std, to normalise with"
-    if pairs < LEAST_TO_NORMALISE:
+    if evaluation["pairs"] < LEAST_TO_NORMALISE:
         normalise = (
             f"mean and std, of too few pairs to normalise with ({LEAST_TO_NORMALISE} or more)"
         )
     return [
-        ("pairs", f"{pairs:,}", f"of {evaluation['prompts']:,} prompts"),
-        (
-            "accuracy",
-            share(evaluation["accuracy"]),
-            "95 % interval by prompt; a tie counts half",
+        Figure(
+            figure="pairs",
+            value=f"{evaluation['pairs']:,}",
+            meaning=f"of {evaluation['prompts']:,} prompts",
         ),
-        ("ties", f"{evaluation['ties']:.1%}", "pairs whose rewards are equal"),
-        ("mean margin", number(evaluation["margin"]), "chosen minus rejected reward"),
-        ("log loss", f"{calibration['log_loss']:.3f}", "0.693 by chance"),
-        ("calibration error", f"{calibration['error']:.3f}", by_chance),
-        ("reward", f"{reward['mean']:.4g} ± {reward['std']:.4g}", normalise),
+        Figure(
+            figure="accuracy",
+            value=share(evaluation["accuracy"]),
+            meaning="95 % interval by prompt; a tie counts half",
+        ),
+        Figure(
+            figure="ties",
+            value=f"{evaluation['ties']:.1%}",
+            meaning="pairs whose rewards are equal",
+        ),
+        Figure(
+            figure="mean margin",
+            value=number(evaluation["margin"]),
+            meaning="chosen minus rejected reward",
+        ),
+        Figure(
+            figure="log loss",
+            value=f"{calibration['log_loss']:.3f}",
+            meaning="0.693 by chance",
+        ),
+        Figure(
+            figure="calibration error",
+            value=f"{calibration['error']:.3f}",
+            meaning=f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}",
+        ),
+        Figure(
+            figure="reward",
+            value=f"{reward['mean']:.4g} ± {reward['std']:.4g}",
+            meaning=normalise,
+        ),
     ]
 
 
-def _length_figures(length: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _length_figures(length: dict[str, Any]) -> list[Figure]:
+    """What longer responses have to do with the rewards."""
     correlation = length["correlation_within_pairs"]
     labels = share(length["longer_preferred_by_labels"])
     return [
-        (
-            "length and reward",
-            "-" if correlation is None else f"{correlation:.2f}",
-            "correlation within pairs; length in tokens",
+        Figure(
+            figure="length and reward",
+            value="-" if correlation is None else f"{correlation:.2f}",
+            meaning="correlation within pairs; length in tokens",
         ),
-        (
-            "accuracy of length",
-            share(length["accuracy_of_length_alone"]),
-            "by preferring the longer",
+        Figure(
+            figure="accuracy of length",
+            value=share(length["accuracy_of_length_alone"]),
+            meaning="by preferring the longer",
         ),
-        (
-            "prefers the longer",
-            share(length["longer_preferred_by_model"]),
-            f"the labels: {labels}; where lengths differ",
+        Figure(
+            figure="prefers the longer",
+            value=share(length["longer_preferred_by_model"]),
+            meaning=f"the labels: {labels}; where lengths differ",
         ),
-        (
-            "accuracy, balanced",
-            share(length["accuracy_balanced"]),
-            "if the chosen response were as often the longer as the shorter one",
+        Figure(
+            figure="accuracy, balanced",
+            value=share(length["accuracy_balanced"]),
+            meaning="if the chosen response were as often the longer as the shorter one",
         ),
     ]
 
@@ -241,7 +273,11 @@ def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
     """How many pairs have which difference of rewards."""
     colours = alt.Scale(domain=["pairs", "equal rewards"], range=[style.BLUE, style.INK])
     edges = margins["edges"]
-    bins = {"left": edges[:-1], "right": edges[1:], "pairs": margins["counts"]}
+    bins = {
+        "left": edges[:-1],
+        "right": edges[1:],
+        "pairs": margins["counts"],
+    }
     bars = (
         _chart(bins)
         .mark_bar(binSpacing=0)

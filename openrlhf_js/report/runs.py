@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
@@ -195,11 +195,17 @@ def read_config(folder: Path) -> Config | None:
     settings = {}
     for name, value in record["flags"].items():
         if name not in PLACES:
-            words = value if isinstance(value, list) else [value]
-            settings[f"--{name}"] = " ".join(str(word) for word in words)
+            settings[f"--{name}"] = _on_one_line(value)
     for name, version in record["versions"].items():
         settings[f"{name} (version)"] = str(version)
     return Config(settings, record["outcome"])
+
+
+def _on_one_line(value: Any) -> str:
+    """The value of a flag as on the command line."""
+    if not isinstance(value, list):
+        return str(value)
+    return " ".join(str(word) for word in value)
 
 
 def compare_flags(

@@ -118,15 +118,19 @@ def series_looks(names: Sequence[str]) -> dict[str, Look]:
     """
     from openrlhf_js.estimators.catalogue import ESTIMATORS
 
-    looks = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
-    taken = {name: looks[name] for name in names if name in looks}
+    known = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
+    looks = {name: known[name] for name in names if name in known}
     for name in names:
         for word in re.split(r"\W+", name):
-            if name not in taken and word in looks and looks[word] not in taken.values():
-                taken[name] = looks[word]
-    free = [look for look in looks.values() if look not in taken.values()]
-    free_looks = itertools.cycle(free or looks.values())
-    return {name: taken[name] if name in taken else next(free_looks) for name in names}
+            look = known.get(word)
+            if look and look not in looks.values():
+                looks.setdefault(name, look)
+    free = [look for look in known.values() if look not in looks.values()]
+    free_looks = itertools.cycle(free or known.values())
+    for name in names:
+        if name not in looks:
+            looks[name] = next(free_looks)
+    return looks
 
 
 def dashes(look: Look) -> list[float]:

@@ -215,6 +215,7 @@ def test_two_folders_compared(done, tmp_path, capsys):
     call = ["passk", "--compare", str(done / "model"), str(done / "other"), "--out", str(tmp_path)]
     assert main(call) == 0
     said = capsys.readouterr().out
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "comparison.json").read_bytes())
     assert b"Samples of A and B" in (tmp_path / "samples.html").read_bytes()
     assert [row["task"] for row in found["rows"]] == ["toy", "more", "mean"]
@@ -231,6 +232,7 @@ def test_some_benchmarks_of_two_folders_compared(done, tmp_path):
     assert main(call) == 0
     assert page.is_file()
     assert not (tmp_path / "samples.html").exists()
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "comparison.json").read_bytes())
     assert [row["task"] for row in found["rows"]] == ["toy"]
     assert found["metric"] == "pass@4"

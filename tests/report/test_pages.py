@@ -132,7 +132,7 @@ def test_the_page_has_the_figures_and_the_configuration(complete):
     assert ["Gradient variance, mean", "6", "3"] in parsed.cells
     assert ["less that of rloo", "", "-3, unpaired"] in parsed.cells
     assert parsed.row("--actor.model_name_or_path") == ["Qwen/Qwen3-4B"]
-    assert "$x$, maze</h1>" in page
+    assert "Qwen/Qwen3-4B on data/math.jsonl</h1>" in page
 
 
 def test_a_growing_run_is_drawn_as_far_as_it_has_come(log, tmp_path):
