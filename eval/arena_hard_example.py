@@ -31,20 +31,31 @@ PARTS = re.compile(r"<(?:request|answer_[AB])>\n(.*?)\n</", re.DOTALL)
 
 def judge(request: dict[str, Any], number: int) -> Answer:
     """Compares the digits that stand in their place, as our own prompt shows both answers."""
-    asked, *answers = PARTS.findall(request["messages"][-1]["content"])
-    right = sorted(re.sub(r"\D", "", asked))
-    said = [(re.findall(r"\d+", each) or [""])[0] for each in answers]
-    a, b = (sum(map(str.__eq__, s, right)) / max(len(s), len(right)) for s in said)
-    verdict = "A=B" if a == b else "A>B" if a > b else "B>A"
-    verdict = verdict.replace(">", ">>") if abs(a - b) > 0.5 else verdict
+    question, answer_a, answer_b = PARTS.findall(request["messages"][-1]["content"])
+    expected = sorted(re.sub(r"\D", "", question))
+    a = share_in_place(answer_a, expected)
+    b = share_in_place(answer_b, expected)
+    verdict = "A=B"
+    if a != b:
+        verdict = "A>B" if a > b else "B>A"
+    if abs(a - b) > 0.5:
+        verdict = verdict.replace(">", ">>")
     words = f"- **A**: {a:.0%} of the digits are right\n- **B**: {b:.0%} are\n\n[[{verdict}]]"
     return reply(words, tokens=40, asked=300)
 
 
+def share_in_place(text: str, expected: list[str]) -> float:
+    """The share of the digits that a text has in their place."""
+    numbers = re.findall(r"\d+", text)
+    digits = numbers[0] if numbers else ""
+    right = sum(map(str.__eq__, digits, expected))
+    return right / max(len(digits), len(expected))
+
+
 def answer(digits: str, rng: random.Random) -> str:
     """A careless answer: right half of the time, and in Markdown."""
-    said = "".join(sorted(digits) if rng.random() < 0.5 else rng.sample(digits, len(digits)))
-    return f"The digits **in order**:\n\n```text\n{said}\n```"
+    ordered = sorted(digits) if rng.random() < 0.5 else rng.sample(digits, len(digits))
+    return f"The digits **in order**:\n\n```text\n{''.join(ordered)}\n```"
 
 
 def write(folder: Path) -> None:
@@ -55,10 +66,17 @@ def write(folder: Path) -> None:
     split = sort.split(0, QUESTIONS)
     rng = random.Random(0)
     bench = folder / "data" / BENCH
-    items = {f"q{number}": digits for number, digits in enumerate(split.held_out)}
-    asked = ({"uid": u, "category": "sorting", "prompt": sort.prompt(d)} for u, d in items.items())
-    write_lines(bench / "question.jsonl", asked)
-    answers = (answer_row(uid, BASELINE, answer(digits, rng)) for uid, digits in items.items())
+    questions = []
+    answers = []
+    for number, digits in enumerate(split.held_out):
+        question = {
+            "uid": f"q{number}",
+            "category": "sorting",
+            "prompt": sort.prompt(digits),
+        }
+        questions.append(question)
+        answers.append(answer_row(f"q{number}", BASELINE, answer(digits, rng)))
+    write_lines(bench / "question.jsonl", questions)
     write_lines(bench / "model_answer" / f"{BASELINE}.jsonl", answers)
     (folder / "judge.yaml").write_text(f"judge_model: {JUDGE}\n")
     tokenizer = model.make_tokenizer(sort)
@@ -75,11 +93,20 @@ def main(folder: Path) -> int:
         write(folder)
     served = Served(judge, (JUDGE,))
     with running(served):
-        own = {"BENCH": BENCH, "DATA": str(folder / "data"), "BASELINE": BASELINE, "NAME": "tiny"}
-        own |= {"SETTINGS": str(folder / "judge.yaml"), "JUDGE_URL": served.url, "OUT": str(folder)}
-        own |= {"JUDGE_KEY": "none", "BUDGET": "none", "MAX_NEW_TOKENS": "8"}
+        variables = {
+            "BENCH": BENCH,
+            "DATA": str(folder / "data"),
+            "BASELINE": BASELINE,
+            "NAME": "tiny",
+            "SETTINGS": str(folder / "judge.yaml"),
+            "JUDGE_URL": served.url,
+            "JUDGE_KEY": "none",
+            "BUDGET": "none",
+            "MAX_NEW_TOKENS": "8",
+            "OUT": str(folder),
+        }
         command = ["bash", str(ROOT / "eval" / "arena_hard.sh"), str(folder / "tiny")]
-        return subprocess.run(command, env={**os.environ, **own}).returncode
+        return subprocess.run(command, env={**os.environ, **variables}).returncode
 
 
 if __name__ == "__main__":

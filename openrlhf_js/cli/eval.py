@@ -83,7 +83,7 @@ def passk(argv: list[str]) -> int:
     settings = parse(PasskSettings, PASSK, argv)
     from torch import OutOfMemoryError
 
-    said = "no memory is left: give a smaller --batch_size; the same command resumes"
+    message = "no memory is left: give a smaller --batch_size; the same command resumes"
 
     def work() -> None:
         if settings.compare:
@@ -91,7 +91,7 @@ def passk(argv: list[str]) -> int:
         elif settings.model and settings.out:
             evaluate(settings, settings.model, settings.out)
 
-    return run(PASSK, work, True, {OutOfMemoryError: lambda error: said})
+    return run(PASSK, work, True, {OutOfMemoryError: lambda error: message})
 
 
 def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:

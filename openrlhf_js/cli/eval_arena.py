@@ -84,7 +84,8 @@ def _fetch(settings: FetchSettings) -> int:
 
     bench, folder = data.bench_of(settings.bench, settings.baseline), settings.folder
     missing = data.fetch(folder, bench, settings.source, settings.models, settings.judgments)
-    if clone := settings.texts or settings.source:
+    clone = settings.texts or settings.source
+    if clone:
         protocol.fetch_texts(folder, bench, clone)
     if bench.judges and not (folder.root / protocol.PROMPTS_FILE).exists():
         missing.append("the official judge's texts (--texts CLONE); ours are taken")

@@ -114,7 +114,7 @@ class progress:
 
     def _time_left(self, now: float) -> str:
         """How long the rest takes, at the mean pace so far; "" where nobody knows."""
-        if not self.total or not self.done:
+        if not self.total or not 0 < self.done < self.total:
             return ""
         seconds = (now - self._began) * (self.total - self.done) / self.done
         return f"{timedelta(seconds=round(seconds))} left"

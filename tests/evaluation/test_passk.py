@@ -41,12 +41,23 @@ PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]
 LAYOUTS = {  # a file as the hub has it, a row, and a right answer in another notation
     "amc23": (
         "data/test-00000-of-00001.parquet",
-        {"id": 0, "answer": 27.0, "question": "How many?", "url": "a"},
+        {
+            "id": 0,
+            "answer": 27.0,
+            "question": "How many?",
+            "url": "a",
+        },
         "27",
     ),
     "aime24": (
         "data/train-00000-of-00001.parquet",
-        {"id": 60, "problem": "Find it.", "solution": "So", "answer": "033", "year": "2024"},
+        {
+            "id": 60,
+            "problem": "Find it.",
+            "solution": "So",
+            "answer": "033",
+            "year": "2024",
+        },
         "33",
     ),
     "aime25": ("test.jsonl", {"problem": "Find it.", "answer": "70", "id": "0"}, "70.0"),
@@ -90,7 +101,12 @@ def test_benchmarks_in_the_layout_of_the_hub(name, tmp_path):
         path.write_text(json.dumps(row) + "\n")
     else:
         parquet.write_table(pyarrow.Table.from_pylist([row]), path)
-    (asked,) = asked_of([name], tmp_path / "out", {}, {name: str(tmp_path / name)})
+    (asked,) = asked_of(
+        tasks=[name],
+        out=tmp_path / "out",
+        overrides={},
+        sources={name: str(tmp_path / name)},
+    )
     (problem,) = asked.items.values()
     assert problem.datasource == f"math/{name}"
     assert row.get("problem", row.get("question")) in problem.messages[-1]["content"]
@@ -294,7 +310,12 @@ def test_pass_at_j_is_the_share_of_subsets_with_a_right_one(j):
 
 def test_a_repeated_item_is_asked_once(tmp_path):
     path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, ROW])
-    (asked,) = benchmarks.asked_of([str(path)], tmp_path, {"samples": 2}, {})
+    (asked,) = benchmarks.asked_of(
+        tasks=[str(path)],
+        out=tmp_path,
+        overrides={"samples": 2},
+        sources={},
+    )
     assert [item.label for item in asked.items.values()] == ["4", "5"]
     assert asked.benchmark.samples == 2
 
@@ -333,7 +354,13 @@ class Fake:
             self.asked.append((request.number, request.draw))
             reply = self.odd.get(request.number, r"\boxed{1}")
             if isinstance(reply, str):
-                reply = Sampled(reply, "hm", "stop", 3, 7)
+                reply = Sampled(
+                    text=reply,
+                    thinking="hm",
+                    finish_reason="stop",
+                    tokens=3,
+                    seed=7,
+                )
             on_samples([(request, reply)])
 
 

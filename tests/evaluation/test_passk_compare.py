@@ -11,7 +11,12 @@ from openrlhf_js.evaluation.passk.summary import FORMAT, read_results, summarise
 from openrlhf_js.report import passk as report
 from openrlhf_js.stats import Difference, detectable_effect
 
-SETTINGS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 64, "prompt_form": "chat"}
+SETTINGS = {
+    "temperature": 0.7,
+    "top_p": 1.0,
+    "max_new_tokens": 64,
+    "prompt_form": "chat",
+}
 
 
 def evaluated(model, shares, names=("toy",), k=8, seed=0):
@@ -73,8 +78,22 @@ def test_several_benchmarks_and_their_mean():
 
 def test_the_mean_of_differences_by_hand():
     differences = [
-        Difference(0.1, 0, 0, 0, standard_error=0.03, degrees_of_freedom=9.0),
-        Difference(0.3, 0, 0, 0, standard_error=0.04, degrees_of_freedom=9.0),
+        Difference(
+            value=0.1,
+            low=0,
+            high=0,
+            p_value=0,
+            standard_error=0.03,
+            degrees_of_freedom=9.0,
+        ),
+        Difference(
+            value=0.3,
+            low=0,
+            high=0,
+            p_value=0,
+            standard_error=0.04,
+            degrees_of_freedom=9.0,
+        ),
     ]
     mean = mean_difference(differences, clusters=20)
     assert mean.value == pytest.approx(0.2)
@@ -88,7 +107,14 @@ def test_the_mean_of_differences_by_hand():
 
 
 def test_the_mean_of_differences_without_a_spread_shows_nothing():
-    unknown = Difference(0.5, 0, 1, 1.0, standard_error=np.inf, degrees_of_freedom=0.0)
+    unknown = Difference(
+        value=0.5,
+        low=0,
+        high=1,
+        p_value=1.0,
+        standard_error=np.inf,
+        degrees_of_freedom=0.0,
+    )
     assert mean_difference([unknown, unknown], clusters=2).p_value == 1.0
 
 

@@ -33,14 +33,9 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     assert 0 < trained["baseline_error"] < 1
     assert trained["gradient_variance"] > 0
     ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_plus"]
-<<<<<<< HEAD
     assert len(ours) == 4
-    assert all(len(each["curve"]) == 5 for each in ours)
-    assert (folder / "compared.png").read_bytes().startswith(b"\x89PNG")
-=======
-    assert len(ours) == 4 and all(len(each["curve"]) == 5 for each in ours)
+    assert all(len(run["curve"]) == 5 for run in ours)
     for picture in ("compared.png", "compared-dark.png"):
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")
->>>>>>> report
     assert len([*folder.glob("stack/*/model/config.json")]) == 1
     assert processes_of(folder) == []

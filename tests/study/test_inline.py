@@ -336,7 +336,7 @@ def test_a_baseline_of_the_users_own(settings, tmp_path, monkeypatch):
     file.write_text(OWN + "\n")
     with pytest.raises(ValueError, match="has its file changed"):
         train(own, estimator=label)  # another file is another estimator
-    with pytest.raises(SettingsError, match="has no missing; it has"):
+    with pytest.raises(SettingsError, match="has no missing"):
         StudySettings(estimators=["mine.py:missing"])
 
 

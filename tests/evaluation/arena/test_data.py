@@ -38,8 +38,18 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_questions_of_both_schemas(folder, caplog):
     rows = [
-        {"uid": "a", "category": "c", "prompt": "p\u2028q", "subcategory": "s"},
-        {"question_id": 7, "category": V1, "cluster": "d", "turns": [{"content": "q"}]},
+        {
+            "uid": "a",
+            "category": "c",
+            "prompt": "p\u2028q",
+            "subcategory": "s",
+        },
+        {
+            "question_id": 7,
+            "category": V1,
+            "cluster": "d",
+            "turns": [{"content": "q"}],
+        },
         {"uid": "b", "category": "c", "prompt": ["no text"]},
         {"uid": "c", "category": "c"},
     ]
@@ -61,7 +71,12 @@ def test_questions_of_both_schemas(folder, caplog):
 def test_answers_of_both_schemas(folder, caplog):
     older = {"question_id": "b", "model_id": "m", "answer_id": "x"}
     rows = [
-        answer_row("a", "m", "<think>hm</think>yes", counts(9)),
+        answer_row(
+            uid="a",
+            model="m",
+            text="<think>hm</think>yes",
+            counts=counts(9),
+        ),
         {**older, "choices": [{"turns": [{"content": "old"}]}], "conv_metadata": counts(3, 1)},
         {**answer_row("c", "m", ""), "messages": [{"role": "assistant", "content": "plain"}]},
         {**answer_row("d", "m", "fine"), "metadata": {"token_len": "x"}},
@@ -70,10 +85,20 @@ def test_answers_of_both_schemas(folder, caplog):
     rows[3]["messages"][-1]["content"]["thought"] = "apart"
     write_lines(folder.answers("m"), rows)
     found = read_answers(folder, "m")
-    assert found["a"] == ModelAnswer("a", "yes", None, "hm")  # counts were of the thinking too
+    assert found["a"] == ModelAnswer(
+        uid="a",
+        text="yes",
+        style=None,
+        thinking="hm",
+    )  # counts were of the thinking too
     assert found["b"] == ModelAnswer("b", "old", (3, 1, 0, 0))
     assert found["c"].text == "plain"
-    assert found["d"] == ModelAnswer("d", "fine", None, "apart")
+    assert found["d"] == ModelAnswer(
+        uid="d",
+        text="fine",
+        style=None,
+        thinking="apart",
+    )
     assert "e" not in found
     assert "there is no answer" in caplog.text
     assert read_answers(folder, "other") == {}
@@ -174,7 +199,8 @@ def clone(root: Path) -> Path:
     rows = [{"uid": u, "category": c, "prompt": "p"} for u, c in categories.items()]
     write_lines(theirs.questions, rows)
     for model in ("o3-mini-2025-01-31", "gemini-2.0-flash-001", "other"):
-        write_lines(theirs.answers(model), [answer_row(uid, model, "a", counts(1)) for uid in "hc"])
+        answers = [answer_row(uid, model, "a", counts(1)) for uid in categories]
+        write_lines(theirs.answers(model), answers)
     write_lines(theirs.judgments("gpt-4.1", "other"), [judgment_row("h", 1, 1, "other")])
     (root / "utils").mkdir()
     (root / "utils" / "judge_utils.py").write_text(PYTHON)
@@ -189,7 +215,13 @@ def test_fetching_from_a_clone(tmp_path):
     folder = Folder(tmp_path / "data", V2)
     bench = bench_of(V2)
     write_lines(folder.answers("other"), [{"mine": 1}])
-    missing = fetch(folder, bench, source, ["other", "absent"], ["gpt-4.1"])
+    missing = fetch(
+        folder=folder,
+        bench=bench,
+        source=source,
+        models=["other", "absent"],
+        judges=["gpt-4.1"],
+    )
     assert [line.split(f"{V2}/")[-1] for line in missing] == [
         "model_answer/absent.jsonl (no such file)",
         "model_judgment/gpt-4.1/absent.jsonl (no such file)",
@@ -211,4 +243,10 @@ def test_fetching_from_a_clone(tmp_path):
     fetch_texts(folder, bench, tmp_path)  # has none
     assert prompt_of(folder, "hard_prompt", settings) == (HARD, TEMPLATE)
     with pytest.raises(ValueError, match=r"holds no data/arena-hard-v2\.0/question\.jsonl"):
-        fetch(folder, bench, tmp_path / "none", [], [])
+        fetch(
+            folder=folder,
+            bench=bench,
+            source=tmp_path / "none",
+            models=[],
+            judges=[],
+        )

@@ -129,7 +129,12 @@ def recorded(bench, texts=("s", "t"), **changes):
         settings=settings,
         prompt=JudgePrompt(*texts),
     )
-    return deviations(bench, HARD, ["gpt-4.1"], {"gpt-4.1": identity | changes})
+    return deviations(
+        bench=bench,
+        category=HARD,
+        judges=["gpt-4.1"],
+        recorded={"gpt-4.1": identity | changes},
+    )
 
 
 def test_judging_as_its_authors_do_has_no_deviation(official_bench):
@@ -151,12 +156,22 @@ def test_deviations_of_a_judge(official_bench):
 
 def test_deviations_of_a_bench():
     other_baseline = bench_of(V2, "b")
-    assert deviations(other_baseline, HARD, ["x"], {}) == [
+    assert deviations(
+        bench=other_baseline,
+        category=HARD,
+        judges=["x"],
+        recorded={},
+    ) == [
         "the baseline is b; officially o3-mini-2025-01-31",
         "the judge is x; officially gpt-4.1 or gemini-2.5",
     ]
     own = bench_of("mine", "b")
-    assert deviations(own, "c", ["x"], {}) == ["mine is no official benchmark"]
+    assert deviations(
+        bench=own,
+        category="c",
+        judges=["x"],
+        recorded={},
+    ) == ["mine is no official benchmark"]
 
 
 class Place:
@@ -168,7 +183,12 @@ class Place:
         self.folder = Folder(data, "own")
 
     def judging(self, models=("m",), tries=2, retry_failed=False, name="j", batch=False, **given):
-        values = {"judge_model": "stub", "temperature": 0.0, "max_tokens": 100, **given}
+        values = {
+            "judge_model": "stub",
+            "temperature": 0.0,
+            "max_tokens": 100,
+            **given,
+        }
         return Judging(
             folder=self.folder,
             bench=bench_of("own", BASELINE),

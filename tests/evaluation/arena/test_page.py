@@ -223,13 +223,15 @@ def test_rows_are_json_and_style_control_has_its_column(bench):
 def test_plots_share_their_axis(bench):
     pools, boards = bench
     controlled = board(pools[0], ["j"], Plan(style_control="all"))
-    plots = [forest(one_board, [*boards, controlled]) for one_board in (*boards, controlled)]
-    assert plots[0].ticks == plots[1].ticks
-    assert plots[0].even == plots[1].even
-    (baseline,) = [row for row in plots[0].rows if row.model == "base"]
-    assert baseline.low == baseline.score == baseline.high == plots[0].even
-    places = [place for row in plots[0].rows for place in (row.low, row.score, row.high)]
-    assert 0 < min(places) <= max(places) < 100
-    numbers = [tick.number for tick in plots[0].ticks]
+    both_boards = [boards[0], controlled]
+    plot = forest(boards[0], both_boards)
+    other = forest(controlled, both_boards)
+    assert plot.ticks == other.ticks
+    assert plot.even == other.even
+    (baseline,) = [row for row in plot.rows if row.model == "base"]
+    assert baseline.low == baseline.score == baseline.high == plot.even
+    for row in plot.rows:
+        assert 0 < row.low <= row.score <= row.high < 100
+    numbers = [tick.number for tick in plot.ticks]
     assert len(numbers) > 2
     assert numbers == sorted(set(numbers))

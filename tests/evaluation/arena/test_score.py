@@ -96,12 +96,18 @@ def test_rows_that_count(pool):
 
 
 def test_the_published_score_of_gpt_3_5_is_found(pool):
-    rows = games(pool(rows_with(258, 1012, 144, 500)).judged)
+    judgments = rows_with(wins=258, losses=1012, ties=144, questions=500)
+    rows = games(pool(judgments).judged)
     assert tally(rows) == [258, 1012, 144]  # gpt-3.5-turbo-0125 on v0.1
     assert round(100 * clustered(rows).value, 2) == 23.34
     # published, of 100 unseeded rounds: 21.7 to 25.3; what the percentiles tend to is
     # 23.34 -+ 1.96 standard errors of 1,414 rows
-    many_rounds = official(rows, "v0.1", seed=0, rounds=1000)["m"]
+    many_rounds = official(
+        rows=rows,
+        rule="v0.1",
+        seed=0,
+        rounds=1000,
+    )["m"]
     assert 100 * np.array(many_rounds) == pytest.approx([23.34, 21.32, 25.39], abs=0.25)
     few_rounds = official(rows, "v0.1", seed=1)["m"]
     assert 100 * few_rounds.low == pytest.approx(21.5, abs=0.5)
@@ -119,7 +125,12 @@ def test_official_intervals_are_those_of_rows_drawn_one_by_one(rule, levels):
         resample = rng.choice(outcomes, len(outcomes))
         means.append(resample.mean())
     rows = pd.DataFrame({"model": "m", "points": outcomes, "weight": 1.0})
-    score = official(rows, rule, seed=2, rounds=1000)["m"]
+    score = official(
+        rows=rows,
+        rule=rule,
+        seed=2,
+        rounds=1000,
+    )["m"]
     expected = np.quantile(means, levels)
     assert [score.low, score.high] == pytest.approx(expected, abs=0.004)
 
@@ -140,7 +151,12 @@ def test_clustered_intervals_are_by_question(pool):
     z = special.stdtrit(39, 0.975) ** 2 / trials
     half = np.sqrt(z * (0.25 + z / 4)) / (1 + z)
     assert score == pytest.approx((0.5, 0.5 - half, 0.5 + half))
-    by_row = official(counted, "v0.1", seed=0, rounds=500)["m"]
+    by_row = official(
+        rows=counted,
+        rule="v0.1",
+        seed=0,
+        rounds=500,
+    )["m"]
     assert score.high - score.low > 1.35 * (by_row.high - by_row.low)
 
 
@@ -199,7 +215,8 @@ def test_weak_models_get_numbers_and_one_way_out(weak_pool):
     assert "--baseline near, and with --judge_name j-near (score: --judge j-near)" in numbers
     official_scores = board(weak_pool, ["j"], Plan(ci="official"))  # "none" has no width there
     assert numbers in official_scores.notes
-    assert "floor" not in str(board(weak_pool, ["j"], Plan(), ["near"]))
+    of_near_alone = board(weak_pool, ["j"], Plan(), models=["near"])
+    assert "floor" not in str(of_near_alone)
 
 
 def test_models_without_a_score_are_one_note(pool):
@@ -346,7 +363,7 @@ def test_categories_judges_and_deviations(two_categories, caplog):
         "nothing tells how gpt-4.1 judged m0, m1",
     ]
     with pytest.raises(ValueError, match="of m7 in hard_prompt; it judged m0, m1"):
-        board(hard, ["gpt-4.1"], Plan(), ["m7"])
+        board(hard, ["gpt-4.1"], Plan(), models=["m7"])
 
 
 def test_what_nobody_judged_cannot_be_loaded(two_categories, tmp_path):
@@ -419,7 +436,8 @@ def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
     rows += judged_alike([1, -1, -1], model="b", first=1)
     rows.append(judgment_row("q9", 1, None, model="b"))
     two_models = pool(rows)
-    sentence = str(compare(two_models, ["j"], Plan(), "a", "b"))
+    comparison = compare(two_models, ["j"], Plan(), "a", "b")
+    sentence = str(comparison)
     assert "66.7 - 33.3 = +33.3" in sentence
     assert "On the 3 questions of both (2 left out)" in sentence
     for a, b in (("a", "a"), ("a", "base"), ("nobody", "b"), ("nobody", "base")):
