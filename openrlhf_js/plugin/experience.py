@@ -197,8 +197,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         for experience, reward in order.parts(rewards.where(valid, typical)):
             experience.info["reward"] = reward
         if rewards.shape[1] > 1:
-            variance = checked_statistics(rewards.where(valid, 0.0), valid).reward_variance
-            deviation = variance.sqrt().unsqueeze(1).expand_as(rewards)
+            statistics = checked_statistics(rewards.where(valid, 0.0).double(), valid)
+            deviation = statistics.reward_variance.sqrt().unsqueeze(1).expand_as(rewards).float()
             for experience, group_deviation in order.parts(deviation):
                 experience.info["group_reward_std"] = group_deviation
         for experience, keep in order.parts(valid):

@@ -59,3 +59,10 @@ def _check_choices(batches, prompts):
         np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
         selector.learn(keys[chosen], rewards, step)
     assert (weights - 1).abs().max() > 0.2
+
+
+def test_one_episode_leaves_nothing_to_choose_by(start):
+    ended = start("--advantage_estimator", "js", "--js.prompt_selection", "informative").finish()
+    assert ended.status == 0, ended.output[-3000:]
+    assert "--js.prompt_selection informative changes nothing" in ended.output
+    ended.check_advantages()

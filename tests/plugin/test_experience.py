@@ -462,14 +462,6 @@ def test_what_chooses_prompts_is_in_checkpoints(tmp_path):
         start_selection(prompts_of(["again"] * 8, 4))
 
 
-def test_one_episode_leaves_nothing_to_choose_by(capsys):
-    trainer_of_one_episode = prompts_of([f"prompt {number}" for number in range(8)], 4)
-    trainer_of_one_episode.args.train.num_episodes = 1
-    start_selection(trainer_of_one_episode)
-    assert trainer_of_one_episode.experience_maker.selector is None
-    assert "--js.prompt_selection weighted changes nothing" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", ["js_plus", "rloo"])
 def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
     texts = [f"prompt {number}" for number in range(N)]
