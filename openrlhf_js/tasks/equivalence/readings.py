@@ -101,7 +101,8 @@ def _trees(text: str) -> list[Tree]:
 def _words(text: str) -> Tree:
     """Words in lower case without articles and punctuation, or what they are known to mean."""
     spoken = re.findall("[a-z0-9]+", text.lower())
-    canonical = " ".join(word for word in spoken if word not in ("the", "a", "an"))
+    kept = [word for word in spoken if word not in ("the", "a", "an")]
+    canonical = " ".join(kept)
     if canonical in ORDINALS:
         return number(ORDINALS[canonical])
     return node("text", _MEANINGS.get(canonical, canonical))

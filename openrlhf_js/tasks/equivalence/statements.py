@@ -119,9 +119,11 @@ def stated_values(equation: Tree, with_sums: bool) -> tuple[Tree, ...]:
     """
     sides = sides_of(equation)
     first = sides[0]
+    if is_name(first):
+        return sides[1:]
     may_be_condition = not with_sums or not names(first).isdisjoint(_UNKNOWNS)
     is_condition = may_be_condition and len(sides) == 2
-    if is_name(first) or (_is_sum_of_names(first) and not is_condition):
+    if _is_sum_of_names(first) and not is_condition:
         return sides[1:]
     if is_name(sides[-1]):
         return sides[:-1]
