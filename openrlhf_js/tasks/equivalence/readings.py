@@ -90,7 +90,9 @@ def _trees(text: str) -> list[Tree]:
         tree = read(text)
     except NotRead:
         is_prose = _PROSE.fullmatch(text) and re.search("[A-Za-z]{2}", text)
-        return [_words(text)] if is_prose else []
+        if is_prose:
+            return [_words(text)]
+        return []
     if tree.kind == "text":
         return [_words(tree.args[0])]
     if _GROUPED_DIGITS.fullmatch(text):  # a number, or else a list: 70,110

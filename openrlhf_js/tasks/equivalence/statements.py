@@ -181,7 +181,8 @@ def _rule_head(head: Tree) -> tuple[str, str]:
 def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
     """The tree as a value with its unit; `5m` beside `6 cm` is no product."""
     if tree.kind in SIGN_UNITS:
-        return tree.args[0], (tree.kind,)
+        (value,) = tree.args
+        return value, (tree.kind,)
     if tree.kind == "mul":
         value, factor = tree.args
         if other and factor.args == other:
@@ -231,4 +232,6 @@ def without_modulus(tree: Tree) -> Tree:
         return tree
     size = value.args[0]
     is_least = size.denominator == 1 and 0 <= size < modulus.args[0]
-    return value if is_least else tree
+    if is_least:
+        return value
+    return tree
