@@ -23,6 +23,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 )
 
 from openrlhf_js.common.labels import label_text
+from openrlhf_js.estimators import LiveEstimator
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.selection import Choice, PromptSelector, reliability
 from openrlhf_js.plugin.checks import grades_with_our_task
@@ -99,7 +100,16 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         else:
             super().compute_advantages_and_returns(experiences)
         rewards = order.gather([e.rewards for e in experiences])
-        self.metrics = self._estimate(order, rewards, valid)
+        self.metrics = {}
+        if self.estimator is not None:
+            prompts, responses = rewards.shape
+            if self.estimator.record.lacks(prompts, responses) is None:
+                self.metrics = self._estimate(self.estimator, order, rewards, valid)
+            elif self.is_ours:  # an episode's end, if the checks could not know it
+                name = self.live_estimator
+                logger.warning("%d prompts are too few for %s: skipped", prompts, name)
+                valid = torch.zeros_like(valid)
+                self._train_on(order, rewards, rewards, valid)
         if self._choice is not None:
             self.metrics |= self._apply_choice(self._choice, order, rewards, valid)
         if self.args.js.save_batches:
@@ -107,19 +117,14 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         return experiences
 
     def _estimate(
-        self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
+        self,
+        estimator: LiveEstimator,
+        order: _PromptOrder,
+        rewards: torch.Tensor,
+        valid: torch.Tensor,
     ) -> dict[str, float]:
         """Trains on our advantages, where the estimator is ours, and returns what is logged."""
-        prompts, responses = rewards.shape
-        if self.estimator is None:
-            return {}
-        if self.estimator.record.lacks(prompts, responses) is not None:
-            if self.is_ours:  # an episode's end, if the checks could not know it
-                name = self.live_estimator
-                logger.warning("%d prompts are too few for %s: skipped", prompts, name)
-                self._train_on(order, rewards, rewards, torch.zeros_like(valid))
-            return {}
-        batch = self.estimator.batch(
+        batch = estimator.batch(
             rewards,
             mask=valid,
             lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
@@ -128,12 +133,11 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             keys=order.prompt_keys(),
             step=self.step,
         )
-        estimate = self.estimator.estimate(batch)
-        metrics = self.estimator.describe(batch, estimate)
+        estimate = estimator.estimate(batch)
         if self.is_ours:
             self._train_on(order, rewards, estimate.advantages.float(), valid)
-            self.estimator.learn(batch)  # now: the advantages rest on earlier steps
-        return metrics
+            estimator.learn(batch)  # now: the advantages rest on earlier steps
+        return estimator.describe(batch, estimate)
 
     def _save_batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
         """Writes the batch's .npz file; what the estimator does not need is empty in it."""
@@ -198,8 +202,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         for experience, reward in order.parts(rewards.where(valid, typical)):
             experience.info["reward"] = reward
         if rewards.shape[1] > 1:
-            variance = checked_statistics(rewards.where(valid, 0.0), valid).reward_variance
-            deviation = variance.sqrt().unsqueeze(1).expand_as(rewards)
+            statistics = checked_statistics(rewards.where(valid, 0.0).double(), valid)
+            deviation = statistics.reward_variance.sqrt().unsqueeze(1).expand_as(rewards).float()
             for experience, group_deviation in order.parts(deviation):
                 experience.info["group_reward_std"] = group_deviation
         for experience, keep in order.parts(valid):

@@ -27,7 +27,6 @@ SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.spli
 BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 AT_ONCE = 256  # prompts
-NUMBERS = ("int", "uint", "float", "double", "decimal", "bool", "null")  # Arrow's names begin so
 OWN_CODE = "trust_remote_code"  # in what transformers says of a tokenizer that has some
 
 

@@ -90,7 +90,10 @@ def score_pairs(
 
 def response_lengths(tokenizer: Any, pairs: Iterable[PreferencePair]) -> Floats:
     """The tokens (pairs, 2) of chosen and rejected responses."""
-    texts = [response(side) for pair in pairs for side in (pair.chosen, pair.rejected)]
+    texts = []
+    for pair in pairs:
+        texts.append(response(pair.chosen))
+        texts.append(response(pair.rejected))
     ids = tokenizer(texts, add_special_tokens=False).input_ids
     return np.array([len(tokens) for tokens in ids], dtype=np.float64).reshape(-1, 2)
 
@@ -228,7 +231,10 @@ def log_loss(margins: Floats) -> float:
 def correlation_within_pairs(margins: Floats, differences: Floats) -> float | None:
     """Pearson's of reward and length, each minus its pair's mean: free of prompts' differences."""
     norm = float(np.linalg.norm(margins) * np.linalg.norm(differences))
-    return float(np.clip(margins @ differences / norm, -1, 1)) if norm > 0 else None
+    if norm <= 0:
+        return None
+    correlation = margins @ differences / norm
+    return float(np.clip(correlation, -1, 1))
 
 
 def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:

@@ -102,7 +102,8 @@ def _json_content(value: str | list[Any]) -> str:
 def _side(row: Mapping[str, Any], key: str) -> Side:
     side = row.get(key)
     if side is None:
-        raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(map(str, row))}")
+        keys = ", ".join(map(str, row))
+        raise ValueError(f"no value under the key {key!r}; keys seen: {keys}")
     if isinstance(side, str):
         return side
     if isinstance(side, list) and side and all(map(is_message, side)):

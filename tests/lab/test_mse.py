@@ -139,7 +139,7 @@ def test_errors_are_those_of_a_slow_loop():
     rewards = pool(10)
     greedy = np.array([0.0, 1, 1, 0, 1])
     past = np.array([0.1, 0.9, 0.4, np.nan, 0.6])
-    batches = 40
+    batches = 20
     n = 4
     m = 3
     pool_with_past = samples(rewards, greedy=greedy)._replace(past=past[:, None])

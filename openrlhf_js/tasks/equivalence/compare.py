@@ -207,7 +207,9 @@ class Judge:
             if answer.args[0] != gold.args[0] or len(items) != len(gold_items):
                 return False
             return all(map(self.same, items, gold_items))
-        tests = [functools.partial(self.same, gold=wanted) for wanted in members(gold)]
+        tests = []
+        for gold_member in members(gold):
+            tests.append(functools.partial(self.same, gold=gold_member))
         return matched(members(answer), tests)
 
     def _relations(self, answer: Tree, gold: Tree) -> bool:
@@ -257,9 +259,10 @@ def _last_side(tree: Tree) -> Tree:
 
 def _difference(equation: Tree) -> Tree | None:
     """The left side of an equation minus its right side, or None where it is no single number."""
-    if len(sides_of(equation)) != 2:
+    sides = sides_of(equation)
+    if len(sides) != 2:
         return None
-    left, right = sides_of(equation)
+    left, right = sides
     if left.kind in _STRUCTURES or right.kind in _STRUCTURES:
         return None
     return _minus(left, right)

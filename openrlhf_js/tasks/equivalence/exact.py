@@ -27,7 +27,9 @@ def rational(tree: Tree) -> Fraction | None:
         value = operation(*operands)
     except (ValueError, ZeroDivisionError):
         return None
-    return value if _bits(value) <= MAX_BITS else None
+    if _bits(value) > MAX_BITS:
+        return None
+    return value
 
 
 def _bits(value: Fraction) -> int:

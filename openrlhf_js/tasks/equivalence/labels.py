@@ -98,8 +98,10 @@ def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
 
 def _tolerances(text: str, count: int) -> list[Fraction]:
     """The allowed difference of each of `count` answers."""
+    values = []
     try:
-        values = [decimal(piece.strip() or "0") for piece in text.split(",")]
+        for piece in text.split(","):
+            values.append(decimal(piece.strip() or "0"))
     except (NotRead, ValueError):
         raise ValueError(f"tolerance {text!a:.80}: give a decimal number such as 1e-2") from None
     if len(values) not in (1, count):

@@ -210,10 +210,10 @@ class Numeric(Judge):
         self, trees: Sequence[Tree], bindings: dict[str, Value], is_real: bool
     ) -> list[Value]:
         values = [self.value(tree, bindings, is_real) for tree in trees]
-        digits = max(mp.mag(value or 1) for value in values)
-        if not _LARGE < digits <= MAX_BITS:
+        bits = max(mp.mag(value or 1) for value in values)
+        if bits <= _LARGE or bits > MAX_BITS:
             return values
-        with mp.workprec(digits + mp.prec):  # 2^{2024} + 1 is not 2^{2024}
+        with mp.workprec(bits + mp.prec):  # 2^{2024} + 1 is not 2^{2024}
             return [self.value(tree, bindings, is_real) for tree in trees]
 
     def agree(self, left: Value, right: Value) -> bool:
@@ -255,7 +255,8 @@ class Numeric(Judge):
         name = tree.kind
         operands: Sequence[Any] = tree.args
         if tree.kind == "call":
-            name, *operands = tree.args
+            name = tree.args[0]
+            operands = tree.args[1:]
         if name == "log":
             name = self.log
         function = _FUNCTIONS.get(name)
@@ -292,7 +293,8 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
                 return "correct", "equal value"
     except (NotRead, RecursionError) as error:
         verdict = ("malformed", f"cannot be read: {error}")
-    is_advanced = len(golds) == 1 and _ADVANCED.fullmatch(f"{text} {gold_text}")
+    both_texts = f"{text} {gold_text}"
+    is_advanced = len(golds) == 1 and _ADVANCED.fullmatch(both_texts)
     if is_advanced and _math_verify_agrees(text, gold_text):
         return "correct", "math-verify finds them equal"
     return verdict

@@ -90,7 +90,9 @@ def _trees(text: str) -> list[Tree]:
         tree = read(text)
     except NotRead:
         is_prose = _PROSE.fullmatch(text) and re.search("[A-Za-z]{2}", text)
-        return [_words(text)] if is_prose else []
+        if is_prose:
+            return [_words(text)]
+        return []
     if tree.kind == "text":
         return [_words(tree.args[0])]
     if _GROUPED_DIGITS.fullmatch(text):  # a number, or else a list: 70,110
@@ -101,7 +103,8 @@ def _trees(text: str) -> list[Tree]:
 def _words(text: str) -> Tree:
     """Words in lower case without articles and punctuation, or what they are known to mean."""
     spoken = re.findall("[a-z0-9]+", text.lower())
-    canonical = " ".join(word for word in spoken if word not in ("the", "a", "an"))
+    kept = [word for word in spoken if word not in ("the", "a", "an")]
+    canonical = " ".join(kept)
     if canonical in ORDINALS:
         return number(ORDINALS[canonical])
     return node("text", _MEANINGS.get(canonical, canonical))

@@ -182,9 +182,12 @@ def _point(tree: Tree) -> Tree:
 
 def _interval(tree: Tree) -> Tree | None:
     """The relation that an interval stands for, where the tree is one that can be."""
-    if tree.kind != "group" or len(tree.args) != 3 or len(tree.args[0]) != 2:
+    if tree.kind != "group" or len(tree.args) != 3:
         return None
-    (opening, closing), low, high = tree.args
+    brackets, low, high = tree.args
+    if len(brackets) != 2:
+        return None
+    opening, closing = brackets
     low_sign = "<=" if opening == "[" else "<"
     high_sign = "<=" if closing == "]" else "<"
     if low_sign == "<=" and infinite(low):

@@ -119,9 +119,11 @@ def stated_values(equation: Tree, with_sums: bool) -> tuple[Tree, ...]:
     """
     sides = sides_of(equation)
     first = sides[0]
+    if is_name(first):
+        return sides[1:]
     may_be_condition = not with_sums or not names(first).isdisjoint(_UNKNOWNS)
     is_condition = may_be_condition and len(sides) == 2
-    if is_name(first) or (_is_sum_of_names(first) and not is_condition):
+    if _is_sum_of_names(first) and not is_condition:
         return sides[1:]
     if is_name(sides[-1]):
         return sides[:-1]
@@ -179,7 +181,8 @@ def _rule_head(head: Tree) -> tuple[str, str]:
 def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
     """The tree as a value with its unit; `5m` beside `6 cm` is no product."""
     if tree.kind in SIGN_UNITS:
-        return tree.args[0], (tree.kind,)
+        (value,) = tree.args
+        return value, (tree.kind,)
     if tree.kind == "mul":
         value, factor = tree.args
         if other and factor.args == other:
@@ -229,4 +232,6 @@ def without_modulus(tree: Tree) -> Tree:
         return tree
     size = value.args[0]
     is_least = size.denominator == 1 and 0 <= size < modulus.args[0]
-    return value if is_least else tree
+    if is_least:
+        return value
+    return tree

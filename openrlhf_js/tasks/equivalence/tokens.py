@@ -130,15 +130,18 @@ def _commas_group(piece: str, in_brackets: bool) -> bool:
 
 def decimal(piece: str) -> Fraction:
     r"""The exact value of a numeral: `1,234.5`, `1e-3`, or with a cycle `0.1\bar{6}`."""
-    mantissa, _, exponent = piece.replace(",", "").lower().partition("e")
-    is_long = len(mantissa) > MAX_DIGITS or len(exponent) > 4
-    if is_long or abs(int(exponent or 0)) > MAX_DIGITS:
+    numeral = piece.replace(",", "").lower()
+    mantissa, _, exponent = numeral.partition("e")
+    power = 0
+    if exponent and len(exponent) <= 4:
+        power = int(exponent)
+    if len(mantissa) > MAX_DIGITS or len(exponent) > 4 or abs(power) > MAX_DIGITS:
         raise NotRead(f"a number of more than {MAX_DIGITS} digits")
     finite_digits, _, cycle = mantissa.partition("\\bar")
     value = Fraction("0" if finite_digits == "." else finite_digits)
     cycle = cycle.strip(" {}")
     if cycle:
-        places = len(finite_digits.partition(".")[2])
+        _, _, decimals = finite_digits.partition(".")
         nines = 10 ** len(cycle) - 1
-        value += Fraction(int(cycle), nines * 10**places)
-    return value * Fraction(10) ** int(exponent or 0)
+        value += Fraction(int(cycle), nines * 10 ** len(decimals))
+    return value * Fraction(10) ** power

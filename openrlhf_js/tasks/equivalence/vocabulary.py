@@ -52,8 +52,10 @@ def singular(word: str) -> str:
     """The word in lower case and without its plural's s; units of one letter keep their case."""
     if len(word) > 1 or word in "LSGH":
         word = word.lower()
-    plural = len(word) > 2 and word.endswith("s") and not word.endswith("ss")
-    return word[:-1] if plural else word
+    is_plural = len(word) > 2 and word.endswith("s") and not word.endswith("ss")
+    if is_plural:
+        return word.removesuffix("s")
+    return word
 
 
 def is_sentence(phrase: Iterable[str]) -> bool:
