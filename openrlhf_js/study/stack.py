@@ -29,7 +29,7 @@ from openrlhf_js.study.design import (
     training_flags,
 )
 from openrlhf_js.study.figures import Figures, learning_curve
-from openrlhf_js.study.inline import MICRO_BATCHES, STEPS_PER_MEASUREMENT
+from openrlhf_js.study.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
