@@ -29,8 +29,8 @@ from openrlhf_js.study.design import (
     training_flags,
 )
 from openrlhf_js.study.figures import Figures, learning_curve
-from openrlhf_js.study.inline import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 from openrlhf_js.study.tasks import STUDY_TASKS
+from openrlhf_js.study.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
 from openrlhf_js.tiny.tasks import Problem, write_lines

@@ -1,8 +1,8 @@
 """The race of docs/selection.md: writes its tables into that page, and draws its picture.
 
-.venv/bin/python scripts/studies/race.py [runs/race/runs-inline.jsonl]
+.venv/bin/python scripts/studies/race.py [runs]
 
-Runs that are given take the place of those in race.jsonl.xz.
+With the folder in which race.sh left its runs, these take the place of race*.jsonl.xz.
 """
 
 import json
@@ -18,11 +18,11 @@ import numpy as np
 from openrlhf_js.report import plot, style
 from openrlhf_js.report.plot import Axis, Panel
 from openrlhf_js.study.analysis import Findings, Row, analyse
-from openrlhf_js.study.design import Cell, cell_of, estimator_of
+from openrlhf_js.study.design import Cell, cell_of
 from openrlhf_js.study.values import chosen_runs, grouped
 
 HERE = Path(__file__).parent
-RECORDS = HERE / "race.jsonl.xz"
+STORES = ("race", "race_small")  # of 32 prompts in a step, and of 8
 DOCS = HERE.parents[1] / "docs"
 BEGIN = "<!-- written by scripts/studies/race.py -->\n"
 END = "<!-- end -->\n"
@@ -42,9 +42,16 @@ POINTS = 8  # of a curve
 Run = dict[str, Any]
 
 
-def read(path: Path) -> list[Run]:
+def pack(folder: Path) -> None:
+    """Takes over what race.sh left."""
+    for store in STORES:
+        with lzma.open(HERE / f"{store}.jsonl.xz", "wb") as packed:
+            packed.write((folder / store / "runs-inline.jsonl").read_bytes())
+
+
+def read(store: str) -> list[Run]:
     """The runs of a packed store, without its first line."""
-    with lzma.open(path, "rt") as file:
+    with lzma.open(HERE / f"{store}.jsonl.xz", "rt") as file:
         return [json.loads(line) for line in file][1:]
 
 
@@ -87,7 +94,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
 
 
-def of(rows: Sequence[Row], cell: Cell, estimator: str, quantity: str = "pass1") -> Row | None:
+def row_of(rows: Sequence[Row], cell: Cell, estimator: str, quantity: str = "pass1") -> Row | None:
     """The row of a cell, an estimator and a quantity."""
     for row in rows:
         if (row.cell, row.estimator, row.quantity) == (cell.title, estimator, quantity):
@@ -99,7 +106,7 @@ def results(findings: Findings, cells: Sequence[Cell], labels: Sequence[str]) ->
     """pass@1 in percent, a column a cell; bold the highest, a mark where it differs from rloo."""
     columns = []
     for cell in cells:
-        means = {label: of(findings.means, cell, label) for label in labels}
+        means = {label: row_of(findings.means, cell, label) for label in labels}
         highest = max(row.value for row in means.values() if row is not None)
         texts = []
         for label, mean in means.items():
@@ -109,7 +116,7 @@ def results(findings: Findings, cells: Sequence[Cell], labels: Sequence[str]) ->
             text = f"{100 * mean.value:.1f}"
             if mean.value == highest:
                 text = f"**{text}**"
-            gap = of(findings.differences, cell, label)
+            gap = row_of(findings.differences, cell, label)
             if gap is not None and gap.p_holm is not None and gap.p_holm < 0.05:
                 text += " ▲" if gap.value > 0 else " ▼"
             texts.append(text)
@@ -125,7 +132,7 @@ def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
     target = fmean(run["pass1"] for run in chosen[REFERENCE])
     rows = []
     for label in CONTENDERS:
-        gap = of(findings.differences, cell, label)
+        gap = row_of(findings.differences, cell, label)
         numbers = ["", "", ""]
         if gap is not None:
             numbers = [f"{100 * value:+.1f}" for value in (gap.value, gap.low, gap.high)]
@@ -136,6 +143,17 @@ def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
         rows.append([f"`{label}`", *numbers, share, f"{equal:.0%}", f"{updates:.0f}"])
     header = ["", "points over `rloo`", "from", "to", "responses", "equal groups", "updates"]
     return table(header, rows)
+
+
+def small_batches() -> str:
+    """What the filters come to with 8 groups in a step."""
+    chosen = grouped(chosen_runs(read("race_small")), lambda run: run["estimator"])
+    texts = []
+    for label, runs in chosen.items():
+        pass1 = fmean(100 * run["pass1"] for run in runs)
+        updates = fmean(run["updates"] for run in runs)
+        texts.append(f"`{label}` {pass1:.1f} after {updates:.0f} updates")
+    return f"With 8 groups in a step in place of 32, at 2e-4 or 4e-4: {', '.join(texts)}.\n"
 
 
 def picture(runs_by_cell: dict[Cell, list[Run]]) -> None:
@@ -163,24 +181,21 @@ def picture(runs_by_cell: dict[Cell, list[Run]]) -> None:
 
 def main() -> None:
     if sys.argv[1:]:
-        with lzma.open(RECORDS, "wb") as packed:
-            packed.write(Path(sys.argv[1]).read_bytes())
-    by_cell = {cell: whole_seeds(runs) for cell, runs in grouped(read(RECORDS), cell_of).items()}
+        pack(Path(sys.argv[1]))
+    by_cell = {cell: whole_seeds(runs) for cell, runs in grouped(read("race"), cell_of).items()}
     by_cell = {cell: runs for cell, runs in by_cell.items() if runs}
     findings = analyse([run for runs in by_cell.values() for run in runs], REFERENCE)
-    cells = list(by_cell)
-    main_cell = cells[0]
-    seeds = {cell: len({run["seed"] for run in runs}) for cell, runs in by_cell.items()}
-    labels = list(CONTENDERS)
+    main_cell = next(iter(by_cell))
+    labels = dict.fromkeys(CONTENDERS)
     for runs in by_cell.values():
-        labels += [run["estimator"] for run in runs if run["estimator"] not in labels]
-    labels = sorted(dict.fromkeys(labels), key=lambda label: estimator_of(label) == "grpo")
-    counts = ", ".join(str(count) for count in seeds.values())
+        labels |= dict.fromkeys(run["estimator"] for run in runs)
+    counts = [str(len({run["seed"] for run in runs})) for runs in by_cell.values()]
     text = "\n".join(
         [
-            results(findings, cells, labels),
-            f"Paired seeds of the columns: {counts}. The first column, in points and percent:\n",
+            results(findings, list(by_cell), list(labels)),
+            f"Paired seeds of the columns: {', '.join(counts)}. The first, in points and %:\n",
             differences(findings, main_cell, by_cell[main_cell]),
+            small_batches(),
         ]
     )
     print(text)

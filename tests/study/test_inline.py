@@ -13,8 +13,10 @@ from openrlhf_js.common.settings import SettingsError
 from openrlhf_js.study import inline, prompts, rollout
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.drift import LastVisits
-from openrlhf_js.study.order import SkippingOrder, problem_order
+from openrlhf_js.study.greso import SkippingOrder
+from openrlhf_js.study.order import problem_order
 from openrlhf_js.study.run_estimator import RunEstimator
+from openrlhf_js.study.training import Training, set_gradient
 from openrlhf_js.tasks.base import scored
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
@@ -213,7 +215,7 @@ def test_groups_of_equal_rewards_are_replaced_until_the_responses_are_spent(sett
     for label in ("rloo+dynamic", "rloo+greso"):
         run = first_run(study, mix="mixed", estimator=label)
         estimator = RunEstimator("rloo", load(study.start_of("sort")))
-        training = inline.Training(run, estimator.policy, estimator, groups=70)
+        training = Training(run, estimator.policy, estimator, groups=70)
         order = problem_order(run, study)
         steps = []
         while training.groups_left:
@@ -382,7 +384,7 @@ def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings, policy)
     by_response = slow_gradients(policy, batch, valid, weights)
     gradient = by_response.sum(0)
     for micro_batches in (1, 4):
-        sums = inline.set_gradient(policy, batch, weights, micro_batches).sums
+        sums = set_gradient(policy, batch, weights, micro_batches).sums
         made = torch.cat([weight.grad.ravel() for weight in policy.model.parameters()])
         torch.testing.assert_close(made, gradient, atol=1e-6, rtol=1e-4)
     by_micro_batch = by_response.view(4, 8, -1).sum(1)
