@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import pandas as pd
+
 from openrlhf_js.cli.study import read as read_settings
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.stats import detectable_effect, paired_difference
@@ -25,6 +27,7 @@ from openrlhf_js.study.values import grouped
 from openrlhf_js.tiny.tasks import Problem
 
 RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
+ERRORS = Path(__file__).parents[2] / "docs/data/pretrained_mse.csv"
 STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
 SOUGHT = 3.0  # points of pass@1: the difference that a seed's share of the power is planned for
@@ -44,6 +47,14 @@ def keep(folder: Path) -> None:
     """Packs the records of a study's folder."""
     with atomic_write(RECORDS) as file:
         file.write(lzma.compress((folder / "runs-inline.jsonl").read_bytes()))
+
+
+def keep_errors(folder: Path) -> None:
+    """Writes what `lab mse` has measured, if it has, as a table for the page."""
+    path = folder / "lab/mse.json"
+    if path.is_file():
+        rows = pd.DataFrame(json.loads(path.read_bytes())["rows"])
+        rows.to_csv(ERRORS, index=False, float_format="%.4g")
 
 
 def print_start(folder: Path) -> None:
@@ -132,6 +143,7 @@ def print_power(runs: Sequence[Run]) -> None:
 def main() -> None:
     if len(sys.argv) > 1:
         keep(Path(sys.argv[1]))
+        keep_errors(Path(sys.argv[1]))
         print_start(Path(sys.argv[1]))
     runs = read()
     print(f"{len(runs)} runs")
