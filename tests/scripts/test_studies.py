@@ -26,7 +26,7 @@ def program(monkeypatch):
 def test_every_cell_is_a_square_of_the_heat_map(program):
     cells = pd.read_csv(STUDIES.parents[1] / "docs/data/training.csv").dropna(subset=["less_rloo"])
     chart = program("heat_map").heat_map(cells).to_dict(validate=False)
-    panels = [panel["data"]["values"] for panel in chart["vconcat"]]
+    panels = [chart["datasets"][panel["data"]["name"]] for panel in chart["vconcat"]]
     assert [len(values) for values in panels] == [len(cells) // 3] * 3
     (square,) = [
         value
