@@ -16,7 +16,6 @@ import torch
 
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.study.rollout import right_responses, valid_tokens
-from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import Problem, TinyTask, draw
 
@@ -68,4 +67,6 @@ def warm_start(
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         on_step(step, loss.item())
-    model.save(policy.model, policy.tokenizer, folder)
+    # In float32: from weights that bfloat16 can hold, steps of 1e-5 would be rounded away for long.
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 
 from openrlhf_js.tasks import GRADED
 from openrlhf_js.tasks.base import Item, Score, scored
@@ -103,6 +103,6 @@ questions = TinyTask(
     score=QUESTIONS.score,
 )
 
-STUDY_TASKS: Mapping[str, TinyTask] = ChainMap(
-    TASKS, {"reverse": reverse, "modsum": modsum, PRETRAINED: questions}
+STUDY_TASKS = ChainMap[str, TinyTask](
+    {"reverse": reverse, "modsum": modsum, PRETRAINED: questions}, TASKS
 )

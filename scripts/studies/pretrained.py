@@ -1,6 +1,7 @@
 """What docs/pretrained.md says of training: prints its tables from the records of pretrained.yaml.
 
-With the study's folder (`pretrained.py runs/pretrained`), first keeps the records that it holds.
+With the study's folder (`pretrained.py runs/smollm2`), first keeps the records that it holds,
+and measures the start of all runs.
 """
 
 import json
@@ -8,16 +9,26 @@ import lzma
 import sys
 from collections.abc import Sequence
 from itertools import count
+from math import isfinite
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
+import pandas as pd
+
+from openrlhf_js.cli.study import read as read_settings
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.stats import detectable_effect, paired_difference
-from openrlhf_js.study import tables
 from openrlhf_js.study.analysis import Row, analyse
+from openrlhf_js.study.prompts import policy_in
+from openrlhf_js.study.rollout import right_probabilities
+from openrlhf_js.study.tasks import PRETRAINED, questions
 from openrlhf_js.study.values import grouped
+from openrlhf_js.tiny.tasks import Problem
 
 RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
+ERRORS = Path(__file__).parents[2] / "docs/data/pretrained_mse.csv"
+STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
 SOUGHT = 3.0  # points of pass@1: the difference that a seed's share of the power is planned for
 UNITS = {  # of each quantity: its name on the page, and what it is multiplied by
@@ -36,6 +47,32 @@ def keep(folder: Path) -> None:
     """Packs the records of a study's folder."""
     with atomic_write(RECORDS) as file:
         file.write(lzma.compress((folder / "runs-inline.jsonl").read_bytes()))
+
+
+def keep_errors(folder: Path) -> None:
+    """Writes what `lab mse` has measured, if it has, as a table for the page."""
+    path = folder / "lab/mse.json"
+    if path.is_file():
+        rows = pd.DataFrame(json.loads(path.read_bytes())["rows"])
+        rows.to_csv(ERRORS, index=False, float_format="%.4g")
+
+
+def print_start(folder: Path) -> None:
+    """The probability of right responses before training, by kind of question."""
+    settings = read_settings([str(STUDY), "--out", str(folder)])
+    items = questions.split(settings.start_seed, settings.held_out).held_out
+    problems = [Problem(questions.prompt(item), questions.label(item)) for item in items]
+    policy = policy_in(settings.start_of(PRETRAINED), settings)
+    values = right_probabilities(policy, questions, problems)
+    pairs = list(zip(items, values, strict=True))
+    rows = [["all", *_summary(values)]]
+    for kind, of_kind in grouped(pairs, lambda pair: pair[0]["kind"]).items():
+        rows.append([kind, *_summary([value for _, value in of_kind])])
+    print_table(["kind", "questions", "pass@1, %", "deviation over questions"], rows)
+
+
+def _summary(values: Sequence[float]) -> list[str]:
+    return [str(len(values)), f"{100 * fmean(values):.1f}", f"{100 * stdev(values):.1f}"]
 
 
 def read() -> list[Run]:
@@ -58,7 +95,8 @@ def print_means(means: Sequence[Row]) -> None:
     for row in means:
         if row.quantity in UNITS:
             name, scale = UNITS[row.quantity]
-            ends = [f"{scale * end:.2f}" for end in (row.value, row.low, row.high)]
+            numbers = (row.value, row.low, row.high)
+            ends = [f"{scale * end:.2f}" if isfinite(end) else "" for end in numbers]
             rows.append([name, f"`{row.estimator}`", *ends, str(row.seeds)])
     print_table(["quantity", "estimator", "mean", "low", "high", "seeds"], rows)
 
@@ -105,6 +143,8 @@ def print_power(runs: Sequence[Run]) -> None:
 def main() -> None:
     if len(sys.argv) > 1:
         keep(Path(sys.argv[1]))
+        keep_errors(Path(sys.argv[1]))
+        print_start(Path(sys.argv[1]))
     runs = read()
     print(f"{len(runs)} runs")
     for rate, rate_runs in grouped(runs, lambda run: run["learning_rate"]).items():
@@ -113,7 +153,6 @@ def main() -> None:
         print_means(findings.means)
         print_differences(findings.differences)
         print_power(rate_runs)
-        tables.print_tables(findings)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import torch
 from openrlhf_js.cli import study
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.study.prompts import held_out_pass1, policy_in
+from openrlhf_js.study.tasks import STUDY_TASKS, questions
 from openrlhf_js.tiny.policy import load
 
+pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 
 
@@ -52,6 +55,7 @@ def test_a_package_carries_a_model_that_answers(folder):
 @pytest.mark.timeout(900)
 def test_a_study_trains_it(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("openrlhf_js.study.pretrained.BATCH_SIZE", 2)
+    monkeypatch.setitem(STUDY_TASKS.maps[0], "questions", replace(questions, warm_start_steps=3))
     flags = (
         f"--model {folder} --tasks questions --estimators rloo js --prompts 2 --steps 2 --seeds 1 "
         f"--held_out 21 --samples 0 --jobs 1 --learning_rates 1e-5 --out {tmp_path}"

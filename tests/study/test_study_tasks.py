@@ -1,9 +1,9 @@
 """The tasks of studies beside the quickstart's: what they ask, and what they score."""
 
 import random
+from dataclasses import replace
 
 import pytest
-import torch
 
 from openrlhf_js.common.settings import SettingsError
 from openrlhf_js.study import rollout
@@ -56,25 +56,15 @@ def test_running_sums_are_exact():
         assert modsum.score(response, "3122").value == 0
 
 
-def test_the_probability_of_the_right_response_is_the_pass_rate(tmp_path):
-    task = STUDY_TASKS["sort"]
+def test_the_probability_of_the_right_response_is_the_pass_rate():
+    task = replace(STUDY_TASKS["sort"], score=exact, right_response=str)
     tokenizer = model.make_tokenizer(task)
     policy = TinyPolicy(model.make_model(tokenizer, 0, width=32, layers=1), tokenizer)
-    policy.model.lm_head.weight.data *= 20  # no two responses alike
-    problems = [Problem(f"sort({label})=", label) for label in ("02", "99")]
-    sampled = policy.sample(
-        policy.prompts([problem.prompt for problem in problems]),
-        1000,
-        3,
-        torch.Generator().manual_seed(0),
-    )
-    likely = policy.texts(sampled)[0]
-    label = likely.removesuffix(END)
-    problems = [Problem(problem.prompt, label) for problem in problems]
-    plain = task.__class__(**{**task.__dict__, "score": exact, "right_response": str})
-    probabilities = rollout.right_probabilities(policy, plain, problems)
-    rates = rollout.pass_rates(policy, plain, problems, 8000)
-    assert probabilities == pytest.approx(rates, abs=0.03)
+    problems = [Problem("sort(02)=", ""), Problem("sort(99)=", "9")]  # the end alone, and later
+    probabilities = rollout.right_probabilities(policy, task, problems)
+    rates = rollout.pass_rates(policy, task, problems, 20_000)
+    assert rates[0] > 0.02
+    assert probabilities == pytest.approx(rates, abs=0.006)  # 4 standard errors
 
 
 def exact(response, label):
