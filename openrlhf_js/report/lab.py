@@ -215,7 +215,7 @@ def _curve_points(places: Sequence[str], arrays: Arrays) -> list[Row]:
 def _rules(rows: Sequence[Row]) -> list[Row]:
     """A point for each rule: its mean shrinkage, and how much lower its error is than rloo's."""
     shrinkages = {row["point"]: row["value"] for row in rows if row["quantity"] == "shrinkage"}
-    rules = []
+    rules: list[Row] = []
     for row in rows:
         if row["quantity"] == REDUCTION:
             point = row["point"]

@@ -268,7 +268,7 @@ def _hover(values: alt.Chart, drawing: Drawing) -> alt.Chart:
 
 def _places(drawing: Drawing) -> dict[Any, float]:
     """Where each value of the horizontal axis stands on it."""
-    values = set()
+    values: set[Any] = set()
     for rows in drawing.lines.values():
         values.update(row[drawing.axis.setting] for row in rows)
     place_of = math.log2 if drawing.axis.scale == "log2" else float
