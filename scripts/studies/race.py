@@ -17,6 +17,7 @@ import numpy as np
 
 from openrlhf_js.report import plot, style
 from openrlhf_js.report.plot import Axis, Panel
+from openrlhf_js.stats import paired_difference
 from openrlhf_js.study.analysis import Findings, Row, analyse
 from openrlhf_js.study.design import Cell, cell_of
 from openrlhf_js.study.values import chosen_runs, grouped
@@ -102,6 +103,10 @@ def row_of(rows: Sequence[Row], cell: Cell, estimator: str, quantity: str = "pas
     return None
 
 
+def _title(cell: Cell) -> str:
+    return f"{cell.task}, {cell.mix}, m = {cell.responses}"
+
+
 def results(findings: Findings, cells: Sequence[Cell], labels: Sequence[str]) -> str:
     """pass@1 in percent, a column a cell; bold the highest, a mark where it differs from rloo."""
     columns = []
@@ -122,8 +127,7 @@ def results(findings: Findings, cells: Sequence[Cell], labels: Sequence[str]) ->
             texts.append(text)
         columns.append(texts)
     names = [f"`{label}`" for label in labels]
-    titles = [f"{cell.task}, {cell.mix}, m = {cell.responses}" for cell in cells]
-    return table(["", *titles], list(zip(names, *columns, strict=True)))
+    return table(["", *map(_title, cells)], list(zip(names, *columns, strict=True)))
 
 
 def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
@@ -142,6 +146,25 @@ def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
         share = share_to(target, label_runs)
         rows.append([f"`{label}`", *numbers, share, f"{equal:.0%}", f"{updates:.0f}"])
     header = ["", "points over `rloo`", "from", "to", "responses", "equal groups", "updates"]
+    return table(header, rows)
+
+
+def choices(runs_by_cell: dict[Cell, list[Run]]) -> str:
+    """What `informative` adds to the same estimators with uniform prompts, paired by seed."""
+    rows = []
+    for cell, runs in runs_by_cell.items():
+        finals = {(run["estimator"], run["seed"]): run["pass1"] for run in chosen_runs(runs)}
+        seeds = sorted({run["seed"] for run in runs})
+        texts = []
+        for estimator in ("js_memory", "js_plus", "rloo"):
+            chosen = [100 * finals[f"{estimator}+informative", seed] for seed in seeds]
+            uniform = [100 * finals[estimator, seed] for seed in seeds]
+            gap = paired_difference(chosen, uniform)
+            texts += [f"{value:+.1f}" for value in (gap.value, gap.low, gap.high)]
+        rows.append([_title(cell), *texts])
+    header = [""]
+    for estimator in ("js_memory", "js_plus", "rloo"):
+        header += [f"`{estimator}`", "from", "to"]
     return table(header, rows)
 
 
@@ -195,6 +218,8 @@ def main() -> None:
             results(findings, list(by_cell), list(labels)),
             f"Paired seeds of the columns: {', '.join(counts)}. The first, in points and %:\n",
             differences(findings, main_cell, by_cell[main_cell]),
+            "What `informative` adds to the same estimator with uniform prompts, in points:\n",
+            choices(by_cell),
             small_batches(),
         ]
     )
