@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from openrlhf_js.report import plot, style
+from openrlhf_js.report import figures, plot, style
 from openrlhf_js.report.plot import Axis, Panel
 from openrlhf_js.stats import paired_difference
 from openrlhf_js.study.analysis import Findings, Row, analyse
@@ -199,7 +199,7 @@ def picture(runs_by_cell: dict[Cell, list[Run]]) -> None:
     panels = {cell.title: Panel(cell.title, "held-out pass@1, percent") for cell in runs_by_cell}
     axis = Axis("responses", "sampled responses, those that were thrown away too")
     drawings = plot.draw(rows, panels, axis, panel="cell", looks=style.series_looks(PICTURED))
-    style.save_png(plot.picture(drawings), DOCS / "images/selection.png")
+    style.save_both(figures.picture(drawings), DOCS / "images/selection.png")
 
 
 def main() -> None:
