@@ -22,11 +22,11 @@ def _digits_task(
 ) -> TinyTask:
     """A task that turns digits into as many others, as `sort` does; the label is the response."""
     return TinyTask(
-        tokens=(f"{name}(", ")=", *DIGITS),
+        tokens=(*dict.fromkeys(f"{name}()="), *DIGITS),
         slips=tuple(DIGITS),
         slip=sort.slip,
         warm_start_steps=300,
-        max_prompt_tokens=2 + max(LENGTHS),
+        max_prompt_tokens=len(f"{name}()=") + max(LENGTHS),
         max_new_tokens=max(LENGTHS) + 1,
         grader="",
         split=sort.split,

@@ -10,14 +10,16 @@ from openrlhf_js.study import rollout
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.study.tasks import INLINE, STUDY_TASKS, modsum, questions, reverse
 from openrlhf_js.tiny import model
-from openrlhf_js.tiny.policy import TinyPolicy
+from openrlhf_js.tiny.policy import TinyPolicy, load
 from openrlhf_js.tiny.tasks import END, Problem, draw
 
 
 @pytest.mark.parametrize("name", INLINE)
-def test_a_task_of_digits_is_written_with_its_tokens(name):
+def test_a_task_of_digits_is_written_with_its_tokens(name, tmp_path):
     task = STUDY_TASKS[name]
     tokenizer = model.make_tokenizer(task)
+    model.save(model.make_model(tokenizer, 0, width=16, layers=1), tokenizer, tmp_path)
+    tokenizer = load(tmp_path).tokenizer  # as runs have it
     split = task.split(0, 200)
     assert len(split.held_out) == 200
     lengths = []
