@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_
 from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
 
+from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
-from openrlhf_js.study.pretrained import model_hash
 from openrlhf_js.study.tasks import INLINE, PRETRAINED, STUDY_TASKS
 from openrlhf_js.tiny.tasks import MIXES, TinyTask
 
@@ -361,6 +361,20 @@ def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[
     for name in names:
         if name not in known:
             raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
+
+
+@cache
+def model_hash(folder: Path) -> str:
+    """Twelve characters that change with a model's weights.
+
+    Raises ValueError where there are none.
+    """
+    weights = list(folder.glob("*.safetensors"))
+    if not weights:
+        raise ValueError(
+            f"{folder} holds no *.safetensors: scripts/models/smollm2.sh makes such a folder"
+        )
+    return fingerprint(weights)[:12]
 
 
 @cache

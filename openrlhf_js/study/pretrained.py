@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from openrlhf_js.common.files import fingerprint
 from openrlhf_js.study.rollout import right_responses, valid_tokens
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import Problem, TinyTask, draw
@@ -22,20 +20,6 @@ from openrlhf_js.tiny.tasks import Problem, TinyTask, draw
 BATCH_SIZE = 12
 LEARNING_RATE = 5e-5
 DTYPE = torch.bfloat16  # of passes; weights and gradients are float32
-
-
-@cache
-def model_hash(folder: Path) -> str:
-    """Twelve characters that change with a model's weights.
-
-    Raises ValueError where there are none.
-    """
-    weights = list(folder.glob("*.safetensors"))
-    if not weights:
-        raise ValueError(
-            f"{folder} holds no *.safetensors: scripts/models/smollm2.sh makes such a folder"
-        )
-    return fingerprint(weights)[:12]
 
 
 def warm_start(
