@@ -4,8 +4,8 @@ import math
 from statistics import fmean, stdev
 
 import pytest
-from browser import check_shown
 from charts import forests_of, panels_of
+from chromium import check_shown
 
 from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
@@ -219,10 +219,10 @@ def test_a_verdict_has_the_difference_in_each_mix():
 def test_a_browser_shows_the_page_of_a_study(tmp_path):
     page = write(tmp_path, mixes(), "a title").read_text()
     laptop, phone = check_shown(page, tmp_path, charts=4)
-    for view in (laptop, phone):
-        first = view.text.index("js_plus: +16.0 (")
-        assert first < view.text.index("Learning curves") < view.text.index("Why")
-        assert "-4.0 (-6.5 to -1.5)" in view.text
+    for text in (laptop, phone):
+        first = text.index("js_plus: +16.0 (")
+        assert first < text.index("Learning curves") < text.index("Why")
+        assert "-4.0 (-6.5 to -1.5)" in text
 
 
 def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
