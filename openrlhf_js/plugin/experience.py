@@ -112,7 +112,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 valid = torch.zeros_like(valid)
                 self._train_on(order, rewards, torch.zeros_like(rewards), valid)
         if self._choice is not None:
-            self.metrics |= self._apply_choice(self._choice, order, graded, valid)
+            # the asynchronous trainer's other half learns rewards before their penalties
+            learned = graded if self.selector is None else rewards
+            self.metrics |= self._apply_choice(self._choice, order, learned, valid)
         if self.args.js.save_batches:
             self._save_batch(order, rewards, valid)
         return experiences
@@ -158,21 +160,21 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         )
 
     def _apply_choice(
-        self, choice: Choice, order: _PromptOrder, graded: torch.Tensor, valid: torch.Tensor
+        self, choice: Choice, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
     ) -> dict[str, float]:
         """Weights the advantages where they are to be, and learns which prompts vary.
 
-        Both it and the log are of the graders' rewards (n, m), without penalties. The asynchronous
-        trainer has no selector: its other half learns them. Returns what to log.
+        The rewards (n, m) are of the kind that the choice rests on. The asynchronous trainer has
+        no selector: its other half learns. Returns what to log.
         """
-        prompts = len(graded)  # at an episode's end fewer than were chosen
+        prompts = len(rewards)  # at an episode's end fewer than were chosen
         if self.args.js.prompt_selection == "weighted":
             weights = choice.weights[:prompts, None].float()
-            for experience, weight in order.parts(weights.expand_as(graded)):
+            for experience, weight in order.parts(weights.expand_as(rewards)):
                 experience.advantages = experience.advantages * weight.unsqueeze(1)
         if self.selector is not None:
-            self.selector.learn(order.prompt_keys(), graded, self.selector.next_step, valid)
-        return choice.logged | reliability(choice.predicted[:prompts], graded, valid)
+            self.selector.learn(order.prompt_keys(), rewards, self.selector.next_step, valid)
+        return choice.logged | reliability(choice.predicted[:prompts], rewards, valid)
 
     def _train_on(
         self,

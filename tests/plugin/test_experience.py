@@ -450,8 +450,18 @@ def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
     assert weights.max() / weights.min() > 1.2
     torch.testing.assert_close(done, plain * weights[:, None])
     assert maker.metrics["js/oldest_prompt"] == 2
-    twin.learn(keys, rewards, step=1)  # as they were graded
+    penalised = by_response(experiences, "rewards").view(N, M)
+    twin.learn(keys, penalised, step=1)
     torch.testing.assert_close(maker.selector.sums, twin.sums)
+
+
+def test_predictions_of_the_asynchronous_trainer_are_of_rewards_as_graded(rewards):
+    maker = our_maker("rloo", js__prompt_selection="informative", **PENALTIES)
+    maker._choice = Choice(
+        rows=torch.arange(N), weights=torch.ones(N), predicted=torch.full((N,), 0.3), logged={}
+    )
+    maker.compute_advantages_and_returns(make_experiences(rewards))
+    assert maker.metrics["js/observed_rate_1"] == pytest.approx(rewards.mean().item())
 
 
 def test_saved_with_real_files_and_restored(tmp_path):
