@@ -374,6 +374,20 @@ def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[
 
 
 @cache
+def model_hash(folder: Path) -> str:
+    """Twelve characters that change with a model's weights.
+
+    Raises ValueError where there are none.
+    """
+    weights = list(folder.glob("*.safetensors"))
+    if not weights:
+        raise ValueError(
+            f"{folder} holds no *.safetensors: scripts/models/smollm2.sh makes such a folder"
+        )
+    return fingerprint(weights)[:12]
+
+
+@cache
 def task_version(task: TinyTask) -> str:
     """Eight characters that change with what a task asks, grades, imitates or writes with."""
     split = task.split(0, VERSION_ITEMS)

@@ -51,6 +51,6 @@ def warm_start(
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         on_step(step, loss.item())
-    # In float32: from weights that bfloat16 can hold, steps of 1e-5 would be rounded away for long.
+    # In float32: weights that bfloat16 holds exactly take many steps of 1e-5 to move in its passes.
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)

@@ -33,5 +33,6 @@ say "converting, half a minute"
 "$python" "$root/scripts/models/convert.py" "$work" "$work/converted" >"$work/convert.log" 2>&1 ||
     fail "$(tail -n 4 "$work/convert.log")
 smollm2: run the same command again; if it fails again, remove $work first"
-mv "$work/converted" "$folder" && rm -r "$work" || fail "cannot move $work/converted to $folder: do it by hand"
+mv "$work/converted" "$folder" || fail "cannot move $work/converted to $folder: do it by hand"
+rm -r "$work"
 say "$folder holds the model: openrlhf-js study scripts/studies/pretrained.yaml trains it"
