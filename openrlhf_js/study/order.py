@@ -49,7 +49,7 @@ class GivenOrder:
         return ProblemBatch(list(islice(self._stream, size)), torch.ones(size))
 
     def learn(self, step: int, problems: Sequence[Problem], rewards: Tensor) -> None:
-        """Nothing."""
+        """Learns nothing."""
 
 
 class ChosenOrder:
@@ -72,7 +72,7 @@ class ChosenOrder:
         )
 
     def batch(self, step: int, size: int) -> ProblemBatch:
-        """The problems of a step, as many as the selector chooses."""
+        """The problems of a step; `size` is that of a whole batch, since none is dropped."""
         choice = self._selector.choice(step)
         self._logged.append(choice.logged)
         problems = [self.problems[row] for row in choice.rows]
