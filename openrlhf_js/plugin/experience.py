@@ -88,7 +88,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         Raises BadReward for rewards that are not finite, or too many of them where they are masked.
         """
         order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
-        valid = order.gather([e.rewards for e in experiences]).isfinite()
+        graded = order.gather([e.rewards for e in experiences])
+        valid = graded.isfinite()
         if self._greedy_rewards is not None:
             valid &= self._greedy_rewards.isfinite().unsqueeze(1)
         self._check(experiences, valid)
@@ -109,9 +110,11 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 name = self.live_estimator
                 logger.warning("%d prompts are too few for %s: skipped", prompts, name)
                 valid = torch.zeros_like(valid)
-                self._train_on(order, rewards, rewards, valid)
+                self._train_on(order, rewards, torch.zeros_like(rewards), valid)
         if self._choice is not None:
-            self.metrics |= self._apply_choice(self._choice, order, rewards, valid)
+            # the asynchronous trainer's other half learns rewards before their penalties
+            learned = graded if self.selector is None else rewards
+            self.metrics |= self._apply_choice(self._choice, order, learned, valid)
         if self.args.js.save_batches:
             self._save_batch(order, rewards, valid)
         return experiences
@@ -134,10 +137,11 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             step=self.step,
         )
         estimate = estimator.estimate(batch)
+        metrics = estimator.describe(batch, estimate)
         if self.is_ours:
             self._train_on(order, rewards, estimate.advantages.float(), valid)
-            estimator.learn(batch)  # now: the advantages rest on earlier steps
-        return estimator.describe(batch, estimate)
+            estimator.learn(batch)  # last: the advantages rest on earlier steps
+        return metrics
 
     def _save_batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
         """Writes the batch's .npz file; what the estimator does not need is empty in it."""
@@ -160,7 +164,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     ) -> dict[str, float]:
         """Weights the advantages where they are to be, and learns which prompts vary.
 
-        The asynchronous trainer has no selector: its other half learns. Returns what to log.
+        The rewards (n, m) are of the kind that the choice rests on. The asynchronous trainer has
+        no selector: its other half learns. Returns what to log.
         """
         prompts = len(rewards)  # at an episode's end fewer than were chosen
         if self.args.js.prompt_selection == "weighted":
@@ -196,13 +201,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             experience.advantages = experience.returns.clone()
             experience.info["return"] = token_rewards.sum(dim=-1)
             experience.kl = None
-        typical = 0.0  # the reward that is logged of masked responses
-        if valid.any():
-            typical = rewards[valid].mean().item()
-        for experience, reward in order.parts(rewards.where(valid, typical)):
+        known = rewards.isfinite()
+        mean = rewards[known].mean().item()  # is logged of the others
+        for experience, reward in order.parts(rewards.where(known, mean)):
             experience.info["reward"] = reward
         if rewards.shape[1] > 1:
-            statistics = checked_statistics(rewards.where(valid, 0.0).double(), valid)
+            statistics = checked_statistics(rewards.where(known, 0.0).double(), known)
             deviation = statistics.reward_variance.sqrt().unsqueeze(1).expand_as(rewards).float()
             for experience, group_deviation in order.parts(deviation):
                 experience.info["group_reward_std"] = group_deviation

@@ -528,8 +528,8 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
     """Keeps the run's flags and versions beside its TensorBoard log, if it has one.
 
     The file is written at the start, and again at the end with the outcome: "done", "failed" or
-    "interrupted"; a run that was killed has none. Of a
-    resumed run it has every start. `args` is flat, after OpenRLHF's validation.
+    "interrupted"; a run that was killed has none. Of a resumed run it has every start. `args` is
+    flat, after OpenRLHF's validation.
     """
     flags = vars(args)
     if not flags["logger.tensorboard_dir"]:

@@ -17,8 +17,8 @@ SELECTION = "js_selection"  # the key in the states that upstream saves: what is
 def start_selection(trainer: Any) -> PromptSelector | None:
     """Gives a trainer's generator of samples what chooses the prompts, and returns it.
 
-    None where they are drawn uniformly, or no prompt comes again, which is said. Raises BadInput
-    where fewer prompts differ than a step trains on.
+    None where they are drawn uniformly, or where no prompt comes again, which it prints. Raises
+    BadInput where fewer prompts differ than a step trains on.
     """
     args = trainer.args
     selection = args.js.prompt_selection
@@ -53,7 +53,7 @@ def start_selection(trainer: Any) -> PromptSelector | None:
 
 
 def learn_samples(selector: PromptSelector, samples: list[Any], responses: int) -> None:
-    """Learns the graders' rewards of a step, so many samples to each prompt one after another."""
+    """Learns the graders' rewards of a step, whose samples are in prompt order."""
     groups = samples[::responses]
     texts = [group.prompts[0] for group in groups]
     labels = [group.labels[0] for group in groups]

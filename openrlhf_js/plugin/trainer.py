@@ -21,10 +21,7 @@ from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
 from openrlhf_js.plugin import rewards, watch
-from openrlhf_js.plugin.experience import (
-    ShrinkageExperienceMaker,
-    SourcedPrompts,
-)
+from openrlhf_js.plugin.experience import ShrinkageExperienceMaker, SourcedPrompts
 from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.memory import keep_memory, resume_memory
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout

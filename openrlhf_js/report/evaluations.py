@@ -1,7 +1,7 @@
 """Models that were evaluated: curves over training, and dots with paired differences.
 
 A model whose name says its training step is a point of a curve. As soon as one has none, all of
-them are dots of a forest plot, a row a model.
+them, with a step or without, are also rows of forest plots.
 """
 
 from __future__ import annotations

@@ -50,18 +50,18 @@ def bins(run: LoggedRun) -> Iterator[Bin]:
             continue
         number = int(match[1])
         responses = run.logged[tag]
-        total = responses.sum()
         predicted = run.logged[f"train/js/predicted_rate_{number}"]
         observed = run.logged[f"train/js/observed_rate_{number}"]
         yield Bin(
             number=number,
             predicted=_mean(predicted, responses),
             observed=_mean(observed, responses),
-            responses=int(total),
+            responses=int(responses.sum()),
         )
 
 
 def _mean(values: pd.Series, responses: pd.Series) -> float:
+    """The mean over all responses of what was logged of each step's."""
     return float((values * responses).sum() / responses.sum())
 
 

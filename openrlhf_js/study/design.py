@@ -426,17 +426,3 @@ def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:
             flag, _, value = word.removeprefix("--").partition("=")
         flags.append((flag, value))
     return flags
-
-
-@cache
-def model_hash(folder: Path) -> str:
-    """Twelve characters that change with a model's weights.
-
-    Raises ValueError where there are none.
-    """
-    weights = list(folder.glob("*.safetensors"))
-    if not weights:
-        raise ValueError(
-            f"{folder} holds no *.safetensors: scripts/models/smollm2.sh makes such a folder"
-        )
-    return fingerprint(weights)[:12]

@@ -41,11 +41,14 @@ class LastVisits:
             strict=True,
         )
         former: list[Visit] = []
+        is_known: list[bool] = []
         for key, (responses, group_log_probs) in zip(keys.tolist(), groups, strict=True):
             visit = Visit(responses, group_log_probs)
+            is_known.append(key in self._visits)
             former.append(self._visits.get(key, visit))
             self._visits[key] = visit
-        return _drift(policy, rollout.prompts, former)
+        drift = _drift(policy, rollout.prompts, former)
+        return drift.where(torch.tensor(is_known), 0.0)  # scored twice today: rounding alone
 
 
 def _drift(policy: TinyPolicy, prompts: PaddedPrompts, visits: Sequence[Visit]) -> Tensor:

@@ -71,7 +71,7 @@ def _figures(steps: Sequence[Step], pass1: float, batches: int) -> Figures:
     updates = [step for step in steps if step.logged]
     gradients = [step.gradient for step in updates if step.gradient is not None]
     variance = mean_square = None
-    if gradients:  # of several updates the first is measured, if it has groups enough
+    if gradients:  # none where filters left single groups in every step that was to be measured
         variance = fmean(gradient.variance for gradient in gradients)
         mean_square = fmean(gradient.mean_square for gradient in gradients)
     rloo_error = sum(_logged(updates, "js/baseline_mse_rloo"))

@@ -49,7 +49,7 @@ class GivenOrder:
         return ProblemBatch(list(islice(self._stream, size)), torch.ones(size))
 
     def learn(self, step: int, problems: Sequence[Problem], rewards: Tensor) -> None:
-        """Nothing."""
+        """Learns nothing."""
 
 
 class ChosenOrder:
@@ -72,12 +72,11 @@ class ChosenOrder:
         )
 
     def batch(self, step: int, size: int) -> ProblemBatch:
-        """The problems of a step, as many as the selector chooses."""
-        self._logged.append(self._selector.describe(step))
-        problems = [self.problems[row] for row in self._selector.choose(step)]
-        weights = torch.ones(len(problems))
-        if self._weighted:
-            weights = self._selector.weights(keys_of(problems), step).float()
+        """The problems of a step; `size` is that of a whole batch, since none is dropped."""
+        choice = self._selector.choice(step)
+        self._logged.append(choice.logged)
+        problems = [self.problems[row] for row in choice.rows]
+        weights = choice.weights.float() if self._weighted else torch.ones(len(problems))
         return ProblemBatch(problems, weights)
 
     def learn(self, step: int, problems: Sequence[Problem], rewards: Tensor) -> None:

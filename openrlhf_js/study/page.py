@@ -132,7 +132,9 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
     cell = findings.cells[0]
     rows = [point._asdict() for point in findings.curves if point.estimator in pictured]
     note = "mean over seeds, 95 % intervals"
-    curves = plot.draw(rows, {cell: Panel(cell, "training reward", note)}, STEPS, panel="cell")
+    panels = {cell: Panel(cell, "training reward", note)}
+    looks = style.series_looks(_estimators(findings))  # as in the differences beside them
+    curves = plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
     return figures.wide_picture([*_forests(findings), *curves], title)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from functools import cache
-from functools import partial as partial_of
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -34,18 +33,18 @@ def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None
     """The folder of the model that all runs of a task start from; made if it is not there."""
     folder = settings.start_of(task)
     if not folder.is_dir():
-        partial = folder.with_name(f".{folder.name}.{os.getpid()}")
-        imitate = partial_of(model.warm_start, width=settings.width, layers=settings.layers)
+        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+        imitate = partial(model.warm_start, width=settings.width, layers=settings.layers)
         if settings.model is not None:
-            imitate = partial_of(pretrained.warm_start, model_folder=settings.model.absolute())
+            imitate = partial(pretrained.warm_start, model_folder=settings.model.absolute())
         imitate(
-            partial,
+            unfinished,
             STUDY_TASKS[task],
             _split(task, settings).train,
             seed=settings.start_seed,
             on_step=lambda step, loss: on_step(step),
         )
-        partial.rename(folder)
+        unfinished.rename(folder)
     return folder
 
 
@@ -102,12 +101,12 @@ def problem_stream(run: Run, settings: StudySettings) -> Iterator[Problem]:
 
 
 def distinct_problems(run: Run, settings: StudySettings) -> list[Problem]:
-    """The problems of a run, those that it visits again once; a prompt may be there twice."""
+    """The problems of a run, each once however often it is visited; two may have one prompt."""
     return _drawn(run, settings, random.Random(run.seed))
 
 
 def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:
-    """The distinct prompts of a run, or without any all of them."""
+    """One pass over a run's problems: its distinct ones, or all where none is visited again."""
     task = STUDY_TASKS[run.task]
     items_by_kind = _split(run.task, settings).train
     if run.mix == "alike":

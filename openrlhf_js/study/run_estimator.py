@@ -50,7 +50,7 @@ class RunEstimator:
         self.live.start(self.live.batch(rewards, keys=keys_of(distinct), step=0))
 
     def estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
-        """The advantages of a rollout, before it is learned from."""
+        """The advantages of a rollout, which is then learned from."""
         keys = keys_of(problems)
         drift = None
         if self.live.record.needs_drift:
@@ -65,11 +65,9 @@ class RunEstimator:
             step=step,
         )
         estimate = self.live.estimate(batch)
+        logged = self.live.describe(batch, estimate)
         self.live.learn(batch)
-        return Estimated(
-            advantages=estimate.advantages.float(),
-            logged=self.live.describe(batch, estimate),
-        )
+        return Estimated(advantages=estimate.advantages.float(), logged=logged)
 
 
 def keys_of(problems: Sequence[Problem]) -> Tensor:

@@ -12,7 +12,6 @@ from openrlhf_js.tiny.tasks import DIGITS, END, LENGTHS, TASKS, TinySplit, TinyT
 
 PRETRAINED = "questions"  # the task of --model
 INLINE = ("reverse", "modsum")  # without a grader for the stack
-GRADUAL = ("reverse",)  # whose scores need not be 0 or 1
 MODULUS = 4
 TRAINING_QUESTIONS = 5000
 

@@ -102,8 +102,11 @@ class Training:
         self.optimizer.step()
         self.updates += 1
         lengths = valid_tokens(self.policy, groups.rollout.responses).sum(1).float()
-        policy = {"length": lengths.mean().item(), "entropy": gradient.entropy}
-        return step._replace(logged=estimated.logged | policy, gradient=gradient.sums.moments())
+        of_policy = {"length": lengths.mean().item(), "entropy": gradient.entropy}
+        return step._replace(
+            logged=estimated.logged | of_policy,
+            gradient=gradient.sums.moments(),
+        )
 
     def _sample(self, number: int, order: ProblemOrder) -> Groups:
         """Groups for one step; where equal ones are dropped, in as many rounds as it takes."""

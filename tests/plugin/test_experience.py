@@ -173,6 +173,18 @@ def test_a_batch_too_small_for_the_estimator_teaches_nothing(rewards):
     maker.compute_advantages_and_returns(experiences)
     assert not by_response(experiences).any()
     assert maker.metrics == {}
+    logged = torch.cat([experience.info["reward"] for experience in experiences])
+    torch.testing.assert_close(logged, rewards[0])
+
+
+def test_a_masked_response_of_a_batch_too_small_leaves_no_nan(rewards):
+    rewards[0, 0] = math.nan
+    maker = our_maker("bloo", js__on_bad_reward="mask", js__max_masked_share=0.5)
+    experiences = make_experiences(rewards[:1])
+    maker.compute_advantages_and_returns(experiences)
+    assert not by_response(experiences).any()
+    assert not by_response(experiences, "returns").any()
+    assert not by_response(experiences, "action_mask").any()
 
 
 def test_masked_responses_count_nowhere_and_teach_nothing(rewards):
@@ -420,8 +432,8 @@ def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
     experiences = make_experiences(rewards)
     for experience in experiences:
         experience.labels = ["l"] * len(experience.index)
-    plain = without_kl(our_maker(name), rewards)[0]
-    maker = our_maker(name, js__prompt_selection="weighted")
+    plain = without_kl(our_maker(name, **PENALTIES), rewards)[0]
+    maker = our_maker(name, js__prompt_selection="weighted", **PENALTIES)
     known = torch.cat([keys, torch.tensor([3, 4])])
     maker.selector, twin = (PromptSelector(known, batch_size=N) for _ in range(2))
     for selector in (maker.selector, twin):
@@ -438,8 +450,18 @@ def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
     assert weights.max() / weights.min() > 1.2
     torch.testing.assert_close(done, plain * weights[:, None])
     assert maker.metrics["js/oldest_prompt"] == 2
-    twin.learn(keys, rewards, step=1)
+    penalised = by_response(experiences, "rewards").view(N, M)
+    twin.learn(keys, penalised, step=1)
     torch.testing.assert_close(maker.selector.sums, twin.sums)
+
+
+def test_predictions_of_the_asynchronous_trainer_are_of_rewards_as_graded(rewards):
+    maker = our_maker("rloo", js__prompt_selection="informative", **PENALTIES)
+    maker._choice = Choice(
+        rows=torch.arange(N), weights=torch.ones(N), predicted=torch.full((N,), 0.3), logged={}
+    )
+    maker.compute_advantages_and_returns(make_experiences(rewards))
+    assert maker.metrics["js/observed_rate_1"] == pytest.approx(rewards.mean().item())
 
 
 def test_saved_with_real_files_and_restored(tmp_path):

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from browser import check_shown
 from charts import forests_of, panels_of
+from chromium import check_shown
 from passk_kit import group, items
 
 from openrlhf_js.evaluation.passk.compare import compare
@@ -159,8 +159,8 @@ def test_a_browser_shows_models_at_both_widths(tmp_path):
     b = evaluated(tmp_path / "b", "ckpt/js/model", 0.6, seed=1)
     page = pages.write([], [], tmp_path / "x.html", evaluated=[a, b]).read_text()
     laptop, phone = check_shown(page, tmp_path, charts=2)
-    assert "maze: difference from somebody" in laptop.text
-    assert "maze: difference from somebody" in phone.text
+    assert "maze: difference from somebody" in laptop
+    assert "maze: difference from somebody" in phone
 
 
 def test_a_forest_stays_apart_in_black_and_white_and_shows_every_interval():

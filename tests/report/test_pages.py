@@ -7,8 +7,8 @@ import re
 import time
 
 import pytest
-from browser import check_shown
 from charts import panels_of
+from chromium import check_shown
 
 from openrlhf_js.report import pages, panels, runs, style
 from openrlhf_js.report.runs import CONFIG, find_conditions
@@ -101,8 +101,8 @@ def test_the_page_needs_no_other_file_and_names_cannot_break_it(complete):
 def test_a_browser_shows_curves_first_and_folds_what_few_read(complete, tmp_path):
     page, parsed = complete
     laptop, phone = check_shown(page, tmp_path, charts=len(parsed.figures))
-    for view in (laptop, phone):
-        assert view.text.index("Training reward") < view.text.index("Final figures")
+    for text in (laptop, phone):
+        assert text.index("Training reward") < text.index("Final figures")
     body, _, folded = page.partition("<details>")
     assert "Seconds, " not in body and str(tmp_path.parent) not in body
     assert "Seconds, " in folded

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import check_shown
+from chromium import check_shown
 
 from openrlhf_js.report import reward_model, style
 from openrlhf_js.reward_model.evaluate import evaluate
@@ -91,8 +91,8 @@ def test_the_page_needs_nothing_else(found):
 
 
 def test_a_browser_shows_the_page_at_both_widths(found, tmp_path):
-    for view in check_shown(reward_model.page(found), tmp_path, charts=0):
-        assert "75.0 % (70.0 to 79.0)" in view.text
+    for text in check_shown(reward_model.page(found), tmp_path, charts=0):
+        assert "75.0 % (70.0 to 79.0)" in text
 
 
 def test_pictures_are_described(found):

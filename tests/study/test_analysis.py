@@ -4,9 +4,10 @@ import math
 from statistics import fmean, stdev
 
 import pytest
-from browser import check_shown
 from charts import forests_of, panels_of
+from chromium import check_shown
 
+from openrlhf_js.report import style
 from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
 from openrlhf_js.study.design import Run, estimator_of, selection_of
@@ -191,6 +192,22 @@ def test_a_picture_shows_two_curves_with_all_of_their_bands(tmp_path):
         assert 1180 <= width <= 1200
 
 
+def test_an_estimator_has_one_colour_in_both_halves_of_the_picture():
+    results = {"rloo": 0.4, "rloo+informative": 0.3, "rloo+dynamic": 0.6}
+    records = [
+        record(name, seed, value + 0.01 * seed)
+        for name, value in results.items()
+        for seed in range(3)
+    ]
+    specification = style.specification(picture(analyse(records, "rloo"), "a model"))
+    colours = []
+    for panel in specification["concat"]:
+        scale = panel["layer"][-1]["encoding"]["color"]["scale"]
+        colours.append(dict(zip(scale["domain"], scale["range"], strict=True))["rloo+dynamic"])
+    assert len(colours) == 2
+    assert colours[0] == colours[1]
+
+
 def mixes():
     """Differences of 10 and 20 points where alike, in two cells, and of -5 in the mix."""
     records = []
@@ -219,10 +236,10 @@ def test_a_verdict_has_the_difference_in_each_mix():
 def test_a_browser_shows_the_page_of_a_study(tmp_path):
     page = write(tmp_path, mixes(), "a title").read_text()
     laptop, phone = check_shown(page, tmp_path, charts=4)
-    for view in (laptop, phone):
-        first = view.text.index("js_plus: +16.0 (")
-        assert first < view.text.index("Learning curves") < view.text.index("Why")
-        assert "-4.0 (-6.5 to -1.5)" in view.text
+    for text in (laptop, phone):
+        first = text.index("js_plus: +16.0 (")
+        assert first < text.index("Learning curves") < text.index("Why")
+        assert "-4.0 (-6.5 to -1.5)" in text
 
 
 def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 WIDTHS = (1280, 420)
 HEIGHT = 900
+SETTLE_SECONDS = 10.0  # for charts to take the width of what was unfolded
 ADDRESS = re.compile(rb"DevTools listening on (ws://\S+)")
 FLAGS = (
     "--headless",
@@ -73,6 +75,22 @@ PALE = """(() => {
     if (contrast < 4.5) pale.push(`${contrast.toFixed(2)}: ${node.tagName} ${text.slice(0, 40)}`);
   }
   return pale;
+})()"""
+
+ALL_DRAWN = '[...document.querySelectorAll(".chart")].every(chart => chart.querySelector("svg"))'
+UNFOLD = 'document.querySelectorAll("details").forEach(node => { node.open = true; })'
+
+# Boxes that are wider than what they stand in, and texts of charts that leave their chart.
+CUT_OFF = """(() => {
+  const all = name => [...document.querySelectorAll(name)];
+  const cut = (inner, outer) => inner.left < outer.left - 1 || inner.right > outer.right + 1;
+  const wide = ["html", ".wide", ".chart", "figure", "table"].flatMap(all)
+    .filter(node => node.scrollWidth > node.clientWidth + 1)
+    .map(node => `${node.tagName} ${node.className} ${node.innerText.slice(0, 60)}`);
+  const texts = all(".chart").flatMap(chart => [...chart.querySelectorAll("svg text")]
+    .filter(text => cut(text.getBoundingClientRect(), chart.getBoundingClientRect()))
+    .map(text => text.textContent));
+  return [...wide, ...texts];
 })()"""
 
 
@@ -221,6 +239,30 @@ def browser() -> Iterator[Tab]:
                 loop.run_until_complete(session.close())
                 loop.close()
                 process.terminate()
+
+
+def check_shown(page: str, folder: Path, charts: int) -> list[str]:
+    """Checks a page with so many charts at each of WIDTHS, and returns what it says there.
+
+    With all unfolded, nothing overflows or is cut off, is asked for, or goes wrong.
+    """
+    path = folder / "page.html"
+    path.write_text(page, encoding="utf-8")
+    texts = []
+    with browser() as tab:
+        for width in WIDTHS:
+            tab.open(path, width)
+            tab.until(ALL_DRAWN)
+            tab.evaluate(UNFOLD)
+            deadline = time.monotonic() + SETTLE_SECONDS
+            while tab.evaluate(CUT_OFF) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert tab.evaluate(CUT_OFF) == []
+            assert tab.evaluate("document.querySelectorAll('.chart svg').length") == charts
+            assert tab.complaints == []
+            assert tab.requests == []
+            texts.append(tab.text("body"))
+    return texts
 
 
 def _address(process: subprocess.Popen) -> str:
