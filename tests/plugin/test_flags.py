@@ -167,7 +167,7 @@ def test_help_starts_with_an_example_and_ends_with_our_group():
     text = PARSER.format_help()
     first = text.split("options:")[0]
     last = text.split("\nopenrlhf_js:\n")[1]
-    assert "openrlhf-js train --algo.advantage.estimator js" in first
+    assert "openrlhf-js train --algo.advantage.estimator js_plus" in first
     assert "0.10.1" in first
     assert set(re.findall(r"^  --([\w.]+)", last, re.M)) == {
         name for name in parse("") if name.startswith("js.")
@@ -176,7 +176,7 @@ def test_help_starts_with_an_example_and_ends_with_our_group():
     assert all(f"{name}:" in estimator for name in flags.OURS)
     assert {*flags.OURS} <= {*estimators.ESTIMATORS}
     command = flags.DESCRIPTION.split("openrlhf-js train", 1)[1].split("\n\n")[0]
-    assert parse(command.replace("\\\n", " "))["algo.advantage.estimator"] == "js"
+    assert parse(command.replace("\\\n", " "))["algo.advantage.estimator"] == "js_plus"
 
 
 def test_every_flag_has_its_line():
