@@ -14,7 +14,7 @@ from torch import Tensor
 from openrlhf_js.estimators.memory import key_of
 
 UNIFORM_SHARE = 0.1  # of the draws; it also bounds the weights, at its inverse
-PRIOR_RESPONSES = 1.0  # that a prompt is given of the usual prompt's rewards
+PRIOR_RESPONSES = 0.25  # of the usual prompt, that are added to those of each prompt
 SPO_LEAST = 0.05  # of the standard deviation that a prompt is drawn by
 PASSES = 2.0  # over the prompts until a response counts half
 RELIABILITY_BINS = 5  # of the predicted pass rate
@@ -56,9 +56,9 @@ class PromptSelector:
         >>> rewards = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
         >>> selector.learn(keys, rewards, step=0)
         >>> selector.probabilities(step=1)
-        tensor([0.2769, 0.4463, 0.2769], dtype=torch.float64)
+        tensor([0.1755, 0.6490, 0.1755], dtype=torch.float64)
         >>> selector.means(step=1)
-        tensor([0.8203, 0.5000, 0.1797], dtype=torch.float64)
+        tensor([0.9385, 0.5000, 0.0615], dtype=torch.float64)
     """
 
     def __init__(self, keys: Tensor, batch_size: int, seed: int = 0, *, rule: Rule = "variance"):

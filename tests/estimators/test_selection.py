@@ -195,7 +195,8 @@ def test_a_choice_says_what_is_known_before_the_step():
     usual = 6 / 10
     for row, predicted in zip(choice.rows.tolist(), choice.predicted.tolist(), strict=True):
         total = sum(REWARDS[row]) / 2 * discounted
-        assert predicted == pytest.approx((total + usual) / (discounted + 1))
+        expected = (total + PRIOR_RESPONSES * usual) / (discounted + PRIOR_RESPONSES)
+        assert predicted == pytest.approx(expected)
 
 
 def test_reliability_compares_predictions_with_what_came():
