@@ -30,5 +30,7 @@ for seeds in 5 10; do
     cell sort natural 2 --seeds $seeds
     cell countdown mixed 2 --seeds $seeds
     cell maze mixed 2 --seeds $seeds
+    cell reverse mixed 2 --seeds $seeds # whose rewards are graded
+    cell modsum mixed 2 --seeds $seeds
     cell sort mixed 4 --seeds $seeds
 done
