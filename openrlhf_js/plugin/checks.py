@@ -134,7 +134,13 @@ def _estimator(flat: Flat) -> Iterator[str]:
         remembering = ", ".join(key for key, ours in OURS.items() if ours.needs_keys)
         yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
     elif flat["js.warm_memory"]:
-        yield from _warm_memory(Path(flat["js.warm_memory"]))
+        samples = Path(flat["js.warm_memory"])
+        missing = [file for file in (samples, samples.with_suffix(ITEMS)) if not file.is_file()]
+        if missing:
+            yield (
+                f"--js.warm_memory {samples}: {missing[0]} does not exist; `openrlhf-js eval "
+                "passk` writes samples/NAME.jsonl and samples/NAME.items.jsonl"
+            )
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
@@ -155,17 +161,14 @@ def _selection(flat: Flat) -> Iterator[str]:
     selection = flat["js.prompt_selection"]
     if selection == "uniform":
         return
-    if flat["train.async_enable"]:
-        yield from _selection_of_async(flat, selection)
     if flat["algo.dynamic_filtering_enable"]:
         yield (
             f"--js.prompt_selection {selection} and --algo.dynamic_filtering_enable both choose "
             "prompts by their rewards: leave one out"
         )
-
-
-def _selection_of_async(flat: Flat, selection: str) -> Iterator[str]:
-    """What prompts that are chosen need where the next step is sampled during this one's update."""
+    if not flat["train.async_enable"]:
+        return
+    # the next step is sampled during this one's update
     if not flat["reward.remote_url"] and not flat["train.agent_func_path"]:
         yield (
             f"--js.prompt_selection {selection} with --train.async_enable learns rewards when the "
@@ -179,16 +182,6 @@ def _selection_of_async(flat: Flat, selection: str) -> Iterator[str]:
             f"{flat['rollout.batch_size']} prompts at once: leave "
             f"--rollout.vllm_generate_batch_size {at_once} out"
         )
-
-
-def _warm_memory(samples: Path) -> Iterator[str]:
-    for file in (samples, samples.with_suffix(ITEMS)):
-        if not file.is_file():
-            yield (
-                f"--js.warm_memory {samples}: {file} does not exist; `openrlhf-js eval passk` "
-                "writes samples/NAME.jsonl and samples/NAME.items.jsonl"
-            )
-            return
 
 
 # --- models and rewards ------------------------------------------------------------------------
@@ -280,7 +273,8 @@ def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
         from openrlhf_js.plugin.rewards import parse, refused
 
         try:
-            for source in filter(refused, parse(url.split(","), flat["js.reward_weights"])):
+            sources = parse(url.split(","), flat["js.reward_weights"])
+            for source in filter(refused, sources):
                 yield f"--reward.remote_url {source.urls[0]}: no server there (connection refused)"
         except BadInput as error:
             yield from str(error).splitlines()
@@ -332,18 +326,6 @@ def _is_our_task(name: str) -> bool:
     except ModuleNotFoundError:  # without the extra, no file grades with ours
         return False
     return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
-
-
-def grades_with_our_task(args: argparse.Namespace) -> bool:
-    """Whether the reward file or the agent of nested arguments grades with a task of ours."""
-    flat = {
-        "train.agent_func_path": args.train.agent_func_path,
-        "reward.remote_url": args.reward.remote_url,
-        "js.device": args.js.device,
-        "js.reward_timeout_seconds": args.js.reward_timeout_seconds,
-    }
-    grader = _grader(flat)
-    return grader is not None and _is_our_task(grader.task)
 
 
 def _labels(flat: Flat, task_name: str) -> Iterator[str]:
