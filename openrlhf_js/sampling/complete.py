@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.common.store import Key, Record, Store, read_store
+from openrlhf_js.common.store import Record, Store, read_store
 from openrlhf_js.sampling.endpoint import NoReply
 
 REFUSED = "refused"  # the finish reason of a request that gets no response
@@ -59,21 +59,18 @@ def refusal_of(record: Mapping[str, Any]) -> str | None:
 def read_samples(path: Path) -> list[Sample]:
     """The samples of a store in order, the last one of each key, without a lock."""
     _, records = read_store(path)
-    samples: dict[Key, Sample] = {}
-    for record in records:
-        sample = Sample.of(record)
-        samples[sample.uid, sample.draw] = sample
+    samples = {(sample.uid, sample.draw): sample for sample in map(Sample.of, records)}
     return list(samples.values())
 
 
 def missing(store: Store, jobs: Iterable[Job], retry_refused: bool = False) -> list[Job]:
     """The jobs that a store has no record of, or only that it was refused."""
-    open_jobs = []
-    for job in jobs:
-        record = record_of(store, job)
-        if record is None or (retry_refused and refusal_of(record) is not None):
-            open_jobs.append(job)
-    return open_jobs
+    return [
+        job
+        for job in jobs
+        if (record := record_of(store, job)) is None
+        or (retry_refused and refusal_of(record) is not None)
+    ]
 
 
 def record_of(store: Store, job: Job) -> Record | None:

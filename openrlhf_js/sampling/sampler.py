@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -98,14 +98,14 @@ class LocalEngine:
         self.room = max(self.room, longest_prompt + parameters.max_new_tokens)
         policy = self._policy(parameters)
         if self._engine is None:
-            self._engine = load(self.settings.engine_name, policy)
+            name = self.settings.engine_name
+            say(f"loading {policy.folder} for {name} on {policy.device} ...", error=True)
+            self._engine = ENGINES[name](policy)
         self._engine.policy = policy
-        responses = self._engine.sample(prompts, seeds, images)
-        drawn = []
-        for tokens in responses:
-            ended = len(tokens) > 0 and tokens[-1] in policy.ends
-            drawn.append(Drawn(tokens, ended))
-        return drawn
+        return [
+            Drawn(tokens, ended=len(tokens) > 0 and tokens[-1] in policy.ends)
+            for tokens in self._engine.sample(prompts, seeds, images)
+        ]
 
     def _policy(self, parameters: Parameters) -> Policy:
         return Policy(
@@ -119,12 +119,6 @@ class LocalEngine:
             longest_prompt=self.room - parameters.max_new_tokens,
             trust_remote_code=self.settings.trust_remote_code,
         )
-
-
-def load(engine_name: str, policy: Policy) -> Engine:
-    """An engine with the model's weights."""
-    say(f"loading {policy.folder} for {engine_name} on {policy.device} ...", error=True)
-    return ENGINES[engine_name](policy)
 
 
 class LocalSampler:
@@ -162,21 +156,16 @@ class LocalSampler:
     def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
         """Samples, and hands over batch after batch; NoReply for a prompt that is too long."""
         prompts = self._prompts(requests)
-        fitting = []
-        refused = []
-        for request in requests:
-            refusal = self._refusal(prompts[request.number], parameters)
-            if refusal is None:
-                fitting.append(request)
-            else:
-                refused.append((request, refusal))
+        refusals = [self._refusal(prompts[request.number], parameters) for request in requests]
+        answered = list(zip(requests, refusals, strict=True))
+        refused = [(request, refusal) for request, refusal in answered if refusal is not None]
         if refused:
             hand_over(refused)
 
         def sample(batch: Sequence[Request]) -> list[Sampled]:
-            batch_prompts = [prompts[request.number] for request in batch]
-            return self._sample(batch, batch_prompts, parameters)
+            return self._sample(batch, [prompts[request.number] for request in batch], parameters)
 
+        fitting = [request for request, refusal in answered if refusal is None]
         in_batches(self.batch_size, sample)(fitting, hand_over)
 
     def _prompts(self, requests: Sequence[Request]) -> dict[int, Prompt]:
@@ -216,17 +205,16 @@ class LocalSampler:
             seeds=None if parameters.temperature == 0 else seeds,
             images=[request.images for request in requests],
         )
-        samples = []
-        for prompt, response, seed in zip(prompts, responses, seeds, strict=True):
-            sample = Sampled(
+        return [
+            Sampled(
                 text=self._text(prompt, response),
                 thinking="",
                 finish_reason="stop" if response.ended else "length",
                 tokens=len(response.tokens),
                 seed=seed,
             )
-            samples.append(sample)
-        return samples
+            for prompt, response, seed in zip(prompts, responses, seeds, strict=True)
+        ]
 
     def _text(self, prompt: Prompt, response: Drawn) -> str:
         """A response without its end token, after the tag of thoughts that its prompt opens."""
@@ -370,20 +358,19 @@ def messages_of(request: Request) -> list[dict[str, Any]]:
         return list(request.messages)
     check_images(request.messages, request.images)
     images = iter(request.images)
-    messages = []
-    for message in request.messages:
-        content = list(_content_parts(message["content"], images))
-        messages.append({**message, "content": content})
-    return messages
-
-
-def _content_parts(text: str, images: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """A message's content as parts, which take their images in order."""
-    for piece in re.split(f"({IMAGE_TAG})", text):
-        if piece == IMAGE_TAG:
-            yield _image_part(Path(next(images)))
-        elif piece.strip():
-            yield {"type": "text", "text": piece}
+    return [
+        {
+            **message,
+            "content": [  # parts, which take their images in order
+                _image_part(Path(next(images)))
+                if piece == IMAGE_TAG
+                else {"type": "text", "text": piece}
+                for piece in re.split(f"({IMAGE_TAG})", message["content"])
+                if piece.strip()
+            ],
+        }
+        for message in request.messages
+    ]
 
 
 def _image_part(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -73,14 +74,13 @@ def generate(
 def _targets_of_all(numbers: Sequence[int], between: tuple[int, int]) -> list[int]:
     """The whole values in a range that all of the numbers make, and no fewer of them."""
     smallest, largest = between
-    tables = _reachable(numbers)
-    tables_of_fewer = tables[:-1]
-    targets = []
-    for numerator, denominator in tables[-1]:
-        in_range = denominator == 1 and smallest <= numerator <= largest
-        if in_range and not any((numerator, 1) in table for table in tables_of_fewer):
-            targets.append(numerator)
-    return targets
+    *tables_of_fewer, table_of_all = _reachable(numbers)
+    return [
+        numerator
+        for numerator, denominator in table_of_all
+        if denominator == 1 and smallest <= numerator <= largest
+        if not any((numerator, 1) in table for table in tables_of_fewer)
+    ]
 
 
 def prompt(item: Item) -> list[Message]:
@@ -171,9 +171,8 @@ def right_response(label: str) -> str:
 
 def wrong_response(label: str) -> str:
     """One of the given numbers, or one not given where all equal the target."""
-    problem = _problem(label)
-    others = [number for number in problem.numbers if number != problem.target]
-    answer = others[0] if others else problem.target + 1
+    numbers, target, _ = _problem(label)
+    answer = next((number for number in numbers if number != target), target + 1)
     return f"<answer> {answer} </answer>"
 
 
@@ -320,19 +319,13 @@ def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
     for i, number in enumerate(numbers):
         tables[1 << i][number, 1] = str(number)
     for subset, table in enumerate(tables):
-        for left_subset, right_subset in _divided(subset):
-            for left in tables[left_subset].items():
-                for right in tables[right_subset].items():
-                    _combine(left, right, table, least)
+        left_subset = (subset - 1) & subset
+        while left_subset > subset ^ left_subset:  # each way to divide a subset once
+            right_table = tables[subset ^ left_subset]
+            for left, right in product(tables[left_subset].items(), right_table.items()):
+                _combine(left, right, table, least)
+            left_subset = (left_subset - 1) & subset
     return tables
-
-
-def _divided(subset: int) -> Iterator[tuple[int, int]]:
-    """Every way to divide a subset into two that are not empty, each once."""
-    left = (subset - 1) & subset
-    while left > subset ^ left:
-        yield left, subset ^ left
-        left = (left - 1) & subset
 
 
 def _combine(left: tuple[Value, str], right: tuple[Value, str], table: Table, least: int) -> None:

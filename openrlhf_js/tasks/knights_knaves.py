@@ -251,9 +251,10 @@ def _quiz(item: Item, roles: Mapping[str, str]) -> str:
     people = item["people"]
     rng = random.Random(json.dumps([people, item["roles"], item["statements"]]))
     templates = rng.sample(SAYINGS[wording], len(people))
-    sayings = []
-    for name, statement, template in zip(people, item["statements"], templates, strict=True):
-        sayings.append(template.format(name=name, quote=_quote(item, statement, wording)))
+    sayings = [
+        template.format(name=name, quote=_quote(item, statement, wording))
+        for name, statement, template in zip(people, item["statements"], templates, strict=True)
+    ]
     truthfuls, liars = map(_plural, item["roles"])
     opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthfuls, liars=liars)
     return QUIZZES[wording].format(
@@ -379,18 +380,12 @@ def score(response: str, label: str) -> Score:
     return scored("correct", f"the roles of all {len(roles)}")
 
 
-def claims_of(response: str) -> dict[str, str] | None:
-    """Who has which role (or "both") by a response, in lower case; None if it cannot be read."""
-    answer = answer_of(response)
-    try:
-        return None if answer is None else _claims(answer)
-    except ValueError:
-        return None
-
-
 def roles_of_response(response: str) -> str:
-    """The roles that a response gives, by name, as a majority votes on them."""
-    claims = claims_of(response) or {}
+    """The roles that a response gives, by name, as a majority votes on them; "" if unclear."""
+    try:
+        claims = _claims(answer_of(response) or "")
+    except ValueError:
+        return ""
     return ", ".join(f"{name}: {role}" for name, role in sorted(claims.items()))
 
 
@@ -441,8 +436,13 @@ class _ClaimReader:
         """Takes the next word; ValueError if it cannot stand there."""
         if word == "not" and len(self._waiting) == 1 and not self._negated:
             self._negated = True
-        elif word in _SINGULAR and self._waiting and not self._negates_both():
-            self._give(_SINGULAR[word])
+        elif word in _SINGULAR and self._waiting and not (self._negated and "both" in self.joints):
+            role = _other_role(_SINGULAR[word]) if self._negated else _SINGULAR[word]
+            for name in self._waiting:
+                earlier_role = self.claims.get(name, role)
+                self.claims[name] = role if earlier_role == role else "both"
+            self._waiting = []
+            self._negated = False
         elif word in _SINGULAR or word == "not" or self._negated:
             raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
         else:
@@ -450,18 +450,6 @@ class _ClaimReader:
                 self.check_that_none_waits()
             self._waiting.append(word)
         self.joints = set()
-
-    def _negates_both(self) -> bool:
-        return self._negated and "both" in self.joints
-
-    def _give(self, role: str) -> None:
-        if self._negated:
-            role = _other_role(role)
-        for name in self._waiting:
-            earlier_role = self.claims.get(name, role)
-            self.claims[name] = role if earlier_role == role else "both"
-        self._waiting = []
-        self._negated = False
 
     def check_that_none_waits(self) -> None:
         """ValueError if a name has no role."""

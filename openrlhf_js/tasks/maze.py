@@ -59,30 +59,22 @@ def generate(
     """
     random = base.random_of(NAME, split, seed)
     seen = set[int]()
+    side = size - 2
+    edge = "*" * size
 
     def draw(length: int) -> Item | None:
-        inner = _drawn_walls(random, size - 2)
-        if base.split_of(f"{NAME} {_canonical(inner, size - 2)}") != split:
+        cells = ["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)]
+        inner = "".join(cells)
+        if base.split_of(f"{NAME} {_canonical(inner, side)}") != split:
             return None
-        grid = _with_ends(random, _walled(inner, size), size, length)
+        walled = "".join([f"*{row}*" for row in _rows(inner, side)])
+        grid = _with_ends(random, edge + walled + edge, size, length)
         if grid is None or not base.is_new(seen, grid):
             return None
         return {"rows": _rows(grid, size), "length": length, "wording": wording}
 
     name = f"{split} mazes of size {size} and length {{}}"
     yield from base.in_turn(draw, lengths, count, TRIES, name)
-
-
-def _drawn_walls(random: Random, side: int) -> str:
-    """A square of inner cells, row after row."""
-    return "".join(["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)])
-
-
-def _walled(inner: str, size: int) -> str:
-    """The cells of a grid: a square of inner cells with walls around it."""
-    edge = "*" * size
-    middle = "".join([f"*{row}*" for row in _rows(inner, size - 2)])
-    return edge + middle + edge
 
 
 def _rows(cells: str, width: int) -> list[str]:
@@ -218,12 +210,6 @@ def moves_of(answer: str) -> tuple[str, str]:
     return "".join(move[0].upper() for move in _MOVE.findall(text)), unread
 
 
-def moves_of_response(response: str) -> str:
-    """The moves of a response as letters, as a majority votes on them."""
-    moves, _ = moves_of(answer_of(response) or "")
-    return moves
-
-
 def right_response(label: str) -> str:
     """A shortest way; ValueError if there is none."""
     return f"<answer> {_shortest_way(_maze(label))} </answer>"
@@ -241,21 +227,19 @@ def _shortest_way(maze: Maze) -> str:
     cells = maze.cells
     open_cells = _cell_set([place for place, cell in enumerate(cells) if cell != "*"])
     distances = _distances(open_cells, 1 << cells.index("S"), maze.width)
-    end = cells.index("E")
-    length = 0
-    while length < len(distances) and not distances[length] >> end & 1:
-        length += 1
-    if length == len(distances):
+    place = cells.index("E")
+    lengths = [length for length, reached in enumerate(distances) if reached >> place & 1]
+    if not lengths:
         raise ValueError(f"no way leads from S to E in {cells!r}")
-    place = end
-    moves: list[str] = []  # from E back to S
-    for cells_before in reversed(distances[:length]):
-        for move, step in maze.steps.items():
-            if cells_before >> (place - step) & 1:
-                moves.append(move)
-                place -= step
-                break
-    return "".join(reversed(moves))
+    way = ""  # built from E back to S
+    for cells_before in reversed(distances[: lengths[0]]):
+        steps = maze.steps.items()
+        move, step = next(
+            (move, step) for move, step in steps if cells_before >> (place - step) & 1
+        )
+        way = move + way
+        place -= step
+    return way
 
 
 TASK = Task(
@@ -282,7 +266,7 @@ TASK = Task(
     wrong_response=wrong_response,
     kind=lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
     reward_file="maze.py",
-    voted_answer=moves_of_response,
+    voted_answer=lambda response: moves_of(answer_of(response) or "")[0],
     benchmarks={
         # 200 mazes, 40 of each length
         "maze": BenchmarkRecord(

@@ -197,12 +197,12 @@ def _careless(
     right_tokens: list[int], slips: list[int], probability: float, rng: random.Random
 ) -> list[int]:
     """A response in which each token of `slips` is another of them with this probability."""
-    response = []
-    for token in right_tokens:
-        if token in slips and rng.random() < probability:
-            token = rng.choice([slip for slip in slips if slip != token])
-        response.append(token)
-    return response
+    return [
+        rng.choice([slip for slip in slips if slip != token])
+        if token in slips and rng.random() < probability
+        else token
+        for token in right_tokens
+    ]
 
 
 def warm_start(
@@ -211,12 +211,10 @@ def warm_start(
     train: list[list[Any]],
     *,
     seed: int,
-    width: int = 128,
-    layers: int = 3,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
     """Makes a Hugging Face folder with a model that has imitated careless demonstrations."""
     tokenizer = make_tokenizer(task)
-    model = make_model(tokenizer, seed, width, layers)
+    model = make_model(tokenizer, seed)
     imitate(model, tokenizer, task, train, seed=seed, on_step=on_step)
     save(model, tokenizer, folder)

@@ -35,9 +35,8 @@ def true_score(letters: str, response: str) -> float:
     """
 
     text = response.removesuffix(END)
-    nearness = 0.0
-    for asked, answered in zip(letters, text, strict=False):
-        nearness += 1 - _distance(asked, answered) / 2
+    pairs = zip(letters, text, strict=False)
+    nearness = sum(1 - _distance(asked, answered) / 2 for asked, answered in pairs)
     missing_or_excess = abs(len(text) - len(letters))
     return SCALE * (nearness - missing_or_excess)
 

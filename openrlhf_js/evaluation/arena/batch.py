@@ -40,23 +40,16 @@ class JudgeBatch:
             self._state = json.loads(path.read_bytes())
         self.games: dict[str, Record] = self._state["games"]  # the records that replies complete
 
-    def submit(self, client: OpenAI, games: Sequence[Record], bodies: Sequence[Record]) -> None:
-        """Makes a batch of these games, each with the body of its request."""
+    def submit(self, client: OpenAI, requests: Sequence[tuple[Record, Record]]) -> None:
+        """Makes a batch of games, each with the body of its request."""
         token = uuid4().hex
-        self.games = {game["game"]: game for game in games}
+        self.games = {game["game"]: game for game, _ in requests}
         self._write({"token": token, "id": "", "games": self.games})
-        requests = [
-            json_line(
-                {
-                    "custom_id": key,
-                    "method": "POST",
-                    "url": URL,
-                    "body": body,
-                }
-            )
-            for key, body in zip(self.games, bodies, strict=True)
+        lines = [
+            json_line({"custom_id": game["game"], "method": "POST", "url": URL, "body": body})
+            for game, body in requests
         ]
-        file = client.files.create(file=("requests.jsonl", b"".join(requests)), purpose="batch")
+        file = client.files.create(file=("requests.jsonl", b"".join(lines)), purpose="batch")
         batch = client.with_options(max_retries=0).batches.create(  # a second try may make another
             input_file_id=file.id,
             endpoint=URL,
@@ -81,7 +74,8 @@ class JudgeBatch:
                 answer = row["response"]
                 key = row["custom_id"]
                 answers[key] = endpoint.read(answer["status_code"], json.dumps(answer["body"]))
-        no_reply = NoReply(f"{batch.id} {batch.status} {_first_error(batch)}".strip())
+        errors = [str(error.message) for error in (batch.errors.data or [])] if batch.errors else []
+        no_reply = NoReply(" ".join([batch.id, batch.status, *errors[:1]]))
         return [
             ({**game, "batch": batch.id}, answers.get(key, no_reply))
             for key, game in self.games.items()
@@ -132,9 +126,3 @@ def _rows(client: OpenAI, batch: Batch) -> Iterator[Any]:
             for line in client.files.content(file_id).content.splitlines():
                 with suppress(ValueError):
                     yield json.loads(line)
-
-
-def _first_error(batch: Batch) -> str:
-    """The first of a batch's errors, "" without any."""
-    errors = batch.errors.data if batch.errors else None
-    return str(errors[0].message) if errors else ""

@@ -57,16 +57,17 @@ def generate(
     if folder.answers(name).is_file() and not path.is_file():
         answers = folder.answers(name)
         raise ValueError(f"another program made {answers}: give this model another --name")
-    requests = []
-    for number, (uid, question) in enumerate(questions.items()):
-        if uid in wanted:
-            request = Request(
-                uid=uid,
-                number=number,
-                draw=0,
-                messages=_messages(question, system),
-            )
-            requests.append(request)
+    system_messages = [{"role": "system", "content": system}] if system else []
+    requests = [
+        Request(
+            uid=uid,
+            number=number,
+            draw=0,
+            messages=[*system_messages, {"role": "user", "content": question.prompt}],
+        )
+        for number, (uid, question) in enumerate(questions.items())
+        if uid in wanted
+    ]
     with open_store(
         path,
         sampler,
@@ -88,26 +89,13 @@ def generate(
                 unit="answers",
             )
         finally:
-            _export(
-                path=folder.answers(name),
-                store=store,
-                questions=questions,
-                count_tokens=count_tokens,
-            )
+            _export(folder.answers(name), store, questions, count_tokens)
     samples = [Sample.of(store.records[uid,]) for uid in wanted if (uid,) in store]
     return Generated(
         answers=[sample for sample in samples if sample.refused is None],
         failed={sample.uid: sample.refused for sample in samples if sample.refused is not None},
         still_open={request.uid: str(reply) for request, reply in unanswered},
     )
-
-
-def _messages(question: Question, system: str) -> list[dict[str, str]]:
-    """What a model is asked."""
-    messages = [{"role": "user", "content": question.prompt}]
-    if system:
-        messages.insert(0, {"role": "system", "content": system})
-    return messages
 
 
 def _records(results: Outcomes) -> list[Record]:
@@ -128,12 +116,7 @@ def _export(
                 continue
             sample = Sample.of(store.records[uid,])
             if sample.refused is None:
-                row = _answer_row(
-                    sample=sample,
-                    question=question,
-                    model=path.stem,
-                    count_tokens=count_tokens,
-                )
+                row = _answer_row(sample, question, path.stem, count_tokens)
                 file.write(json_line(row))
 
 

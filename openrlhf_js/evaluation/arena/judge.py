@@ -21,7 +21,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.ledger import NO_REPLY, Ledger
-from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, PairsToJudge
+from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, pairs_to_judge
 from openrlhf_js.evaluation.arena.spending import Bill, Estimate, Spending, Tally
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
@@ -36,12 +36,7 @@ class EmptyAnswers(NamedTuple):
 
     model: str
     empty: int
-    answers: int
-
-    @property
-    def share(self) -> float:
-        """Of all its answers that are to be judged."""
-        return self.empty / self.answers
+    answers: int  # all that are to be judged
 
 
 @dataclass
@@ -58,7 +53,9 @@ class Judging:
     retry_failed: bool = False
     batch: bool = False  # by batches of the endpoint, which cost less and take up to a day
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # by category
-    to_judge: PairsToJudge = field(default_factory=PairsToJudge)
+    pairs: list[Pair] = field(default_factory=list)  # without a judgment
+    complete: int = 0  # judgments that are there
+    missing: int = 0  # questions without one of the two answers, but for those that failed
     bill: Bill = field(init=False)  # of all replies for these models and categories
     tally: Tally = field(default_factory=Tally)  # of this call's games
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
@@ -117,28 +114,10 @@ class Judging:
             if model in not_judged:
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
             else:
-                self.to_judge.add_model(
-                    folder=self.folder,
-                    ledger=ledger,
-                    prompt=prompt,
-                    questions=questions,
-                    model=model,
-                )
-
-    @property
-    def pairs(self) -> list[Pair]:
-        """The pairs without a judgment."""
-        return self.to_judge.pairs
-
-    @property
-    def complete(self) -> int:
-        """Judgments that are there."""
-        return self.to_judge.complete
-
-    @property
-    def missing(self) -> int:
-        """Questions without one of the two answers, but for those that failed."""
-        return self.to_judge.missing
+                found = pairs_to_judge(self.folder, ledger, prompt, questions, model)
+                self.pairs += found.pairs
+                self.complete += found.complete
+                self.missing += found.missing
 
     @property
     def in_batches(self) -> int:
@@ -210,12 +189,7 @@ class Judging:
             if not games or self.out_of_money:
                 return
             try:
-                self._ask(
-                    games=games,
-                    endpoint=endpoint,
-                    concurrency=concurrency,
-                    spending=spending,
-                )
+                self._ask(games, endpoint, concurrency, spending)
             finally:
                 self.out_of_money = spending.out_of_money
 
@@ -237,10 +211,11 @@ class Judging:
         def save(results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
             """Writes what came of games, and shows how things stand."""
             for ledger in self.ledgers.values():
-                answers = []
-                for game, answer in results:
-                    if game.pair.ledger is ledger:
-                        answers.append((game.record(), answer))
+                answers = [
+                    (game.record(), answer)
+                    for game, answer in results
+                    if game.pair.ledger is ledger
+                ]
                 self._keep(ledger, answers)
             open_games = len(games) - int(bar.done) - len(results)
             cost = spending.in_words(open_games)
@@ -285,10 +260,11 @@ class Judging:
         answers = ledger.batch.replies(client, endpoint, self._batch_cost(ledger))
         _check_that_some_are_answered(ledger, answers)
         kept = {(record["game"], record.get("batch")) for record in ledger.store.records.values()}
-        new_answers = []
-        for record, answer in answers:
-            if (record["game"], record["batch"]) not in kept:
-                new_answers.append((record, answer))
+        new_answers = [
+            (record, answer)
+            for record, answer in answers
+            if (record["game"], record["batch"]) not in kept
+        ]
         for record in self._keep(ledger, new_answers):
             self.bill.add(record)
         ledger.batch.end()
@@ -302,14 +278,16 @@ class Judging:
         for ledger in self.ledgers.values():
             if ledger.batch.games:
                 continue
-            records = []
-            bodies = []
-            for game in games:
-                if game.pair.ledger is ledger:
-                    records.append({**game.record(), "discount": self.settings.batch_discount})
-                    bodies.append(endpoint.request(game.messages, **parameters))
-            if records:
-                ledger.batch.submit(client, records, bodies)
+            requests = [
+                (
+                    {**game.record(), "discount": self.settings.batch_discount},
+                    endpoint.request(game.messages, **parameters),
+                )
+                for game in games
+                if game.pair.ledger is ledger
+            ]
+            if requests:
+                ledger.batch.submit(client, requests)
 
     def _affordable(self, games: list[Game], budget: float) -> list[Game]:
         """The first games that the budget allows beside those that are in batches."""

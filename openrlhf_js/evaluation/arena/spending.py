@@ -53,20 +53,16 @@ class Bill:
             mean_reply = self.completion_tokens / self.replies
         tokens_in = sum(prompt_bytes) / BYTES_PER_TOKEN
         tokens_out = len(prompt_bytes) * mean_reply
-        return Estimate(
-            games=len(prompt_bytes),
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
-            dollars=self._dollars(tokens_in, tokens_out, discount),
-        )
+        dollars = self._dollars(tokens_in, tokens_out, discount)
+        return Estimate(len(prompt_bytes), tokens_in, tokens_out, dollars)
 
-    def in_words(self, dollars: float) -> str:
+    def in_words(self, dollars: float, about: str = "") -> str:
         """So many dollars, unless nobody knows the price."""
-        return PRICE_UNKNOWN if self.price is None else f"${dollars:,.2f}"
+        return PRICE_UNKNOWN if self.price is None else f"{about}${dollars:,.2f}"
 
     def about(self, dollars: float) -> str:
         """The same of an estimate."""
-        return PRICE_UNKNOWN if self.price is None else f"about ${dollars:,.2f}"
+        return self.in_words(dollars, "about ")
 
     def _dollars(self, tokens_in: float, tokens_out: float, discount: float) -> float:
         """What so many tokens cost; 0 where nobody knows the price."""

@@ -141,14 +141,12 @@ def without_code(text: str) -> str:
 def style_of(metadata: Any) -> tuple[int, ...] | None:
     """The counts of `STYLE` in an answer's `metadata`; None where there are none."""
     try:
-        return tuple(_total(metadata[name]) for name in COUNTS)
+        counts = [metadata[name] for name in COUNTS]  # one, or those of several kinds
+        return tuple(
+            int(sum(count.values()) if isinstance(count, dict) else count) for count in counts
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-
-
-def _total(count: Any) -> int:
-    """One count, or the sum of those of several kinds."""
-    return int(sum(count.values()) if isinstance(count, dict) else count)
 
 
 def load_tokenizer(bench: str) -> CountTokens:
@@ -234,7 +232,7 @@ def extrapolated(games: pd.DataFrame) -> list[str]:
     return sorted(is_far.index[is_far])
 
 
-def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
+def official_control(games: pd.DataFrame) -> dict[str, Estimate]:
     """Scores with style control, and 90 % intervals by row, as v2.0's show_result.py prints them.
 
     Medians over fits to resampled rows, which end after 50 steps of L-BFGS, converged or not;
@@ -247,7 +245,7 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     model_number, models = pd.factorize(rows.model, sort=True)
     design = _official_design(rows, np.eye(len(models))[model_number])
     points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rounds = []
     for _ in range(OFFICIAL_ROUNDS):
         resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
@@ -255,28 +253,19 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
         of_models = theta[: len(models)]
         of_baseline = theta[len(models)]
         rounds.append(torch.sigmoid(of_models - of_baseline).tolist())
-    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0)
-    scores = {}
-    for model, (median, low, high) in zip(models, quantiles.T.tolist(), strict=True):
-        scores[str(model)] = Estimate(median, low, high)
-    return scores
+    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).T.tolist()
+    return {str(model): Estimate(*values) for model, values in zip(models, quantiles, strict=True)}
 
 
 def _official_design(rows: pd.DataFrame, one_hot: Floats) -> torch.Tensor:
-    """The columns of the regression: a 1 for the model, -1 for the baseline, and the features."""
+    """The columns of the regression: a 1 for the model, -1 for the baseline, and z-scores."""
     import torch
 
-    baseline = -np.ones(len(rows))
-    columns = np.column_stack([one_hot, baseline, _official_features(rows)])
-    return torch.tensor(columns, dtype=torch.float32)
-
-
-def _official_features(rows: pd.DataFrame) -> Floats:
-    """z-scores over the rows, as the official script has them."""
     values = rows[list(FEATURES)].to_numpy()
     deviation = values.std(axis=0, ddof=1)
-    features: Floats = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    return features
+    features = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    columns = np.column_stack([one_hot, -np.ones(len(rows)), features])
+    return torch.tensor(columns, dtype=torch.float32)
 
 
 def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
