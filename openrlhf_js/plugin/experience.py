@@ -231,15 +231,13 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
 
 def _first_bad_reward(experiences: list[Any]) -> str | None:
     """The first reward in prompt order that is not finite, with its prompt."""
-    bad = {}
-    for experience in experiences:
-        rewards = experience.rewards.tolist()
-        for number, reward, prompt in zip(
-            experience.index, rewards, experience.prompts, strict=True
-        ):
-            if not math.isfinite(reward):
-                bad[number] = f"{reward} (prompt {prompt[-400:]!r})"
-    return bad[min(bad)] if bad else None
+    bad = [
+        (number, f"{reward} (prompt {prompt[-400:]!r})")
+        for e in experiences
+        for number, reward, prompt in zip(e.index, e.rewards.tolist(), e.prompts, strict=True)
+        if not math.isfinite(reward)
+    ]
+    return min(bad)[1] if bad else None
 
 
 class _PromptOrder:
@@ -248,10 +246,7 @@ class _PromptOrder:
     def __init__(self, experiences: list[Any], responses: int):
         self.experiences = experiences
         self._responses = responses
-        numbers: list[int] = []
-        for experience in experiences:
-            numbers += experience.index
-        self._index = torch.tensor(numbers)
+        self._index = torch.tensor([number for e in experiences for number in e.index])
 
     def gather(self, values: list[torch.Tensor]) -> torch.Tensor:
         """(n, m) in prompt order, from one (b,) tensor per experience."""
@@ -269,16 +264,14 @@ class _PromptOrder:
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts, in their order."""
-        texts: dict[int, str] = {}
-        labels: dict[int, Any] = {}
-        for experience in self.experiences:
-            texts.update(zip(experience.index, experience.prompts, strict=True))
-            labels.update(zip(experience.index, experience.labels, strict=True))
-        first_of_groups = range(0, len(texts), self._responses)
-        return keys_of(
-            [texts[number] for number in first_of_groups],
-            [labels[number] for number in first_of_groups],
-        )
+        prompts = {
+            number: (text, label)
+            for e in self.experiences
+            for number, text, label in zip(e.index, e.prompts, e.labels, strict=True)
+            if number % self._responses == 0  # the first of its group
+        }
+        texts, labels = zip(*(prompts[number] for number in sorted(prompts)), strict=True)
+        return keys_of(texts, labels)
 
 
 def _fill_gaps(samples: list[Any]) -> None:

@@ -56,13 +56,9 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
     """
     models: dict[str, list[str]] = {}
     problems = []
-    addresses = [address.strip() for address in addresses]
     for address in addresses:
-        name = ""
-        url = address
-        named = NAMED.fullmatch(address)
-        if named:
-            name, url = named.groups()
+        named = NAMED.fullmatch(address.strip())
+        name, url = named.groups() if named else ("", address.strip())
         models.setdefault(name, []).append(url)
         problem = _url_problem(url)
         if problem:
@@ -82,14 +78,11 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
 
 def _weights(text: str) -> dict[str, float]:
     """The weights by name; {} where one is no number."""
-    numbers = {}
-    for pair in text.split(","):
-        name, _, number = pair.partition("=")
-        try:
-            numbers[name.strip()] = float(number)
-        except ValueError:
-            return {}
-    return numbers
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    try:
+        return {name.strip(): float(number) for name, _, number in pairs}
+    except ValueError:
+        return {}
 
 
 def _url_problem(url: str) -> str | None:
@@ -208,27 +201,27 @@ class RewardServers:
     async def ask(self, content: Mapping[str, Any]) -> Answer:
         """The first answer to one query; BadReward if there is none, or the time is up."""
         body = json.dumps(content).encode()
+        reason = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
         async with self._turns:
             deadline = time.monotonic() + self._timeout_seconds
             unusable = 0
-            while unusable < UNUSABLE_ANSWERS:
-                seconds_left = deadline - time.monotonic()
-                if seconds_left <= 0:
-                    break
+            while (seconds_left := deadline - time.monotonic()) > 0:
                 server = self._choose()
                 if server is None:
                     seconds = LOOK_SECONDS * random.uniform(0.2, 1.0)
                     await asyncio.sleep(min(seconds_left, seconds))
                     continue
                 try:
-                    limit_seconds = min(seconds_left, self._timeout_seconds / 5)
-                    return await self._ask(server, body, limit_seconds)
+                    return await self._ask(
+                        server, body, min(seconds_left, self._timeout_seconds / 5)
+                    )
                 except _Unavailable:
                     pass
                 except UnusableAnswer:
                     unusable += 1
-        limit = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
-        reason = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
+                if unusable == UNUSABLE_ANSWERS:
+                    reason = f"{unusable} answers were unusable"
+                    break
         problems = [f"{server.url}: {server.problem or 'not asked'}" for server in self._servers]
         raise BadReward(f"{reason}: {'; '.join(problems)}")
 
@@ -320,8 +313,7 @@ class RemoteRewards:
         finally:  # if one fails, the others' answers are of no use
             for waiting in queries:
                 waiting.cancel()
-        reward = 0.0
-        score = 0.0
+        reward = score = 0.0
         logs: dict[str, float] = {}
         for (source, _), answer in zip(self._models, answers, strict=True):
             reward += source.weight * answer.reward

@@ -98,9 +98,7 @@ class LocalEngine:
         self.room = max(self.room, longest_prompt + parameters.max_new_tokens)
         policy = self._policy(parameters)
         if self._engine is None:
-            name = self.settings.engine_name
-            say(f"loading {policy.folder} for {name} on {policy.device} ...", error=True)
-            self._engine = ENGINES[name](policy)
+            self._engine = load(self.settings.engine_name, policy)
         self._engine.policy = policy
         return [
             Drawn(tokens, ended=len(tokens) > 0 and tokens[-1] in policy.ends)
@@ -119,6 +117,12 @@ class LocalEngine:
             longest_prompt=self.room - parameters.max_new_tokens,
             trust_remote_code=self.settings.trust_remote_code,
         )
+
+
+def load(engine_name: str, policy: Policy) -> Engine:
+    """An engine with the model's weights."""
+    say(f"loading {policy.folder} for {engine_name} on {policy.device} ...", error=True)
+    return ENGINES[engine_name](policy)
 
 
 class LocalSampler:

@@ -9,7 +9,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import torch
@@ -88,14 +87,9 @@ def _graded(
     keep_thinking: bool,
 ) -> dict[str, Any]:
     """The rewards and logs of responses, each graded by its own task."""
-    if not len(tasks) == len(queries) == len(prompts) == len(labels):
-        raise ValueError(
-            f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels: they must "
-            "be equally many"
-        )
+    rows = list(zip(tasks, queries, prompts, labels, strict=True))
     with ThreadPoolExecutor(_THREADS) as threads:
-        grade = partial(_grade, keep_thinking=keep_thinking)
-        graded = list(threads.map(grade, tasks, queries, prompts, labels))
+        graded = list(threads.map(lambda row: _grade(*row, keep_thinking), rows))
     rewards = torch.tensor([score.value for score, _ in graded])
     logs = {"grading_seconds": torch.tensor([seconds for _, seconds in graded])}
     for status in STATUSES:

@@ -211,10 +211,12 @@ def warm_start(
     train: list[list[Any]],
     *,
     seed: int,
+    width: int = 128,
+    layers: int = 3,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
     """Makes a Hugging Face folder with a model that has imitated careless demonstrations."""
     tokenizer = make_tokenizer(task)
-    model = make_model(tokenizer, seed)
+    model = make_model(tokenizer, seed, width, layers)
     imitate(model, tokenizer, task, train, seed=seed, on_step=on_step)
     save(model, tokenizer, folder)

@@ -61,7 +61,10 @@ def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
     if not thoughts and not thinking:
         answer, thoughts = _without_unopened_thought(text)
     if thoughts:
-        answer = _without_wrapping(answer.strip())
+        answer = answer.strip()
+        for start, end in AROUND:
+            if answer.startswith(start):
+                answer = answer[len(start) :].removesuffix(end).strip()
     return answer, "\n\n".join(thought for thought in (thinking, *thoughts) if thought)
 
 
@@ -85,14 +88,6 @@ def _without_unopened_thought(text: str) -> tuple[str, list[str]]:
         if closed and opening not in thought and not _mentioned(thought, answer):
             return answer, [thought.strip()]
     return text, []
-
-
-def _without_wrapping(answer: str) -> str:
-    """An answer without the tags that some models put around it."""
-    for start, end in AROUND:
-        if answer.startswith(start):
-            answer = answer[len(start) :].removesuffix(end).strip()
-    return answer
 
 
 def _mentioned(before: str, after: str) -> bool:

@@ -67,8 +67,8 @@ def read(text: str, thousands: bool = True) -> Tree:
     `thousands`: whether commas may group the digits of a number.
     """
     if _BOTH_SIGNS.search(text):
-        upper_text = _BOTH_SIGNS.sub(_upper_sign, text)
-        lower_text = _BOTH_SIGNS.sub(_lower_sign, text)
+        upper_text = _BOTH_SIGNS.sub(lambda sign: "+" if sign[1] == "pm" else "-", text)
+        lower_text = _BOTH_SIGNS.sub(lambda sign: "-" if sign[1] == "pm" else "+", text)
         upper = read(upper_text, thousands)
         lower = read(lower_text, thousands)
         if upper.kind == "list" or is_set(upper):
@@ -79,14 +79,6 @@ def read(text: str, thousands: bool = True) -> Tree:
     tree = parser.tree()
     parser.expect("end")
     return tree
-
-
-def _upper_sign(sign: re.Match[str]) -> str:
-    return "+" if sign[1] == "pm" else "-"
-
-
-def _lower_sign(sign: re.Match[str]) -> str:
-    return "-" if sign[1] == "pm" else "+"
 
 
 class _Parser:
@@ -170,10 +162,7 @@ class _Parser:
 
     def measured(self, value: Tree) -> Tree:
         """The value with the unit behind it: `million people`, `km / h`, `cm ^ 2`."""
-        while True:
-            size = SIZES.get(self.next.text.lower().removesuffix("s"))
-            if not size:
-                break
+        while size := SIZES.get(self.next.text.lower().removesuffix("s")):
             value = node("mul", value, number(size))
             self.take()
         unit: list[str] = []
@@ -204,8 +193,8 @@ class _Parser:
             return node(kind, left)
         if kind == "mod":
             return node("mod", left, self.primary())
-        if kind == "list":
-            sign = self.last_conjunction(sign)
+        while kind == "list" and self.next.text in ("and", "or"):  # the last of several: `, or`
+            sign = self.take().text
         right = self.tree(level + 1)
         if kind == "list":
             return listed(left, sign, right)
@@ -219,14 +208,6 @@ class _Parser:
             right = node("neg", right)
         return node(kind, left, right)
 
-    def last_conjunction(self, sign: str) -> str:
-        """The last sign of several that stand together: `, or`."""
-        while True:
-            conjunction = self.takes("and", "or")
-            if not conjunction:
-                return sign
-            sign = conjunction
-
     def ratio(self, first: Tree, second: Tree) -> Tree:
         """A ratio of two as a quotient, of more as a group of quotients by the last one."""
         terms = [first, second]
@@ -234,9 +215,7 @@ class _Parser:
             terms.append(self.tree(_RATIO + 1))
         last = terms.pop()
         shares = [node("div", term, last) for term in terms]
-        if len(shares) == 1:
-            return shares[0]
-        return group_node(":", shares)
+        return shares[0] if len(shares) == 1 else group_node(":", shares)
 
     def exponent(self) -> Tree:
         negated = self.takes("-")
@@ -340,9 +319,7 @@ class _Parser:
 
     def items(self) -> list[Tree]:
         tree = self.tree()
-        if tree.kind == "list":
-            return list(tree.args)
-        return [tree]
+        return list(tree.args) if tree.kind == "list" else [tree]
 
     def group(self, opening: str) -> Tree:
         """A tuple, an interval, a set, or what brackets only group."""
@@ -371,9 +348,7 @@ class _Parser:
         conditions = self.items()
         conditions += [item for item in head if item.kind == "field"]
         self.expect("\\}")
-        if len(conditions) == 1:
-            return conditions[0]
-        return list_node(conditions)
+        return conditions[0] if len(conditions) == 1 else list_node(conditions)
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
@@ -414,10 +389,7 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
         return list_node(items)
     union = union_node(alternatives)
     others = items[:first_alternative]
-    if not others:
-        return union
-    others.append(union)
-    return list_node(others)
+    return list_node([*others, union]) if others else union
 
 
 def related(left: Tree, sign: str, right: Tree) -> Tree:
