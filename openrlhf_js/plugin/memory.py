@@ -77,7 +77,9 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[Tensor, 
         if sample.refused is None:
             rewards.setdefault(sample.uid, []).append(float(sample.status == "correct"))
     chat = tokenizer.apply_chat_template if data.apply_chat_template else None
-    texts, labels, prompt_rewards = [], [], []
+    texts = []
+    labels = []
+    prompt_rewards = []
     for row in read_rows(samples.with_suffix(ITEMS)):
         item = row.object(samples)
         prompt = item["messages"] if chat else item["messages"][-1]["content"]

@@ -139,10 +139,12 @@ class Tracker:
         if args.js.tracker == "mlflow":
             tracker.set_experiment(project)
             tracker.start_run(run_name=run_name)
-            self.log, self.close = tracker.log_metrics, tracker.end_run
+            self.log = tracker.log_metrics
+            self.close = tracker.end_run
         else:
             tracker.init(project=project, name=run_name)
-            self.log, self.close = tracker.log, tracker.finish
+            self.log = tracker.log
+            self.close = tracker.finish
         self.log_train = partial(self._log, "train")
         self.log_eval = partial(self._log, "eval")
 

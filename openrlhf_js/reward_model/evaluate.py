@@ -69,7 +69,10 @@ def score_pairs(
     missing = [index for index in range(len(texts)) if (index,) not in store]
     for start in range(0, len(missing), at_once):
         indices = missing[start : start + at_once]
-        rewards = score([side for index in indices for side in texts[index]])
+        sides: list[str] = []
+        for index in indices:
+            sides += texts[index]
+        rewards = score(sides)
         records = []
         for index, chosen, rejected in zip(indices, rewards[::2], rewards[1::2], strict=True):
             if not (math.isfinite(chosen) and math.isfinite(rejected)):
@@ -78,13 +81,19 @@ def score_pairs(
             records.append({"pair": index, "chosen": float(chosen), "rejected": float(rejected)})
         store.append(records)
         progress(len(store.records))
-    records_of_pairs = [store.records[index,] for index in range(len(texts))]
-    return np.array([(record["chosen"], record["rejected"]) for record in records_of_pairs], float)
+    rewards_of_pairs = []
+    for index in range(len(texts)):
+        record = store.records[index,]
+        rewards_of_pairs.append((record["chosen"], record["rejected"]))
+    return np.array(rewards_of_pairs, dtype=np.float64)
 
 
 def response_lengths(tokenizer: Any, pairs: Iterable[PreferencePair]) -> Floats:
     """The tokens (pairs, 2) of chosen and rejected responses."""
-    texts = [response(side) for pair in pairs for side in (pair.chosen, pair.rejected)]
+    texts = []
+    for pair in pairs:
+        texts.append(response(pair.chosen))
+        texts.append(response(pair.rejected))
     ids = tokenizer(texts, add_special_tokens=False).input_ids
     return np.array([len(tokens) for tokens in ids], dtype=np.float64).reshape(-1, 2)
 
@@ -128,11 +137,12 @@ def _by_subset(
     names = sorted(set(subsets))
     if len(names) == 1:
         return {}
-    members = {name: np.array(subsets, dtype=object) == name for name in names}
-    return {
-        name: _accuracy_and_margin(margins[pairs], clusters[pairs])
-        for name, pairs in members.items()
-    }
+    subset_of_pair = np.array(subsets, dtype=object)
+    figures = {}
+    for name in names:
+        members = subset_of_pair == name
+        figures[name] = _accuracy_and_margin(margins[members], clusters[members])
+    return figures
 
 
 def _accuracy_and_margin(margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
@@ -162,14 +172,15 @@ def reliability(margins: Floats, bins: int = BINS) -> list[dict[str, float]]:
     """Mean confidence and accuracy in at most so many bins of as many pairs each, least first."""
     confidence = _confidence(margins)
     correct = hits(margins)
-    return [
-        {
+    rows = []
+    for pairs in _bins(confidence, bins):
+        row = {
             "confidence": float(confidence[pairs].mean()),
             "accuracy": float(correct[pairs].mean()),
             "pairs": len(pairs),
         }
-        for pairs in _bins(confidence, bins)
-    ]
+        rows.append(row)
+    return rows
 
 
 def _confidence(margins: Floats) -> Floats:
@@ -188,18 +199,24 @@ def calibration_error(bins: list[dict[str, float]]) -> float:
     Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
     analysis for natural language processing models".
     """
-    errors = [abs(row["confidence"] - row["accuracy"]) for row in bins]
-    return float(np.average(errors, weights=[row["pairs"] for row in bins]))
+    pairs = 0.0
+    errors = 0.0
+    for row in bins:
+        pairs += row["pairs"]
+        errors += row["pairs"] * abs(row["confidence"] - row["accuracy"])
+    return errors / pairs
 
 
-def error_by_chance(margins: Floats) -> float:
+def error_by_chance(margins: Floats, bins: int = BINS) -> float:
     """The expected calibration error of exact confidences on as many independent pairs.
 
     A bin's accuracy is then nearly normal, at a mean distance of sqrt(2 / pi) standard deviations.
     """
     confidence = _confidence(margins)
     variance = confidence * (1 - confidence)
-    deviations = sum(math.sqrt(variance[pairs].sum()) for pairs in _bins(confidence, BINS))
+    deviations = 0.0
+    for pairs in _bins(confidence, bins):
+        deviations += math.sqrt(variance[pairs].sum())
     return math.sqrt(2 / math.pi) * deviations / len(margins)
 
 
@@ -260,13 +277,13 @@ def _pictures(rewards: Floats, lengths: Floats, margins: Floats) -> dict[str, An
     """What the pictures need beyond the figures: a histogram, and points, thinned evenly."""
     counts, edges = np.histogram(margins, HISTOGRAM_BINS)
     step = math.ceil(len(margins) / SHOWN_POINTS)
+    points = {}
+    for column, side in enumerate(("chosen", "rejected")):
+        points[side] = {
+            "lengths": lengths[::step, column].tolist(),
+            "rewards": rewards[::step, column].tolist(),
+        }
     return {
         "margins": {"counts": counts.tolist(), "edges": edges.tolist()},
-        "points": {
-            side: {
-                "lengths": lengths[::step, column].tolist(),
-                "rewards": rewards[::step, column].tolist(),
-            }
-            for column, side in enumerate(("chosen", "rejected"))
-        },
+        "points": points,
     }

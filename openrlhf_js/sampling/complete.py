@@ -65,12 +65,12 @@ def read_samples(path: Path) -> list[Sample]:
 
 def missing(store: Store, jobs: Iterable[Job], retry_refused: bool = False) -> list[Job]:
     """The jobs that a store has no record of, or only that it was refused."""
-    return [
-        job
-        for job in jobs
-        if (record := record_of(store, job)) is None
-        or (retry_refused and refusal_of(record) is not None)
-    ]
+    open_jobs = []
+    for job in jobs:
+        record = record_of(store, job)
+        if record is None or (retry_refused and refusal_of(record) is not None):
+            open_jobs.append(job)
+    return open_jobs
 
 
 def record_of(store: Store, job: Job) -> Record | None:

@@ -153,8 +153,9 @@ class Vllm:
         """A random response to each prompt, with a generator for each; greedy without keys."""
         media = media_tokens(self.llm.model_config.hf_config)
         seeds = [None] * len(prompts) if keys is None else keys
-        with_images = zip_longest(prompts, images, fillvalue=())
-        inputs: list[Any] = [_vllm_input(prompt, paths, media) for prompt, paths in with_images]
+        inputs: list[Any] = []
+        for prompt, paths in zip_longest(prompts, images, fillvalue=()):
+            inputs.append(_vllm_input(prompt, paths, media))
         parameters = [self._parameters(seed, media) for seed in seeds]
         requests = self.llm.generate(inputs, parameters, use_tqdm=False)
         return [np.array(request.outputs[0].token_ids, dtype=np.int32) for request in requests]
@@ -181,11 +182,10 @@ def _vllm_input(
     """A prompt with its images as vLLM takes it, which itself repeats the tokens of images."""
     if not image_paths:
         return {"prompt_token_ids": list(prompt)}
-    tokens = [
-        token
-        for before, token in pairwise([None, *prompt])
-        if token != before or token not in media
-    ]
+    tokens = []
+    for before, token in pairwise([None, *prompt]):
+        if token != before or token not in media:
+            tokens.append(token)
     images = [Image.open(path) for path in image_paths]
     return {"prompt_token_ids": tokens, "multi_modal_data": {"image": images}}
 

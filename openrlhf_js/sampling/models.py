@@ -47,10 +47,13 @@ class ModelFiles(NamedTuple):
         sources = [self.tokenizer.eos_token_id, getattr(config, "eos_token_id", None)]
         if (self.folder / "generation_config.json").is_file():
             sources.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
-        ends: set[int | None] = set()
+        ends: set[int] = set()
         for source in sources:  # a token, several, or None
-            ends.update(source if isinstance(source, list) else [source])
-        return tuple(sorted(end for end in ends if end is not None))
+            if isinstance(source, list):
+                ends.update(source)
+            elif source is not None:
+                ends.add(source)
+        return tuple(sorted(ends))
 
 
 def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
@@ -79,7 +82,9 @@ def model_fingerprint(folder: Path) -> str:
     patterns = list(FINGERPRINTED)
     if any(own_code(folder)):
         patterns.append(f"**/{PYTHON}")
-    paths = {path for pattern in patterns for path in folder.glob(pattern)}
+    paths: set[Path] = set()
+    for pattern in patterns:
+        paths.update(folder.glob(pattern))
     size_bytes = sum(path.stat().st_size for path in paths)
     with progress("reading the model", size_bytes // MEGABYTE, "MB") as bar:
         return fingerprint(paths, lambda read_bytes: bar.update(read_bytes // MEGABYTE))

@@ -362,19 +362,16 @@ def messages_of(request: Request) -> list[dict[str, Any]]:
         return list(request.messages)
     check_images(request.messages, request.images)
     images = iter(request.images)
-    return [
-        {
-            **message,
-            "content": [  # parts, which take their images in order
-                _image_part(Path(next(images)))
-                if piece == IMAGE_TAG
-                else {"type": "text", "text": piece}
-                for piece in re.split(f"({IMAGE_TAG})", message["content"])
-                if piece.strip()
-            ],
-        }
-        for message in request.messages
-    ]
+    messages = []
+    for message in request.messages:
+        content = []  # parts, which take their images in order
+        for piece in re.split(f"({IMAGE_TAG})", message["content"]):
+            if piece == IMAGE_TAG:
+                content.append(_image_part(Path(next(images))))
+            elif piece.strip():
+                content.append({"type": "text", "text": piece})
+        messages.append({**message, "content": content})
+    return messages
 
 
 def _image_part(path: Path) -> dict[str, Any]:

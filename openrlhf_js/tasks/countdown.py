@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import product
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -307,13 +306,19 @@ def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
     for i, number in enumerate(numbers):
         tables[1 << i][number, 1] = str(number)
     for subset, table in enumerate(tables):
-        left_subset = (subset - 1) & subset
-        while left_subset > subset ^ left_subset:  # each way to divide a subset once
-            right_table = tables[subset ^ left_subset]
-            for left, right in product(tables[left_subset].items(), right_table.items()):
-                _combine(left, right, table, least)
-            left_subset = (left_subset - 1) & subset
+        for left_subset, right_subset in _divided(subset):
+            for left in tables[left_subset].items():
+                for right in tables[right_subset].items():
+                    _combine(left, right, table, least)
     return tables
+
+
+def _divided(subset: int) -> Iterator[tuple[int, int]]:
+    """Every way to divide a subset into two that are not empty, each once."""
+    left = (subset - 1) & subset
+    while left > subset ^ left:
+        yield left, subset ^ left
+        left = (left - 1) & subset
 
 
 def _combine(left: tuple[Value, str], right: tuple[Value, str], table: Table, least: int) -> None:

@@ -59,22 +59,30 @@ def generate(
     """
     random = base.random_of(NAME, split, seed)
     seen = set[int]()
-    side = size - 2
-    edge = "*" * size
 
     def draw(length: int) -> Item | None:
-        cells = ["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)]
-        inner = "".join(cells)
-        if base.split_of(f"{NAME} {_canonical(inner, side)}") != split:
+        inner = _drawn_walls(random, size - 2)
+        if base.split_of(f"{NAME} {_canonical(inner, size - 2)}") != split:
             return None
-        walled = "".join([f"*{row}*" for row in _rows(inner, side)])
-        grid = _with_ends(random, edge + walled + edge, size, length)
+        grid = _with_ends(random, _walled(inner, size), size, length)
         if grid is None or not base.is_new(seen, grid):
             return None
         return {"rows": _rows(grid, size), "length": length, "wording": wording}
 
     name = f"{split} mazes of size {size} and length {{}}"
     yield from base.in_turn(draw, lengths, count, TRIES, name)
+
+
+def _drawn_walls(random: Random, side: int) -> str:
+    """A square of inner cells, row after row."""
+    return "".join(["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)])
+
+
+def _walled(inner: str, size: int) -> str:
+    """The cells of a grid: a square of inner cells with walls around it."""
+    edge = "*" * size
+    middle = "".join([f"*{row}*" for row in _rows(inner, size - 2)])
+    return edge + middle + edge
 
 
 def _rows(cells: str, width: int) -> list[str]:
@@ -231,15 +239,14 @@ def _shortest_way(maze: Maze) -> str:
     lengths = [length for length, reached in enumerate(distances) if reached >> place & 1]
     if not lengths:
         raise ValueError(f"no way leads from S to E in {cells!r}")
-    way = ""  # built from E back to S
+    moves: list[str] = []  # from E back to S
     for cells_before in reversed(distances[: lengths[0]]):
-        steps = maze.steps.items()
-        move, step = next(
-            (move, step) for move, step in steps if cells_before >> (place - step) & 1
-        )
-        way = move + way
-        place -= step
-    return way
+        for move, step in maze.steps.items():
+            if cells_before >> (place - step) & 1:
+                moves.append(move)
+                place -= step
+                break
+    return "".join(reversed(moves))
 
 
 TASK = Task(

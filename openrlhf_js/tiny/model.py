@@ -197,12 +197,12 @@ def _careless(
     right_tokens: list[int], slips: list[int], probability: float, rng: random.Random
 ) -> list[int]:
     """A response in which each token of `slips` is another of them with this probability."""
-    return [
-        rng.choice([slip for slip in slips if slip != token])
-        if token in slips and rng.random() < probability
-        else token
-        for token in right_tokens
-    ]
+    response = []
+    for token in right_tokens:
+        if token in slips and rng.random() < probability:
+            token = rng.choice([slip for slip in slips if slip != token])
+        response.append(token)
+    return response
 
 
 def warm_start(

@@ -266,24 +266,20 @@ def _write_policy(folder: Path, task: TinyTask, sees: bool = False) -> None:
 
 def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iterator[Row]:
     """Rows as `data build geometry3k` writes them; each figure is a line of another direction."""
-    source = folder / "source"
-    source.mkdir()
-    problems = []
+    images = folder.absolute() / "images"
+    images.mkdir()
     center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
     for number, (prompt, label) in enumerate(labelled_prompts):
         figure = Image.new("RGB", (IMAGE_SIZE, IMAGE_SIZE), "white")
         line_end = (2 + 7 * (number % 8), number // 8)
         ImageDraw.Draw(figure).line([center, line_end], fill="black")
-        name = f"{number}.png"
-        figure.save(source / name)
-        problem = {
+        path = images / f"{number}.png"
+        figure.save(path)
+        item = {
             "problem": f"{geometry3k.PLACEHOLDER}{prompt}",
             "answer": label,
-            "images": [name],
+            "images": [str(path)],
         }
-        problems.append(problem)
-    write_lines(source / "train.jsonl", problems)
-    for item in geometry3k.load("train", str(source), images_dir=folder / "images"):
         yield prompt_files.row(geometry3k.TASK, item)
 
 

@@ -57,11 +57,7 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
             f"{' + '.join(judges)} has no complete judgment of "
             f"{', '.join(models) or 'any model'} in {pool.category}; it judged {', '.join(present)}"
         )
-    recorded: dict[str, Record] = {}  # settings by judge; none where another program judged
-    for judge in judges:
-        path = pool.folder.ledger(judge, pool.category)
-        if path.is_file():
-            recorded[judge], _ = read_store(path)
+    recorded = _recorded_settings(pool, judges)
     deviations = protocol.deviations(
         bench=pool.bench,
         category=pool.category,
@@ -97,6 +93,16 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         rows=sorted(rows, key=lambda row: (-row["score"], row["model"])),
         notes=lines,
     )
+
+
+def _recorded_settings(pool: Pool, judges: Sequence[str]) -> dict[str, Record]:
+    """The settings that each judge's ledger records; none where another program judged."""
+    settings = {}
+    for judge in judges:
+        path = pool.folder.ledger(judge, pool.category)
+        if path.is_file():
+            settings[judge], _ = read_store(path)
+    return settings
 
 
 def _levels(plan: Plan, rule: str) -> tuple[float, float]:

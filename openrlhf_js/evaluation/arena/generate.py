@@ -89,7 +89,12 @@ def generate(
                 unit="answers",
             )
         finally:
-            _export(folder.answers(name), store, questions, count_tokens)
+            _export(
+                path=folder.answers(name),
+                store=store,
+                questions=questions,
+                count_tokens=count_tokens,
+            )
     samples = [Sample.of(store.records[uid,]) for uid in wanted if (uid,) in store]
     return Generated(
         answers=[sample for sample in samples if sample.refused is None],
@@ -116,7 +121,12 @@ def _export(
                 continue
             sample = Sample.of(store.records[uid,])
             if sample.refused is None:
-                row = _answer_row(sample, question, path.stem, count_tokens)
+                row = _answer_row(
+                    sample=sample,
+                    question=question,
+                    model=path.stem,
+                    count_tokens=count_tokens,
+                )
                 file.write(json_line(row))
 
 

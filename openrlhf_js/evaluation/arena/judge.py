@@ -114,7 +114,13 @@ class Judging:
             if model in not_judged:
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
             else:
-                found = pairs_to_judge(self.folder, ledger, prompt, questions, model)
+                found = pairs_to_judge(
+                    folder=self.folder,
+                    ledger=ledger,
+                    prompt=prompt,
+                    questions=questions,
+                    model=model,
+                )
                 self.pairs += found.pairs
                 self.complete += found.complete
                 self.missing += found.missing
@@ -189,7 +195,12 @@ class Judging:
             if not games or self.out_of_money:
                 return
             try:
-                self._ask(games, endpoint, concurrency, spending)
+                self._ask(
+                    games=games,
+                    endpoint=endpoint,
+                    concurrency=concurrency,
+                    spending=spending,
+                )
             finally:
                 self.out_of_money = spending.out_of_money
 

@@ -26,8 +26,11 @@ Row = Mapping[str, Any]  # one of a board, of a model
 
 def of_scores(rows: Sequence[Row], shown: Sequence[str]) -> list[str]:
     """Which models have no score."""
-    without_score = set(shown) - {row["model"] for row in rows}
-    return [f"No score: {', '.join(sorted(without_score))}."] if without_score else []
+    scored = [row["model"] for row in rows]
+    without_score = [model for model in shown if model not in scored]
+    if not without_score:
+        return []
+    return [f"No score: {', '.join(without_score)}."]
 
 
 def of_the_floor(judge: str, games: pd.DataFrame, rows: Sequence[Row]) -> list[str]:
@@ -35,9 +38,14 @@ def of_the_floor(judge: str, games: pd.DataFrame, rows: Sequence[Row]) -> list[s
     weak = [row["model"] for row in rows if row["score"] < FLOOR]
     if not weak:
         return []
-    changes = [f"{model} {_detectable_points(games[games.model == model]):.1f}" for model in weak]
-    stronger = {row["score"]: row["model"] for row in rows if row["model"] not in weak}
-    nearest = stronger[min(stronger)] if stronger else "NEARER"
+    changes = []
+    for model in weak:
+        points = _detectable_points(games[games.model == model])
+        changes.append(f"{model} {points:.1f}")
+    stronger = [row for row in rows if row["model"] not in weak]
+    nearest = "NEARER"
+    if stronger:
+        nearest = min(stronger, key=lambda row: row["score"])["model"]
     judge_name = f"{data.file_name(judge)}-{nearest}"
     return [
         "Near the floor, where a change of fewer points than these is hardly found: "
@@ -75,9 +83,8 @@ def of_missing_games(rows: Sequence[Row]) -> list[str]:
             continue
         games = missing + row["games_won"] + row["games_lost"] + row["games_tied"]
         reasons = [f"{row[name]} {reason}" for name, reason in MISSING.items() if row[name]]
-        lines.append(
-            f"{row['model']}: {missing} of {games} games are missing: {', '.join(reasons)}."
-        )
+        why = ", ".join(reasons)
+        lines.append(f"{row['model']}: {missing} of {games} games are missing: {why}.")
     if lines:
         lines.append("The worst case is the score if all of them were lost, or won, by much.")
     return lines

@@ -33,12 +33,11 @@ class Pair:
     def keys(self) -> tuple[str, ...]:
         """Hashes of the games' settings and messages; "" of one that is not held."""
         one_game = "games" in self.ledger.store.identity
-        return tuple(
-            ""
-            if one_game and game != self.turn
-            else protocol.digest([self.ledger.settings, self.messages(game)])
-            for game in BOTH_GAMES
-        )
+        keys = ["", ""]
+        for game in BOTH_GAMES:
+            if game == self.turn or not one_game:
+                keys[game] = protocol.digest([self.ledger.settings, self.messages(game)])
+        return tuple(keys)
 
     def messages(self, game: int) -> protocol.Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
@@ -131,7 +130,12 @@ def pairs_to_judge(
     answers = data.read_answers(folder, model)
     baseline_answers = data.read_answers(folder, baseline)
     failed = data.failed_answers(folder, model) | data.failed_answers(folder, baseline)
-    judgments = _judgments_with_these_settings(folder, ledger, questions, model)
+    judgments = _judgments_with_these_settings(
+        folder=folder,
+        ledger=ledger,
+        questions=questions,
+        model=model,
+    )
     pairs: list[Pair] = []
     complete = 0
     missing = 0

@@ -40,12 +40,12 @@ class JudgedRow(NamedTuple):
         first, second = judgment.games
         held = sum(judgment.held)
         return cls(
-            judge,
-            judgment.model,
-            judgment.uid,
-            judgment.category,
-            judgment.baseline,
-            judgment.settings,
+            judge=judge,
+            model=judgment.model,
+            uid=judgment.uid,
+            category=judgment.category,
+            baseline=judgment.baseline,
+            settings=judgment.settings,
             margin_1=-_margin_of_a(first),
             margin_2=_margin_of_a(second),
             failed=judgment.games.count(None) - (2 - held),
@@ -90,7 +90,15 @@ def load(
         kept = _judged_against(judged, category, against)
         if len(kept):
             asked = data.select(questions, [category])
-            pools.append(_pool(folder, bench, category, against, kept, asked))
+            pool = _pool(
+                folder=folder,
+                bench=bench,
+                category=category,
+                baseline=against,
+                judged=kept,
+                questions=asked,
+            )
+            pools.append(pool)
     if not pools:
         raise nothing
     return pools

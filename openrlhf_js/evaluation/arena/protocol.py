@@ -265,7 +265,12 @@ def deviations(
                 _difference(f"{judge}'s request", settings["parameters"], bench.judges[judge]),
                 _difference(f"{judge}'s number of games", settings.get("games", 2), 2),
             ]
-            others += _other_texts_or_model(judge, settings, category, category_here)
+            others += _other_texts_or_model(
+                judge=judge,
+                settings=settings,
+                category=category,
+                official=category_here,
+            )
         if judged is not None:
             known = judged.settings == (digest(settings) if settings else None)
             models = sorted(judged.model[(judged.judge == judge) & ~known].unique())

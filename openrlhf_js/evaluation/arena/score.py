@@ -63,15 +63,16 @@ def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = 100) ->
     rng = np.random.default_rng(seed)
     rows = rows.loc[rows.index.repeat(rows.weight.round().astype(int))]
     resampled_together = rows if rule == "v0.1" else rows.groupby("model")
-    resamples = [
-        resampled_together.sample(frac=1, replace=True, random_state=rng) for _ in range(rounds)
-    ]
-    means = pd.DataFrame([resample.groupby("model").points.mean() for resample in resamples])
-    quantiles = means.quantile(LEVELS[rule])
-    return {
-        str(model): stats.Estimate(float(score), *map(float, quantiles[model]))
-        for model, score in rows.groupby("model").points.mean().items()
-    }
+    rounds_scores = []
+    for _ in range(rounds):
+        resample = resampled_together.sample(frac=1, replace=True, random_state=rng)
+        rounds_scores.append(resample.groupby("model").points.mean())
+    quantiles = pd.DataFrame(rounds_scores).quantile(LEVELS[rule])
+    scores = {}
+    for model, score in rows.groupby("model").points.mean().items():
+        low, high = quantiles[model]
+        scores[str(model)] = stats.Estimate(float(score), float(low), float(high))
+    return scores
 
 
 def scores_and_notes(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:
@@ -80,7 +81,10 @@ def scores_and_notes(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores
         return _style_controlled(pool, rows, plan)
     if plan.ci == "official":
         return official(rows, pool.bench.rule), []
-    return {str(model): clustered(model_rows) for model, model_rows in rows.groupby("model")}, []
+    scores = {}
+    for model, model_rows in rows.groupby("model"):
+        scores[str(model)] = clustered(model_rows)
+    return scores, []
 
 
 def _style_controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:

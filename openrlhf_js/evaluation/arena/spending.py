@@ -53,8 +53,12 @@ class Bill:
             mean_reply = self.completion_tokens / self.replies
         tokens_in = sum(prompt_bytes) / BYTES_PER_TOKEN
         tokens_out = len(prompt_bytes) * mean_reply
-        dollars = self._dollars(tokens_in, tokens_out, discount)
-        return Estimate(len(prompt_bytes), tokens_in, tokens_out, dollars)
+        return Estimate(
+            games=len(prompt_bytes),
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            dollars=self._dollars(tokens_in, tokens_out, discount),
+        )
 
     def in_words(self, dollars: float, about: str = "") -> str:
         """So many dollars, unless nobody knows the price."""

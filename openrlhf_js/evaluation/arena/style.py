@@ -61,10 +61,7 @@ def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
     if not thoughts and not thinking:
         answer, thoughts = _without_unopened_thought(text)
     if thoughts:
-        answer = answer.strip()
-        for start, end in AROUND:
-            if answer.startswith(start):
-                answer = answer[len(start) :].removesuffix(end).strip()
+        answer = _without_wrapping(answer.strip())
     return answer, "\n\n".join(thought for thought in (thinking, *thoughts) if thought)
 
 
@@ -88,6 +85,14 @@ def _without_unopened_thought(text: str) -> tuple[str, list[str]]:
         if closed and opening not in thought and not _mentioned(thought, answer):
             return answer, [thought.strip()]
     return text, []
+
+
+def _without_wrapping(answer: str) -> str:
+    """An answer without the tags that some models put around it."""
+    for start, end in AROUND:
+        if answer.startswith(start):
+            answer = answer[len(start) :].removesuffix(end).strip()
+    return answer
 
 
 def _mentioned(before: str, after: str) -> bool:
@@ -248,19 +253,28 @@ def official_control(games: pd.DataFrame) -> dict[str, Estimate]:
         of_models = theta[: len(models)]
         of_baseline = theta[len(models)]
         rounds.append(torch.sigmoid(of_models - of_baseline).tolist())
-    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).T.tolist()
-    return {str(model): Estimate(*values) for model, values in zip(models, quantiles, strict=True)}
+    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0)
+    scores = {}
+    for model, (median, low, high) in zip(models, quantiles.T.tolist(), strict=True):
+        scores[str(model)] = Estimate(median, low, high)
+    return scores
 
 
 def _official_design(rows: pd.DataFrame, one_hot: Floats) -> torch.Tensor:
-    """The columns of the regression: a 1 for the model, -1 for the baseline, and z-scores."""
+    """The columns of the regression: a 1 for the model, -1 for the baseline, and the features."""
     import torch
 
+    baseline = -np.ones(len(rows))
+    columns = np.column_stack([one_hot, baseline, _official_features(rows)])
+    return torch.tensor(columns, dtype=torch.float32)
+
+
+def _official_features(rows: pd.DataFrame) -> Floats:
+    """z-scores over the rows, as the official script has them."""
     values = rows[list(FEATURES)].to_numpy()
     deviation = values.std(axis=0, ddof=1)
-    features = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    columns = np.column_stack([one_hot, -np.ones(len(rows)), features])
-    return torch.tensor(columns, dtype=torch.float32)
+    features: Floats = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    return features
 
 
 def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:

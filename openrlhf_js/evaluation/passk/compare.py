@@ -31,7 +31,12 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
     for name in a["tasks"]:
         task_a = a["tasks"][name]
         task_b = b["tasks"][name]
-        row, difference, left_out = _compared(name, task_a, task_b, metric)
+        row, difference, left_out = _compared(
+            name=name,
+            task_a=task_a,
+            task_b=task_b,
+            metric=metric,
+        )
         rows.append(row)
         differences.append(difference)
         graders = (task_a["graded_by"], task_b["graded_by"])
@@ -44,8 +49,14 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
             notes.append(f"{name}: {left_out} items are left out, as samples were refused.")
     if len(rows) > 1:
         items = sum(row["items"] for row in rows)
-        mean_a, mean_b = (sum(row[model] for row in rows) / len(rows) for model in "ab")
-        rows.append(_row("mean", items, mean_a, mean_b, mean_difference(differences, items)))
+        mean_row = _row(
+            name="mean",
+            items=items,
+            mean_a=sum(row["a"] for row in rows) / len(rows),
+            mean_b=sum(row["b"] for row in rows) / len(rows),
+            difference=mean_difference(differences, items),
+        )
+        rows.append(mean_row)
     return {
         "a": a["model"],
         "b": b["model"],
@@ -67,7 +78,13 @@ def _compared(
     values_a = values_a[both]
     values_b = values_b[both]
     difference = stats.paired_difference(values_b, values_a)
-    row = _row(name, len(values_a), values_a.mean(), values_b.mean(), difference)
+    row = _row(
+        name=name,
+        items=len(values_a),
+        mean_a=values_a.mean(),
+        mean_b=values_b.mean(),
+        difference=difference,
+    )
     return row, difference, int((~both).sum())
 
 

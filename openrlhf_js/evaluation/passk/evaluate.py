@@ -71,14 +71,26 @@ def evaluate(
         sampler.make_room(requests_of(items_of_one, samples=1), parameters)
     for items_of_one in asked:
         name = items_of_one.benchmark.name
-        tasks[name] = _task_results(sampler, items_of_one, out, seed, retry_failed)
+        tasks[name] = _task_results(
+            sampler=sampler,
+            asked=items_of_one,
+            out=out,
+            seed=seed,
+            retry_failed=retry_failed,
+        )
     return {"format": FORMAT, "model": sampler.name, "tasks": tasks}
 
 
 def requests_of(asked: Asked, samples: int) -> list[Request]:
     """The requests of so many responses to each item of a benchmark."""
     return [
-        Request(uid, number, draw, item.messages, item.images)
+        Request(
+            uid=uid,
+            number=number,
+            draw=draw,
+            messages=item.messages,
+            images=item.images,
+        )
         for number, (uid, item) in enumerate(asked.items.items())
         for draw in range(samples)
     ]

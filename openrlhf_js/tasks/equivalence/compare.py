@@ -58,7 +58,10 @@ def members(tree: Tree) -> list[Tree]:
         return [tree]
     singles: list[Tree] = []
     for item in items:
-        singles += [item] if is_set(item) else members(item)
+        if is_set(item):
+            singles.append(item)
+        else:
+            singles += members(item)
     if all(single.kind == "group" for single in singles):  # a set holds nothing twice
         return list(dict.fromkeys(singles))
     return singles
@@ -70,10 +73,12 @@ def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) ->
         return False
     unmatched = list(answers)
     for test in tests:
-        fitting = next(filter(test, unmatched), None)
-        if fitting is None:
+        for answer in unmatched:
+            if test(answer):
+                unmatched.remove(answer)
+                break
+        else:
             return False
-        unmatched.remove(fitting)
     return True
 
 
@@ -150,7 +155,10 @@ class Judge:
             return True
         if _STRUCTURES & kinds:
             return False
-        return any(self.equal(*values) for values in _values(answer, gold))
+        for answer_value, gold_value in _values(answer, gold):
+            if self.equal(answer_value, gold_value):
+                return True
+        return False
 
     def equal(self, left: Tree, right: Tree) -> bool:
         """Whether two expressions have the same value, whatever their variables are."""
@@ -174,10 +182,9 @@ class Judge:
         lenient = replace(self, within=error)
         if signs[-1] != "approx" or not lenient.same(rounded, exact_sides[-1]):
             return False
-        exact = exact_sides[0]
-        if len(exact_sides) > 1:
-            exact = relation_node(signs[:-1], exact_sides)
-        return self.same(exact, gold)
+        if len(exact_sides) == 1:
+            return self.same(exact_sides[0], gold)
+        return self.same(relation_node(signs[:-1], exact_sides), gold)
 
     def _residues(self, answer: Tree, gold: Tree) -> bool:
         """Whether both are the same class of residues."""
@@ -200,7 +207,9 @@ class Judge:
             if answer.args[0] != gold.args[0] or len(items) != len(gold_items):
                 return False
             return all(map(self.same, items, gold_items))
-        tests = [functools.partial(self.same, gold=gold_member) for gold_member in members(gold)]
+        tests = []
+        for gold_member in members(gold):
+            tests.append(functools.partial(self.same, gold=gold_member))
         return matched(members(answer), tests)
 
     def _relations(self, answer: Tree, gold: Tree) -> bool:

@@ -68,10 +68,10 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     is_number = is_plain and gold_tree.kind == "num"
     if is_number and _NUMERAL.match(text):  # most answers
         return decimal(text) == gold_tree.args[0]
-    judges = [replace(judge, within=gold.within) for gold in golds]
-    tests = [
-        partial(_fits, lenient, gold.trees) for lenient, gold in zip(judges, golds, strict=True)
-    ]
+    tests = []
+    for gold in golds:
+        lenient = replace(judge, within=gold.within)
+        tests.append(partial(_fits, lenient, gold.trees))
     for answer in _answers(text):
         if is_number:
             answer = without_modulus(answer)

@@ -54,13 +54,15 @@ def golds_of(label: str) -> tuple[Gold, ...]:
         text = _canonical(answer, label)
         trees = _gold_trees(text, fields.unit or "")
         if trees and may_be_lists:
-            golds += [Gold(text, (member,)) for member in members(trees[0])]
+            for member in members(trees[0]):
+                golds.append(Gold(text, (member,)))
         else:
             golds.append(Gold(text, trees))
     tolerances = _tolerances(fields.tolerance or "", len(golds))
-    return tuple(
-        gold._replace(within=within) for gold, within in zip(golds, tolerances, strict=True)
-    )
+    with_tolerances = []
+    for gold, within in zip(golds, tolerances, strict=True):
+        with_tolerances.append(gold._replace(within=within))
+    return tuple(with_tolerances)
 
 
 def is_readable(label: str) -> bool:
@@ -87,14 +89,19 @@ def _canonical(answer: str, label: str) -> str:
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
     for spelling in (normal(f"{text} {unit}"), text):
         with contextlib.suppress(NotRead, RecursionError):
-            return tuple(said for tree in readings(spelling) for said in gold_statements(tree))
+            trees: list[Tree] = []
+            for tree in readings(spelling):
+                trees += gold_statements(tree)
+            return tuple(trees)
     return ()
 
 
 def _tolerances(text: str, count: int) -> list[Fraction]:
     """The allowed difference of each of `count` answers."""
+    values = []
     try:
-        values = [decimal(piece.strip() or "0") for piece in text.split(",")]
+        for piece in text.split(","):
+            values.append(decimal(piece.strip() or "0"))
     except (NotRead, ValueError):
         raise ValueError(f"tolerance {text!a:.80}: give a decimal number such as 1e-2") from None
     if len(values) not in (1, count):

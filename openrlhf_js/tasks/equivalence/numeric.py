@@ -139,10 +139,10 @@ def _points(count: int) -> tuple[tuple[_Point, ...], ...]:
     """
     if count == 0:
         return ((_Point((), False),),)
-    points: list[tuple[_Point, ...]] = [
-        (_Point(_coordinates(index, count, _FAR if index else _NEAR), False),)
-        for index in range(_POSITIVE_POINTS)
-    ]
+    points: list[tuple[_Point, ...]] = []
+    for index in range(_POSITIVE_POINTS):
+        sizes = _coordinates(index, count, _FAR if index else _NEAR)
+        points.append((_Point(sizes, False),))
     patterns = _sign_patterns(count)
     if count == 1:
         patterns *= 2
@@ -159,9 +159,12 @@ def _sign_patterns(count: int) -> list[tuple[int, ...]]:
     """All patterns of signs with a minus for up to three variables, and a few for more."""
     if count <= 3:
         return [signs for signs in product((1, -1), repeat=count) if -1 in signs]
-    places = range(min(count, _MOST_PATTERNS))
-    one_minus = [tuple(1 - 2 * (i == place) for i in range(count)) for place in places]
-    return [(-1,) * count, *one_minus]
+    patterns = [(-1,) * count]
+    for index in range(min(count, _MOST_PATTERNS)):
+        signs = [1] * count
+        signs[index] = -1
+        patterns.append(tuple(signs))
+    return patterns
 
 
 def _signed(signs: Sequence[int], sizes: Sequence[Value]) -> tuple[Value, ...]:
@@ -170,9 +173,12 @@ def _signed(signs: Sequence[int], sizes: Sequence[Value]) -> tuple[Value, ...]:
 
 def _coordinates(index: int, count: int, reach: Value) -> tuple[Value, ...]:
     """The sizes of a point's coordinates, which depend on no name."""
-    digests = [hashlib.sha256(f"{index}/{place}".encode()).digest() for place in range(count)]
-    shares = [mp.mpf(int.from_bytes(digest, "big")) / (1 << 256) for digest in digests]
-    return tuple(_LEAST_SIZE + share * reach for share in shares)
+    coordinates = []
+    for place in range(count):
+        digest = hashlib.sha256(f"{index}/{place}".encode()).digest()
+        share = mp.mpf(int.from_bytes(digest, "big")) / (1 << 256)
+        coordinates.append(_LEAST_SIZE + share * reach)
+    return tuple(coordinates)
 
 
 # the judge
@@ -186,7 +192,9 @@ class Numeric(Judge):
 
     def values(self, *trees: Tree) -> Iterator[tuple[Value, ...]]:
         """The values at the points where all have one; at negative points only if they are real."""
-        all_names = set().union(*map(names, trees))
+        all_names: set[str] = set()
+        for tree in trees:
+            all_names |= names(tree)
         variables = sorted(all_names - _CONSTANTS.keys())
         for choices in _points(len(variables)):
             for point in choices:
@@ -294,8 +302,13 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
 
 def _math_verify_agrees(text: str, gold_text: str) -> bool:
     """Whether math-verify's LaTeX grammar finds both equal; the worker's own limit bounds it."""
-    gold, answer = (
-        math_verify.parse(f"${latex}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
-        for latex in (gold_text, text)
-    )
+    gold = _math_verify_parse(gold_text)
+    answer = _math_verify_parse(text)
     return bool(math_verify.verify(gold, answer, timeout_seconds=None))
+
+
+def _math_verify_parse(latex: str) -> list[Any]:
+    trees: list[Any] = math_verify.parse(
+        f"${latex}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None
+    )
+    return trees

@@ -84,10 +84,10 @@ def same_set(left: Tree, right: Tree, size_of: Callable[[Tree], Any]) -> bool:
         raise NotRead("inequalities of several variables")
     if None in sizes.values():
         return False
-    return all(
-        _holds(domains[0], sizes, point) == _holds(domains[1], sizes, point)
-        for point in _points_to_try(sizes)
-    )
+    for point in _points_to_try(sizes):
+        if _holds(domains[0], sizes, point) != _holds(domains[1], sizes, point):
+            return False
+    return True
 
 
 def _sides(domains: list[Tree]) -> Iterator[Tree]:
@@ -99,8 +99,12 @@ def _sides(domains: list[Tree]) -> Iterator[Tree]:
 
 def _points_to_try(sizes: Sizes) -> list[Any]:
     """All ends, with their negatives because of |x| < a, a point between each two, and beyond."""
-    finite = [size for size in sizes.values() if size not in _UNBOUNDED]
-    points = sorted({0, *finite, *(-size for size in finite)})
+    ends = {0}
+    for size in sizes.values():
+        if size not in _UNBOUNDED:
+            ends.add(size)
+            ends.add(-size)
+    points = sorted(ends)
     between = [(low + high) / 2 for low, high in pairwise(points)]
     beyond = [points[0] - 1, points[-1] + 1]
     return points + between + beyond
@@ -156,13 +160,13 @@ def _solved(condition: Tree) -> Tree | None:
     linear = line(unknown_side, variable)
     if linear is None or linear.slope == 0:
         return None
-
-    def solved(side: Tree) -> Tree:
-        if side == unknown_side:
-            return node("sym", variable)
-        return node("div", node("add", side, number(-linear.constant)), number(linear.slope))
-
-    solved_sides = list(map(solved, sides))
+    solved_sides = []
+    for side in sides:
+        solved = node("sym", variable)
+        if side != unknown_side:
+            shifted = node("add", side, number(-linear.constant))
+            solved = node("div", shifted, number(linear.slope))
+        solved_sides.append(solved)
     signs = signs_of(condition)
     if linear.slope < 0:
         signs = tuple(_TURNED.get(sign, sign) for sign in signs)
@@ -198,8 +202,11 @@ def _holds(domain: Tree, sizes: Sizes, point: Any) -> bool:
     if domain.kind in _SET_KINDS:
         is_member = _SET_KINDS[domain.kind]
         return is_member([_holds(operand, sizes, point) for operand in domain.args])
-    values = [
-        sizes.get(side, abs(point) if side.kind == "call" else point) for side in sides_of(domain)
-    ]
-    steps = zip(signs_of(domain), values, values[1:], strict=False)
-    return all(_RELATIONS[sign](left, right) for sign, left, right in steps)
+    values = []
+    for side in sides_of(domain):
+        of_variable = abs(point) if side.kind == "call" else point
+        values.append(sizes.get(side, of_variable))
+    for sign, left, right in zip(signs_of(domain), values, values[1:], strict=False):
+        if not _RELATIONS[sign](left, right):
+            return False
+    return True

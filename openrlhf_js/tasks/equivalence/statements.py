@@ -44,10 +44,10 @@ def is_name(tree: Tree) -> bool:
     if kind == "call":
         return _names_a_value(tree)
     if kind in ("mul", "div"):  # a multiple of a name is none; `P(X = 1)` is one
-        return all(
-            factor.kind == "rel" or (factor not in _CONSTANTS and is_name(factor))
-            for factor in args
-        )
+        for factor in args:
+            if factor.kind != "rel" and (factor in _CONSTANTS or not is_name(factor)):
+                return False
+        return True
     if kind == "pow":
         base, exponent = args
         return exponent == node("neg", number(1)) and is_name(base)
@@ -58,11 +58,14 @@ def _names_a_point(point: Tree) -> bool:
     """Whether the group is a point such as `(x, y)`; `(y, x)` is that turned round."""
     if not is_group(point, "()"):
         return False
-    items = items_of(point)
-    coordinates = [item.args[0] for item in items if item.kind == "sym"]
-    if len(coordinates) < len(items):
-        return False
-    return not _COORDINATES.issuperset(coordinates) or coordinates == sorted(coordinates)
+    coordinates: list[str] = []
+    for item in items_of(point):
+        if item.kind != "sym":
+            return False
+        coordinates.append(item.args[0])
+    if not _COORDINATES.issuperset(coordinates):
+        return True
+    return coordinates == sorted(coordinates)
 
 
 def _names_a_value(call: Tree) -> bool:
@@ -70,15 +73,19 @@ def _names_a_value(call: Tree) -> bool:
     function = call.args[0]
     arguments = arguments_of(call)
     if function in _OF_NAMES:
-        return all(arg.kind in ("sym", "mul") and is_name(arg) for arg in arguments)
+        for argument in arguments:
+            if argument.kind not in ("sym", "mul") or not is_name(argument):
+                return False
+        return True
     if function != "abs":
         return False
     content = arguments[0]
     if content.kind not in ("sym", "mul"):
         return False
-    letters = names(content)
-    are_capitals = all(name in _COMPLEX_NUMBERS or name[0].isupper() for name in letters)
-    return are_capitals and is_name(content)
+    for letter in names(content):
+        if letter not in _COMPLEX_NUMBERS and not letter[0].isupper():
+            return False
+    return is_name(content)
 
 
 def name_the_same(name: Tree, other: Tree) -> bool:
@@ -148,9 +155,11 @@ def same_variable(answer: Tree, gold: Tree) -> Tree:
     is_taken = gold_variable in names(answer)
     if not function or function != gold_function or is_taken:
         return answer
+    renamed = [gold_head]
     wanted = node("sym", gold_variable)
-    renamed = [substituted(value, variable, wanted) for value in values]
-    return relation_node(signs_of(answer), [gold_head, *renamed])
+    for value in values:
+        renamed.append(substituted(value, variable, wanted))
+    return relation_node(signs_of(answer), renamed)
 
 
 def _rule_head(head: Tree) -> tuple[str, str]:
@@ -223,4 +232,6 @@ def without_modulus(tree: Tree) -> Tree:
         return tree
     size = value.args[0]
     is_least = size.denominator == 1 and 0 <= size < modulus.args[0]
-    return value if is_least else tree
+    if is_least:
+        return value
+    return tree

@@ -67,8 +67,8 @@ def read(text: str, thousands: bool = True) -> Tree:
     `thousands`: whether commas may group the digits of a number.
     """
     if _BOTH_SIGNS.search(text):
-        upper_text = _BOTH_SIGNS.sub(lambda sign: "+" if sign[1] == "pm" else "-", text)
-        lower_text = _BOTH_SIGNS.sub(lambda sign: "-" if sign[1] == "pm" else "+", text)
+        upper_text = _BOTH_SIGNS.sub(_upper_sign, text)
+        lower_text = _BOTH_SIGNS.sub(_lower_sign, text)
         upper = read(upper_text, thousands)
         lower = read(lower_text, thousands)
         if upper.kind == "list" or is_set(upper):
@@ -79,6 +79,14 @@ def read(text: str, thousands: bool = True) -> Tree:
     tree = parser.tree()
     parser.expect("end")
     return tree
+
+
+def _upper_sign(sign: re.Match[str]) -> str:
+    return "+" if sign[1] == "pm" else "-"
+
+
+def _lower_sign(sign: re.Match[str]) -> str:
+    return "-" if sign[1] == "pm" else "+"
 
 
 class _Parser:
@@ -162,7 +170,10 @@ class _Parser:
 
     def measured(self, value: Tree) -> Tree:
         """The value with the unit behind it: `million people`, `km / h`, `cm ^ 2`."""
-        while size := SIZES.get(self.next.text.lower().removesuffix("s")):
+        while True:
+            size = SIZES.get(self.next.text.lower().removesuffix("s"))
+            if not size:
+                break
             value = node("mul", value, number(size))
             self.take()
         unit: list[str] = []
@@ -193,8 +204,8 @@ class _Parser:
             return node(kind, left)
         if kind == "mod":
             return node("mod", left, self.primary())
-        while kind == "list" and self.next.text in ("and", "or"):  # the last of several: `, or`
-            sign = self.take().text
+        if kind == "list":
+            sign = self.last_conjunction(sign)
         right = self.tree(level + 1)
         if kind == "list":
             return listed(left, sign, right)
@@ -208,6 +219,14 @@ class _Parser:
             right = node("neg", right)
         return node(kind, left, right)
 
+    def last_conjunction(self, sign: str) -> str:
+        """The last sign of several that stand together: `, or`."""
+        while True:
+            conjunction = self.takes("and", "or")
+            if not conjunction:
+                return sign
+            sign = conjunction
+
     def ratio(self, first: Tree, second: Tree) -> Tree:
         """A ratio of two as a quotient, of more as a group of quotients by the last one."""
         terms = [first, second]
@@ -215,7 +234,9 @@ class _Parser:
             terms.append(self.tree(_RATIO + 1))
         last = terms.pop()
         shares = [node("div", term, last) for term in terms]
-        return shares[0] if len(shares) == 1 else group_node(":", shares)
+        if len(shares) == 1:
+            return shares[0]
+        return group_node(":", shares)
 
     def exponent(self) -> Tree:
         negated = self.takes("-")
@@ -319,7 +340,9 @@ class _Parser:
 
     def items(self) -> list[Tree]:
         tree = self.tree()
-        return list(tree.args) if tree.kind == "list" else [tree]
+        if tree.kind == "list":
+            return list(tree.args)
+        return [tree]
 
     def group(self, opening: str) -> Tree:
         """A tuple, an interval, a set, or what brackets only group."""
@@ -348,7 +371,9 @@ class _Parser:
         conditions = self.items()
         conditions += [item for item in head if item.kind == "field"]
         self.expect("\\}")
-        return conditions[0] if len(conditions) == 1 else list_node(conditions)
+        if len(conditions) == 1:
+            return conditions[0]
+        return list_node(conditions)
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
@@ -389,7 +414,10 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
         return list_node(items)
     union = union_node(alternatives)
     others = items[:first_alternative]
-    return list_node([*others, union]) if others else union
+    if not others:
+        return union
+    others.append(union)
+    return list_node(others)
 
 
 def related(left: Tree, sign: str, right: Tree) -> Tree:

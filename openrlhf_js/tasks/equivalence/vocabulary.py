@@ -17,9 +17,10 @@ gallon gal,quart qt,pint pt,N newton,J joule,kj kJ,W watt,kw kW,A ampere,V volt,
 mhz MHz,pa Pa,kpa kPa,K kelvin,C celsius,F fahrenheit,B byte,kb KB,mb MB,gb GB,tb TB,
 dollar usd buck,euro eur,gbp,yen jpy,rupee rs Rs inr,degree deg,radian rad,
 percent pct percentage,2 square sq squared,3 cubic cu cubed,/ per,kmh kph"""
-_UNIT_NAMES = {
-    spelling: group.split()[0] for group in _SPELLINGS.split(",") for spelling in group.split()
-}
+_UNIT_NAMES: dict[str, str] = {}
+for _group in _SPELLINGS.split(","):
+    _unit_name = _group.split()[0]
+    _UNIT_NAMES |= dict.fromkeys(_group.split(), _unit_name)
 _SKIPPED_IN_UNITS = words("of the a an ^ * 1")
 _MOST_UNIT_WORDS = 10
 
@@ -38,8 +39,10 @@ NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
 ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
 ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
 _SHARES = ORDINALS | dict(half=2, halve=2, quarter=4, hundredth=100, thousandth=1000)
-SIZES: dict[str, Fraction | int]
-SIZES = {share: Fraction(1, parts) for share, parts in _SHARES.items() if parts > 1}
+SIZES: dict[str, Fraction | int] = {}
+for _share, _parts in _SHARES.items():
+    if _parts > 1:
+        SIZES[_share] = Fraction(1, _parts)
 SIZES |= dict(ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9)
 SIZES["trillion"] = 10**12
 _CHANGES_A_NUMBER = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
@@ -57,15 +60,21 @@ def singular(word: str) -> str:
 
 def is_sentence(phrase: Iterable[str]) -> bool:
     """Whether words say something of a number rather than what is counted: `12 below zero`."""
-    forms = [form for word in phrase for form in (word, singular(word))]
-    return any(form in _CHANGES_A_NUMBER or form.endswith("th") for form in forms)
+    for word in phrase:
+        for form in (word, singular(word)):
+            if form in _CHANGES_A_NUMBER or form.endswith("th"):
+                return True
+    return False
 
 
 def unit_of(text: str) -> Unit:
     """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for."""
     phrase = re.sub(r"\b(square|sq|cubic|cu) (\w+)", r"\2 \1", text).split()
-    counted = [singular(word) for word in phrase if word not in _SKIPPED_IN_UNITS]
-    unit = [_UNIT_NAMES.get(word, word) for word in counted]
+    unit = []
+    for word in phrase:
+        if word not in _SKIPPED_IN_UNITS:
+            word = singular(word)
+            unit.append(_UNIT_NAMES.get(word, word))
     is_unit = any(name[0].isalpha() for name in unit)
     if not is_unit or len(phrase) > _MOST_UNIT_WORDS or is_sentence(phrase):
         raise NotRead("a number in a sentence")
