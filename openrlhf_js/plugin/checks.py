@@ -250,12 +250,9 @@ def _grader(flat: Flat) -> run.UserFile | None:
     url = flat["reward.remote_url"]
     if not agent and not (url and url.split(",")[0].endswith(".py")):
         return None
-    return run.load_file(
-        path=agent or url.split(",")[0],
-        name="AgentExecutor" if agent else "reward_func",
-        device=flat["js.device"],
-        limit_seconds=flat["js.reward_timeout_seconds"],
-    )
+    path = agent or url.split(",")[0]
+    name = "AgentExecutor" if agent else "reward_func"
+    return run.load_file(path, name, flat["js.device"], flat["js.reward_timeout_seconds"])
 
 
 def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
