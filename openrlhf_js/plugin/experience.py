@@ -231,13 +231,15 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
 
 def _first_bad_reward(experiences: list[Any]) -> str | None:
     """The first reward in prompt order that is not finite, with its prompt."""
-    bad = [
-        (number, f"{reward} (prompt {prompt[-400:]!r})")
-        for e in experiences
-        for number, reward, prompt in zip(e.index, e.rewards.tolist(), e.prompts, strict=True)
-        if not math.isfinite(reward)
-    ]
-    return min(bad)[1] if bad else None
+    bad = {}
+    for experience in experiences:
+        rewards = experience.rewards.tolist()
+        for number, reward, prompt in zip(
+            experience.index, rewards, experience.prompts, strict=True
+        ):
+            if not math.isfinite(reward):
+                bad[number] = f"{reward} (prompt {prompt[-400:]!r})"
+    return bad[min(bad)] if bad else None
 
 
 class _PromptOrder:
@@ -264,14 +266,16 @@ class _PromptOrder:
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts, in their order."""
-        prompts = {
-            number: (text, label)
-            for e in self.experiences
-            for number, text, label in zip(e.index, e.prompts, e.labels, strict=True)
-            if number % self._responses == 0  # the first of its group
-        }
-        texts, labels = zip(*(prompts[number] for number in sorted(prompts)), strict=True)
-        return keys_of(texts, labels)
+        texts: dict[int, str] = {}
+        labels: dict[int, Any] = {}
+        for experience in self.experiences:
+            texts.update(zip(experience.index, experience.prompts, strict=True))
+            labels.update(zip(experience.index, experience.labels, strict=True))
+        first_of_groups = range(0, len(texts), self._responses)
+        return keys_of(
+            [texts[number] for number in first_of_groups],
+            [labels[number] for number in first_of_groups],
+        )
 
 
 def _fill_gaps(samples: list[Any]) -> None:

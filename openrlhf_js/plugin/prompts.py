@@ -214,14 +214,16 @@ def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
 
 def _all_rows(data_sets: Sequence[DataSet]) -> list[int] | None:
     """The numbers of the trained rows in the sets one after the other."""
-    if any(data_set.prompts is None or data_set.problems for data_set in data_sets):
-        return None
-    is_left_out = [
-        place in data_set.left_out
-        for data_set in data_sets
-        for place in range(len(data_set.prompts or ()))
-    ]
-    return [number for number, left_out in enumerate(is_left_out, 1) if not left_out]
+    numbers: list[int] = []
+    number = 0
+    for data_set in data_sets:
+        if data_set.prompts is None or data_set.problems:
+            return None
+        for place in range(len(data_set.prompts)):
+            number += 1
+            if place not in data_set.left_out:
+                numbers.append(number)
+    return numbers
 
 
 def _measure_all(data_sets: Sequence[DataSet], flat: Flat) -> bool:

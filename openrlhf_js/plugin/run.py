@@ -406,11 +406,7 @@ def explained(error: BaseException, flat: Flat) -> tuple[str, int] | None:
         return message, 2
     if isinstance(error, BadReward | ProcessDied | UpstreamMismatch):
         return message, 1
-    full_flags = [  # of folders that the run writes, on disks where next to nothing is free
-        flag
-        for flag in filter(flat.get, WRITTEN)
-        if shutil.disk_usage(_existing(flat[flag])).free < FULL_BYTES
-    ]
+    full_flags = _flags_on_full_disks(flat)
     if full_flags or getattr(error, "errno", None) == errno.ENOSPC:
         places = ", ".join(f"--{flag} {flat[flag]}" for flag in full_flags) or error
         return f"no space is left on the disk: {places}", 1
@@ -423,6 +419,15 @@ def explained(error: BaseException, flat: Flat) -> tuple[str, int] | None:
     if (is_lost or is_cut_off) and "creation task" not in message:
         return f"a process of the run died: {' '.join(message.split())}", 1
     return None
+
+
+def _flags_on_full_disks(flat: Flat) -> list[str]:
+    """The flags of folders that the run writes, on disks where next to nothing is free."""
+    flags = []
+    for flag in filter(flat.get, WRITTEN):
+        if shutil.disk_usage(_existing(flat[flag])).free < FULL_BYTES:
+            flags.append(flag)
+    return flags
 
 
 def _existing(folder: str) -> Path:
@@ -465,8 +470,12 @@ def choose_checkpoint(flat: Flat) -> None:
 
 def _whole_checkpoints(folder: Path) -> set[str]:
     """Their names: what PyTorch writes is an archive, whose list of contents comes last."""
-    files = {checkpoint.name: list(checkpoint.glob("*.pt")) for checkpoint in folder.glob("*")}
-    return {name for name, parts in files.items() if parts and all(map(is_zipfile, parts))}
+    whole = set()
+    for checkpoint in folder.glob("*"):
+        files = list(checkpoint.glob("*.pt"))
+        if files and all(map(is_zipfile, files)):
+            whole.add(checkpoint.name)
+    return whole
 
 
 def keep_running(arguments: Sequence[str], flat: Flat) -> int:

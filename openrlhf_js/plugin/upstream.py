@@ -216,13 +216,13 @@ def _problem(module_name: str, name: str, parameters: str) -> str | None:
 
 def check(tables: Sequence[Names]) -> None:
     """Raises UpstreamMismatch that names everything that is missing and the version that works."""
-    found = [
-        _problem(module_name, name, parameters)
-        for table in tables
-        for module_name, names in table.items()
-        for name, parameters in names.items()
-    ]
-    problems = list(filter(None, found))
+    problems = []
+    for table in tables:
+        for module_name, names in table.items():
+            for name, parameters in names.items():
+                problem = _problem(module_name, name, parameters)
+                if problem:
+                    problems.append(problem)
     if problems:
         raise UpstreamMismatch(
             f"openrlhf {version('openrlhf')} with ray {version('ray')} does not fit this version "

@@ -59,11 +59,12 @@ class Report:
 
     def stopping(self, allowed: Collection[str] = ()) -> list[str]:
         """The kinds of problems that prevent training, unless allowed (see `ALLOWABLE`)."""
-        return [
-            name
-            for name, kind in KINDS.items()
-            if self.counts[name] > (kind.share or 0) * self.pairs and name not in allowed
-        ]
+        stopping = []
+        for name, kind in KINDS.items():
+            most = (kind.share or 0) * self.pairs
+            if self.counts[name] > most and name not in allowed:
+                stopping.append(name)
+        return stopping
 
     def refusal(self, kinds: Sequence[str]) -> str:
         """Why these pairs are not trained on, and what to do, in one line."""
@@ -109,10 +110,13 @@ def check(
     for name, rows in files:
         remaining = iter(rows)
         while batch := list(islice(remaining, BATCH)):
-            made = [_texts(row, f"{name}, {row.place}", making, report) for row in batch]
-            pairs = [texts for texts in made if texts is not None]
-            for texts in pairs:
-                _compare(texts, report, first_places)
+            pairs = []
+            for row in batch:
+                place = f"{name}, {row.place}"
+                texts = _texts(row, place, making, report)
+                if texts:
+                    pairs.append(texts)
+                    _compare(texts, report, first_places)
             if pairs:
                 _measure(pairs, making, report)
             progress(len(batch))
@@ -163,7 +167,9 @@ def _compare(texts: Texts, report: Report, first_places: dict[int, str]) -> None
 
 def _measure(pairs: Sequence[Texts], making: Making, report: Report) -> None:
     """Counts the tokens of the longer sides, and the pairs that would be cut."""
-    texts = [side for pair in pairs for side in (pair.chosen, pair.rejected)]
+    texts = []
+    for pair in pairs:
+        texts += [pair.chosen, pair.rejected]
     ids = making.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
     for pair, chosen, rejected in zip(pairs, ids[::2], ids[1::2], strict=True):
         tokens = max(len(chosen), len(rejected))

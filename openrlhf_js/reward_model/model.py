@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,12 +117,19 @@ class RewardModel:
         """
         ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]
-        lengths = {i: len(tokens) for i, tokens in enumerate(ids) if max(tokens) < embeddings}
-        scores = dict.fromkeys(range(len(texts)), math.nan)
+        known = []
+        lengths = []
+        for index, tokens in enumerate(ids):
+            if max(tokens) < embeddings:
+                known.append(index)
+                lengths.append(len(tokens))
+        scores = [math.nan] * len(texts)
         for batch in micro_batches(lengths, max_tokens, max_texts):
-            batch_scores = self._forward([ids[index] for index in batch])
-            scores.update(zip(batch, batch_scores, strict=True))
-        return list(scores.values())
+            indices = [known[position] for position in batch]
+            batch_scores = self._forward([ids[index] for index in indices])
+            for index, score in zip(indices, batch_scores, strict=True):
+                scores[index] = score
+        return scores
 
     @torch.inference_mode()
     def _forward(self, ids: list[list[int]]) -> list[float]:
@@ -162,17 +169,21 @@ def _load_head(folder: Path, prefix: str) -> torch.nn.Linear:
     return head
 
 
-def micro_batches(lengths: Mapping[int, int], max_tokens: int, max_count: int) -> list[list[int]]:
+def micro_batches(lengths: Sequence[int], max_tokens: int, max_count: int) -> list[list[int]]:
     """Indices of texts to score together: of similar lengths, the longest first.
 
     A batch has at most `max_count` texts; count x longest is at most `max_tokens`, or count is 1.
     """
     batches: list[list[int]] = []
-    room = 0  # texts that the last batch may still take, none of which is longer
-    for index in sorted(lengths, key=lambda index: -lengths[index]):
-        if not room:
-            batches.append([])
-            room = max(1, min(max_count, max_tokens // lengths[index]))
-        batches[-1].append(index)
-        room -= 1
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if batches and _has_room(batches[-1], lengths, max_tokens, max_count):
+            batches[-1].append(index)
+        else:
+            batches.append([index])
     return batches
+
+
+def _has_room(batch: list[int], lengths: Sequence[int], max_tokens: int, max_count: int) -> bool:
+    """Whether one more text, no longer than those of the batch, may join it."""
+    longest = lengths[batch[0]]
+    return len(batch) < max_count and longest * (len(batch) + 1) <= max_tokens

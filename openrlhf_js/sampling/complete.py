@@ -59,7 +59,10 @@ def refusal_of(record: Mapping[str, Any]) -> str | None:
 def read_samples(path: Path) -> list[Sample]:
     """The samples of a store in order, the last one of each key, without a lock."""
     _, records = read_store(path)
-    samples = {(sample.uid, sample.draw): sample for sample in map(Sample.of, records)}
+    samples = {}
+    for record in records:
+        sample = Sample.of(record)
+        samples[sample.uid, sample.draw] = sample
     return list(samples.values())
 
 

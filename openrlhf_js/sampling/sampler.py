@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -100,10 +100,12 @@ class LocalEngine:
         if self._engine is None:
             self._engine = load(self.settings.engine_name, policy)
         self._engine.policy = policy
-        return [
-            Drawn(tokens, ended=len(tokens) > 0 and tokens[-1] in policy.ends)
-            for tokens in self._engine.sample(prompts, seeds, images)
-        ]
+        responses = self._engine.sample(prompts, seeds, images)
+        drawn = []
+        for tokens in responses:
+            ended = len(tokens) > 0 and tokens[-1] in policy.ends
+            drawn.append(Drawn(tokens, ended))
+        return drawn
 
     def _policy(self, parameters: Parameters) -> Policy:
         return Policy(
@@ -160,16 +162,21 @@ class LocalSampler:
     def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
         """Samples, and hands over batch after batch; NoReply for a prompt that is too long."""
         prompts = self._prompts(requests)
-        refusals = [self._refusal(prompts[request.number], parameters) for request in requests]
-        answered = list(zip(requests, refusals, strict=True))
-        refused = [(request, refusal) for request, refusal in answered if refusal is not None]
+        fitting = []
+        refused = []
+        for request in requests:
+            refusal = self._refusal(prompts[request.number], parameters)
+            if refusal is None:
+                fitting.append(request)
+            else:
+                refused.append((request, refusal))
         if refused:
             hand_over(refused)
 
         def sample(batch: Sequence[Request]) -> list[Sampled]:
-            return self._sample(batch, [prompts[request.number] for request in batch], parameters)
+            batch_prompts = [prompts[request.number] for request in batch]
+            return self._sample(batch, batch_prompts, parameters)
 
-        fitting = [request for request, refusal in answered if refusal is None]
         in_batches(self.batch_size, sample)(fitting, hand_over)
 
     def _prompts(self, requests: Sequence[Request]) -> dict[int, Prompt]:
@@ -209,16 +216,17 @@ class LocalSampler:
             seeds=None if parameters.temperature == 0 else seeds,
             images=[request.images for request in requests],
         )
-        return [
-            Sampled(
+        samples = []
+        for prompt, response, seed in zip(prompts, responses, seeds, strict=True):
+            sample = Sampled(
                 text=self._text(prompt, response),
                 thinking="",
                 finish_reason="stop" if response.ended else "length",
                 tokens=len(response.tokens),
                 seed=seed,
             )
-            for prompt, response, seed in zip(prompts, responses, seeds, strict=True)
-        ]
+            samples.append(sample)
+        return samples
 
     def _text(self, prompt: Prompt, response: Drawn) -> str:
         """A response without its end token, after the tag of thoughts that its prompt opens."""
@@ -364,14 +372,18 @@ def messages_of(request: Request) -> list[dict[str, Any]]:
     images = iter(request.images)
     messages = []
     for message in request.messages:
-        content = []  # parts, which take their images in order
-        for piece in re.split(f"({IMAGE_TAG})", message["content"]):
-            if piece == IMAGE_TAG:
-                content.append(_image_part(Path(next(images))))
-            elif piece.strip():
-                content.append({"type": "text", "text": piece})
+        content = list(_content_parts(message["content"], images))
         messages.append({**message, "content": content})
     return messages
+
+
+def _content_parts(text: str, images: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """A message's content as parts, which take their images in order."""
+    for piece in re.split(f"({IMAGE_TAG})", text):
+        if piece == IMAGE_TAG:
+            yield _image_part(Path(next(images)))
+        elif piece.strip():
+            yield {"type": "text", "text": piece}
 
 
 def _image_part(path: Path) -> dict[str, Any]:

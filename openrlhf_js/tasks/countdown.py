@@ -76,12 +76,12 @@ def _targets_of_all(numbers: Sequence[int], between: tuple[int, int]) -> list[in
     """The whole values in a range that all of the numbers make, and no fewer of them."""
     smallest, largest = between
     *tables_of_fewer, table_of_all = _reachable(numbers)
-    return [
-        numerator
-        for numerator, denominator in table_of_all
-        if denominator == 1 and smallest <= numerator <= largest
-        if not any((numerator, 1) in table for table in tables_of_fewer)
-    ]
+    targets = []
+    for numerator, denominator in table_of_all:
+        in_range = denominator == 1 and smallest <= numerator <= largest
+        if in_range and not any((numerator, 1) in table for table in tables_of_fewer):
+            targets.append(numerator)
+    return targets
 
 
 def prompt(item: Item) -> list[Message]:

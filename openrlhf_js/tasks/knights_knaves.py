@@ -251,10 +251,10 @@ def _quiz(item: Item, roles: Mapping[str, str]) -> str:
     people = item["people"]
     rng = random.Random(json.dumps([people, item["roles"], item["statements"]]))
     templates = rng.sample(SAYINGS[wording], len(people))
-    sayings = [
-        template.format(name=name, quote=_quote(item, statement, wording))
-        for name, statement, template in zip(people, item["statements"], templates, strict=True)
-    ]
+    sayings = []
+    for name, statement, template in zip(people, item["statements"], templates, strict=True):
+        quote = _quote(item, statement, wording)
+        sayings.append(template.format(name=name, quote=quote))
     truthfuls, liars = map(_plural, item["roles"])
     opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthfuls, liars=liars)
     return QUIZZES[wording].format(

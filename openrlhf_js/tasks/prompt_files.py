@@ -151,11 +151,11 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
         if row.get(key) is None:
             raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(row)}")
     datasource = row["datasource"]
+    if not isinstance(datasource, str):
+        raise ValueError(f"'datasource' must hold text, not {type(datasource).__name__}")
     images = row.get("images") or []
-    if not isinstance(images, list) or not all(
-        isinstance(text, str) for text in [datasource, *images]
-    ):
-        raise ValueError("'datasource' must hold text, and 'images' a list of paths")
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise ValueError("'images' must hold a list of paths")
     prompt = row[input_key]
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if not isinstance(messages, list) or not messages or not all(map(is_message, messages)):

@@ -117,8 +117,10 @@ class Task:
         """The options of its problems with their defaults."""
         if self.problems is None:
             return {}
-        generated = isinstance(self.problems, GeneratedProblems)
-        source = self.problems.generate if generated else self.problems.load
+        if isinstance(self.problems, GeneratedProblems):
+            source = self.problems.generate
+        else:
+            source = self.problems.load
         parameters = inspect.signature(source).parameters
         return {name: parameters[name].default for name in parameters if name not in NOT_OPTIONS}
 

@@ -9,7 +9,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,7 +39,8 @@ def reward_function(task: str, keep_thinking: bool = False) -> RewardFunction:
     chosen = task_of(task)
 
     def reward_func(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
-        return _graded([chosen] * len(labels), queries, prompts, labels, keep_thinking)
+        tasks = [chosen] * len(labels)
+        return _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
 
     return reward_func
 
@@ -52,7 +54,7 @@ def reward_by_datasource(
     missing or unknown. The logs also hold `accuracy/<task>`: NaN at responses of another task.
     """
     tasks = [_task_of_label(label) for label in labels]
-    result = _graded(tasks, queries, prompts, labels, keep_thinking)
+    result = _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
     accuracy = result["extra_logs"]["accuracy"]
     for name in {task.name for task in tasks}:
         is_of_task = torch.tensor([name == task.name for task in tasks])
@@ -79,6 +81,13 @@ def check_row_label(task: str, label: Any, datasource: Any) -> None:
         task_of(datasource).check_label(label)
 
 
+class Graded(NamedTuple):
+    """What a grader says of a response, and how long that took."""
+
+    score: Score
+    seconds: float
+
+
 def _graded(
     tasks: Sequence[Task],
     queries: Strings,
@@ -87,22 +96,24 @@ def _graded(
     keep_thinking: bool,
 ) -> dict[str, Any]:
     """The rewards and logs of responses, each graded by its own task."""
-    rows = list(zip(tasks, queries, prompts, labels, strict=True))
+    if not len(tasks) == len(queries) == len(prompts) == len(labels):
+        raise ValueError(
+            f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels: they must "
+            "be equally many"
+        )
     with ThreadPoolExecutor(_THREADS) as threads:
-        graded = list(threads.map(lambda row: _grade(*row, keep_thinking), rows))
-    rewards = torch.tensor([score.value for score, _ in graded])
-    logs = {"grading_seconds": torch.tensor([seconds for _, seconds in graded])}
+        grade = partial(_grade, keep_thinking=keep_thinking)
+        graded = list(threads.map(grade, tasks, queries, prompts, labels))
+    rewards = torch.tensor([response.score.value for response in graded])
+    logs = {"grading_seconds": torch.tensor([response.seconds for response in graded])}
     for status in STATUSES:
-        has_status = [float(score.status == status) for score, _ in graded]
-        logs[f"status/{status}"] = torch.tensor(has_status)
+        has_status = [response.score.status == status for response in graded]
+        logs[f"status/{status}"] = torch.tensor(has_status, dtype=torch.float32)
     logs["accuracy"] = logs["status/correct"]
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
-def _grade(
-    task: Task, query: str, prompt: str, label: str, keep_thinking: bool
-) -> tuple[Score, float]:
-    """What a task's grader says of a response, and how many seconds that took."""
+def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool) -> Graded:
     began = time.perf_counter()
     response = response_of(query, prompt)
     if prompt.rstrip().endswith("<think>"):  # the chat template has opened the thoughts
@@ -110,7 +121,7 @@ def _grade(
     if keep_thinking:
         response = without_think_tags(response)
     score = task.score(response, task.check_label(label))
-    return score, time.perf_counter() - began
+    return Graded(score, time.perf_counter() - began)
 
 
 def response_of(query: str, prompt: str) -> str:

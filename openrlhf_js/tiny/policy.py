@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,18 +136,21 @@ class TinyPolicy:
         """Prompts as tokens."""
         size = 0
         if self.chat:
-            conversations = [[{"role": "user", "content": text}] for text in texts]
-            texts = self.tokenizer.apply_chat_template(
-                conversations, tokenize=False, add_generation_prompt=True
-            )
+            texts = [self._conversation(text) for text in texts]
             encoded = self.tokenizer(texts, add_special_tokens=False).input_ids
             # Each prompt needs a token of its own, whose prediction begins the response.
-            shared = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*encoded, strict=False))
-            size = min(len(list(shared)), min(map(len, encoded)) - 1)
+            size = min(_common_tokens(encoded), min(map(len, encoded)) - 1)
         encoded = self.tokenizer(
             list(texts), return_tensors="pt", padding=True, add_special_tokens=False
         )
         return _without_beginning(encoded.input_ids, encoded.attention_mask.bool(), size)
+
+    def _conversation(self, question: str) -> str:
+        messages = [{"role": "user", "content": question}]
+        text = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
+        return str(text)
 
     @torch.no_grad()
     def sample(
@@ -194,8 +196,11 @@ class TinyPolicy:
     def texts(self, responses: Tensor) -> list[str]:
         """Responses as text, up to their ends."""
         end = str(self.tokenizer.eos_token)
-        decoded = self.tokenizer.batch_decode(responses)
-        return ["".join(text.partition(end)[:2]) for text in decoded]
+        texts = []
+        for decoded in self.tokenizer.batch_decode(responses):
+            text, ending, _ = decoded.partition(end)
+            texts.append(text + ending)
+        return texts
 
     def weights(self) -> Weights:
         """The weights now."""
@@ -235,10 +240,11 @@ class TinyPolicy:
             past = self._beginning_cache(weights, prompts)
         attention = prompts.attention()
         hidden, cache = self._forward(weights, prompts.tokens, prompts.positions, attention, past)
-        repeated = [
-            (keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
-            for keys, values in cache
-        ]
+        repeated: Cache = []
+        for keys, values in cache:
+            response_keys = keys.repeat_interleave(repeats, 0)
+            response_values = values.repeat_interleave(repeats, 0)
+            repeated.append((response_keys, response_values))
         return hidden[:, -1:].repeat_interleave(repeats, 0), repeated
 
     def _beginning_cache(self, weights: Weights, prompts: PaddedPrompts) -> Cache:
@@ -310,6 +316,16 @@ def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> Tensor:
     if generator is None:
         return logits.argmax(-1)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+
+
+def _common_tokens(sequences: Sequence[Sequence[int]]) -> int:
+    """How many tokens all sequences begin with."""
+    size = 0
+    for tokens in zip(*sequences, strict=False):
+        if len(set(tokens)) > 1:
+            break
+        size += 1
+    return size
 
 
 def _without_beginning(tokens: Tensor, mask: Tensor, size: int) -> PaddedPrompts:

@@ -35,8 +35,9 @@ def true_score(letters: str, response: str) -> float:
     """
 
     text = response.removesuffix(END)
-    pairs = zip(letters, text, strict=False)
-    nearness = sum(1 - _distance(asked, answered) / 2 for asked, answered in pairs)
+    nearness = 0.0
+    for asked, answered in zip(letters, text, strict=False):
+        nearness += 1 - _distance(asked, answered) / 2
     missing_or_excess = abs(len(text) - len(letters))
     return SCALE * (nearness - missing_or_excess)
 

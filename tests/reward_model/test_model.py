@@ -56,7 +56,7 @@ def test_a_batch_changes_no_score(model: RewardModel) -> None:
     assert model.score(texts) == pytest.approx(alone, abs=1e-4)
     for sizes in [(1, 64), (40, 3), (10_000, 1)]:
         assert model.scores(texts, *sizes) == pytest.approx(alone, abs=1e-4)
-        lengths = {place: len(ids_by_hand(text)) for place, text in enumerate(texts)}
+        lengths = [len(ids_by_hand(text)) for text in texts]
         for batch in micro_batches(lengths, *sizes):
             longest = max(lengths[index] for index in batch)
             assert len(batch) == 1 or len(batch) * longest <= sizes[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,17 +46,11 @@ class _Scored(NamedTuple):
 
 def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
     """Scores what these judges judged, together; style is fitted over all models, shown or not."""
-    judged = pool.judged[pool.judged.judge.isin(list(judges))]
-    every_verdict_counts = plan.ci == "official" and pool.bench.rule == "v0.1"
-    counted = games(judged, plan.much_weight, both=not every_verdict_counts)
-    scored = _Scored(pool, judges, plan, judged, counted)
-    present = sorted(judged.model.unique())
-    shown = [name for name in present if not models or name in models]
-    if counted.empty or not shown:
-        raise ValueError(
-            f"{' + '.join(judges)} has no complete judgment of "
-            f"{', '.join(models) or 'any model'} in {pool.category}; it judged {', '.join(present)}"
-        )
+    scored = _scored(pool, judges, plan)
+    judged = scored.judged
+    shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
+    if scored.games.empty or not shown:
+        raise _nothing_to_show(scored, models)
     recorded = _recorded_settings(pool, judges)
     deviations = protocol.deviations(
         bench=pool.bench,
@@ -66,28 +60,22 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
         judged=judged[judged.model.isin(shown)],
         much_weight=plan.much_weight,
     )
-    scores, lines = scores_and_notes(pool, counted, plan)
+    scores, lines = scores_and_notes(pool, scored.games, plan)
     shared = _shared_columns(scored, deviations)
-    rows = [
-        shared | _score_columns(model, scores[model]) | _counts(scored, model)
-        for model in shown
-        if model in scores
-    ]
+    rows = []
+    for model in shown:
+        if model in scores:
+            rows.append(shared | _score_columns(model, scores[model]) | _counts(scored, model))
     lines += notes.of_scores(rows, shown)
     if plan.style_control == "none":
         judge_model = recorded.get(judges[0], {}).get("judge_model", judges[0])
-        lines += notes.of_the_floor(judge_model, counted, rows)
+        lines += notes.of_the_floor(judge_model, scored.games, rows)
     lines += notes.of_the_protocol(deviations, plan.much_weight)
     lines += notes.of_missing_games(rows)
     lines += notes.of_sides(judging(judged))
-    half = stats.Estimate(0.5, 0.5, 0.5)  # by definition
-    tokens = {"mean_tokens": _mean_tokens(pool, pool.baseline)}
-    rows.append(shared | _score_columns(pool.baseline, half) | tokens)
-    title = f"{pool.category}, judged by {' + '.join(judges)}"
-    if plan.style_control != "none":
-        title = f"{title}, style controlled"
+    rows.append(_baseline_row(pool, shared))
     return Board(
-        title=title,
+        title=_title(scored),
         interval=_interval_in_words(plan, pool.bench.rule),
         baseline=pool.baseline,
         rows=sorted(rows, key=lambda row: (-row["score"], row["model"])),
@@ -95,7 +83,40 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     )
 
 
-def _recorded_settings(pool: Pool, judges: Sequence[str]) -> dict[str, Record]:
+def _scored(pool: Pool, judges: Sequence[str], plan: Plan) -> _Scored:
+    """The judgments of these judges, and their games that count."""
+    judged = pool.judged[pool.judged.judge.isin(list(judges))]
+    every_verdict_counts = plan.ci == "official" and pool.bench.rule == "v0.1"
+    counted = games(judged, plan.much_weight, both=not every_verdict_counts)
+    return _Scored(
+        pool=pool,
+        judges=judges,
+        plan=plan,
+        judged=judged,
+        games=counted,
+    )
+
+
+def _nothing_to_show(scored: _Scored, models: Sequence[str]) -> ValueError:
+    """Why there is no board."""
+    judges = " + ".join(scored.judges)
+    wanted = ", ".join(models or ["any model"])
+    present = ", ".join(sorted(scored.judged.model.unique()))
+    return ValueError(
+        f"{judges} has no complete judgment of {wanted} in {scored.pool.category}; it judged "
+        f"{present}"
+    )
+
+
+def _title(scored: _Scored) -> str:
+    """What a board is about."""
+    title = f"{scored.pool.category}, judged by {' + '.join(scored.judges)}"
+    if scored.plan.style_control == "none":
+        return title
+    return f"{title}, style controlled"
+
+
+def _recorded_settings(pool: Pool, judges: Iterable[str]) -> dict[str, Record]:
     """The settings that each judge's ledger records; none where another program judged."""
     settings = {}
     for judge in judges:
@@ -137,6 +158,13 @@ def _shared_columns(scored: _Scored, deviations: Sequence[str]) -> Row:
         "questions_of_category": pool.questions,
         "deviations": deviations,
     }
+
+
+def _baseline_row(pool: Pool, shared: Row) -> Row:
+    """The baseline has half the points by definition."""
+    half = stats.Estimate(0.5, 0.5, 0.5)
+    tokens = {"mean_tokens": _mean_tokens(pool, pool.baseline)}
+    return shared | _score_columns(pool.baseline, half) | tokens
 
 
 def _score_columns(model: str, score: stats.Estimate) -> Row:

@@ -26,6 +26,17 @@ Row = Mapping[str, Any]
 T = TypeVar("T")
 
 HUB = "lmarena-ai/arena-hard-auto"
+# Verdicts, and the reversed spellings that the official programs score as well.
+MEANING = {
+    **{verdict: verdict for verdict in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
+    **{
+        "B<<A": "A>>B",
+        "B<A": "A>B",
+        "B=A": "A=B",
+        "A<B": "B>A",
+        "A<<B": "B>>A",
+    },
+}
 # How A fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same for B.
 MARGIN_OF_A = {
     "A>>B": 2,
@@ -34,9 +45,6 @@ MARGIN_OF_A = {
     "B>A": -1,
     "B>>A": -2,
 }
-# Verdicts, and the reversed spellings that the official programs score as well.
-REVERSED = {"B<<A": "A>>B", "B<A": "A>B", "B=A": "A=B", "A<B": "B>A", "A<<B": "B>>A"}
-MEANING = {**{verdict: verdict for verdict in MARGIN_OF_A}, **REVERSED}
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
 UID = (("uid",), ("question_id",))
 
@@ -99,17 +107,18 @@ BENCHES = {
 
 def bench_of(name: str, baseline: str = "") -> Bench:
     """An official bench, or your own, with this baseline or its own."""
-    bench = BENCHES.get(name)
+    if name not in BENCHES and not baseline:
+        raise ValueError(
+            f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are compared "
+            "with (--baseline MODEL)"
+        )
+    bench = BENCHES.get(name) or Bench(name, {"*": Category(baseline)})
     if not baseline:
-        if bench is None:
-            raise ValueError(
-                f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are "
-                "compared with (--baseline MODEL)"
-            )
         return bench
-    categories = bench.categories if bench else {"*": Category(baseline)}
-    replaced = {name: kind._replace(baseline=baseline) for name, kind in categories.items()}
-    return (bench or Bench(name, {}))._replace(categories=replaced)
+    categories = {
+        name: category._replace(baseline=baseline) for name, category in bench.categories.items()
+    }
+    return bench._replace(categories=categories)
 
 
 def file_name(model: str) -> str:
@@ -221,7 +230,10 @@ def read_questions(folder: Folder) -> dict[str, Question]:
             f"{folder.questions}: no such file; `openrlhf-js eval arena fetch` gets the official "
             "questions, and --data and --bench name the folder that has them"
         )
-    return {question.uid: question for question in records(folder.questions, _question)}
+    questions = {question.uid: question for question in records(folder.questions, _question)}
+    if not questions:
+        raise ValueError(f"{folder.questions} holds no question that can be read")
+    return questions
 
 
 def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict[str, Question]:
@@ -263,11 +275,10 @@ def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
 
 def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
     """Rewrites a file atomically: rows by uid replace those there, and all that are rows stay."""
-    kept = [
-        row.value
-        for row in (read_rows(path) if path.is_file() else ())
-        if isinstance(row.value, dict) and _at(row.value, *UID) not in rows
-    ]
+    kept = []
+    for row in read_rows(path) if path.is_file() else ():
+        if isinstance(row.value, dict) and _at(row.value, *UID) not in rows:
+            kept.append(row.value)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         for value in (*kept, *rows.values()):

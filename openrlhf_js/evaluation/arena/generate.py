@@ -57,17 +57,16 @@ def generate(
     if folder.answers(name).is_file() and not path.is_file():
         answers = folder.answers(name)
         raise ValueError(f"another program made {answers}: give this model another --name")
-    system_messages = [{"role": "system", "content": system}] if system else []
-    requests = [
-        Request(
-            uid=uid,
-            number=number,
-            draw=0,
-            messages=[*system_messages, {"role": "user", "content": question.prompt}],
-        )
-        for number, (uid, question) in enumerate(questions.items())
-        if uid in wanted
-    ]
+    requests = []
+    for number, (uid, question) in enumerate(questions.items()):
+        if uid in wanted:
+            request = Request(
+                uid=uid,
+                number=number,
+                draw=0,
+                messages=_messages(question, system),
+            )
+            requests.append(request)
     with open_store(
         path,
         sampler,
@@ -101,6 +100,14 @@ def generate(
         failed={sample.uid: sample.refused for sample in samples if sample.refused is not None},
         still_open={request.uid: str(reply) for request, reply in unanswered},
     )
+
+
+def _messages(question: Question, system: str) -> list[dict[str, str]]:
+    """What a model is asked."""
+    messages = [{"role": "user", "content": question.prompt}]
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
 
 
 def _records(results: Outcomes) -> list[Record]:

@@ -34,24 +34,6 @@ class JudgedRow(NamedTuple):
     failed: int  # games that were refused, or failed
     held: int  # games: 2, or 1
 
-    @classmethod
-    def of(cls, judge: str, judgment: data.Judgment) -> JudgedRow:
-        """The row of a judgment."""
-        first, second = judgment.games
-        held = sum(judgment.held)
-        return cls(
-            judge=judge,
-            model=judgment.model,
-            uid=judgment.uid,
-            category=judgment.category,
-            baseline=judgment.baseline,
-            settings=judgment.settings,
-            margin_1=-_margin_of_a(first),
-            margin_2=_margin_of_a(second),
-            failed=judgment.games.count(None) - (2 - held),
-            held=held,
-        )
-
 
 class Pool(NamedTuple):
     """Everything that some judges judged in one category against one baseline."""
@@ -83,9 +65,7 @@ def load(
         raise nothing
     bench, baselines = _bench_and_baselines(folder, judged, baseline)
     pools = []
-    wanted = categories or list(judged.category.unique())
-    order = [*bench.categories, *wanted]
-    for category in sorted(wanted, key=order.index):
+    for category in _in_order(bench, list(judged.category.unique()), categories):
         against = baselines.get(category) or data.file_name(bench.category(category).baseline)
         kept = _judged_against(judged, category, against)
         if len(kept):
@@ -113,12 +93,30 @@ def _judged_rows(
             left_out = 0
             for judgment in data.read_judgments(path).values():
                 if judgment.uid in questions and judgment.model not in judges:
-                    yield JudgedRow.of(judge, judgment)
+                    yield _judged_row(judge, judgment)
                 else:
                     left_out += 1
             if left_out:
                 message = "%s: %d of no known question, or of a judge, are left out"
                 log.warning(message, path, left_out)
+
+
+def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
+    """A judgment, in the model's view."""
+    first, second = judgment.games
+    held = sum(judgment.held)
+    return JudgedRow(
+        judge=judge,
+        model=judgment.model,
+        uid=judgment.uid,
+        category=judgment.category,
+        baseline=judgment.baseline,
+        settings=judgment.settings,
+        margin_1=-_margin_of_a(first),
+        margin_2=_margin_of_a(second),
+        failed=judgment.games.count(None) - (2 - held),
+        held=held,
+    )
 
 
 def _margin_of_a(game: data.Game | None) -> float:
@@ -136,6 +134,12 @@ def _bench_and_baselines(
     baselines = named.groupby("category").baseline.last().to_dict()
     first_baseline = "" if named.empty else named.baseline.iloc[0]
     return data.bench_of(folder.bench, first_baseline), baselines
+
+
+def _in_order(bench: data.Bench, judged: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The categories that are wanted, or else judged, in the bench's order."""
+    order = [*bench.categories, *judged, *wanted]
+    return sorted(wanted or judged, key=order.index)
 
 
 def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.DataFrame:
@@ -167,6 +171,9 @@ def _pool(
 ) -> Pool:
     """The judgments of one category, with what is known of its answers."""
     models = sorted({baseline} | set(judged.model))
+    unanswered = {}
+    for model in models:
+        unanswered[model] = questions.keys() & data.failed_answers(folder, model)
     return Pool(
         folder=folder,
         bench=bench,
@@ -175,9 +182,7 @@ def _pool(
         judged=judged,
         questions=len(questions),
         styles=pd.concat([_styles(folder, model, questions) for model in models]),
-        unanswered={
-            model: questions.keys() & data.failed_answers(folder, model) for model in models
-        },
+        unanswered=unanswered,
         judges=list(judged.judge.unique()),
     )
 

@@ -169,12 +169,7 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
     if not (settings.is_file() and code.is_file()):
         return
     template = read_settings(settings).prompt_template
-    constants = [node for node in ast.walk(ast.parse(code.read_bytes()))]
-    texts = {
-        digest(node.value): node.value
-        for node in constants
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    texts = {digest(text): text for text in _text_constants(code)}
     system = {
         name: texts[category.system_sha256]
         for name, category in bench.categories.items()
@@ -183,6 +178,13 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
     if template and system:
         prompts = {"template": template, "system": system, "source": str(clone)}
         write_json(folder.root / PROMPTS_FILE, prompts)
+
+
+def _text_constants(code: Path) -> list[str]:
+    """The texts that stand in a Python file."""
+    nodes = ast.walk(ast.parse(code.read_bytes()))
+    values = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return [value for value in values if isinstance(value, str)]
 
 
 class JudgePrompt(NamedTuple):
@@ -272,10 +274,7 @@ def deviations(
                 official=category_here,
             )
         if judged is not None:
-            known = judged.settings == (digest(settings) if settings else None)
-            models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
-            if models:
-                others.append(f"nothing tells how {judge} judged {', '.join(models[:5])}")
+            others += _unknown_judgments(judge, settings, judged)
     return [line for line in differences if line] + others
 
 
@@ -296,3 +295,12 @@ def _other_texts_or_model(
     if texts != (official.system_sha256, TEMPLATE):
         lines.append(f"{judge}'s prompt for {category} is not the official one")
     return lines
+
+
+def _unknown_judgments(
+    judge: str, settings: Mapping[str, Any] | None, judged: pd.DataFrame
+) -> list[str]:
+    """The models that a judge judged with settings that are not recorded."""
+    known = judged.settings == (digest(settings) if settings else None)
+    models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
+    return [f"nothing tells how {judge} judged {', '.join(models[:5])}"] if models else []
