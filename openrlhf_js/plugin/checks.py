@@ -131,13 +131,7 @@ def _estimator(flat: Flat) -> Iterator[str]:
         remembering = ", ".join(key for key, ours in OURS.items() if ours.needs_keys)
         yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
     elif flat["js.warm_memory"]:
-        samples = Path(flat["js.warm_memory"])
-        missing = [file for file in (samples, samples.with_suffix(ITEMS)) if not file.is_file()]
-        if missing:
-            yield (
-                f"--js.warm_memory {samples}: {missing[0]} does not exist; `openrlhf-js eval "
-                "passk` writes samples/NAME.jsonl and samples/NAME.items.jsonl"
-            )
+        yield from _warm_memory(Path(flat["js.warm_memory"]))
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
@@ -179,6 +173,16 @@ def _selection(flat: Flat) -> Iterator[str]:
             f"{flat['rollout.batch_size']} prompts at once: leave "
             f"--rollout.vllm_generate_batch_size {at_once} out"
         )
+
+
+def _warm_memory(samples: Path) -> Iterator[str]:
+    for file in (samples, samples.with_suffix(ITEMS)):
+        if not file.is_file():
+            yield (
+                f"--js.warm_memory {samples}: {file} does not exist; `openrlhf-js eval passk` "
+                "writes samples/NAME.jsonl and samples/NAME.items.jsonl"
+            )
+            return
 
 
 # --- models and rewards ------------------------------------------------------------------------

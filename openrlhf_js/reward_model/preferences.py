@@ -134,7 +134,12 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
     whole_texts = [ended(text, tokenizer.eos_token) for text in texts]
     tokenized = tokenizer(whole_texts, add_special_tokens=False, verbose=False)
     kept = slice(-max_len, None) if tokenizer.truncation_side == "left" else slice(max_len)
-    return [[*ids[kept][:-1], tokenizer.eos_token_id] for ids in tokenized["input_ids"]]
+    encoded = []
+    for ids in tokenized["input_ids"]:
+        tokens = list(ids[kept])
+        tokens[-1] = tokenizer.eos_token_id
+        encoded.append(tokens)
+    return encoded
 
 
 class RenderedPair(NamedTuple):

@@ -105,7 +105,10 @@ class Batcher:
                 await asyncio.sleep(self.batching.max_wait_seconds)
             while self.waiting and len(batch) < self.batching.batch_size:
                 batch.append(self._queue.get_nowait())
-            wanted = [(text, future) for text, future in batch if not future.cancelled()]
+            wanted = []
+            for text, future in batch:
+                if not future.cancelled():
+                    wanted.append((text, future))
             if wanted:
                 await self._score_batch(wanted)
 

@@ -136,8 +136,7 @@ class Endpoint:
             raise EndpointError(f"no server answers at {self.base_url}: {cause}") from None
         except openai.APIStatusError as error:
             answer = self.read(error.status_code, error.response.text)
-            refused = isinstance(answer, NoReply) and answer.refused
-            advice = f"; {REFUSED_ADVICE}" if refused else ""
+            advice = f"; {REFUSED_ADVICE}" if _is_refusal(answer) else ""
             raise EndpointError(f"{answer}{advice}") from None
 
     def connect(self) -> Endpoint:
@@ -359,6 +358,10 @@ def _key_of(variable: str) -> str:
     if not re.fullmatch(r"[!-~]+", key):
         raise ValueError(f"the environment variable {variable} holds no API key")
     return key
+
+
+def _is_refusal(answer: object) -> bool:
+    return isinstance(answer, NoReply) and answer.refused
 
 
 def _is_temporary(status: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import NamedTuple
 
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import after_thinking, without_end_marks
@@ -34,45 +35,51 @@ week wheel wind window wine winter wolf woman wood world yard year
 """
 
 
-Question = tuple[str, int | str]  # what is asked, and its only answer
+class Question(NamedTuple):
+    """A question and its only answer."""
+
+    text: str
+    answer: str
 
 
 def _next(random: Random) -> Question:
     number = random.randint(1, 998)
-    return f"What number comes after {number}?", number + 1
+    return Question(f"What number comes after {number}?", str(number + 1))
 
 
 def _product(random: Random) -> Question:
     left = random.randint(2, 9)
     right = random.randint(2, 19)
-    return f"What is {left} times {right}?", left * right
+    return Question(f"What is {left} times {right}?", str(left * right))
 
 
 def _digit_sum(random: Random) -> Question:
     digits = [random.randint(1, 9) for _ in range(3)]
-    return f"What is {' + '.join(map(str, digits))}?", sum(digits)
+    return Question(f"What is {' + '.join(map(str, digits))}?", str(sum(digits)))
 
 
 def _largest(random: Random) -> Question:
     numbers = random.sample(range(10, 100), 3)
-    return f"What is the largest of {', '.join(map(str, numbers))}?", max(numbers)
+    first, second, third = numbers
+    text = f"What is the largest of {first}, {second}, {third}?"
+    return Question(text, str(max(numbers)))
 
 
 def _last_letter(random: Random) -> Question:
     word = random.choice(WORDS.split())
-    return f"What is the last letter of {word}?", word[-1]
+    return Question(f"What is the last letter of {word}?", word[-1])
 
 
 def _sum(random: Random) -> Question:
     left = random.randint(10, 99)
     right = random.randint(10, 99)
-    return f"What is {left} + {right}?", left + right
+    return Question(f"What is {left} + {right}?", str(left + right))
 
 
 def _difference(random: Random) -> Question:
     left = random.randint(20, 99)
     right = random.randint(10, left - 1)
-    return f"What is {left} - {right}?", left - right
+    return Question(f"What is {left} - {right}?", str(left - right))
 
 
 KINDS: dict[str, Callable[[Random], Question]] = {
@@ -104,10 +111,10 @@ def generate(
     seen = set[int]()
 
     def draw(kind: str) -> Item | None:
-        question, answer = KINDS[kind](random)
-        if base.split_of(question) != split or not base.is_new(seen, question):
+        question = KINDS[kind](random)
+        if base.split_of(question.text) != split or not base.is_new(seen, question.text):
             return None
-        return {"question": question, "answer": str(answer), "kind": kind}
+        return {"question": question.text, "answer": question.answer, "kind": kind}
 
     yield from base.in_turn(draw, kinds, count, TRIES, f"{split} questions of kind {{}}")
 
@@ -134,6 +141,16 @@ def score(response: str, label: str) -> Score:
     return scored("correct" if right else "wrong", f"{answer!r:.40}, expected {label}")
 
 
+def right_response(label: str) -> str:
+    """The answer."""
+    return label
+
+
+def wrong_response(label: str) -> str:
+    """The answer in a sentence."""
+    return f"It is {label}."
+
+
 TASK = Task(
     name=NAME,
     summary="Questions: seven kinds of small ones, for small language models",
@@ -149,8 +166,8 @@ TASK = Task(
     prompt=prompt,
     label=label,
     score=score,
-    right_response=str,
-    wrong_response=lambda label: f"It is {label}.",
+    right_response=right_response,
+    wrong_response=wrong_response,
     kind=lambda item: str(item["kind"]),
     reward_file="questions.py",
     benchmarks={

@@ -33,6 +33,16 @@ def score(response: str, label: str) -> Score:
     return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
 
 
+def right_response(label: str) -> str:
+    """The digits in order."""
+    return label
+
+
+def wrong_response(label: str) -> str:
+    """One digit too many."""
+    return f"{label}0"
+
+
 TASK = Task(
     name=NAME,
     summary="Sort: digits in order, the quickstart's own task",
@@ -41,7 +51,7 @@ TASK = Task(
     prompt=prompt,
     label=label,
     score=score,
-    right_response=str,
-    wrong_response=lambda label: f"{label}0",  # one digit too many
+    right_response=right_response,
+    wrong_response=wrong_response,
     reward_file="tiny.py",
 )

@@ -210,8 +210,10 @@ def with_data(argv: list[str], folder: Path) -> list[str]:
     row = {key: "a prompt", "label": _answers(_graded_task(flags)).labels[0]}
     row_counts = {"data.prompt_dataset": flags.count("data.max_samples", 1), "eval.dataset": 1}
     for name, count in row_counts.items():
-        files = flags.text(name).split(",")
-        missing = [file for file in files if file.endswith(".jsonl") and not Path(file).exists()]
+        missing = []
+        for file in flags.text(name).split(","):
+            if file.endswith(".jsonl") and not Path(file).exists():
+                missing.append(file)
         if missing:
             stand_in = folder / f"{name}.jsonl"
             write_lines(stand_in, [row] * count)

@@ -46,7 +46,14 @@ class JudgeBatch:
         self.games = {game["game"]: game for game, _ in requests}
         self._write({"token": token, "id": "", "games": self.games})
         lines = [
-            json_line({"custom_id": game["game"], "method": "POST", "url": URL, "body": body})
+            json_line(
+                {
+                    "custom_id": game["game"],
+                    "method": "POST",
+                    "url": URL,
+                    "body": body,
+                }
+            )
             for game, body in requests
         ]
         file = client.files.create(file=("requests.jsonl", b"".join(lines)), purpose="batch")
@@ -74,8 +81,7 @@ class JudgeBatch:
                 answer = row["response"]
                 key = row["custom_id"]
                 answers[key] = endpoint.read(answer["status_code"], json.dumps(answer["body"]))
-        errors = [str(error.message) for error in (batch.errors.data or [])] if batch.errors else []
-        no_reply = NoReply(" ".join([batch.id, batch.status, *errors[:1]]))
+        no_reply = NoReply(f"{batch.id} {batch.status} {_first_error(batch)}".strip())
         return [
             ({**game, "batch": batch.id}, answers.get(key, no_reply))
             for key, game in self.games.items()
@@ -117,6 +123,12 @@ class JudgeBatch:
         """Keeps the state on disk, which a kill leaves."""
         self._state = state
         write_json(self.path, state)
+
+
+def _first_error(batch: Batch) -> str:
+    """The first of a batch's errors, "" without any."""
+    errors = batch.errors.data if batch.errors else None
+    return str(errors[0].message) if errors else ""
 
 
 def _rows(client: OpenAI, batch: Batch) -> Iterator[Any]:

@@ -222,11 +222,10 @@ class Judging:
         def save(results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
             """Writes what came of games, and shows how things stand."""
             for ledger in self.ledgers.values():
-                answers = [
-                    (game.record(), answer)
-                    for game, answer in results
-                    if game.pair.ledger is ledger
-                ]
+                answers = []
+                for game, answer in results:
+                    if game.pair.ledger is ledger:
+                        answers.append((game.record(), answer))
                 self._keep(ledger, answers)
             open_games = len(games) - int(bar.done) - len(results)
             cost = spending.in_words(open_games)
@@ -271,11 +270,10 @@ class Judging:
         answers = ledger.batch.replies(client, endpoint, self._batch_cost(ledger))
         _check_that_some_are_answered(ledger, answers)
         kept = {(record["game"], record.get("batch")) for record in ledger.store.records.values()}
-        new_answers = [
-            (record, answer)
-            for record, answer in answers
-            if (record["game"], record["batch"]) not in kept
-        ]
+        new_answers = []
+        for record, answer in answers:
+            if (record["game"], record["batch"]) not in kept:
+                new_answers.append((record, answer))
         for record in self._keep(ledger, new_answers):
             self.bill.add(record)
         ledger.batch.end()
@@ -289,14 +287,12 @@ class Judging:
         for ledger in self.ledgers.values():
             if ledger.batch.games:
                 continue
-            requests = [
-                (
-                    {**game.record(), "discount": self.settings.batch_discount},
-                    endpoint.request(game.messages, **parameters),
-                )
-                for game in games
-                if game.pair.ledger is ledger
-            ]
+            requests = []
+            for game in games:
+                if game.pair.ledger is ledger:
+                    record = {**game.record(), "discount": self.settings.batch_discount}
+                    body = endpoint.request(game.messages, **parameters)
+                    requests.append((record, body))
             if requests:
                 ledger.batch.submit(client, requests)
 
