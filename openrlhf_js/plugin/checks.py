@@ -329,6 +329,18 @@ def _is_our_task(name: str) -> bool:
     return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
 
 
+def grades_with_our_task(args: argparse.Namespace) -> bool:
+    """Whether the reward file or the agent of nested arguments grades with a task of ours."""
+    flat = {
+        "train.agent_func_path": args.train.agent_func_path,
+        "reward.remote_url": args.reward.remote_url,
+        "js.device": args.js.device,
+        "js.reward_timeout_seconds": args.js.reward_timeout_seconds,
+    }
+    grader = _grader(flat)
+    return grader is not None and _is_our_task(grader.task)
+
+
 def _labels(flat: Flat, task_name: str) -> Iterator[str]:
     """Labels in local files that the grader of the run would refuse hours later."""
     key = flat["data.label_key"]

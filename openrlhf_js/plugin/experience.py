@@ -22,9 +22,11 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
     apply_length_penalties,
 )
 
+from openrlhf_js.common.labels import label_text
 from openrlhf_js.estimators import LiveEstimator
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.selection import Choice, PromptSelector, reliability
+from openrlhf_js.plugin.checks import grades_with_our_task
 from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.memory import LastVisits, keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
@@ -334,16 +336,28 @@ class SourcedPrompts(PromptDataset):
     """Upstream's data set of prompts that fit, whose labels carry their datasource.
 
     Upstream reads the datasource for the evaluation's metrics alone. `problem` says why the prompts
-    cannot be trained on; None if they can.
+    or labels cannot be trained on; None if they can.
     """
-
-    problem: str | None
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
         super().__init__(dataset, *args, **kwargs)
-        self.problem = None
-        if not self.strategy.args.train.agent_func_path:  # an agent writes what the model reads
+        on_agent = self.strategy.args.train.agent_func_path  # which writes what the model reads
+        self.problem = self._unreadable_label()
+        if self.problem is None and not on_agent:
             self.problem = self._leave_out_long()
+
+    def _unreadable_label(self) -> str | None:
+        """The first label that is neither text nor a whole number, where a task of ours grades it.
+
+        Labels of local files were checked before; those of a data set on a hub are first seen here.
+        """
+        for number, label in enumerate(self.labels, 1):
+            try:
+                label_text(label)
+            except ValueError as error:
+                ours = grades_with_our_task(self.strategy.args)
+                return f"row {number:,}: {error}" if ours else None
+        return None
 
     def _leave_out_long(self) -> str | None:
         """Drops prompts that are too long, if they may be dropped; the problem of what is left."""

@@ -1,4 +1,4 @@
-"""Labels as a run hands them to graders: whole numbers are text, others as they are."""
+"""Labels of data sets on a hub, which a run sees late: whole numbers are text, others refused."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import ray.cloudpickle
 from kit import upstream_args
 
 from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.plugin import checks
 from openrlhf_js.plugin.experience import SourcedPrompts
 from openrlhf_js.plugin.memory import keys_of
 from openrlhf_js.sampling.prompts import sourced
@@ -28,6 +30,13 @@ def prompts(labels: list[Any], reward_file: Path) -> SourcedPrompts:
     return SourcedPrompts(rows, tokenizer=None, strategy=strategy)
 
 
+@pytest.fixture
+def math_grades(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is rewarded by a file of the task `math`."""
+    monkeypatch.setattr(checks, "_grader", lambda flat: checks.run.UserFile(None, "math"))
+
+
+@pytest.mark.usefixtures("math_grades")
 def test_whole_numbers_are_graded_as_their_decimal_text() -> None:
     data_set = prompts([4, "4", 5], ROOT / "reward_models/math.py")
     assert data_set.problem is None
@@ -39,7 +48,29 @@ def test_whole_numbers_are_graded_as_their_decimal_text() -> None:
         assert grade(responses, [""] * 3, labels)["rewards"].tolist() == [1, 1, 0]
 
 
-def test_labels_of_a_users_own_reward_function_pass_as_they_are() -> None:
+@pytest.mark.usefixtures("math_grades")
+@pytest.mark.parametrize("label", [None, 0.5, True, ["4"], {"answer": 4}])
+def test_other_labels_are_refused_with_their_row(label: Any) -> None:
+    data_set = prompts(["4", 4, label], ROOT / "reward_models/math.py")
+    assert data_set.problem == (
+        f'row 3: a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
+        f"{label!r}; write it as text, or leave the row out"
+    )
+
+
+def test_whose_file_it_is_is_found_out_by_loading_it(tmp_path: Path) -> None:
+    """A reward function of the user's may take any labels."""
+    ours = upstream_args(reward__remote_url=str(ROOT / "reward_models/math.py"))
+    assert checks.grades_with_our_task(ours)
+    own_file = tmp_path / "reward.py"
+    own_file.write_text("def reward_func(queries, prompts, labels): ...\n")
+    assert not checks.grades_with_our_task(upstream_args(reward__remote_url=str(own_file)))
+
+
+def test_labels_of_a_users_own_reward_function_pass_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "_grader", lambda flat: checks.run.UserFile(None, ""))
     labels = [["4"], None, {"answer": 4}, 4]
     data_set = prompts(labels, Path("reward.py"))
     assert data_set.problem is None
