@@ -322,7 +322,7 @@ def _say_empty_answers(judging: Judging) -> bool:
             error=True,
             style="bold red",
         )
-    return any(count.empty > EMPTY_SHARE * count.answers for count in counts)
+    return any(count.share > EMPTY_SHARE for count in counts)
 
 
 def _ask_whether_to_judge_empty_answers() -> None:

@@ -40,23 +40,23 @@ class JudgeBatch:
             self._state = json.loads(path.read_bytes())
         self.games: dict[str, Record] = self._state["games"]  # the records that replies complete
 
-    def submit(self, client: OpenAI, requests: Sequence[tuple[Record, Record]]) -> None:
-        """Makes a batch of games, each with the body of its request."""
+    def submit(self, client: OpenAI, games: Sequence[Record], bodies: Sequence[Record]) -> None:
+        """Makes a batch of these games, each with the body of its request."""
         token = uuid4().hex
-        self.games = {game["game"]: game for game, _ in requests}
+        self.games = {game["game"]: game for game in games}
         self._write({"token": token, "id": "", "games": self.games})
-        lines = [
+        requests = [
             json_line(
                 {
-                    "custom_id": game["game"],
+                    "custom_id": key,
                     "method": "POST",
                     "url": URL,
                     "body": body,
                 }
             )
-            for game, body in requests
+            for key, body in zip(self.games, bodies, strict=True)
         ]
-        file = client.files.create(file=("requests.jsonl", b"".join(lines)), purpose="batch")
+        file = client.files.create(file=("requests.jsonl", b"".join(requests)), purpose="batch")
         batch = client.with_options(max_retries=0).batches.create(  # a second try may make another
             input_file_id=file.id,
             endpoint=URL,
@@ -125,12 +125,6 @@ class JudgeBatch:
         write_json(self.path, state)
 
 
-def _first_error(batch: Batch) -> str:
-    """The first of a batch's errors, "" without any."""
-    errors = batch.errors.data if batch.errors else None
-    return str(errors[0].message) if errors else ""
-
-
 def _rows(client: OpenAI, batch: Batch) -> Iterator[Any]:
     """The rows of the files that a batch has left: replies, and errors."""
     for file_id in (batch.output_file_id, batch.error_file_id):
@@ -138,3 +132,9 @@ def _rows(client: OpenAI, batch: Batch) -> Iterator[Any]:
             for line in client.files.content(file_id).content.splitlines():
                 with suppress(ValueError):
                     yield json.loads(line)
+
+
+def _first_error(batch: Batch) -> str:
+    """The first of a batch's errors, "" without any."""
+    errors = batch.errors.data if batch.errors else None
+    return str(errors[0].message) if errors else ""

@@ -21,7 +21,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.ledger import NO_REPLY, Ledger
-from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, pairs_to_judge
+from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, PairsToJudge
 from openrlhf_js.evaluation.arena.spending import Bill, Estimate, Spending, Tally
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
@@ -36,7 +36,12 @@ class EmptyAnswers(NamedTuple):
 
     model: str
     empty: int
-    answers: int  # all that are to be judged
+    answers: int
+
+    @property
+    def share(self) -> float:
+        """Of all its answers that are to be judged."""
+        return self.empty / self.answers
 
 
 @dataclass
@@ -53,9 +58,7 @@ class Judging:
     retry_failed: bool = False
     batch: bool = False  # by batches of the endpoint, which cost less and take up to a day
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # by category
-    pairs: list[Pair] = field(default_factory=list)  # without a judgment
-    complete: int = 0  # judgments that are there
-    missing: int = 0  # questions without one of the two answers, but for those that failed
+    to_judge: PairsToJudge = field(default_factory=PairsToJudge)
     bill: Bill = field(init=False)  # of all replies for these models and categories
     tally: Tally = field(default_factory=Tally)  # of this call's games
     lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
@@ -114,16 +117,28 @@ class Judging:
             if model in not_judged:
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
             else:
-                found = pairs_to_judge(
+                self.to_judge.add_model(
                     folder=self.folder,
                     ledger=ledger,
                     prompt=prompt,
                     questions=questions,
                     model=model,
                 )
-                self.pairs += found.pairs
-                self.complete += found.complete
-                self.missing += found.missing
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The pairs without a judgment."""
+        return self.to_judge.pairs
+
+    @property
+    def complete(self) -> int:
+        """Judgments that are there."""
+        return self.to_judge.complete
+
+    @property
+    def missing(self) -> int:
+        """Questions without one of the two answers, but for those that failed."""
+        return self.to_judge.missing
 
     @property
     def in_batches(self) -> int:
@@ -287,14 +302,14 @@ class Judging:
         for ledger in self.ledgers.values():
             if ledger.batch.games:
                 continue
-            requests = []
+            records = []
+            bodies = []
             for game in games:
                 if game.pair.ledger is ledger:
-                    record = {**game.record(), "discount": self.settings.batch_discount}
-                    body = endpoint.request(game.messages, **parameters)
-                    requests.append((record, body))
-            if requests:
-                ledger.batch.submit(client, requests)
+                    records.append({**game.record(), "discount": self.settings.batch_discount})
+                    bodies.append(endpoint.request(game.messages, **parameters))
+            if records:
+                ledger.batch.submit(client, records, bodies)
 
     def _affordable(self, games: list[Game], budget: float) -> list[Game]:
         """The first games that the budget allows beside those that are in batches."""

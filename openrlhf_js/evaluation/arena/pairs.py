@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from openrlhf_js.common.store import Record
@@ -17,27 +16,36 @@ log = logging.getLogger(__name__)
 BOTH_GAMES = (0, 1)
 
 
-@dataclass(eq=False)
 class Pair:
-    """A model's answer and the baseline's to one question, in two games."""
+    """A model's answer and the baseline's to one question, in two games.
 
-    ledger: Ledger
-    prompt: protocol.JudgePrompt
-    question: data.Question
-    model: str
-    answer: str
-    baseline: str
-    turn: int  # the game that is held where there is one for each question
+    `turn` is the game that is held where there is one for each question.
+    """
 
-    @cached_property
-    def keys(self) -> tuple[str, ...]:
-        """Hashes of the games' settings and messages; "" of one that is not held."""
-        one_game = "games" in self.ledger.store.identity
-        keys = ["", ""]
-        for game in BOTH_GAMES:
-            if game == self.turn or not one_game:
-                keys[game] = protocol.digest([self.ledger.settings, self.messages(game)])
-        return tuple(keys)
+    def __init__(
+        self,
+        ledger: Ledger,
+        prompt: protocol.JudgePrompt,
+        question: data.Question,
+        model: str,
+        answer: str,
+        baseline: str,
+        turn: int,
+    ):
+        self.ledger = ledger
+        self.prompt = prompt
+        self.question = question
+        self.model = model
+        self.answer = answer
+        self.baseline = baseline
+        one_game = "games" in ledger.store.identity
+        self.keys = tuple(  # hashes of the games' settings and messages; "" of one not held
+            "" if one_game and game != turn else self._key(game) for game in BOTH_GAMES
+        )
+
+    def _key(self, game: int) -> str:
+        """The hash of a game's settings and messages."""
+        return protocol.digest([self.ledger.settings, self.messages(game)])
 
     def messages(self, game: int) -> protocol.Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
@@ -110,60 +118,57 @@ class Game(NamedTuple):
         }
 
 
-class ToJudge(NamedTuple):
-    """The pairs of one model and category that have no judgment, and what was found beside them."""
+@dataclass
+class PairsToJudge:
+    """The pairs that have no judgment, and what was found beside them."""
 
-    pairs: list[Pair]
-    complete: int  # judgments that are there
-    missing: int  # questions without one of the two answers, but for those that failed
+    pairs: list[Pair] = field(default_factory=list)
+    complete: int = 0  # judgments that are there
+    missing: int = 0  # questions without one of the two answers, but for those that failed
 
-
-def pairs_to_judge(
-    folder: data.Folder,
-    ledger: Ledger,
-    prompt: protocol.JudgePrompt,
-    questions: Sequence[data.Question],
-    model: str,
-) -> ToJudge:
-    """What of a model's answers to the questions of one category is to be judged."""
-    baseline = ledger.store.identity["baseline"]
-    answers = data.read_answers(folder, model)
-    baseline_answers = data.read_answers(folder, baseline)
-    failed = data.failed_answers(folder, model) | data.failed_answers(folder, baseline)
-    judgments = _judgments_with_these_settings(
-        folder=folder,
-        ledger=ledger,
-        questions=questions,
-        model=model,
-    )
-    pairs: list[Pair] = []
-    complete = 0
-    missing = 0
-    for number, question in enumerate(questions):
-        uid = question.uid
-        judgment = judgments.get(uid)
-        if judgment and judgment.missing:
-            judgment = None
-        if judgment and not judgment.settings:  # by another program
-            complete += 1
-            continue
-        if uid not in answers or uid not in baseline_answers:
-            missing += uid not in failed
-            continue
-        pair = Pair(
+    def add_model(
+        self,
+        folder: data.Folder,
+        ledger: Ledger,
+        prompt: protocol.JudgePrompt,
+        questions: Sequence[data.Question],
+        model: str,
+    ) -> None:
+        """Adds a model's answers to the questions of one category."""
+        identity = ledger.store.identity
+        baseline = identity["baseline"]
+        answers = data.read_answers(folder, model)
+        baseline_answers = data.read_answers(folder, baseline)
+        failed = data.failed_answers(folder, model) | data.failed_answers(folder, baseline)
+        judgments = _judgments_with_these_settings(
+            folder=folder,
             ledger=ledger,
-            prompt=prompt,
-            question=question,
+            questions=questions,
             model=model,
-            answer=answers[uid].text,
-            baseline=baseline_answers[uid].text,
-            turn=number % 2,
         )
-        if judgment and judgment.asked == pair.keys:
-            complete += 1
-        else:
-            pairs.append(pair)
-    return ToJudge(pairs, complete, missing)
+        for number, question in enumerate(questions):
+            uid = question.uid
+            judgment = judgments.get(uid)
+            complete = judgment is not None and not judgment.missing
+            if judgment and complete and not judgment.settings:  # by another program
+                self.complete += 1
+                continue
+            if uid not in answers or uid not in baseline_answers:
+                self.missing += uid not in failed
+                continue
+            pair = Pair(
+                ledger=ledger,
+                prompt=prompt,
+                question=question,
+                model=model,
+                answer=answers[uid].text,
+                baseline=baseline_answers[uid].text,
+                turn=number % 2,
+            )
+            if judgment and complete and judgment.asked == pair.keys:
+                self.complete += 1
+            else:
+                self.pairs.append(pair)
 
 
 def _judgments_with_these_settings(

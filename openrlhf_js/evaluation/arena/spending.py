@@ -60,13 +60,13 @@ class Bill:
             dollars=self._dollars(tokens_in, tokens_out, discount),
         )
 
-    def in_words(self, dollars: float, about: str = "") -> str:
+    def in_words(self, dollars: float) -> str:
         """So many dollars, unless nobody knows the price."""
-        return PRICE_UNKNOWN if self.price is None else f"{about}${dollars:,.2f}"
+        return PRICE_UNKNOWN if self.price is None else f"${dollars:,.2f}"
 
     def about(self, dollars: float) -> str:
         """The same of an estimate."""
-        return self.in_words(dollars, "about ")
+        return PRICE_UNKNOWN if self.price is None else f"about ${dollars:,.2f}"
 
     def _dollars(self, tokens_in: float, tokens_out: float, discount: float) -> float:
         """What so many tokens cost; 0 where nobody knows the price."""

@@ -141,12 +141,14 @@ def without_code(text: str) -> str:
 def style_of(metadata: Any) -> tuple[int, ...] | None:
     """The counts of `STYLE` in an answer's `metadata`; None where there are none."""
     try:
-        counts = [metadata[name] for name in COUNTS]  # one, or those of several kinds
-        return tuple(
-            int(sum(count.values()) if isinstance(count, dict) else count) for count in counts
-        )
+        return tuple(_total(metadata[name]) for name in COUNTS)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
+
+
+def _total(count: Any) -> int:
+    """One count, or the sum of those of several kinds."""
+    return int(sum(count.values()) if isinstance(count, dict) else count)
 
 
 def load_tokenizer(bench: str) -> CountTokens:
@@ -232,7 +234,7 @@ def extrapolated(games: pd.DataFrame) -> list[str]:
     return sorted(is_far.index[is_far])
 
 
-def official_control(games: pd.DataFrame) -> dict[str, Estimate]:
+def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     """Scores with style control, and 90 % intervals by row, as v2.0's show_result.py prints them.
 
     Medians over fits to resampled rows, which end after 50 steps of L-BFGS, converged or not;
@@ -245,7 +247,7 @@ def official_control(games: pd.DataFrame) -> dict[str, Estimate]:
     model_number, models = pd.factorize(rows.model, sort=True)
     design = _official_design(rows, np.eye(len(models))[model_number])
     points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     rounds = []
     for _ in range(OFFICIAL_ROUNDS):
         resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
