@@ -117,7 +117,7 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
     """
     import torch
 
-    rewards, mask = check_rewards(rewards, inputs.pop("mask", None))
+    rewards, mask = check_rewards(rewards, inputs.get("mask"))
     rewards = rewards.double()
     past = inputs.get("past")
     lengths = inputs.get("lengths")
@@ -151,4 +151,5 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
                 "responses."
             )
         inputs["greedy_rewards"] = greedy_rewards
-    return Batch(rewards, mask, **inputs)
+    inputs["mask"] = mask
+    return Batch(rewards, **inputs)

@@ -129,7 +129,8 @@ def _benchmark(task: str) -> Benchmark:
     if path.suffix in (".yaml", ".yml"):
         return read_benchmark(path)
     if path.suffix in ROW_FORMATS:
-        return Benchmark(**{"name": name_of(task), "file": path})
+        fields: dict[str, Any] = {"name": name_of(task), "file": path}
+        return Benchmark(**fields)
     raise ValueError(
         f"no benchmark {task!r}; there are {', '.join(names)}, YAML files, and files of prompts "
         f"({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
