@@ -59,7 +59,7 @@ def task_settings(task: Task) -> type[BuildSettings]:
     fields: dict[str, Any] = {
         "split": (Literal[problems.splits], Field(description="part of the problems"))
     }
-    defaults = problems.defaults()
+    defaults = task.defaults()
     for name, option in problems.options.items():
         # the figures' folder is in --out, which is not known yet
         default = None if name == "images_dir" else defaults[name]

@@ -417,7 +417,7 @@ def _prompts(
 
 def _task_rows(settings: LabSettings, name: str) -> list[Row]:
     from openrlhf_js.tasks import TASKS
-    from openrlhf_js.tasks.prompt_files import items, options_of, row
+    from openrlhf_js.tasks.prompt_files import items, row
     from openrlhf_js.tasks.record import GeneratedProblems
 
     task = TASKS[name]
@@ -425,7 +425,7 @@ def _task_rows(settings: LabSettings, name: str) -> list[Row]:
     if isinstance(task.problems, GeneratedProblems):
         count = max(TASK_POOL, settings.prompts_count or 0)
     with progress(f"building {name}") as bar:
-        problems = items(task, settings.split, count, settings.seed, options_of(task), bar.update)
+        problems = items(task, settings.split, count, settings.seed, task.defaults(), bar.update)
         return [row(task, problem) for problem in problems]
 
 

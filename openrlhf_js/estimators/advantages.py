@@ -162,30 +162,12 @@ class LiveEstimator:
         if memory is None and self.record.memory is not None:
             self.memory = self.record.memory()
 
-    def batch(
-        self,
-        rewards: Any,
-        *,
-        mask: Any = None,
-        lengths: Any = None,
-        greedy_rewards: Tensor | None = None,
-        drift: Tensor | None = None,
-        keys: Tensor | None = None,
-        step: int = 0,
-    ) -> Batch:
+    def batch(self, rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
         """A checked batch, with what is remembered of its prompts (n,) `keys` as of this step."""
-        if self.record.needs_keys and keys is None:
+        if self.record.needs_keys and inputs.get("keys") is None:
             raise ValueError(f"{self.record.name} needs the keys of the prompts (key_of).")
-        batch = make_batch(
-            rewards,
-            mask=mask,
-            lengths=lengths,
-            greedy_rewards=greedy_rewards,
-            drift=drift,
-            shrinkage=self.shrinkage,
-            keys=keys,
-            step=step,
-        )
+        inputs["shrinkage"] = self.shrinkage
+        batch = make_batch(rewards, **inputs)
         check_range(self.record, batch)
         if self.memory is None:
             return batch

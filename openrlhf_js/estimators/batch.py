@@ -115,70 +115,41 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
 
     Args and errors: `advantages.baseline`.
     """
-    rewards, mask = check_rewards(rewards, inputs.get("mask"))
-    rewards = rewards.double()
-    greedy_rewards = inputs.get("greedy_rewards")
-    lengths = inputs.get("lengths")
-    past = inputs.get("past")
-    keys = inputs.get("keys")
-    drift = inputs.get("drift")
-    _check_one_a_prompt("keys", keys, rewards)
-    _check_one_a_prompt("drift", drift, rewards)
-    if drift is not None:
-        drift = drift.to(rewards)
-    if greedy_rewards is not None:
-        greedy_rewards = _check_greedy(greedy_rewards, rewards, mask)
-    if lengths is not None:
-        lengths = _check_lengths(lengths, mask)
-    if isinstance(past, Past):
-        if past.means.shape != rewards.shape[:1]:
-            came = tuple(past.means.shape)
-            raise ValueError(f"the past must be of {len(rewards)} prompts; got {came}.")
-        past = past._replace(means=past.means.to(rewards))
-    return Batch(
-        rewards=rewards,
-        mask=mask,
-        greedy_rewards=greedy_rewards,
-        lengths=lengths,
-        drift=drift,
-        shrinkage=inputs.get("shrinkage"),
-        keys=keys,
-        step=inputs.get("step", 0),
-        past=past,
-    )
-
-
-def _check_one_a_prompt(name: str, values: Tensor | None, rewards: Tensor) -> None:
-    if values is not None and values.shape != rewards.shape[:1]:
-        came = tuple(values.shape)
-        raise ValueError(f"{name} must be a tensor ({len(rewards)},), one a prompt; got {came}.")
-
-
-def _check_lengths(lengths: Any, mask: Tensor) -> Tensor:
-    """Return the lengths as float64, 0 where masked."""
     import torch
 
-    lengths = torch.as_tensor(lengths, device=mask.device).double()
-    if lengths.shape != mask.shape:
-        raise ValueError(
-            f"lengths must have the rewards' shape {tuple(mask.shape)}; got {tuple(lengths.shape)}."
-        )
-    lengths = lengths.where(mask, 0.0)
-    if not (lengths.isfinite() & (lengths >= 0)).all():
-        raise ValueError("lengths are numbers of tokens: finite, and 0 or more.")
-    return lengths
-
-
-def _check_greedy(greedy: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
-    """Return the greedy rewards in the rewards' dtype, 0 for prompts without a valid response."""
-    if greedy.shape != rewards.shape[:1]:
-        came = tuple(greedy.shape)
-        raise ValueError(f"greedy_rewards must be a tensor ({len(rewards)},); got {came}.")
-    greedy = greedy.to(rewards).where(mask.any(1), 0.0)
-    if not greedy.isfinite().all():
-        prompt = int((~greedy.isfinite()).nonzero()[0])
-        raise ValueError(
-            f"greedy reward of prompt {prompt} is {greedy[prompt].item()}; it must be finite. "
-            "Repair the reward function, or mask the prompt's responses."
-        )
-    return greedy
+    rewards, mask = check_rewards(rewards, inputs.get("mask"))
+    rewards = rewards.double()
+    past = inputs.get("past")
+    lengths = inputs.get("lengths")
+    greedy_rewards = inputs.get("greedy_rewards")
+    drift = inputs.get("drift")
+    one_a_prompt = {"greedy_rewards": greedy_rewards, "drift": drift, "keys": inputs.get("keys")}
+    if isinstance(past, Past):
+        one_a_prompt["past"] = past.means
+        inputs["past"] = past._replace(means=past.means.to(rewards))
+    for name, values in one_a_prompt.items():
+        if values is not None and values.shape != rewards.shape[:1]:
+            came = tuple(values.shape)
+            raise ValueError(
+                f"{name} must be a tensor ({len(rewards)},), one a prompt; got {came}."
+            )
+    if drift is not None:
+        inputs["drift"] = drift.to(rewards)
+    if lengths is not None:
+        lengths = torch.as_tensor(lengths, device=mask.device).double()
+        if lengths.shape != mask.shape:
+            shape = tuple(mask.shape)
+            raise ValueError(
+                f"lengths must have the rewards' shape {shape}; got {tuple(lengths.shape)}."
+            )
+        inputs["lengths"] = lengths.where(mask, 0.0)
+    if greedy_rewards is not None:
+        greedy_rewards = greedy_rewards.to(rewards).where(mask.any(1), 0.0)
+        if not greedy_rewards.isfinite().all():
+            raise ValueError(
+                "a greedy reward is not finite: repair the reward function, or mask the prompt's "
+                "responses."
+            )
+        inputs["greedy_rewards"] = greedy_rewards
+    inputs["mask"] = mask
+    return Batch(rewards, **inputs)

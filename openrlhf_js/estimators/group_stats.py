@@ -56,8 +56,6 @@ def check_rewards(rewards: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
             f"rewards must be a tensor (prompts, responses), not empty; got {_kind(rewards)}. "
             "Flat rewards come with groups=, the number of each reward's prompt."
         )
-    if rewards.is_complex():
-        raise ValueError(f"rewards must be real numbers, got {rewards.dtype}.")
     if mask is None:
         mask = torch.ones_like(rewards, dtype=torch.bool)
     mask = as_tensor(mask, "mask")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,6 +95,29 @@ class Memory(Protocol):
         """Goes on from a checkpoint."""
 
 
+class TableMemory:
+    """A memory of float64 numbers of each prompt, by the shapes of its columns."""
+
+    columns: ClassVar[dict[str, tuple[int, ...]]]
+
+    def __init__(self) -> None:
+        import torch
+
+        from openrlhf_js.estimators.memory import PromptTable
+
+        shapes = self.columns.items()
+        empty = {name: torch.zeros(0, *shape, dtype=torch.float64) for name, shape in shapes}
+        self.table = PromptTable(**empty)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return self.table.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self.table.load_state_dict(state)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Estimator:
     """An advantage estimator: A_i^j = r_i^j - b_i^j, over a scale if it has one."""
@@ -159,11 +182,9 @@ class Estimator:
         if lacking:
             raise ValueError(f"{self.name} {lacking}.")
         if self.needs_greedy and batch.greedy_rewards is None:
-            shape = f"({len(batch.rewards)},)"
-            raise ValueError(f"{self.name} needs greedy_rewards, a tensor {shape}; got None.")
+            raise ValueError(f"{self.name} needs greedy_rewards, one a prompt.")
         if self.needs_lengths and batch.lengths is None:
-            size = tuple(batch.rewards.shape)
-            raise ValueError(f"{self.name} needs the lengths of the responses, a tensor {size}.")
+            raise ValueError(f"{self.name} needs the lengths of the responses.")
         if self.needs_shrinkage and (batch.shrinkage is None or not 0 <= batch.shrinkage <= 1):
             raise ValueError(
                 f"{self.name} needs shrinkage between 0 (rloo) and 1 (bloo), got {batch.shrinkage}."

@@ -66,10 +66,7 @@ def check(args: argparse.Namespace) -> None:
     if grader and not prompt_problems and _is_our_task(grader.task):
         problems += _labels(flat, grader.task)
     problems += _selection(flat)
-    if flat["js.gradient_variance"]:
-        problems += _cannot_be_measured(flat)
-    if flat["js.group_micro_batches"]:
-        problems += _cannot_be_grouped(flat)
+    problems += _gradient(flat)
     if flat["js.tracker"] and flat["logger.wandb.key"]:
         problems.append("--js.tracker is instead of --logger.wandb.key: give one")
     if problems:
@@ -155,17 +152,14 @@ def _selection(flat: Flat) -> Iterator[str]:
     selection = flat["js.prompt_selection"]
     if selection == "uniform":
         return
-    if flat["train.async_enable"]:
-        yield from _selection_of_async(flat, selection)
     if flat["algo.dynamic_filtering_enable"]:
         yield (
             f"--js.prompt_selection {selection} and --algo.dynamic_filtering_enable both choose "
             "prompts by their rewards: leave one out"
         )
-
-
-def _selection_of_async(flat: Flat, selection: str) -> Iterator[str]:
-    """What prompts that are chosen need where the next step is sampled during this one's update."""
+    if not flat["train.async_enable"]:
+        return
+    # the next step is sampled during this one's update
     if not flat["reward.remote_url"] and not flat["train.agent_func_path"]:
         yield (
             f"--js.prompt_selection {selection} with --train.async_enable learns rewards when the "
@@ -280,7 +274,8 @@ def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
         from openrlhf_js.plugin.rewards import parse, refused
 
         try:
-            for source in filter(refused, parse(url.split(","), flat["js.reward_weights"])):
+            sources = parse(url.split(","), flat["js.reward_weights"])
+            for source in filter(refused, sources):
                 yield f"--reward.remote_url {source.urls[0]}: no server there (connection refused)"
         except BadInput as error:
             yield from str(error).splitlines()
@@ -455,14 +450,11 @@ def _ranks(flat: Flat, role: str, last: int, drop: str) -> list[str]:
         return problems
     ranks = gpus // gpus_per_rank
     dynamic = flat["train.dynamic_batch_enable"]
-    train_batch = flat["train.batch_size"]
-    train_multiple = ranks * (1 if dynamic else flat["train.micro_batch_size"])
     problems = _multiple(
-        train_batch,
-        of=train_multiple,
+        flat["train.batch_size"],
+        of=ranks * (1 if dynamic else flat["train.micro_batch_size"]),
         what="--train.batch_size",
         why=f"--train.micro_batch_size x {ranks} ranks of the {role}",
-        use=f"use {_round_up(train_batch, train_multiple)}",
     )
     if ranks > 1:  # one rank takes every sample, whatever the size of the last micro-batch
         responses = flat["rollout.n_samples_per_prompt"]
@@ -482,41 +474,35 @@ def _ranks(flat: Flat, role: str, last: int, drop: str) -> list[str]:
     return problems
 
 
-def _multiple(size: int, of: int, what: str, why: str, use: str) -> list[str]:
-    return [f"{what} {size} is not a multiple of {why} = {of}: {use}"] if size % of else []
+def _multiple(size: int, of: int, what: str, why: str, use: str = "") -> list[str]:
+    advice = use or f"use {math.ceil(size / of) * of}"
+    return [f"{what} {size} is not a multiple of {why} = {of}: {advice}"] if size % of else []
 
 
 def _larger(flat: Flat, of: int) -> str:
     """To use the next number of prompts whose responses are a multiple."""
+    batch = flat["rollout.batch_size"]
     step = of // math.gcd(of, flat["rollout.n_samples_per_prompt"])
-    return f"use --rollout.batch_size {_round_up(flat['rollout.batch_size'], step)}"
-
-
-def _round_up(number: int, step: int) -> int:
-    return math.ceil(number / step) * step
+    return f"use --rollout.batch_size {math.ceil(batch / step) * step}"
 
 
 # --- the gradient ------------------------------------------------------------------------------
 
 
-def _cannot_be_measured(flat: Flat) -> Iterator[str]:
-    for flag, works in MEASURABLE.items():
+def _gradient(flat: Flat) -> Iterator[str]:
+    """What measuring its variance, and keeping prompts in one micro-batch, do not go with."""
+    for flag, works in MEASURABLE.items() if flat["js.gradient_variance"] else ():
         if flat[flag] not in works:
             yield (
                 f"--js.gradient_variance does not work with --{flag} {flat[flag]}, only with "
                 f"{' or '.join(map(str, works))} (docs/gradient_variance.md)"
             )
-
-
-def _cannot_be_grouped(flat: Flat) -> list[str]:
-    responses = flat["rollout.n_samples_per_prompt"]
-    micro_batch = flat["train.micro_batch_size"]
-    if flat["train.dynamic_batch_enable"]:
-        return ["--js.group_micro_batches: --train.dynamic_batch_enable groups by length"]
-    return _multiple(
-        micro_batch,
-        of=responses,
-        what="--js.group_micro_batches: --train.micro_batch_size",
-        why="the responses to a prompt",
-        use=f"use {_round_up(micro_batch, responses)}",
-    )
+    if flat["js.group_micro_batches"] and flat["train.dynamic_batch_enable"]:
+        yield "--js.group_micro_batches: --train.dynamic_batch_enable groups by length"
+    elif flat["js.group_micro_batches"]:
+        yield from _multiple(
+            flat["train.micro_batch_size"],
+            of=flat["rollout.n_samples_per_prompt"],
+            what="--js.group_micro_batches: --train.micro_batch_size",
+            why="the responses to a prompt",
+        )

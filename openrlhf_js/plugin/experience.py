@@ -250,10 +250,7 @@ class _PromptOrder:
     def __init__(self, experiences: list[Any], responses: int):
         self.experiences = experiences
         self._responses = responses
-        numbers: list[int] = []
-        for experience in experiences:
-            numbers += experience.index
-        self._index = torch.tensor(numbers)
+        self._index = torch.tensor([number for e in experiences for number in e.index])
 
     def gather(self, values: list[torch.Tensor]) -> torch.Tensor:
         """(n, m) in prompt order, from one (b,) tensor per experience."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 import glob
 import os
 import re
-import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.processors import parts
@@ -25,7 +24,6 @@ Flat = dict[str, Any]  # "rollout.batch_size" -> value
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}  # flags
 BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
-NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 AT_ONCE = 256  # prompts
 OWN_CODE = "trust_remote_code"  # in what transformers says of a tokenizer that has some
 
@@ -63,15 +61,12 @@ class Measured(NamedTuple):
 
 
 def measure(texts: Mapping[int, str], tokenizer: Any, room: Room) -> Measured:
-    """Which of some texts, each at its place, have no token, or too many.
-
-    A token stands for a byte at least, so that texts of few bytes need no tokenizer: most of them.
-    """
+    """Which of some texts, each at its place, have no token, or too many."""
     measured = Measured([], {})
-    doubtful = [place for place, text in texts.items() if not _surely_fits(text, room)]
-    with progress("tokens of long prompts", len(doubtful), "prompts") as bar:
-        for start in range(0, len(doubtful), AT_ONCE):
-            places = doubtful[start : start + AT_ONCE]
+    all_places = list(texts)
+    with progress("tokens of prompts", len(texts), "prompts") as bar:
+        for start in range(0, len(texts), AT_ONCE):
+            places = all_places[start : start + AT_ONCE]
             batch = [texts[place] for place in places]
             encoded = tokenizer(text=batch, add_special_tokens=False, verbose=False)
             for place, tokens in zip(places, encoded.input_ids, strict=True):
@@ -81,18 +76,6 @@ def measure(texts: Mapping[int, str], tokenizer: Any, room: Room) -> Measured:
                     measured.long[place] = len(tokens)
             bar.advance(len(places))
     return measured
-
-
-def _surely_fits(text: str, room: Room) -> bool:
-    """Whether a text has tokens, and few enough if each is one byte.
-
-    A tokenizer may bring the text into a normal form, longer or shorter, and put a space in front.
-    """
-    longest = len(text.encode("utf-8", "surrogatepass"))
-    for form in NORMAL_FORMS:
-        normalised = unicodedata.normalize(form, text)
-        longest = max(longest, len(normalised.encode("utf-8", "surrogatepass")))
-    return bool(text.strip()) and 1 + longest <= room.prompt
 
 
 def describe_long(measured: Measured, prompts: int, room: Room) -> str:
@@ -282,22 +265,18 @@ def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
         try:
             data = read_rows(path, flat[SPLITS[flag]])
             if data is not None:
-                _look_at(data_set, data.select(range(min(most, len(data)))), flat)
+                data = data.select(range(min(most, len(data))))
+                data_set.problems += _column_problems(data, flat)
+                data_set.problems += _image_problems(data, flat["data.image_key"])
+                if not data_set.problems:
+                    data_set.prompts = list(data[flat["data.input_key"]])
+                    data_set.problems += _type_problems(data_set.prompts, flat)
         except BadInput as error:
             data_set.problems.append(str(error))
         if flat["data.prompt_probs"] is None:
             most -= len(data_set.prompts or ())
         data_sets.append(data_set)
     return data_sets
-
-
-def _look_at(data_set: DataSet, data: Any, flat: Flat) -> None:
-    """Fills in columns, prompts and problems of rows."""
-    data_set.problems += _column_problems(data, flat)
-    data_set.problems += _image_problems(data, flat["data.image_key"])
-    if not data_set.problems:
-        data_set.prompts = list(data[flat["data.input_key"]])
-        data_set.problems += _type_problems(data_set.prompts, flat)
 
 
 def read_rows(path: str, split: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import itertools
 import json
 import logging
 import math
@@ -39,8 +38,6 @@ LOOK_SECONDS = 0.5  # how often a waiting query looks whether a server is back
 CONNECT_SECONDS = 10.0
 REFUSAL_SECONDS = 2.0  # a server that is not there says so at once
 UNUSABLE_ANSWERS = 3  # then the query is to blame, or the servers are no reward servers
-LARGEST_ANSWER_BYTES = 1 << 18
-LARGEST_LOGS = 64  # more figures than that for one response are no logs
 BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
 
 
@@ -59,13 +56,9 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
     """
     models: dict[str, list[str]] = {}
     problems = []
-    addresses = [address.strip() for address in addresses]
     for address in addresses:
-        name = ""
-        url = address
-        named = NAMED.fullmatch(address)
-        if named:
-            name, url = named.groups()
+        named = NAMED.fullmatch(address.strip())
+        name, url = named.groups() if named else ("", address.strip())
         models.setdefault(name, []).append(url)
         problem = _url_problem(url)
         if problem:
@@ -85,14 +78,11 @@ def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
 
 def _weights(text: str) -> dict[str, float]:
     """The weights by name; {} where one is no number."""
-    numbers = {}
-    for pair in text.split(","):
-        name, _, number = pair.partition("=")
-        try:
-            numbers[name.strip()] = float(number)
-        except ValueError:
-            return {}
-    return numbers
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    try:
+        return {name.strip(): float(number) for name, _, number in pairs}
+    except ValueError:
+        return {}
 
 
 def _url_problem(url: str) -> str | None:
@@ -163,17 +153,12 @@ def read_answer(body: bytes) -> Answer:
     score = reward if content.scores is None else content.scores
     if reward is None or score is None or not (math.isfinite(reward) and math.isfinite(score)):
         raise BadReward(f"the reward is {reward}, and the score {score}")
-    logs = content.extra_logs if isinstance(content.extra_logs, dict) else {}
     figures = {}
-    for name, value in itertools.islice(logs.items(), LARGEST_LOGS):
+    for name, value in content.extra_logs.items() if isinstance(content.extra_logs, dict) else ():
         figure = _alone(value)
-        if _finite(figure):
+        if type(figure) in (int, float) and abs(figure) <= sys.float_info.max:
             figures[name] = float(figure)
     return Answer(reward, score, figures)
-
-
-def _finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def excerpt(body: bytes) -> str:
@@ -207,7 +192,7 @@ class RewardServers:
         """`timeout_seconds` is for a response in all; one request takes at most a fifth of it."""
         self._servers = [_Server(url) for url in urls]
         self._timeout_seconds = timeout_seconds
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._session: aiohttp.ClientSession | None = None
@@ -216,27 +201,27 @@ class RewardServers:
     async def ask(self, content: Mapping[str, Any]) -> Answer:
         """The first answer to one query; BadReward if there is none, or the time is up."""
         body = json.dumps(content).encode()
+        reason = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
         async with self._turns:
             deadline = time.monotonic() + self._timeout_seconds
             unusable = 0
-            while unusable < UNUSABLE_ANSWERS:
-                seconds_left = deadline - time.monotonic()
-                if seconds_left <= 0:
-                    break
+            while (seconds_left := deadline - time.monotonic()) > 0:
                 server = self._choose()
                 if server is None:
                     seconds = LOOK_SECONDS * random.uniform(0.2, 1.0)
                     await asyncio.sleep(min(seconds_left, seconds))
                     continue
                 try:
-                    limit_seconds = min(seconds_left, self._timeout_seconds / 5)
-                    return await self._ask(server, body, limit_seconds)
+                    return await self._ask(
+                        server, body, min(seconds_left, self._timeout_seconds / 5)
+                    )
                 except _Unavailable:
                     pass
                 except UnusableAnswer:
                     unusable += 1
-        limit = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
-        reason = f"{unusable} answers were unusable" if unusable == UNUSABLE_ANSWERS else limit
+                if unusable == UNUSABLE_ANSWERS:
+                    reason = f"{unusable} answers were unusable"
+                    break
         problems = [f"{server.url}: {server.problem or 'not asked'}" for server in self._servers]
         raise BadReward(f"{reason}: {'; '.join(problems)}")
 
@@ -282,7 +267,6 @@ class RewardServers:
             self._session = aiohttp.ClientSession(
                 # AT_ONCE is the limit; servers close idle connections after some seconds
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
-                auto_decompress=False,  # a small body must not become a large one
                 headers=self._headers,
             )
         limit = aiohttp.ClientTimeout(total=limit_seconds, sock_connect=CONNECT_SECONDS)
@@ -290,7 +274,7 @@ class RewardServers:
             async with self._session.post(
                 url, data=body, timeout=limit, allow_redirects=False
             ) as response:
-                answer = await _read(response)
+                answer = await response.read()
                 status = response.status
         except asyncio.TimeoutError:  # before ClientError: some are both
             raise _Unavailable(f"no answer within {limit_seconds:.0f} s") from None
@@ -302,14 +286,6 @@ class RewardServers:
             hint = f" ({TOKEN_VARIABLE} holds the token)" if status in (401, 403) else ""
             raise UnusableAnswer(f"status {status}{hint}: {excerpt(answer)}")
         return read_answer(answer)
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    try:
-        body = await response.content.readexactly(LARGEST_ANSWER_BYTES + 1)
-    except asyncio.IncompleteReadError as error:
-        return error.partial
-    raise UnusableAnswer(f"more than {LARGEST_ANSWER_BYTES} bytes: {excerpt(body)}")
 
 
 class RemoteRewards:
@@ -337,8 +313,7 @@ class RemoteRewards:
         finally:  # if one fails, the others' answers are of no use
             for waiting in queries:
                 waiting.cancel()
-        reward = 0.0
-        score = 0.0
+        reward = score = 0.0
         logs: dict[str, float] = {}
         for (source, _), answer in zip(self._models, answers, strict=True):
             reward += source.weight * answer.reward

@@ -34,6 +34,7 @@ from openrlhf_js.common.files import write_json
 from openrlhf_js.common.processes import end_processes
 from openrlhf_js.plugin import cpu, processes, upstream
 from openrlhf_js.plugin.flags.parser import SECRETS, changed
+from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.upstream import BadInput, BadReward, Names, ProcessDied, UpstreamMismatch
 
 RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run
@@ -91,7 +92,7 @@ def prepare_device(wanted: str) -> str:
     return device
 
 
-def start_problems(flat: dict[str, Any]) -> list[str]:
+def start_problems(flat: Flat) -> list[str]:
     """What would come out minutes after the start, or when hours of training are to be saved."""
     device, reason = find_device()
     if flat["js.device"] != "auto":
@@ -150,12 +151,13 @@ def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFi
         return UserFile(missing)
     command = [sys.executable, "-c", LOAD, path, name, device]
     none = subprocess.DEVNULL
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output:  # no pipe: what the file starts may keep it open
         try:
             subprocess.run(command, stdin=none, stdout=none, stderr=output, timeout=limit_seconds)
         except subprocess.TimeoutExpired:
-            late = f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
-            return UserFile(late)
+            return UserFile(
+                f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
+            )
         output.seek(0)
         last_line = output.read().decode(errors="replace").strip().rpartition("\n")[2]
     status, _, task = last_line.partition(" ")
@@ -175,13 +177,9 @@ def fit(args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_c
     Prints what was changed. Raises BadInput if the device cannot do what was asked, and
     UpstreamMismatch if this OpenRLHF does not fit.
     """
-    on_cpu = device == "cpu"
-    tables = [relied_on]
-    if on_cpu:
-        tables.append(relied_on_for_cpu)
-    upstream.check(tables)
+    upstream.check([relied_on, relied_on_for_cpu] if device == "cpu" else [relied_on])
     notices = cpu.fall_back_to_sdpa(args)
-    if on_cpu:
+    if device == "cpu":
         notices += cpu.adapt(args)
     if is_first():
         for notice in notices:
@@ -290,8 +288,8 @@ def _node_without_gpu(gpus: int, stack: contextlib.ExitStack) -> _Node:
     return _Node(python, nursery, settings)
 
 
-def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
-    """Each node's address and what a function returns there.
+def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """What a function returns on each node, by its address.
 
     Of a node that cannot start a worker, as one without our Python, it is Ray's error.
     """
@@ -299,18 +297,17 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> list[tuple[s
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0, max_retries=0)(function)
-    references: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for node in ray.nodes():
         if node["Alive"]:
             place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            answer = task.options(scheduling_strategy=place).remote(*arguments)
-            references[node["NodeManagerAddress"]] = answer
-    answers: list[tuple[str, Any]] = []
-    for address, reference in references.items():
+            reference = task.options(scheduling_strategy=place).remote(*arguments)
+            answers[node["NodeManagerAddress"]] = reference
+    for address, reference in answers.items():
         try:
-            answers.append((address, ray.get(reference, timeout=NODE_SECONDS)))
+            answers[address] = ray.get(reference, timeout=NODE_SECONDS)
         except ray.exceptions.RayError as error:
-            answers.append((address, error))
+            answers[address] = error
     return answers
 
 
@@ -322,18 +319,19 @@ def _check_nodes(args: argparse.Namespace) -> None:
         args.data.prompt_dataset,
         args.eval.dataset,
         args.train.agent_func_path,
+        *(args.reward.remote_url or ()),
     ]
-    names += args.reward.remote_url or []
     paths = [os.path.abspath(name) for name in names if name and os.path.exists(name)]
     with tempfile.NamedTemporaryFile(dir=_existing(args.ckpt.path)) as shared:
         paths.append(shared.name)
         nodes = _on_each_node(_look, paths)
     versions_here = _versions()
     problems = []
-    for address, seen in nodes:
+    for address, seen in nodes.items():
         if isinstance(seen, Exception):
-            error = type(seen).__name__
-            problems.append(f"the node {address} starts no worker with {sys.executable}: {error}")
+            problems.append(
+                f"the node {address} starts no worker with {sys.executable}: {type(seen).__name__}"
+            )
             continue
         versions, missing_files = seen
         if versions != versions_here:
@@ -397,7 +395,7 @@ LOST_PROCESS = {  # errors of Ray and torch
 }
 
 
-def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | None:
+def explained(error: BaseException, flat: Flat) -> tuple[str, int] | None:
     """What to say of a failure that needs no traceback, and the exit status; None for any other."""
     cause = getattr(error, "cause", None)
     while isinstance(cause, BaseException):  # what an actor raised, without Ray's tracebacks
@@ -423,7 +421,7 @@ def explained(error: BaseException, flat: dict[str, Any]) -> tuple[str, int] | N
     return None
 
 
-def _flags_on_full_disks(flat: dict[str, Any]) -> list[str]:
+def _flags_on_full_disks(flat: Flat) -> list[str]:
     """The flags of folders that the run writes, on disks where next to nothing is free."""
     flags = []
     for flag in filter(flat.get, WRITTEN):
@@ -440,7 +438,7 @@ def _existing(folder: str) -> Path:
     return path
 
 
-def latest_checkpoint(flat: dict[str, Any], role: str = "_actor") -> Path:
+def latest_checkpoint(flat: Flat, role: str = "_actor") -> Path:
     """The file with the name of the checkpoint to resume; DeepSpeed writes it last."""
     return Path(flat["ckpt.path"], role, "latest")
 
@@ -449,17 +447,14 @@ def _time_of(file: Path) -> int:
     return file.stat().st_mtime_ns if file.is_file() else 0
 
 
-def choose_checkpoint(flat: dict[str, Any]) -> None:
+def choose_checkpoint(flat: Flat) -> None:
     """Makes `--ckpt.load_enable` resume the newest checkpoint that no model's files are cut short.
 
     Raises BadInput if there is none.
     """
-    latest_files = [latest_checkpoint(flat)]
-    whole = _whole_checkpoints(latest_files[0].parent)
-    if flat["algo.advantage.estimator"] == "gae":
-        of_critic = latest_checkpoint(flat, "_critic")
-        latest_files.append(of_critic)
-        whole &= _whole_checkpoints(of_critic.parent)
+    roles = ["_actor", "_critic"] if flat["algo.advantage.estimator"] == "gae" else ["_actor"]
+    latest_files = [latest_checkpoint(flat, role) for role in roles]
+    whole = set.intersection(*(_whole_checkpoints(file.parent) for file in latest_files))
     if not whole:
         raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
     latest = latest_files[0].read_text(encoding="utf-8").strip()
@@ -483,7 +478,7 @@ def _whole_checkpoints(folder: Path) -> set[str]:
     return whole
 
 
-def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
+def keep_running(arguments: Sequence[str], flat: Flat) -> int:
     """Runs the training in a process of its own, again after each crash; its exit status.
 
     A crash is any end but success, bad input or an interruption. A start after one resumes the last
@@ -498,10 +493,8 @@ def keep_running(arguments: Sequence[str], flat: dict[str, Any]) -> int:
     before = _time_of(latest_checkpoint(flat))
     resume: list[str] = []
     heeded = [
-        number
-        for number in SIGNALS
-        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
-    ]
+        number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
+    ]  # nohup
     while True:
         for number in heeded:
             signal.signal(number, signal.default_int_handler)

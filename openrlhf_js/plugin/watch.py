@@ -142,14 +142,9 @@ class Watch:
         """Raises ProcessDied if a process of the run is dead."""
         job = ray.JobID(bytes.fromhex(self.job))
         actors = state.actors(job_id=job, actor_state_name="DEAD").values()
-        dead = [
-            actor
-            for actor in actors
-            if self._name_of(actor) is not None and _cause(actor["DeathCause"]) is not None
-        ]
-        if dead:
-            first = min(dead, key=lambda actor: actor["EndTime"])
-            raise ProcessDied(self._describe(first))
+        for actor in sorted(actors, key=lambda actor: actor["EndTime"]):  # the first to die
+            if self._name_of(actor) is not None and _cause(actor["DeathCause"]) is not None:
+                raise ProcessDied(self._describe(actor))
 
     def _name_of(self, actor: dict[str, Any]) -> str | None:
         """What an actor is to the run; None if the run did not start it."""
@@ -165,18 +160,15 @@ class Watch:
         process = _read(_key("death", self.job, actor["ActorID"])) or f"process {actor['Pid']}"
         if len(ray.nodes()) > 1:
             process = f"{process} on {actor['Address']['IPAddress']}"
-        during = ""
         phases = self._phases()
-        if phases:
-            during = f" while {' and '.join(phases)}"
+        during = f" while {' and '.join(phases)}" if phases else ""
         cause = _cause(actor["DeathCause"])
         return f"{self._name_of(actor)} ({process}) died{during}{cause}"
 
     def _phases(self) -> list[str]:
         """What the trainer and its generator of samples are at, or were at when they failed."""
         keys = internal_kv._internal_kv_list(_key("phase", self.job), namespace=NAMESPACE)
-        phases = {_read(key) for key in keys}
-        return sorted(phases - {""})
+        return sorted({_read(key) for key in keys} - {""})
 
 
 def _read(key: str | bytes) -> str:

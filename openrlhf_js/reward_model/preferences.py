@@ -20,8 +20,6 @@ Side = str | Messages
 Template = Callable[..., Any]  # a tokenizer's `apply_chat_template`
 
 LARGEST_MARGIN = 3e38  # OpenRLHF keeps margins in float32
-MARGIN_TOKENS = 1024  # read beyond those that a cut keeps
-CHARACTERS_PER_TOKEN = 8  # read at first; few texts have so many
 LEAST_TO_NORMALISE = 50  # pairs: the std of 100 rewards is known to about 7 %
 
 
@@ -134,35 +132,14 @@ def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]
     if not texts:  # tokenizers do not take an empty list
         return []
     whole_texts = [ended(text, tokenizer.eos_token) for text in texts]
-    characters = (max_len + MARGIN_TOKENS) * CHARACTERS_PER_TOKEN
+    tokenized = tokenizer(whole_texts, add_special_tokens=False, verbose=False)
+    kept = slice(-max_len, None) if tokenizer.truncation_side == "left" else slice(max_len)
     encoded = []
-    for ids in cut(tokenizer, whole_texts, max_len, characters):
-        tokens = list(ids)
+    for ids in tokenized["input_ids"]:
+        tokens = list(ids[kept])
         tokens[-1] = tokenizer.eos_token_id
         encoded.append(tokens)
     return encoded
-
-
-def cut(
-    tokenizer: Any, texts: Sequence[str], max_len: int, characters: int
-) -> Iterator[Sequence[int]]:
-    """The token ids to which a tokenizer cuts each text, of which it reads no more than it needs.
-
-    Of a long text it reads `characters` at the end that is kept: eight times as many, and again,
-    until they hold `MARGIN_TOKENS` more than `max_len`. What is left unread can change the last
-    word that is read, which is in that margin. So the ids are those of the whole text, unless one
-    word, or run of digits or spaces, has more than `MARGIN_TOKENS` tokens.
-    """
-    keeps_end = tokenizer.truncation_side == "left"
-    kept_tokens = slice(-max_len, None) if keeps_end else slice(max_len)
-    read_characters = slice(-characters, None) if keeps_end else slice(characters)
-    excerpts = [text[read_characters] for text in texts]
-    tokenized = tokenizer(excerpts, add_special_tokens=False, verbose=False)
-    for text, excerpt, ids in zip(texts, excerpts, tokenized["input_ids"], strict=True):
-        if len(excerpt) < len(text) and len(ids) < max_len + MARGIN_TOKENS:
-            yield from cut(tokenizer, [text], max_len, 8 * characters)
-        else:
-            yield ids[kept_tokens]
 
 
 class RenderedPair(NamedTuple):

@@ -37,7 +37,6 @@ BODY_BYTES = 8 << 20
 CONNECTIONS = 4096  # more get status 503
 QUERIES = 1024  # in a request
 FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
-LOST_LOG_SECONDS = 5.0  # between two lines about clients that hung up
 CLIENT_LOST = 499  # the status in the metrics, which nobody receives
 RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
@@ -129,27 +128,6 @@ class Batcher:
                     future.set_exception(HTTPException(500, "the model failed on this batch"))
 
 
-class LostClients:
-    """Counts clients that hang up before their request has arrived, with a line now and then."""
-
-    def __init__(self) -> None:
-        self._unreported = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self) -> None:
-        """One more client; the line comes `LOST_LOG_SECONDS` later, with all until then."""
-        self._unreported += 1
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOST_LOG_SECONDS, self.report)
-
-    def report(self) -> None:
-        """Logs how many there were since the last line."""
-        if self._unreported:
-            log.warning("clients that hung up before their request was read: %d", self._unreported)
-        self._unreported = 0
-        self._timer = None
-
-
 def make_app(
     score: Scorer,
     description: Mapping[str, Any],
@@ -159,7 +137,6 @@ def make_app(
 ) -> FastAPI:
     """The application; a request waits `answer_seconds` at most; without a `token` all may ask."""
     batcher = Batcher(score, batching)
-    lost = LostClients()
     registry = CollectorRegistry()
     seconds = Histogram(
         f"{METRICS}_request_seconds", "By status", ["status"], buckets=SECONDS, registry=registry
@@ -172,7 +149,6 @@ def make_app(
         running = asyncio.create_task(batcher.run())
         yield
         running.cancel()
-        lost.report()
 
     knows_token = _token_check(token)
 
@@ -195,9 +171,8 @@ def make_app(
         except HTTPException as error:
             status = error.status_code
             raise
-        except ClientDisconnect:
+        except ClientDisconnect:  # before its request has arrived
             status = CLIENT_LOST
-            lost.add()
             return Response(status_code=status)
         finally:
             seconds.labels(status).observe(time.perf_counter() - began)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.common.store import Key, Record, Store, read_store
+from openrlhf_js.common.store import Record, Store, read_store
 from openrlhf_js.sampling.endpoint import NoReply
 
 REFUSED = "refused"  # the finish reason of a request that gets no response
@@ -59,7 +59,7 @@ def refusal_of(record: Mapping[str, Any]) -> str | None:
 def read_samples(path: Path) -> list[Sample]:
     """The samples of a store in order, the last one of each key, without a lock."""
     _, records = read_store(path)
-    samples: dict[Key, Sample] = {}
+    samples = {}
     for record in records:
         sample = Sample.of(record)
         samples[sample.uid, sample.draw] = sample

@@ -87,17 +87,6 @@ class NoReply(RuntimeError):
         self.refused = refused
 
 
-class ServedModel(NamedTuple):
-    """A model as an endpoint lists it.
-
-    vLLM's `created` is the time of the request and tells nothing; `root` is the folder or hub id
-    that the server was started with, "" where the endpoint does not say.
-    """
-
-    name: str
-    root: str = ""
-
-
 class Endpoint:
     """A model at an OpenAI-compatible address; an async context manager.
 
@@ -116,7 +105,7 @@ class Endpoint:
     ):
         address, _, name = base_url.strip().partition("#")
         self.base_url = address.rstrip("/").removesuffix(CHAT_PATH)
-        host = _checked_host(self.base_url, given=base_url)
+        host = _checked_host(self.base_url)
         self.model = model or name
         self.root = ""
         self.timeout_seconds = timeout_seconds
@@ -152,30 +141,34 @@ class Endpoint:
 
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
-        models = {model.name: model for model in self._listed_models()}
-        if not self.model and len(models) != 1:
-            names = ", ".join(list(models)[:8])
+        roots = self._listed_models()
+        if not self.model and len(roots) != 1:
+            names = ", ".join(list(roots)[:8])
             raise ValueError(
-                f"{self.base_url} serves {len(models)} models ({names}): name one, as in "
+                f"{self.base_url} serves {len(roots)} models ({names}): name one, as in "
                 f"{self.base_url}#NAME"
             )
-        self.model = self.model or next(iter(models))
-        self.root = models.get(self.model, ServedModel(self.model)).root
+        self.model = self.model or next(iter(roots))
+        self.root = roots.get(self.model, "")
         return self
 
-    def _listed_models(self) -> list[ServedModel]:
-        """The models that the endpoint lists; [] where it lists none, or not in a known form."""
+    def _listed_models(self) -> dict[str, str]:
+        """The models that the endpoint lists; {} where it lists none, or not in a known form.
+
+        By name, the folder or hub id that the server was started with (`root`), "" where the
+        endpoint does not say. vLLM's `created` is the time of the request and tells nothing.
+        """
         timeout = openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS)
         with self.client(timeout, retries=0) as client:
             try:
                 cards = client.models.list().data
-                return [ServedModel(str(c.id), str(getattr(c, "root", "") or "")) for c in cards]
+                return {str(card.id): str(getattr(card, "root", "") or "") for card in cards}
             except openai.APIStatusError as error:  # not every endpoint lists its models
                 if error.status_code in (401, 403) or not self.model:
                     raise
             except (ValueError, TypeError, AttributeError):
                 pass  # a page instead of a list
-        return []
+        return {}
 
     def greedy_fingerprint(self, max_tokens_name: str = "max_tokens") -> dict[str, str]:
         """Hashes of greedy answers, by question; {} where the endpoint refuses to be greedy.
@@ -349,11 +342,11 @@ class Endpoint:
         return text.replace(self._key, "[key]").replace(escaped, "[key]")
 
 
-def _checked_host(address: str, given: str) -> str:
+def _checked_host(address: str) -> str:
     """The host of an address; ValueError if it is none, or may hold a secret."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{given!r} is no address; give one like http://localhost:8000/v1")
+        raise ValueError(f"{address!r} is no address; give one like http://localhost:8000/v1")
     if parts.username or parts.query:  # would be saved beside the results
         raise ValueError("an address with a user or a query may hold a secret; use --key_env")
     return parts.hostname
@@ -401,9 +394,10 @@ def _reply(body: str) -> Reply:
         message = choice["message"]
         content = message.get("content")
         reasoning = message.get("reasoning_content") or message.get("reasoning")
+        thinking_parts = _text(content, "thinking") if isinstance(content, list) else ""
         return Reply(
             text=_text(content, "text"),
-            thinking=_text(reasoning, "text") or _thinking_parts(content),
+            thinking=_text(reasoning, "text") or thinking_parts,
             finish_reason=_text(choice.get("finish_reason"), ""),
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=_completion_tokens(usage),
@@ -424,10 +418,6 @@ def _completion_tokens(usage: Mapping[str, Any]) -> int | None:
 
 def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < LARGEST_COUNT else None
-
-
-def _thinking_parts(content: Any) -> str:
-    return _text(content, "thinking") if isinstance(content, list) else ""
 
 
 def _text(content: Any, kind: str) -> str:

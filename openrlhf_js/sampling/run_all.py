@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from openrlhf_js.common.console import say
@@ -38,29 +39,23 @@ def run_all(
     a reply. Whatever else `work` or `on_results` raises ends the run, as signals do
     (KeyboardInterrupt), once the replies under way have come and are handed over.
     """
-    reason = asyncio.run(_Run(endpoint, jobs, work, on_results).everything(concurrency))
+    reason = asyncio.run(_Run(endpoint, iter(jobs), work, on_results).everything(concurrency))
     if reason is not None:
         raise reason
 
 
+@dataclass
 class _Run(Generic[Job, Result]):
     """The workers of one call of `run_all`, and what they share."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        jobs: Iterable[Job],
-        work: Callable[[Job], Awaitable[Result]],
-        on_results: Callable[[list[tuple[Job, Result | NoReply]]], None],
-    ):
-        self.endpoint = endpoint
-        self.jobs = iter(jobs)
-        self.work = work
-        self.on_results = on_results
-        self.results: list[tuple[Job, Result | NoReply]] = []  # not handed over yet
-        self.handed_over = 0  # results
-        self.reason: BaseException | None = None  # why the run stops
-        self.workers: list[asyncio.Task[None]] = []
+    endpoint: Endpoint
+    jobs: Iterator[Job]
+    work: Callable[[Job], Awaitable[Result]]
+    on_results: Callable[[list[tuple[Job, Result | NoReply]]], None]
+    results: list[tuple[Job, Result | NoReply]] = field(default_factory=list)  # not handed over yet
+    handed_over: int = 0  # results
+    reason: BaseException | None = None  # why the run stops
+    workers: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def everything(self, concurrency: int) -> BaseException | None:
         """Does all jobs; returns why the run stopped before, if it did."""

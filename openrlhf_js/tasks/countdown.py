@@ -15,6 +15,8 @@ from functools import lru_cache
 from math import gcd
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel, Field, PositiveInt
+
 from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
 from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
@@ -73,10 +75,9 @@ def generate(
 def _targets_of_all(numbers: Sequence[int], between: tuple[int, int]) -> list[int]:
     """The whole values in a range that all of the numbers make, and no fewer of them."""
     smallest, largest = between
-    tables = _reachable(numbers)
-    tables_of_fewer = tables[:-1]
+    *tables_of_fewer, table_of_all = _reachable(numbers)
     targets = []
-    for numerator, denominator in tables[-1]:
+    for numerator, denominator in table_of_all:
         in_range = denominator == 1 and smallest <= numerator <= largest
         if in_range and not any((numerator, 1) in table for table in tables_of_fewer):
             targets.append(numerator)
@@ -97,30 +98,18 @@ def label(item: Item) -> str:
     return text
 
 
-class Problem(NamedTuple):
+class Problem(BaseModel, strict=True):
     """What a label says."""
 
-    numbers: list[int]
-    target: int
-    use_all: bool
+    numbers: list[PositiveInt] = Field(min_length=1)
+    target: PositiveInt
+    use_all: bool = False
 
 
 @lru_cache(maxsize=4096)
 def _problem(label: str) -> Problem:
-    def read(fields: Any) -> Problem:
-        problem = Problem(
-            numbers=list(fields["numbers"]),
-            target=fields["target"],
-            use_all=fields.get("use_all", False),
-        )
-        values = [*problem.numbers, problem.target]
-        all_whole = all(type(value) is int and value > 0 for value in values)
-        if not problem.numbers or not all_whole or type(problem.use_all) is not bool:
-            raise ValueError("no problem")
-        return problem
-
     form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
-    return base.read_label(label, read, form)
+    return base.read_label(label, Problem.model_validate, form)
 
 
 def score(response: str, label: str) -> Score:
@@ -129,7 +118,7 @@ def score(response: str, label: str) -> Score:
     It must equal the target exactly and use each number at most once, and all where the label has
     `"use_all": true`. Its presentation makes no difference. ValueError if the label is malformed.
     """
-    numbers, target, use_all = _problem(label)
+    problem = _problem(label)
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
@@ -142,39 +131,36 @@ def score(response: str, label: str) -> Score:
         return scored("wrong", "it divides by zero")
     except ValueError as error:
         return scored("malformed", str(error))
-    excess = Counter(used) - Counter(numbers)
+    excess = Counter(used) - Counter(problem.numbers)
     if excess:
         return scored("wrong", f"it uses {min(excess)} more often than it is given")
-    unused = Counter(numbers) - Counter(used)
-    if use_all and unused:
+    unused = Counter(problem.numbers) - Counter(used)
+    if problem.use_all and unused:
         return scored("wrong", f"it does not use {min(unused)}")
-    if value != target:
-        return scored("wrong", f"it equals {value}, not {target}")
-    if stated and stated != str(target):
-        return scored("wrong", f"it says that it equals {stated[:20]}, not {target}")
+    if value != problem.target:
+        return scored("wrong", f"it equals {value}, not {problem.target}")
+    if stated and stated != str(problem.target):
+        return scored("wrong", f"it says that it equals {stated[:20]}, not {problem.target}")
     return scored("correct", f"it equals {value}")
 
 
 def right_response(label: str) -> str:
     """A solution with as few numbers as the label allows; ValueError if there is none."""
-    numbers, target, use_all = _problem(label)
-    tables = _reachable(numbers, least=0 if use_all else 1)
+    problem = _problem(label)
+    tables = _reachable(problem.numbers, least=0 if problem.use_all else 1)
     subsets = sorted(range(len(tables)), key=int.bit_count)  # smaller ones first
-    if use_all:
-        subsets = subsets[-1:]
-    for subset in subsets:
-        expression = tables[subset].get((target, 1))
+    for subset in subsets[-1:] if problem.use_all else subsets:
+        expression = tables[subset].get((problem.target, 1))
         if expression:
             return f"<answer> {expression.removeprefix('(').removesuffix(')')} </answer>"
-    raise ValueError(f"{target} cannot be reached from {numbers}")
+    raise ValueError(f"{problem.target} cannot be reached from {problem.numbers}")
 
 
 def wrong_response(label: str) -> str:
     """One of the given numbers, or one not given where all equal the target."""
     problem = _problem(label)
-    others = [number for number in problem.numbers if number != problem.target]
-    answer = others[0] if others else problem.target + 1
-    return f"<answer> {answer} </answer>"
+    others = (number for number in problem.numbers if number != problem.target)
+    return f"<answer> {next(others, problem.target + 1)} </answer>"
 
 
 def value_of(response: str) -> str:

@@ -88,7 +88,7 @@ def _after_hashes(response: str) -> str | None:
 def _in_last_sentence(response: str) -> str | None:
     """What follows "The answer is", where the response ends in that."""
     match = _SENTENCE.fullmatch(response[-200:].rpartition("\n")[2])
-    return match[1] if match else None
+    return match and match[1]
 
 
 TASK = Task(

@@ -253,7 +253,8 @@ def _quiz(item: Item, roles: Mapping[str, str]) -> str:
     templates = rng.sample(SAYINGS[wording], len(people))
     sayings = []
     for name, statement, template in zip(people, item["statements"], templates, strict=True):
-        sayings.append(template.format(name=name, quote=_quote(item, statement, wording)))
+        quote = _quote(item, statement, wording)
+        sayings.append(template.format(name=name, quote=quote))
     truthfuls, liars = map(_plural, item["roles"])
     opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthfuls, liars=liars)
     return QUIZZES[wording].format(
@@ -379,18 +380,12 @@ def score(response: str, label: str) -> Score:
     return scored("correct", f"the roles of all {len(roles)}")
 
 
-def claims_of(response: str) -> dict[str, str] | None:
-    """Who has which role (or "both") by a response, in lower case; None if it cannot be read."""
-    answer = answer_of(response)
-    try:
-        return None if answer is None else _claims(answer)
-    except ValueError:
-        return None
-
-
 def roles_of_response(response: str) -> str:
-    """The roles that a response gives, by name, as a majority votes on them."""
-    claims = claims_of(response) or {}
+    """The roles that a response gives, by name, as a majority votes on them; "" if unclear."""
+    try:
+        claims = _claims(answer_of(response) or "")
+    except ValueError:
+        return ""
     return ", ".join(f"{name}: {role}" for name, role in sorted(claims.items()))
 
 
@@ -403,15 +398,33 @@ def _claims(answer: str) -> dict[str, str]:
     if len(answer) > MAX_ANSWER_CHARACTERS:
         raise ValueError(f"an answer of {len(answer)} characters")
     words = _WORD.findall(_without_headings(_LAYOUT.sub(" ", answer.casefold())))
-    reader = _ClaimReader()
+    claims: dict[str, str] = {}
+    waiting: list[str] = []  # names, until a role follows them
+    negated = False
+    joints: set[str] = set()  # the words since the last name or role
     for word, following in zip(words, [*words[1:], ""], strict=True):
         # Only before a role is "a" an article, and not the person A.
         if word in _JOINTS or (word in _ARTICLES and following in _SINGULAR):
-            reader.joints.add(word)
+            joints.add(word)
+            continue
+        if word == "not" and len(waiting) == 1 and not negated:
+            negated = True
+        elif word in _SINGULAR and waiting and not (negated and "both" in joints):
+            role = _other_role(_SINGULAR[word]) if negated else _SINGULAR[word]
+            for name in waiting:
+                claims[name] = role if claims.get(name, role) == role else "both"
+            waiting = []
+            negated = False
+        elif word in _SINGULAR or word == "not" or negated:
+            raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
         else:
-            reader.read(word)
-    reader.check_that_none_waits()
-    return reader.claims
+            if waiting and (not joints or joints - _BETWEEN_NAMES):
+                raise ValueError(f"no role follows {waiting[-1][:40]!r}")
+            waiting.append(word)
+        joints = set()
+    if waiting:
+        raise ValueError(f"no role follows {waiting[-1][:40]!r}")
+    return claims
 
 
 def _without_headings(answer: str) -> str:
@@ -426,47 +439,6 @@ def _without_headings(answer: str) -> str:
         raise ValueError("it holds a role or a negation below a heading")
     pairs = zip(names_below, headings, strict=True)
     return "; ".join(f"{names} {heading}" for names, heading in pairs)
-
-
-class _ClaimReader:
-    """Reads names, roles and "not" one after the other; names wait until a role follows them."""
-
-    def __init__(self) -> None:
-        self.claims: dict[str, str] = {}
-        self.joints: set[str] = set()  # the words since the last name or role
-        self._waiting: list[str] = []
-        self._negated = False
-
-    def read(self, word: str) -> None:
-        """Takes the next word; ValueError if it cannot stand there."""
-        if word == "not" and len(self._waiting) == 1 and not self._negated:
-            self._negated = True
-        elif word in _SINGULAR and self._waiting and not self._negates_both():
-            self._give(_SINGULAR[word])
-        elif word in _SINGULAR or word == "not" or self._negated:
-            raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
-        else:
-            if not self.joints or self.joints - _BETWEEN_NAMES:
-                self.check_that_none_waits()
-            self._waiting.append(word)
-        self.joints = set()
-
-    def _negates_both(self) -> bool:
-        return self._negated and "both" in self.joints
-
-    def _give(self, role: str) -> None:
-        if self._negated:
-            role = _other_role(role)
-        for name in self._waiting:
-            earlier_role = self.claims.get(name, role)
-            self.claims[name] = role if earlier_role == role else "both"
-        self._waiting = []
-        self._negated = False
-
-    def check_that_none_waits(self) -> None:
-        """ValueError if a name has no role."""
-        if self._waiting:
-            raise ValueError(f"no role follows {self._waiting[-1][:40]!r}")
 
 
 def _other_role(role: str) -> str:

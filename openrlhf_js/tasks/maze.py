@@ -218,12 +218,6 @@ def moves_of(answer: str) -> tuple[str, str]:
     return "".join(move[0].upper() for move in _MOVE.findall(text)), unread
 
 
-def moves_of_response(response: str) -> str:
-    """The moves of a response as letters, as a majority votes on them."""
-    moves, _ = moves_of(answer_of(response) or "")
-    return moves
-
-
 def right_response(label: str) -> str:
     """A shortest way; ValueError if there is none."""
     return f"<answer> {_shortest_way(_maze(label))} </answer>"
@@ -241,15 +235,12 @@ def _shortest_way(maze: Maze) -> str:
     cells = maze.cells
     open_cells = _cell_set([place for place, cell in enumerate(cells) if cell != "*"])
     distances = _distances(open_cells, 1 << cells.index("S"), maze.width)
-    end = cells.index("E")
-    length = 0
-    while length < len(distances) and not distances[length] >> end & 1:
-        length += 1
-    if length == len(distances):
+    place = cells.index("E")
+    lengths = [length for length, reached in enumerate(distances) if reached >> place & 1]
+    if not lengths:
         raise ValueError(f"no way leads from S to E in {cells!r}")
-    place = end
     moves: list[str] = []  # from E back to S
-    for cells_before in reversed(distances[:length]):
+    for cells_before in reversed(distances[: lengths[0]]):
         for move, step in maze.steps.items():
             if cells_before >> (place - step) & 1:
                 moves.append(move)
@@ -282,7 +273,7 @@ TASK = Task(
     wrong_response=wrong_response,
     kind=lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
     reward_file="maze.py",
-    voted_answer=moves_of_response,
+    voted_answer=lambda response: moves_of(answer_of(response) or "")[0],
     benchmarks={
         # 200 mazes, 40 of each length
         "maze": BenchmarkRecord(

@@ -40,11 +40,6 @@ def row(task: Task, item: Item) -> dict[str, Any]:
     return columns
 
 
-def options_of(task: Task) -> dict[str, Any]:
-    """A task's own options with their defaults."""
-    return task.problems.defaults() if task.problems else {}
-
-
 def items(
     task: Task,
     split: str,
@@ -141,13 +136,12 @@ def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iter
     """Every row of a prompt file; ValueError if it is of no known format."""
     for file_row in read_rows(path):
         result: Example | ValueError
-        if isinstance(file_row.value, ValueError):
-            result = file_row.value
-        else:
-            try:
-                result = example(file_row.value, input_key, label_key)
-            except ValueError as error:
-                result = error
+        try:
+            if isinstance(file_row.value, ValueError):
+                raise file_row.value
+            result = example(file_row.value, input_key, label_key)
+        except ValueError as error:
+            result = error
         yield Line(f"{path}, {file_row.place}", result, file_row.read_bytes)
 
 
@@ -189,11 +183,15 @@ class CheckedFiles:
 
     def rows(self) -> list[dict[str, Any]]:
         """A table by datasource."""
-        rows = []
-        for source, tokens in sorted(self.tokens.items()):
-            row = {"datasource": source, "items": len(tokens)}
-            rows.append(row | {"median_tokens": round(median(tokens)), "max_tokens": max(tokens)})
-        return rows
+        return [
+            {
+                "datasource": source,
+                "items": len(tokens),
+                "median_tokens": round(median(tokens)),
+                "max_tokens": max(tokens),
+            }
+            for source, tokens in sorted(self.tokens.items())
+        ]
 
 
 def check(
@@ -289,10 +287,10 @@ def fingerprint(example: Example) -> bytes:
     Images count by their content, so that equal questions about two figures are two prompts.
     """
     messages = [[message["role"], message["content"].split()] for message in example.messages]
-    images: list[bytes | str] = []
-    for image in example.images:
-        path = Path(image)
-        images.append(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else str(path))
+    images = [
+        hashlib.sha256(path.read_bytes()).digest() if path.is_file() else str(path)
+        for path in map(Path, example.images)
+    ]
     return hashlib.blake2b(repr([messages, images]).encode(), digest_size=12).digest()
 
 

@@ -32,15 +32,6 @@ WORDING = Option(Wording, "of the prompts: our own, or the paper's")
 SOURCE = Option(str | None, "hub id, its downloaded folder, or a file, which is taken whole")
 
 
-def _always(label: str) -> bool:
-    return True
-
-
-def _as_given(split: str, **options: Any) -> dict[str, Any]:
-    """The `used` of a task that chooses nothing itself."""
-    return options
-
-
 @dataclass(frozen=True, kw_only=True)
 class GeneratedProblems:
     """Problems that are made from a seed."""
@@ -55,10 +46,6 @@ class GeneratedProblems:
     task."""
     splits: tuple[str, ...] = get_args(Split)
 
-    def defaults(self) -> dict[str, Any]:
-        """The options with their defaults."""
-        return _defaults(self.generate)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedProblems:
@@ -68,17 +55,8 @@ class PublishedProblems:
     """`load(split, **options, progress=...)`: the problems in the order of the data set."""
     options: Mapping[str, Option]
     splits: tuple[str, ...]
-    used: Callable[..., dict[str, Any]] = _as_given
+    used: Callable[..., dict[str, Any]] = lambda split, **options: options
     """`used(split, **options)`: the options with the task's own choice in place of None."""
-
-    def defaults(self) -> dict[str, Any]:
-        """The options with their defaults."""
-        return _defaults(self.load)
-
-
-def _defaults(source: Callable[..., Iterator[Item]]) -> dict[str, Any]:
-    parameters = inspect.signature(source).parameters
-    return {name: parameters[name].default for name in parameters if name not in NOT_OPTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +104,7 @@ class Task:
     """What tells the kinds of problems apart: the second part of a row's datasource."""
     reward_file: str = "mixed.py"
     """The file of reward_models/ that grades it. `mixed.py` grades every task, by datasource."""
-    reads_label: Callable[[str], bool] = _always
+    reads_label: Callable[[str], bool] = lambda label: True
     """Whether the gold answer is recognised in all of its notations."""
     voted_answer: Callable[[str], str | None] = str
     """The answer of a response in the one spelling that a majority votes on."""
@@ -134,6 +112,17 @@ class Task:
     """Whether two wrong answers are one, for the same vote."""
     benchmarks: Mapping[str, BenchmarkRecord] = field(default_factory=dict)
     """By the names that `eval passk --tasks` takes."""
+
+    def defaults(self) -> dict[str, Any]:
+        """The options of its problems with their defaults."""
+        if self.problems is None:
+            return {}
+        if isinstance(self.problems, GeneratedProblems):
+            source = self.problems.generate
+        else:
+            source = self.problems.load
+        parameters = inspect.signature(source).parameters
+        return {name: parameters[name].default for name in parameters if name not in NOT_OPTIONS}
 
     def check_label(self, label: Any) -> str:
         """The label as plain text; ValueError unless the task can grade against it."""

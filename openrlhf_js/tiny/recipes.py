@@ -6,7 +6,7 @@ prompt and the gradient updates of a step. So a recipe can be tried on a laptop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -61,17 +61,13 @@ class Flags:
         """A flag's whole number."""
         return int(" ".join(self.values.get(name, [str(default)])))
 
-    def set(self, name: str, value: Any) -> None:
-        """Gives a flag a value."""
-        self.values[name] = [str(value)]
+    def replace(self, values: Mapping[str, Any]) -> None:
+        """Gives flags other values."""
+        self.values |= {name: [str(value)] for name, value in values.items()}
 
     def words(self) -> list[str]:
         """The command line."""
-        words = []
-        for name, values in self.values.items():
-            words.append(f"--{name}")
-            words += values
-        return words
+        return [word for name, values in self.values.items() for word in (f"--{name}", *values)]
 
 
 class Answers(NamedTuple):
@@ -169,8 +165,7 @@ def tiny_lab(argv: list[str], folder: Path) -> list[str]:
         "device": "cpu",
         "out": folder / "lab",
     }
-    for name, value in sizes.items():
-        flags.set(name, value)
+    flags.replace(sizes)
     return flags.words()
 
 
@@ -223,7 +218,7 @@ def with_data(argv: list[str], folder: Path) -> list[str]:
             stand_in = folder / f"{name}.jsonl"
             write_lines(stand_in, [row] * count)
             say(f"openrlhf_js: {', '.join(missing)}: not built yet, checked as {count:,} rows")
-            flags.set(name, stand_in)
+            flags.replace({name: stand_in})
     return flags.words()
 
 
@@ -250,15 +245,13 @@ def _small(flags: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
     for name in list(flags.values):
         if name.startswith("logger.wandb"):
             del flags.values[name]
-    replaced = {
-        **sizes,
+    places = {
         "ckpt.output_dir": folder / "model",
         "ckpt.path": folder / "checkpoints",
         "logger.tensorboard_dir": folder / "tensorboard",
         "js.device": "cpu",
     }
-    for name, value in replaced.items():
-        flags.set(name, value)
+    flags.replace(sizes | places)
     return flags.words()
 
 
@@ -275,24 +268,20 @@ def _write_policy(folder: Path, task: TinyTask, sees: bool = False) -> None:
 
 def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iterator[Row]:
     """Rows as `data build geometry3k` writes them; each figure is a line of another direction."""
-    source = folder / "source"
-    source.mkdir()
-    problems = []
+    images = folder.absolute() / "images"
+    images.mkdir()
     center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
     for number, (prompt, label) in enumerate(labelled_prompts):
         figure = Image.new("RGB", (IMAGE_SIZE, IMAGE_SIZE), "white")
         line_end = (2 + 7 * (number % 8), number // 8)
         ImageDraw.Draw(figure).line([center, line_end], fill="black")
-        name = f"{number}.png"
-        figure.save(source / name)
-        problem = {
+        path = images / f"{number}.png"
+        figure.save(path)
+        item = {
             "problem": f"{geometry3k.PLACEHOLDER}{prompt}",
             "answer": label,
-            "images": [name],
+            "images": [str(path)],
         }
-        problems.append(problem)
-    write_lines(source / "train.jsonl", problems)
-    for item in geometry3k.load("train", str(source), images_dir=folder / "images"):
         yield prompt_files.row(geometry3k.TASK, item)
 
 
@@ -305,11 +294,10 @@ def _pairs(count: int, held_out: bool) -> Iterator[Row]:
 
 def _conversations(pair: Row) -> dict[str, list[dict[str, str]]]:
     """Both sides of a preference as messages."""
-    conversations = {}
-    for side in ("chosen", "rejected"):
-        response = pair[side].removesuffix(preferences.END)
-        conversations[side] = [
+    return {
+        side: [
             {"role": "user", "content": pair["prompt"]},
-            {"role": "assistant", "content": response},
+            {"role": "assistant", "content": pair[side].removesuffix(preferences.END)},
         ]
-    return conversations
+        for side in ("chosen", "rejected")
+    }

@@ -21,6 +21,9 @@ PATIENCE_SECONDS = 20.0  # for the program to end by itself
 KILL_AFTER_SECONDS = 5.0  # for what is still there then
 
 
+LAST_LINES = 12  # of a log that are shown
+
+
 class ProgramFailed(RuntimeError):
     """A supervised program ended with an error; `log` is what it printed."""
 
@@ -83,13 +86,13 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     end_processes(is_ours, KILL_AFTER_SECONDS)
 
 
-def last_lines(log: Path, count: int = 12) -> list[str]:
+def last_lines(log: Path) -> list[str]:
     """The last lines of a log without progress bars, colours and repeats; our errors if any."""
     end = log.read_text(encoding="utf-8", errors="replace")[-100_000:]
     text = Text.from_ansi(end).plain
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and "%|" not in line]
     our_errors = [line for line in lines if "openrlhf_js: " in line]
-    return list(dict.fromkeys((our_errors or lines)[-count:]))
+    return list(dict.fromkeys((our_errors or lines)[-LAST_LINES:]))
 
 
 def explained(failure: ProgramFailed) -> str:

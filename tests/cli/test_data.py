@@ -15,7 +15,6 @@ from kit import until, write_lines
 
 from openrlhf_js.cli import data
 from openrlhf_js.tasks import TASKS, math
-from openrlhf_js.tasks.prompt_files import options_of
 
 TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}{% endfor %}"
@@ -86,7 +85,7 @@ def test_the_manifest_and_the_name_tell_what_was_asked_for(tmp_path: Path) -> No
 def test_every_task_explains_its_options(task: str, capsys: Captured) -> None:
     assert run("build", task, "--help") == 0
     text = capsys.readouterr().out
-    for option in ["count", "seed", "out", *options_of(TASKS[task])]:
+    for option in ["count", "seed", "out", *TASKS[task].defaults()]:
         assert f"--{option} " in text
     datasets = math.TASK.problems.options["dataset"].description
     assert all(f" {name}" in datasets for name in math.DATASETS)

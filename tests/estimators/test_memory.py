@@ -218,7 +218,7 @@ def test_one_response_has_the_prediction_as_baseline():
 
 
 def test_the_past_of_another_batch_is_refused():
-    with pytest.raises(ValueError, match=r"of 6 prompts; got \(5,\)"):
+    with pytest.raises(ValueError, match=r"past must be a tensor \(6,\), one a prompt; got \(5,\)"):
         baseline("js_memory", torch.zeros(6, 2), past=Past(torch.zeros(5)))
 
 

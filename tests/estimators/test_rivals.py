@@ -31,7 +31,7 @@ def test_opo_weighs_rewards_by_lengths():
     lengths = torch.tensor([[3, 1], [1, 1], [2, 7]])
     close(baseline("opo", REWARDS, lengths=lengths), [[0.75, 0.75], [1.0, 1.0], [0.0, 0.0]])
     close(baseline("opo", REWARDS, lengths=0 * lengths)[0], [0.5, 0.5])
-    with pytest.raises(ValueError, match=r"opo needs the lengths of the responses.*\(3, 2\)"):
+    with pytest.raises(ValueError, match=r"opo needs the lengths of the responses"):
         baseline("opo", REWARDS)
 
 

@@ -710,7 +710,10 @@ def test_a_trainer_whose_live_estimator_is_another_stops(start):
 def sourced(rows, tokenizer, **settings):
     """Our data set of rows."""
     flags = {"data__label_key": "label", **settings}
-    strategy = SimpleNamespace(args=upstream_args(**flags), is_rank_0=lambda: False)
+    args = upstream_args(**flags)
+    if tokenizer is None:
+        args.train.agent_func_path = "agent"  # prompts are not measured
+    strategy = SimpleNamespace(args=args, is_rank_0=lambda: False)
     return SourcedPrompts(rows, tokenizer=tokenizer, strategy=strategy)
 
 

@@ -36,13 +36,6 @@ def test_empty_and_long_texts_are_those_that_the_tokenizer_says(texts, data):
     assert found.long == {place: length for place, length in enumerate(lengths) if length > limit}
 
 
-def test_short_texts_cost_no_tokenizer():
-    def refuse(**_):
-        raise AssertionError
-
-    assert measure({7: "four"}, refuse, Room.of(6, None)) == ([], {})
-
-
 def template(chat, tokenize, add_generation_prompt):
     assert (tokenize, add_generation_prompt) == (False, True)
     return repr(chat)

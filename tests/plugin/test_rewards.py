@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import logging
 import math
@@ -233,12 +232,6 @@ def test_a_model_without_a_reward_is_not_asked_again(value):
 def test_when_the_time_is_up_there_is_no_reward():
     with pytest.raises(BadReward, match=r"no reward within 0.5 s \(--js.reward_timeout.*Connect"):
         ask([Server(None)], timeout_seconds=0.5)
-
-
-def test_a_compressed_answer_is_not_unpacked(short_rests):
-    packed = gzip.compress(json.dumps({"rewards": [1.0]}).encode())
-    with pytest.raises(BadReward, match="Invalid JSON"):
-        ask([Server(lambda _: web.Response(body=packed, headers={"Content-Encoding": "gzip"}))])
 
 
 def test_several_models_are_added_up_with_their_weights():

@@ -510,11 +510,11 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
 
     def answers(function, paths):
         assert paths[0] == str(tmp_path) and Path(paths[-1]).parent == tmp_path  # written, to see
-        return [
-            ("10.0.0.1", function(paths)),
-            ("10.0.0.2", ({**here, "torch": "2.0.0"}, paths[-1:])),
-            ("10.0.0.3", RuntimeError("no worker")),
-        ]
+        return {
+            "10.0.0.1": function(paths),
+            "10.0.0.2": ({**here, "torch": "2.0.0"}, paths[-1:]),
+            "10.0.0.3": RuntimeError("no worker"),
+        }
 
     monkeypatch.setattr(run, "_on_each_node", answers)
     with pytest.raises(run.BadInput) as caught:

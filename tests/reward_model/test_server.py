@@ -269,7 +269,7 @@ def test_bad_requests_get_a_4xx_and_leave_no_trace(monkeypatch: pytest.MonkeyPat
         assert server.scorer.batches == [["1"]]
 
 
-def test_clients_that_hang_up_are_counted_in_one_line(caplog, capfd) -> None:
+def test_clients_that_hang_up_are_counted(capfd) -> None:
     with stub() as server:
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
@@ -277,9 +277,6 @@ def test_clients_that_hang_up_are_counted_in_one_line(caplog, capfd) -> None:
         count = 'request_seconds_count{status="499"} 20.0'
         until(lambda: count in server.client.get("/metrics").text)
         assert server.post(["1"]).json()["rewards"] == [1.0]
-    lines = [record.getMessage() for record in caplog.records if "hung up" in record.getMessage()]
-    numbers = [int(line.rpartition(" ")[2]) for line in lines]
-    assert sum(numbers) == 20 and len(numbers) < 20  # one, unless that took over five seconds
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -141,7 +141,7 @@ def test_a_record_names_what_there_is(name: str) -> None:
     assert task_of(f"{name}/any kind") is task
     assert f'TASK = "{name}"' in (GRADERS / task.reward_file).read_text()
     if task.problems:
-        assert task.problems.options.keys() == task.problems.defaults().keys()
+        assert task.problems.options.keys() == task.defaults().keys()
         for benchmark in task.benchmarks.values():
             assert benchmark.options.keys() <= task.problems.options.keys()
             assert benchmark.split in task.problems.splits

@@ -12,9 +12,9 @@ therefore 1e-8, and such a prompt has the advantage 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator, Look, TableMemory
 from openrlhf_js.estimators.scales import STD_FLOOR
 
 if TYPE_CHECKING:
@@ -35,15 +35,10 @@ def updated(before: Tensor, batch: Batch) -> Tensor:
     return after.where(batch.mask.any(1, keepdim=True), before)
 
 
-class Memory:
+class Memory(TableMemory):
     """alpha and beta of each prompt. If a batch has it twice, its last answered group counts."""
 
-    def __init__(self) -> None:
-        import torch
-
-        from openrlhf_js.estimators.memory import PromptTable
-
-        self.table = PromptTable(counts=torch.zeros(0, 2, dtype=torch.float64))
+    columns: ClassVar = {"counts": (2,)}
 
     def recall(self, batch: Batch) -> Tensor:
         """(n, 2) alpha and beta of a batch's prompts, today's responses among them."""
@@ -55,14 +50,6 @@ class Memory:
         self.table.put(batch, counts=self.recall(batch))
 
     start = learn
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
-        return self.table.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
-        self.table.load_state_dict(state)
 
 
 def success_rate(batch: Batch) -> Tensor:

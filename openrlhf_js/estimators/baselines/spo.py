@@ -16,9 +16,9 @@ v_i holds no reward of today; the normalisation does, so that the gradient is bi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator, Look, TableMemory
 from openrlhf_js.estimators.scales import batch_std_of, centred
 
 if TYPE_CHECKING:
@@ -32,16 +32,10 @@ NEW_VALUE, NEW_WEIGHT = 0.5, 1.0
 START_WEIGHT = 1 / (1 - LEAST_KEPT)
 
 
-class Memory:
+class Memory(TableMemory):
     """Value and weight of each prompt. If a batch has it twice, its last answered group counts."""
 
-    def __init__(self) -> None:
-        import torch
-
-        from openrlhf_js.estimators.memory import PromptTable
-
-        number = torch.zeros(0, dtype=torch.float64)
-        self.table = PromptTable(value=number, weight=number)
+    columns: ClassVar = {"value": (), "weight": ()}
 
     def recall(self, batch: Batch) -> Tensor:
         """(n,) values of a batch's prompts before today."""
@@ -60,14 +54,6 @@ class Memory:
         value = (batch.rewards.sum(1) + 0.5) / (count + 1)
         weight = value.new_full(value.shape, START_WEIGHT)
         self.table.put(batch, value=value, weight=weight)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
-        return self.table.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
-        self.table.load_state_dict(state)
 
     def _kept(self, batch: Batch) -> Tensor | float:
         """rho."""

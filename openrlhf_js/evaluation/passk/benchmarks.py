@@ -18,7 +18,7 @@ from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks.catalogue import benchmarks as task_benchmarks
-from openrlhf_js.tasks.prompt_files import Example, example, options_of, read, row
+from openrlhf_js.tasks.prompt_files import Example, example, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
 from openrlhf_js.tasks.record import PublishedProblems
 
@@ -155,7 +155,7 @@ def items_of_file(path: Path) -> list[Example]:
 def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Example]:
     """The items of a task, as `openrlhf-js data build` makes them."""
     task = TASKS[benchmark.task]
-    defaults = options_of(task)
+    defaults = task.defaults()
     options = {**defaults, **_given_options(benchmark, source, allowed=defaults)}
     if "images_dir" in defaults and "images_dir" not in benchmark.options:
         options["images_dir"] = str(out / "images")

@@ -39,11 +39,24 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
         )
         rows.append(row)
         differences.append(difference)
-        notes += _grader_notes(name, task_a, task_b)
+        graders = (task_a["graded_by"], task_b["graded_by"])
+        if graders[0] != graders[1]:
+            notes.append(
+                f"{name}: graded by {graders[0]} (A) and {graders[1]}; evaluate again to grade "
+                "both alike."
+            )
         if left_out:
             notes.append(f"{name}: {left_out} items are left out, as samples were refused.")
     if len(rows) > 1:
-        rows.append(_mean_row(rows, differences))
+        items = sum(row["items"] for row in rows)
+        mean_row = _row(
+            name="mean",
+            items=items,
+            mean_a=sum(row["a"] for row in rows) / len(rows),
+            mean_b=sum(row["b"] for row in rows) / len(rows),
+            difference=mean_difference(differences, items),
+        )
+        rows.append(mean_row)
     return {
         "a": a["model"],
         "b": b["model"],
@@ -109,17 +122,11 @@ def mean_difference(differences: Sequence[stats.Difference], clusters: int) -> s
     Var = sum_t Var_t / T^2, with Welch and Satterthwaite's degrees of freedom.
     """
     count = len(differences)
-    total = 0.0
-    variances: list[float] = []
-    degrees: list[float] = []
-    for difference in differences:
-        total += difference.value
-        variances.append((difference.standard_error / count) ** 2)
-        degrees.append(difference.degrees_of_freedom)
+    variances = [(difference.standard_error / count) ** 2 for difference in differences]
     return t_difference(
-        value=total / count,
+        value=sum(difference.value for difference in differences) / count,
         error=math.sqrt(sum(variances)),
-        degrees=welch(variances, degrees),
+        degrees=welch(variances, [difference.degrees_of_freedom for difference in differences]),
         clusters=clusters,
     )
 
@@ -143,18 +150,6 @@ def _row(name: str, items: int, mean_a: float, mean_b: float, difference: stats.
     }
 
 
-def _mean_row(rows: Sequence[Row], differences: Sequence[stats.Difference]) -> Row:
-    """The row of the mean over benchmarks."""
-    items = sum(row["items"] for row in rows)
-    return _row(
-        name="mean",
-        items=items,
-        mean_a=sum(row["a"] for row in rows) / len(rows),
-        mean_b=sum(row["b"] for row in rows) / len(rows),
-        difference=mean_difference(differences, items),
-    )
-
-
 def _check_comparable(tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]) -> None:
     """ValueError if two results are of other items or settings."""
     unshared = sorted(tasks_a.keys() ^ tasks_b.keys())
@@ -171,7 +166,13 @@ def _check_comparable(tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]) 
 
 def _problems(a: Task, b: Task) -> list[str]:
     """Why two results on a benchmark cannot be compared."""
-    problems = _different_settings(a["settings"], b["settings"])
+    of_a = a["settings"]
+    of_b = b["settings"]
+    problems = [
+        f"{name} is {of_a[name]!r} and {of_b[name]!r}"
+        for name in SETTINGS
+        if name in of_a and name in of_b and of_a[name] != of_b[name]
+    ]
     if a["samples"] != b["samples"]:
         problems.append(f"samples are {a['samples']} and {b['samples']}")
     uids_a = a["per_item"]["uid"]
@@ -180,20 +181,3 @@ def _problems(a: Task, b: Task) -> list[str]:
         shared = len(set(uids_a) & set(uids_b))
         problems.append(f"{len(uids_a)} and {len(uids_b)} items, {shared} of them the same")
     return problems
-
-
-def _different_settings(a: Row, b: Row) -> list[str]:
-    """The settings that both have, with different values."""
-    differences = []
-    for name in SETTINGS:
-        if name in a and name in b and a[name] != b[name]:
-            differences.append(f"{name} is {a[name]!r} and {b[name]!r}")
-    return differences
-
-
-def _grader_notes(name: str, a: Task, b: Task) -> list[str]:
-    """Whether two versions of the graders graded the two."""
-    if a["graded_by"] == b["graded_by"]:
-        return []
-    versions = f"{a['graded_by']} (A) and {b['graded_by']}"
-    return [f"{name}: graded by {versions}; evaluate again to grade both alike."]

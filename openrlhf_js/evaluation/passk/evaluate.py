@@ -83,18 +83,17 @@ def evaluate(
 
 def requests_of(asked: Asked, samples: int) -> list[Request]:
     """The requests of so many responses to each item of a benchmark."""
-    requests = []
-    for number, (uid, item) in enumerate(asked.items.items()):
-        for draw in range(samples):
-            request = Request(
-                uid=uid,
-                number=number,
-                draw=draw,
-                messages=item.messages,
-                images=item.images,
-            )
-            requests.append(request)
-    return requests
+    return [
+        Request(
+            uid=uid,
+            number=number,
+            draw=draw,
+            messages=item.messages,
+            images=item.images,
+        )
+        for number, (uid, item) in enumerate(asked.items.items())
+        for draw in range(samples)
+    ]
 
 
 def parameters_of(benchmark: Benchmark, seed: int) -> Parameters:
@@ -120,29 +119,21 @@ def _task_results(
         key_fields=("uid", "draw"),
         content="samples",
         elsewhere="another --out",
-        keep=_without_text,
+        keep=lambda record: {
+            name: value for name, value in record.items() if name not in NOT_IN_MEMORY
+        },
     ) as store:
-        _write_items(path.with_suffix(ITEMS), items)
+        with atomic_write(path.with_suffix(ITEMS)) as file:  # for whoever looks at the samples
+            for uid, item in items.items():
+                columns = {name: getattr(item, name) for name in COLUMNS}
+                file.write(json_line({"uid": uid, **columns}))
         regrade(store, items)
         sample_missing(store, asked, sampler, seed, retry_failed)
-        groups = []
-        for uid in items:
-            records = [store.records[uid, draw] for draw in range(benchmark.samples)]
-            groups.append([Sample.of(record) for record in records])
+        groups = [
+            [Sample.of(store.records[uid, draw]) for draw in range(benchmark.samples)]
+            for uid in items
+        ]
         return {"settings": store.identity, **summarise(items, groups)}
-
-
-def _without_text(record: Record) -> Record:
-    """What of a record stays in memory."""
-    return {name: value for name, value in record.items() if name not in NOT_IN_MEMORY}
-
-
-def _write_items(path: Path, items: Mapping[str, Example]) -> None:
-    """Writes what was asked, for whoever looks at the samples."""
-    with atomic_write(path) as file:
-        for uid, item in items.items():
-            columns = {name: getattr(item, name) for name in COLUMNS}
-            file.write(json_line({"uid": uid, **columns}))
 
 
 def sample_missing(
@@ -193,12 +184,9 @@ def _graded(items: Mapping[str, Example], results: Outcomes) -> list[Record]:
     version = grading.grader_version()
     records = []
     for (request, response), grade in zip(results, grades, strict=True):
-        record: Record = {"uid": request.uid, "draw": request.draw}
-        for name in Sampled._fields:
-            record[name] = getattr(response, name)
-        record |= grade._asdict()
-        record["graded_by"] = version
-        records.append(record)
+        sampled = {name: getattr(response, name) for name in Sampled._fields}
+        key = {"uid": request.uid, "draw": request.draw}
+        records.append({**key, **sampled, **grade._asdict(), "graded_by": version})
     return records
 
 
@@ -211,11 +199,12 @@ def regrade(store: Store, items: Mapping[str, Example]) -> None:
 
     def changed(results: Outcomes) -> list[Record]:
         """The records of samples that have another grade now."""
-        records = []
-        for (old_sample, _), record in zip(results, _graded(items, results), strict=True):
-            if Sample.of(record) != old_sample:
-                records.append(record)
-        return records
+        records = _graded(items, results)
+        return [
+            record
+            for (old_sample, _), record in zip(results, records, strict=True)
+            if Sample.of(record) != old_sample
+        ]
 
     complete(
         store,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,19 +42,24 @@ LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes t
 }
 
 
+LIMITS = {
+    "at least": operator.ge,
+    "above": operator.gt,
+    "at most": operator.le,
+    "below": operator.lt,
+}
+
+
 @dataclass(frozen=True)
 class Number:
-    """The type of a flag that takes numbers in a range; no flag takes NaN.
+    """The type of a flag that takes numbers in a range, such as "at least 0 and below 1".
 
-    `least` and `most` are allowed, `above` and `below` are not. `special` is one number outside the
-    range that has a meaning of its own, and `why` is said of the others.
+    No flag takes NaN. `special` is one number outside the range that has a meaning of its own, and
+    `why` is said of the others.
     """
 
+    range: str = ""
     kind: type[int] | type[float] = float
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
-    below: float | None = None
     special: float | None = None
     infinite: bool = False
     why: str = ""
@@ -66,69 +72,61 @@ class Number:
             value = math.nan
         if value == self.special or self._allows(value):
             return value
+        words = ["a whole number" if self.kind is int else "a finite number", self.range]
+        if self.infinite:
+            words[0] = "a number"
+        if self.special is not None:
+            words.append(f"or {self.special:g}")
         why = f" ({self.why})" if self.why else ""
-        raise argparse.ArgumentTypeError(f"must be {self.range}, got {text}{why}")
+        allowed = ", ".join(filter(None, words))
+        raise argparse.ArgumentTypeError(f"must be {allowed}, got {text}{why}")
 
     def _allows(self, value: float) -> bool:
-        return (
-            not math.isnan(value)
-            and (self.infinite or not math.isinf(value))
-            and (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-            and (self.below is None or value < self.below)
-        )
-
-    @property
-    def range(self) -> str:
-        """The range in words."""
-        limits = {
-            "at least": self.least,
-            "above": self.above,
-            "at most": self.most,
-            "below": self.below,
-        }
-        kind = "a whole number" if self.kind is int else "a number"
-        words = [f"{word} {limit:g}" for word, limit in limits.items() if limit is not None]
-        if self.kind is float and self.most is None and self.below is None:
-            words.append("possibly inf" if self.infinite else "finite")
-        special = "" if self.special is None else f", or {self.special:g}"
-        return f"{kind}, {' and '.join(words)}{special}"
+        if math.isnan(value) or (math.isinf(value) and not self.infinite):
+            return False
+        for limit in self.range.split(" and ") if self.range else ():
+            words, _, number = limit.rpartition(" ")
+            if not LIMITS[words](value, float(number)):
+                return False
+        return True
 
 
 # Upstream's flags with values that train something else, nothing, or fail late. Every other flag
 # that takes a float takes any finite one.
 RANGES: dict[Number, str] = {
-    Number(int, least=1): (
+    Number("at least 1", int): (
         "actor.num_nodes actor.num_gpus_per_node critic.num_nodes critic.num_gpus_per_node "
         "data.max_len data.max_samples ds.ring_attn_size ds.tensor_parallel_size "
         "eval.n_samples_per_prompt logger.logging_steps rollout.batch_size rollout.max_new_tokens "
         "rollout.micro_batch_size rollout.n_samples_per_prompt rollout.vllm_generate_batch_size "
         "train.batch_size train.max_epochs train.micro_batch_size train.num_episodes"
     ),
-    Number(int, least=1, special=-1): "ckpt.save_steps eval.steps",
-    Number(int, least=2, why="the oldest is deleted before a new one is written"): "ckpt.max_num",
-    Number(above=0, infinite=True): "ckpt.max_mem",
+    Number("at least 1", int, special=-1): "ckpt.save_steps eval.steps",
+    Number(
+        "at least 2", int, why="the oldest is deleted before a new one is written"
+    ): "ckpt.max_num",
+    Number("above 0", infinite=True): "ckpt.max_mem",
     # below 0.01, vLLM samples with 0.01 and upstream would train with the other one
     Number(
-        least=0.01,
-        most=2,
+        "at least 0.01 and at most 2",
         why="at 0, all responses to a prompt are equal and teach nothing; vLLM refuses above 2",
     ): "rollout.temperature",
-    Number(least=0, most=2, why="vLLM refuses above 2"): "eval.temperature",
-    Number(above=0, most=1): "rollout.top_p",
-    Number(least=0): (
+    Number("at least 0 and at most 2", why="vLLM refuses above 2"): "eval.temperature",
+    Number("above 0 and at most 1"): "rollout.top_p",
+    Number("at least 0"): (
         "actor.adam.lr actor.adam.weight_decay actor.eps_clip actor.eps_clip_low_high "
         "actor.muon.lr adam.lr adam.weight_decay algo.kl.init_coef critic.adam.lr "
         "critic.adam.weight_decay critic.muon.lr"
     ),
-    Number(above=0): "actor.adam.eps adam.eps critic.adam.eps",
-    Number(least=0, below=1): "actor.adam.betas adam.betas critic.adam.betas",
-    Number(least=0, most=1): (
+    Number("above 0"): "actor.adam.eps adam.eps critic.adam.eps",
+    Number("at least 0 and below 1"): "actor.adam.betas adam.betas critic.adam.betas",
+    Number("at least 0 and at most 1"): (
         "actor.lr_warmup_ratio actor.min_lr_ratio algo.advantage.gamma algo.advantage.lambd "
         "critic.lr_warmup_ratio critic.min_lr_ratio lr_warmup_ratio min_lr_ratio train.ema_beta"
     ),
-    Number(least=0, infinite=True): "actor.max_norm critic.max_norm critic.value_clip max_norm",
+    Number(
+        "at least 0", infinite=True
+    ): "actor.max_norm critic.max_norm critic.value_clip max_norm",
     Number(infinite=True): (
         "algo.advantage.is_correction_threshold algo.dynamic_filtering_range reward.clip_range"
     ),
@@ -146,12 +144,12 @@ def narrow(parser: argparse.ArgumentParser) -> None:
 
 FLAGS: dict[str, dict[str, Any]] = {
     "shrinkage": dict(
-        type=Number(least=0, most=1),
+        type=Number("at least 0 and at most 1"),
         help="the shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
         "of all other prompts, as bloo); the other estimators compute theirs in every batch",
     ),
     "half_life": dict(
-        type=Number(above=0),
+        type=Number("above 0"),
         metavar="STEPS",
         help="what js_memory remembers of a step counts half after so many (default: as fast as "
         "predicts best)",
@@ -177,7 +175,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "--actor.loss_agg_mode says, which is token_mean)",
     ),
     "max_steps": dict(
-        type=Number(int, least=0),
+        type=Number("at least 0", int),
         default=0,
         metavar="N",
         help="stop after N training steps (rollouts), counted over all starts of a resumed run, or "
@@ -198,13 +196,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
     ),
     "max_masked_share": dict(
-        type=Number(least=0, most=1),
+        type=Number("at least 0 and at most 1"),
         default=0.5,
         help="with --js.on_bad_reward mask: the run stops with the grader's error at a step with a "
         "larger share of masked responses, or without any other (default: %(default)s)",
     ),
     "reward_timeout_seconds": dict(
-        type=Number(above=0),
+        type=Number("above 0"),
         default=600.0,
         metavar="SECONDS",
         help="how long a response waits for its reward, from a file or from servers; a request to "
@@ -227,7 +225,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
     ),
     "restarts": dict(
-        type=Number(int, least=0),
+        type=Number("at least 0", int),
         default=0,
         metavar="N",
         help="after a crash that is no mistake of yours, start again from the last checkpoint, N "
@@ -239,7 +237,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "checkpoint, or begin again if it has none yet",
     ),
     "gradient_variance": dict(
-        type=Number(int, least=0),
+        type=Number("at least 0", int),
         nargs="?",
         const=1,
         default=0,

@@ -83,9 +83,9 @@ class Parser(argparse.ArgumentParser):
                     f"--{name}", dest="old.scheme", choices=CORRECTION_SCHEMES, **unseen
                 )
 
-    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+    def parse_args(self, args=None):  # type: ignore[no-untyped-def, override]
         args = self._renamed(sys.argv[1:] if args is None else args)
-        known, unknown = self.parse_known_args(args, namespace)
+        known, unknown = self.parse_known_args(args)
         if unknown:
             flags = [token for token in unknown if token.startswith("--")]
             self.error("; ".join(map(self._hint, flags)) or f"unexpected value {unknown[0]!r}")
@@ -135,12 +135,10 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, token: str) -> str:
         name = token[2:].partition("=")[0]
         renamed = self._spellings.renamed
-        names = [flag[2:] for flag in self._option_string_actions]
-        names += renamed
-        shown = []
-        for close in difflib.get_close_matches(name, names):
-            shown += [f"--{new}" for new in renamed.get(close, close).split()]
-        hint = f", did you mean {' or '.join(dict.fromkeys(shown))}?" if shown else ""
+        names = [*(flag[2:] for flag in self._option_string_actions), *renamed]
+        close = difflib.get_close_matches(name, names)
+        likely = {f"--{new}": None for old in close for new in renamed.get(old, old).split()}
+        hint = f", did you mean {' or '.join(likely)}?" if likely else ""
         return f"unknown flag --{name}{hint}"
 
 
