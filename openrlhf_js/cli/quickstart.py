@@ -115,7 +115,8 @@ def work(settings: QuickstartSettings) -> None:
 
 def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
     """The warm start, and training from it on Ray, DeepSpeed and vLLM."""
-    from openrlhf_js.study import prompts, running
+    from openrlhf_js.study import running
+    from openrlhf_js.study.inline import prompts
     from openrlhf_js.tiny.policy import load
 
     study = settings.stack(folder)

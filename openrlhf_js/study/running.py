@@ -17,7 +17,7 @@ import torch
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Record, Store
-from openrlhf_js.study import inline, prompts, stack
+from openrlhf_js.study import stack
 from openrlhf_js.study.design import (
     OWN,
     Pair,
@@ -27,6 +27,7 @@ from openrlhf_js.study.design import (
     task_version,
     training_flags,
 )
+from openrlhf_js.study.inline import engine, prompts
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.supervise import prepare_libraries
 
@@ -182,7 +183,7 @@ def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -
     """The record of one run by the engine of the study; `note` is given its progress."""
     if settings.stack:
         return {**run._asdict(), **stack.train(run, settings, note)._asdict()}
-    return {**run._asdict(), **inline.train(run, settings)._asdict()}
+    return {**run._asdict(), **engine.train(run, settings)._asdict()}
 
 
 def _train_in_worker(run: Run, settings: StudySettings) -> Record:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from openrlhf_js.study.rollout import Rollout, valid_tokens
+from openrlhf_js.study.inline.rollout import Rollout, valid_tokens
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
 
 
