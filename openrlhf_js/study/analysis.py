@@ -311,13 +311,6 @@ def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:
         count = len(runs[0]["curve"])
         for place in range(count):
             estimate = clustered_mean([run["curve"][place] for run in runs])
-            point = CurvePoint(
-                cell=cell.title,
-                estimator=estimator,
-                step=runs[0]["steps"] * (place + 0.5) / count,
-                value=estimate.value,
-                low=estimate.low,
-                high=estimate.high,
-            )
-            points.append(point)
+            step = runs[0]["steps"] * (place + 0.5) / count
+            points.append(CurvePoint(cell.title, estimator, step, *estimate))
     return points

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class ProblemOrder:
     def learn(self, step: int, problems: Sequence[Problem], rewards: Tensor) -> None:
         """Learns from rewards (n, m) of a step."""
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, Any]:
         """What was measured of the batches so far: fields of `Figures`."""
         return {}
 
@@ -68,7 +68,7 @@ class ChosenOrder(ProblemOrder):
         """Learns from the rewards of a step."""
         self._selector.learn(keys_of(problems), rewards, step)
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, Any]:
         """The mean effective number of prompts, and the longest wait of any."""
         return {
             "effective_prompts": fmean(logged["js/effective_prompts"] for logged in self._logged),
