@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from openrlhf_js.common import console
 from openrlhf_js.report import style
-from openrlhf_js.study.analysis import Findings, Row
+from openrlhf_js.study.analysis import Average, Findings, Row
 from openrlhf_js.study.values import CAUSES, OUTCOMES
 
 IN_POINTS = ("pass1", "reward", "any_rate")  # shown as points of a hundred
@@ -52,7 +52,7 @@ def verdicts(findings: Findings) -> dict[str, str]:
     """By estimator, its difference to the reference in each mix, in words and points."""
     sentences: dict[str, list[str]] = {}
     for average in findings.averages_by_mix:
-        figures = style.interval(average.value, average.low, average.high, form="+.1f")
+        figures = _points(average)
         if not findings.is_own:
             figures += f" {MIXES_IN_WORDS[average.mix]}"
         sentences.setdefault(average.estimator, []).append(figures)
@@ -116,13 +116,15 @@ def regret_table(findings: Findings) -> Table:
             "where": regret.worst_cell.title,
             over_reference: "",
         }
-        average = averages.get(regret.estimator)
-        if average is not None:
-            columns[over_reference] = style.interval(
-                average.value, average.low, average.high, form="+.1f"
-            )
+        if regret.estimator in averages:
+            columns[over_reference] = _points(averages[regret.estimator])
         table.append(columns)
     return table
+
+
+def _points(average: Average) -> str:
+    """An averaged difference with its interval."""
+    return style.interval(average.value, average.low, average.high, form="+.1f")
 
 
 def _tested(difference: Row | None) -> str:
