@@ -311,6 +311,11 @@ def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:
         count = len(runs[0]["curve"])
         for place in range(count):
             estimate = clustered_mean([run["curve"][place] for run in runs])
-            step = runs[0]["steps"] * (place + 0.5) / count
-            points.append(CurvePoint(cell.title, estimator, step, *estimate))
+            point = CurvePoint(
+                cell.title,
+                estimator,
+                runs[0]["steps"] * (place + 0.5) / count,
+                *estimate,
+            )
+            points.append(point)
     return points

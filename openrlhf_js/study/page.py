@@ -142,8 +142,14 @@ def regret_picture(findings: Findings) -> alt.ConcatChart:
     """The mean regret of each estimator, with the cells in which it is least and most."""
     rows = []
     for regret in findings.regret:
-        least = min(regret.points.values())
-        rows.append(ForestRow("", regret.estimator, regret.mean, least, regret.worst))
+        row = ForestRow(
+            heading="",
+            name=regret.estimator,
+            value=regret.mean,
+            low=min(regret.points.values()),
+            high=regret.worst,
+        )
+        rows.append(row)
     forest = Forest(
         title="Regret",
         note="mean over the cells of the study, from the best to the worst",
