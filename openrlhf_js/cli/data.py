@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.model_folders import PYTHON, TRUSTED, model_folder
-from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, parse, run
+from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, program
 from openrlhf_js.tasks import GRADERS, TASKS
 from openrlhf_js.tasks.prompt_files import ChatTemplate, Example, check, items, read, write
 from openrlhf_js.tasks.record import GeneratedProblems, PublishedProblems, Task
@@ -49,8 +50,7 @@ def build(argv: list[str]) -> int:
         summaries = {task.name: ("", task.summary) for task in TASKS.values()}
         return choose(f"{PROG} build", summaries, argv)
     task = TASKS[name]
-    prog = f"{PROG} build {name}"
-    return run(prog, lambda: _build(task, parse(task_settings(task), prog, argv[1:])))
+    return program(f"{PROG} build {name}", task_settings(task), partial(_build, task), argv[1:])
 
 
 def task_settings(task: Task) -> type[BuildSettings]:
@@ -243,16 +243,8 @@ def _show_block(title: str, text: str) -> None:
     say("\n".join(f"  {line}" for line in text.splitlines()))
 
 
-def check_files(argv: list[str]) -> int:
-    """`data check`."""
-    prog = f"{PROG} check"
-    return run(prog, lambda: _check(parse(CheckSettings, prog, argv)))
-
-
-def show(argv: list[str]) -> int:
-    """`data show`."""
-    prog = f"{PROG} show"
-    return run(prog, lambda: _show(parse(ShowSettings, prog, argv)))
+check_files = partial(program, f"{PROG} check", CheckSettings, _check)
+show = partial(program, f"{PROG} show", ShowSettings, _show)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", comparison)
-        forests = evaluations.forests(evaluations.read(places, names))
+        results = {run.folder: run.results for run in runs}
+        forests = evaluations.forests(evaluations.sampled_models(results, arena={}))
         picture = style.save_both(figures.picture(forests.plots), settings.out / "comparison.png")
         say(str(picture))
     _write_page(settings, runs, differences)

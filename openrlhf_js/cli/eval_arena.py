@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import sys
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +15,7 @@ import tyro
 
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.common.settings import Field, Settings, choose, parse, run
+from openrlhf_js.common.settings import Field, Settings, choose, program
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and altair: not for --help
@@ -43,11 +43,6 @@ EMPTY_REASON = "most often cut off while thinking (generate: --max_new_tokens)"
 def main(argv: list[str]) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
     return choose(PROG, PROGRAMS, argv)
-
-
-def _run(name: str, kind: type[Settings], work: Callable[[Any], int], argv: list[str]) -> int:
-    settings = parse(kind, f"{PROG} {name}", argv)
-    return run(f"{PROG} {name}", lambda: work(settings), resumes=name not in ("score", "show"))
 
 
 class BenchSettings(Settings):
@@ -470,8 +465,8 @@ def _show(settings: PageSettings) -> int:
     return 0
 
 
-fetch = partial(_run, "fetch", FetchSettings, _fetch)
-generate = partial(_run, "generate", GenerateSettings, _generate)
-judge = partial(_run, "judge", JudgeFlags, _judge)
-score = partial(_run, "score", ScoreSettings, _score)
-show = partial(_run, "show", PageSettings, _show)
+fetch = partial(program, f"{PROG} fetch", FetchSettings, _fetch, resumes=True)
+generate = partial(program, f"{PROG} generate", GenerateSettings, _generate, resumes=True)
+judge = partial(program, f"{PROG} judge", JudgeFlags, _judge, resumes=True)
+score = partial(program, f"{PROG} score", ScoreSettings, _score)
+show = partial(program, f"{PROG} show", PageSettings, _show)

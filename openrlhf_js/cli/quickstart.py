@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import model_validator
 
 from openrlhf_js.common.console import say
-from openrlhf_js.common.settings import Field, Settings, parse, run
+from openrlhf_js.common.settings import Field, Settings, program
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed, explained, prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS
@@ -93,7 +93,7 @@ class QuickstartSettings(Settings):
 def main(argv: Sequence[str]) -> int:
     """Runs the quickstart; the exit status is 0 done, 1 failed, 2 wrong flags, 130 interrupted."""
     failures: Any = {ProgramFailed: explained}
-    return run(PROG, lambda: work(parse(QuickstartSettings, PROG, argv)), failures=failures)
+    return program(PROG, QuickstartSettings, work, argv, failures=failures)
 
 
 def work(settings: QuickstartSettings) -> None:
@@ -115,7 +115,8 @@ def work(settings: QuickstartSettings) -> None:
 
 def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
     """The warm start, and training from it on Ray, DeepSpeed and vLLM."""
-    from openrlhf_js.study import prompts, running
+    from openrlhf_js.study import running
+    from openrlhf_js.study.inline import prompts
     from openrlhf_js.tiny.policy import load
 
     study = settings.stack(folder)

@@ -10,7 +10,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from openrlhf_js.common.console import say, table
-from openrlhf_js.common.settings import Field, Settings, parse, run
+from openrlhf_js.common.settings import Field, Settings, program
 
 PROG = "openrlhf-js report"
 
@@ -47,7 +47,7 @@ class ReportSettings(Settings):
 
 def main(argv: Sequence[str]) -> int:
     """Writes the report and returns the exit status."""
-    return run(PROG, lambda: work(parse(ReportSettings, PROG, argv)))
+    return program(PROG, ReportSettings, work, argv)
 
 
 def work(settings: ReportSettings) -> None:

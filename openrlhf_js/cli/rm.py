@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
-from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.console import complain, progress, say, table
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.common.model_folders import TRUSTED
-from openrlhf_js.common.settings import Field, Settings, choose, parse, run
+from openrlhf_js.common.settings import Field, Settings, choose, parse, program, run
 from openrlhf_js.reward_model import TOKEN_VARIABLE
 from openrlhf_js.reward_model.check import KINDS, Report
 from openrlhf_js.reward_model.preferences import Keys, PreferencePair, read_pairs
@@ -235,12 +235,6 @@ class RewardServeSettings(Settings):
     trust_remote_code: bool = Field(False, description=TRUSTED)
 
 
-def serve(argv: Sequence[str]) -> int:
-    """`openrlhf-js rm serve`."""
-    settings = parse(RewardServeSettings, SERVE, argv)
-    return run(SERVE, partial(_serve, settings))
-
-
 def _serve(settings: RewardServeSettings) -> None:
     from openrlhf_js.reward_model import server
 
@@ -280,6 +274,9 @@ def _serve(settings: RewardServeSettings) -> None:
         print(f"serving on {url}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn repeats the signal at its end
             server.make_server(app, settings.drain_seconds).run(sockets=[listener])
+
+
+serve = partial(program, SERVE, RewardServeSettings, _serve)
 
 
 def _check_served_model(settings: RewardServeSettings) -> None:
@@ -340,12 +337,12 @@ def train(argv: Sequence[str]) -> int:
             print("\n".join(flag_values(args, parser)))
         return 0
     except BadInput as error:
-        return _complain(str(error), 2)
+        return complain(str(error), 2)
     except UpstreamMismatch as error:
-        return _complain(str(error), 1)
+        return complain(str(error), 1)
     except KeyboardInterrupt:
         pass  # reported below, once upstream's progress bars are gone with its frames
-    return _complain(f"interrupted; {_how_to_resume(flat)}", 130)
+    return complain(f"interrupted; {_how_to_resume(flat)}", 130)
 
 
 def _how_to_resume(flat: dict[str, Any]) -> str:
@@ -355,12 +352,6 @@ def _how_to_resume(flat: dict[str, Any]) -> str:
     if tag is None:
         return "nothing was saved (--ckpt.save_steps saves regularly)"
     return f"--ckpt.load_enable resumes from {tag} in {flat['ckpt.path']}"
-
-
-def _complain(text: str, status: int) -> int:
-    for line in text.splitlines():
-        say(f"openrlhf_js: {line}", error=True)
-    return status
 
 
 def _check_pairs(flat: dict[str, Any]) -> None:

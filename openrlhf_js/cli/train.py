@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-from openrlhf_js.common.console import say
+from openrlhf_js.common.console import complain
 from openrlhf_js.plugin import checks, flags, run
 from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, validate_upstream
 from openrlhf_js.plugin.upstream import BadInput
@@ -45,21 +45,15 @@ def main(argv: list[str] | None = None) -> int:
         with run.recorded(args, parser):
             run.train(checked, device)
     except KeyboardInterrupt:
-        return _complain("interrupted", 130)
+        return complain("interrupted", 130)
     except Exception as error:
         if explained := run.explained(error, flat):
-            return _complain(*explained)
+            return complain(*explained)
         traceback.print_exc()
         return 1
     finally:
         gc.enable()
     return 0
-
-
-def _complain(message: str, status: int) -> int:
-    for line in message.splitlines():
-        say(f"openrlhf_js: {line}", error=True)
-    return status
 
 
 if __name__ == "__main__":

@@ -50,6 +50,13 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
     console.print(Text(visible(text), style), soft_wrap=True)
 
 
+def complain(message: str, status: int) -> int:
+    """Prints each line of a message as ours, and returns the exit status."""
+    for line in message.splitlines():
+        say(f"openrlhf_js: {line}", error=True)
+    return status
+
+
 class Bar(Progress):
     """A progress bar with a line of text beneath it."""
 
@@ -128,11 +135,11 @@ class progress:
             progress.on_terminal = None
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), title: str = "") -> None:
+def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     """Prints rows as a table, numbers to four digits; a single wide row stands on its side."""
     if not rows:
         return
-    columns = columns or list(rows[0])
+    columns = list(rows[0])
     header = [name.replace("_", " ") for name in columns]
     cells = [[cell(row.get(name)) for name in columns] for row in rows]
     upright = len(rows) > 1 or len(columns) < 6

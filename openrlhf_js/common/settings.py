@@ -7,8 +7,7 @@ class MseSettings(Settings):
     responses: int = Field(128, ge=1, description="responses to each prompt")
 
 def main(argv: list[str]) -> int:
-    prog = "openrlhf-js lab mse"
-    return run(prog, lambda: work(parse(MseSettings, prog, argv)))
+    return program("openrlhf-js lab mse", MseSettings, work, argv)
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openrlhf_js.common.programs import choose
 
-__all__ = ["Field", "Settings", "SettingsError", "choose", "parse", "run"]
+__all__ = ["Field", "Settings", "SettingsError", "choose", "parse", "program", "run"]
 
 
 class SettingsError(Exception):
@@ -190,3 +189,17 @@ def run(
         message = f"{place}{error.strerror or error}{advice}"
     say(f"{prog}: {message}", error=True)
     return status
+
+
+def program(
+    prog: str,
+    settings: type[S],
+    work: Callable[[S], int | None],
+    argv: Sequence[str],
+    *,
+    resumes: bool = False,
+    failures: Failures | None = None,
+) -> int:
+    """Parses a command line, and runs the work on its settings; returns the status of `run`."""
+    parsed = parse(settings, prog, argv)
+    return run(prog, lambda: work(parsed), resumes, failures)

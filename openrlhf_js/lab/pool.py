@@ -228,12 +228,9 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
         )
     settings = json.loads((folder / SETTINGS).read_bytes())
     asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
-    responses = {}
-    for record in _records(folder / RESPONSES):
-        responses[_key(record)] = record
-    rewards = {}
-    for record in _records(_rewards_path(folder, settings["reward_sha256"])):
-        rewards[_key(record)] = float(record["reward"])
+    rewards_path = _rewards_path(folder, settings["reward_sha256"])
+    responses = {_key(record): record for record in _records(folder / RESPONSES)}
+    rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
     draws = range(_responses_to_each(responses, len(asked)))
     response_tokens = []
     random_rewards = []

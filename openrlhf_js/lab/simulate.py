@@ -45,8 +45,8 @@ class Values:
     """Variance of the values."""
     sigma2: float
     """Mean variance of a prompt's rewards."""
-    noise: Draw | None = None
-    """Of standard deviations of prompts' rewards."""
+    noise: float | None = None
+    """The standard deviation of a prompt's rewards."""
 
     @property
     def title(self) -> str:
@@ -97,7 +97,7 @@ def gaussian_rewards(values: Values, noise: float) -> Values:
         values,
         description=f"{values.description}, noise {noise:g}",
         sigma2=noise**2,
-        noise=lambda generator, shape: np.full(shape, noise),
+        noise=noise,
     )
 
 
@@ -254,8 +254,7 @@ def draw(
     mean = value[..., None]
     shape = (batches, n, m)
     if values.noise is not None:
-        std = values.noise(generator, (batches, n))[..., None]
-        return value, mean + std * generator.standard_normal(shape)
+        return value, mean + values.noise * generator.standard_normal(shape)
     if value.min() < 0 or value.max() > 1:
         raise ValueError(f"{values.title}: a value is a probability from 0 to 1; give --noise")
     correct = generator.random(shape) < mean

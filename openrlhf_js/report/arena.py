@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,13 +13,14 @@ from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Row
 from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.report import style
+from openrlhf_js.report.figures import picture
 from openrlhf_js.report.foreign import script_of
+from openrlhf_js.report.forest import Forest
+from openrlhf_js.report.forest import Row as ForestRow
 from openrlhf_js.report.pages import render
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
-MARGIN = 2.0  # points between the ends of the plot and the intervals
-TICKS = 9  # at most
-TICK_STEPS = (1, 2, 5, 10, 20)  # points
+PICTURE_WIDTH = 440  # pixels, without names and numbers
 # Text stays text: no HTML, and links and pictures as they are written, which load nothing.
 MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])
@@ -126,61 +126,31 @@ def markdown(text: str) -> Markup:
     return Markup(MARKDOWN.render(text))
 
 
-class ForestRow(NamedTuple):
-    """A score with its interval, as places from 0 to 100 between the ends of the plot."""
-
-    model: str
-    low: float
-    score: float
-    high: float
-
-
-class Tick(NamedTuple):
-    """A number on the axis, and its place."""
-
-    number: int
-    place: float
-
-
-class Forest(NamedTuple):
-    """A plot of a board's scores, the best model on top."""
-
-    rows: list[ForestRow]
-    ticks: list[Tick]
-    even: float  # the place of a score of 50
-    sentence: str  # what it shows, for those who do not see it
-
-
 class ShownBoard(NamedTuple):
     """A leaderboard as the page has it."""
 
     board: Board
     cells: list[dict[str, str]]
-    forest: Forest
+    source: str  # of the picture
+    sentence: str  # what it shows, for those who do not see it
 
 
-def forest(board: Board, boards: Sequence[Board]) -> Forest:
-    """The plot of a board, with the axis that all boards share."""
-    start = min(row["ci_low"] for board in boards for row in board.rows) - MARGIN
-    end = max(row["ci_high"] for board in boards for row in board.rows) + MARGIN
-
-    def place(score: float) -> float:
-        return 100 * (score - start) / (end - start)
-
+def shown_board(board: Board) -> ShownBoard:
+    """A board with its table, and a forest plot of its scores, the best model on top."""
     rows = []
-    scores = []
     for row in board.rows:
-        low, high = row["ci_low"], row["ci_high"]
-        rows.append(ForestRow(row["model"], place(low), place(row["score"]), place(high)))
-        scores.append(f"{row['model']} {style.interval(row['score'], low, high, '.1f')}")
-    step = next(step for step in TICK_STEPS if (end - start) / step < TICKS)
-    numbers = range(step * math.ceil(start / step), math.floor(end) + 1, step)
-    return Forest(
+        rows.append(ForestRow("", row["model"], row["score"], row["ci_low"], row["ci_high"]))
+    forest = Forest(
+        title=board.title,
+        note="at the line the model and the baseline are equally good",
+        xlabel="score, per cent",
         rows=rows,
-        ticks=[Tick(number, place(number)) for number in numbers],
-        even=place(50.0),
-        sentence=f"Scores in per cent with intervals ({board.interval}): {'; '.join(scores)}.",
+        looks=style.series_looks([row["model"] for row in board.rows]),
+        form=".1f",
+        reference=50,
     )
+    source = style.svg_source(picture([forest], widths=(PICTURE_WIDTH,)))
+    return ShownBoard(board, cells(board), source, forest.sentence())
 
 
 def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
@@ -201,7 +171,7 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
-        boards=[ShownBoard(board, cells(board), forest(board, boards)) for board in boards],
+        boards=[shown_board(board) for board in boards],
         compared=compared,
         filters=filters,
         kinds=KINDS,

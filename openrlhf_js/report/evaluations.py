@@ -21,8 +21,6 @@ from openrlhf_js.report.forest import Forest
 STEP = re.compile(r"[-_]*(?:global[-_])?(?:step|checkpoint)[-_]?(\d+).*")  # in a name
 STEPS = plot.Axis("step", "training step")
 
-Rows = Sequence[Mapping[str, Any]]
-
 
 class Score(NamedTuple):
     """A figure with the ends of its interval, in per cent."""
@@ -62,13 +60,16 @@ def read(paths: Sequence[Path], tasks: Sequence[str] = ()) -> list[Model]:
     arena: dict[str, list[Score]] = {}
     for path in paths:
         file = path / FILE if path.is_dir() else path
-        content = _content(file)
+        try:
+            content = json.loads(file.read_bytes())
+        except ValueError:
+            content = None
         if isinstance(content, dict):
             results[path] = read_results(file, tasks)
         else:
             for name, scores in _arena_scores(file, content).items():
                 arena.setdefault(name, []).extend(scores)
-    models = _sampled_models(results, arena)
+    models = sampled_models(results, arena)
     sampled = [_name_of(result["model"]) for result in results.values()]
     for name, scores in arena.items():
         if name not in sampled:
@@ -76,7 +77,7 @@ def read(paths: Sequence[Path], tasks: Sequence[str] = ()) -> list[Model]:
     return models
 
 
-def _sampled_models(
+def sampled_models(
     results: Mapping[Path, Results], arena: Mapping[str, list[Score]]
 ) -> list[Model]:
     """The models of `eval passk`, with their Arena scores."""
@@ -104,48 +105,27 @@ def _model(name: str, scores: list[Score], results: Results | None) -> Model:
     )
 
 
-def _content(file: Path) -> Any:
-    """What a file holds: an object or a list of objects."""
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError:
-        content = None
-    if not isinstance(content, (dict, list)):
-        raise _unusable(file)
-    return content
-
-
-def _unusable(file: Path) -> ValueError:
-    return ValueError(
-        f"{file} holds neither results of eval passk nor scores of eval arena score --json"
-    )
-
-
 def _name_of(model: str) -> str:
     """The last two folders of a path or repository, or what a server calls it, behind its #."""
     return "-".join(Path(model.rpartition("#")[2]).parts[-2:])
 
 
-def _arena_scores(file: Path, rows: Rows) -> dict[str, list[Score]]:
+def _arena_scores(file: Path, rows: Any) -> dict[str, list[Score]]:
     """The scores by model, without the baselines'."""
     scores: dict[str, list[Score]] = {}
-    for row in rows:
-        try:
+    try:
+        for row in rows:
             if row["model"] == row["baseline"]:
                 continue
             benchmark = f"{row['category']}, judged by {row['judge']}"
             if row["style_control"] != "none":
                 benchmark += f", style: {row['style_control']}"
-            score = Score(
-                benchmark=benchmark,
-                measure="",
-                value=row["score"],
-                low=row["ci_low"],
-                high=row["ci_high"],
-            )
-        except (LookupError, TypeError):
-            raise _unusable(file) from None
-        scores.setdefault(row["model"], []).append(score)
+            score = Score(benchmark, "", row["score"], row["ci_low"], row["ci_high"])
+            scores.setdefault(row["model"], []).append(score)
+    except (LookupError, TypeError):
+        raise ValueError(
+            f"{file} holds neither results of eval passk nor scores of eval arena score --json"
+        ) from None
     return scores
 
 
@@ -173,39 +153,32 @@ def _per_cent(share: float | None) -> float | None:
 
 def table(models: Sequence[Model]) -> list[dict[str, str]]:
     """A row for each model with a step, a column for each of its figures."""
-    rows = []
-    for model in sorted(_with_step(models), key=lambda model: (model.run, model.step)):
+    return lab.table({"rows": _rows_of_steps(models)})
+
+
+def _rows_of_steps(models: Sequence[Model]) -> list[plot.Row]:
+    """A row for each figure of the models with a step, run by run."""
+    with_step = [model for model in models if model.step is not None]
+    rows: list[plot.Row] = []
+    for model in sorted(with_step, key=lambda model: (model.run, model.step)):
         for score in model.scores:
             row = {
                 "run": model.run,
                 "step": model.step,
-                "quantity": _title(score),
+                "quantity": ", ".join(filter(None, [score.benchmark, score.measure])),
                 "value": score.value,
                 "low": score.low,
                 "high": score.high,
             }
             rows.append(row)
-    return lab.table({"rows": rows})
-
-
-def _with_step(models: Sequence[Model]) -> list[Model]:
-    return [model for model in models if model.step is not None]
-
-
-def _title(score: Score) -> str:
-    return f"{score.benchmark}, {score.measure}" if score.measure else score.benchmark
+    return rows
 
 
 def curves(models: Sequence[Model]) -> list[plot.Drawing]:
     """The scores of the models with a step over training."""
-    rows = []
-    panels: dict[str, plot.Panel] = {}
-    for model in _with_step(models):
-        for score in model.scores:
-            title = _title(score)
-            panels[title] = plot.Panel(title, "per cent", intervals="bars")
-            row = {"run": model.run, "step": model.step, "quantity": title}
-            rows.append({**row, "value": score.value, "low": score.low, "high": score.high})
+    rows = _rows_of_steps(models)
+    titles = [row["quantity"] for row in rows]
+    panels = {title: plot.Panel(title, "per cent", intervals="bars") for title in titles}
     return plot.draw(rows, panels, STEPS, line="run")
 
 

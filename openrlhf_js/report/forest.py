@@ -7,7 +7,7 @@ joins the dots, since neither the headings nor the rows have an order.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import altair as alt
@@ -52,7 +52,9 @@ class Forest(NamedTuple):
     def chart(self, interactive: bool) -> alt.LayerChart:
         """The chart, without its title."""
         lines = self._lines()
-        dots = alt.Chart(_data(lines)).encode(color=self._colours())
+        dots = alt.Chart(_data(lines)).encode(
+            color=alt.Color("name:N", legend=None, scale=self._scale(style.colour))
+        )
         layers = [self._intervals(dots, lines), self._points(dots, lines)]
         if self.reference is not None:
             layers.insert(0, self._reference_line(self.reference))
@@ -100,7 +102,7 @@ class Forest(NamedTuple):
         return points.encode(
             x=alt.X("value:Q", axis=alt.Axis(tickCount=5)),
             y=_vertical(lines, "left", labels),
-            shape=self._shapes(),
+            shape=alt.Shape("name:N", legend=None, scale=self._scale(style.shape)),
             tooltip=["heading:N", "name:N", "figures:N"],
         )
 
@@ -120,21 +122,8 @@ class Forest(NamedTuple):
         margin = DOMAIN_MARGIN * (high - low) or 1
         return alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
 
-    def _colours(self) -> alt.Color:
-        names = self._names()
-        colours = [self.looks[name].colour for name in names]
-        scale = alt.Scale(domain=list(names.values()), range=colours)
-        return alt.Color("name:N", legend=None, scale=scale)
-
-    def _shapes(self) -> alt.Shape:
-        names = self._names()
-        shapes = [style.SHAPES[self.looks[name].marker] for name in names]
-        scale = alt.Scale(domain=list(names.values()), range=shapes)
-        return alt.Shape("name:N", legend=None, scale=scale)
-
-    def _names(self) -> dict[str, str]:
-        """The names of the rows, and how each is written."""
-        return {row.name: style.printable(row.name) for row in self.rows}
+    def _scale(self, value_of: Callable[[Look], str]) -> alt.Scale:
+        return style.scale([row.name for row in self.rows], self.looks, value_of)
 
 
 def _data(lines: Sequence[Line]) -> alt.InlineData:

@@ -14,11 +14,14 @@ from markupsafe import Markup
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators.catalogue import ESTIMATORS
-from openrlhf_js.report import evaluations, figures, lab, panels, plot, selection, style
+from openrlhf_js.report import evaluations, figures, lab, panels, plot, style
 from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, compare_flags
+from openrlhf_js.report.selection import calibration
 
 PAGE = "report.html"
+TIMINGS = "Timings"
+PanelRows = tuple[Panel, list[Row]]
 LAB_RESULTS = ("value", "mse", "gradient", "sweep", "heterogeneity", "simulate")
 STEPS = plot.Axis("step", "training step")
 TEMPLATES = jinja2.Environment(
@@ -114,37 +117,24 @@ def draw_runs(conditions: Sequence[Condition], smooth: int | None = None) -> Cur
     charts: dict[str, Markup] = {}
     if not conditions:
         return Curves(charts, Markup(), left_out)
-    for section, curves in panels.SECTIONS.items():
-        drawn = _draw_section(curves, conditions, smooth, left_out)
+    sections = {**panels.SECTIONS, TIMINGS: panels.TIMINGS}
+    for section, curves in sections.items():
+        drawn: list[PanelRows] = []
+        for curve in curves:
+            curve_panels = panels.draw(curve, conditions, smooth)
+            drawn += curve_panels
+            if not curve_panels:
+                flag = f" ({curve.flag})" if curve.flag else ""
+                left_out.append(curve.title + flag)
+        if section == panels.CHOSEN:
+            drawn += calibration(conditions)
         if drawn:
-            charts[section] = drawn
-    chosen = selection.draw(conditions, smooth)
-    if chosen:
-        charts[selection.SECTION] = _draw_panels(chosen, conditions)
-    timings = _draw_section(panels.TIMINGS, conditions, smooth, left_out)
+            charts[section] = _draw_panels(drawn, conditions)
+    timings = charts.pop(TIMINGS, Markup())
     return Curves(charts, timings, left_out)
 
 
-def _draw_section(
-    curves: Sequence[panels.Curve],
-    conditions: Sequence[Condition],
-    smooth: int | None,
-    left_out: list[str],
-) -> Markup:
-    """Charts of these curves; the titles of those that nobody logged are added to `left_out`."""
-    panels_drawn: list[tuple[Panel, list[Row]]] = []
-    for curve in curves:
-        drawn = panels.draw(curve, conditions, smooth)
-        panels_drawn += drawn
-        if not drawn:
-            flag = f" ({curve.flag})" if curve.flag else ""
-            left_out.append(curve.title + flag)
-    return _draw_panels(panels_drawn, conditions)
-
-
-def _draw_panels(
-    panels_drawn: Sequence[tuple[Panel, list[Row]]], conditions: Sequence[Condition]
-) -> Markup:
+def _draw_panels(panels_drawn: Sequence[PanelRows], conditions: Sequence[Condition]) -> Markup:
     """These panels, each with its rows, side by side."""
     shown: dict[str, Panel] = {}
     rows: list[Row] = []

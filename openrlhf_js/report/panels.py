@@ -22,6 +22,8 @@ MAX_POINTS = 200  # of a line: a picture is no wider, and a page of thousands of
 UNSMOOTHED = 100  # values; of longer runs a running average takes a share
 SMOOTH_SHARE = 0.05
 GRADIENT_FLAG = "--js.gradient_variance"
+SELECTION_FLAG = "--js.prompt_selection"
+CHOSEN = "Chosen prompts"
 MEMORY_FLAG = "--algo.advantage.estimator js_memory"
 
 Limits = tuple[float | None, float | None]
@@ -231,6 +233,21 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
             tag="train/grading_seconds",
             title="Time to grade a response",
             ylabel="seconds, mean",
+        ),
+    ),
+    CHOSEN: (
+        Curve(
+            tag="train/js/effective_prompts",
+            title="Effective number of prompts",
+            ylabel="prompts",
+            note="so many, drawn uniformly, would be as concentrated",
+            flag=SELECTION_FLAG,
+        ),
+        Curve(
+            tag="train/js/oldest_prompt",
+            title="Longest wait of a prompt",
+            ylabel="steps since its last visit",
+            flag=SELECTION_FLAG,
         ),
     ),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -153,7 +153,7 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
     panel = drawing.panel
     points = _points(drawing)
     legend = _legend(drawing)
-    colours = _scale(drawing, _colour_of)
+    colours = style.scale(drawing.lines, drawing.looks, style.colour)
     series = alt.Chart().encode(
         x=_horizontal(drawing, points),
         color=alt.Color("line:N", legend=legend, scale=colours),
@@ -191,14 +191,6 @@ def _legend(drawing: Drawing) -> alt.Legend | None:
     return alt.Legend(labelExpr=LEGEND_NAME, columns=columns)
 
 
-def _colour_of(look: style.Look) -> str:
-    return look.colour
-
-
-def _shape_of(look: style.Look) -> str:
-    return style.SHAPES[look.marker]
-
-
 def _reference_line(value: float) -> alt.Chart:
     """A horizontal line."""
     rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)
@@ -207,7 +199,7 @@ def _reference_line(value: float) -> alt.Chart:
 
 def _lines(values: alt.Chart, drawing: Drawing) -> alt.Chart:
     """A line through the points of each series."""
-    dashes = _scale(drawing, style.dashes)
+    dashes = style.scale(drawing.lines, drawing.looks, style.dashes)
     lines = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH)
     return lines.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes))
 
@@ -230,7 +222,7 @@ def _intervals(series: alt.Chart, panel: Panel) -> alt.Chart:
 
 def _markers(values: alt.Chart, drawing: Drawing, legend: alt.Legend | None) -> alt.Chart:
     """The points that tell series apart without colours."""
-    shapes = _scale(drawing, _shape_of)
+    shapes = style.scale(drawing.lines, drawing.looks, style.shape)
     shape: Any = alt.Shape("line:N", legend=legend, scale=shapes)
     markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
     return markers.encode(shape=shape).transform_filter("datum.marked")
@@ -241,14 +233,6 @@ def _data(points: pd.DataFrame) -> alt.InlineData:
     return alt.InlineData(
         values=points.to_csv(index=False, float_format="%.6g"),
         format=alt.CsvDataFormat(type="csv", parse=COLUMNS),
-    )
-
-
-def _scale(drawing: Drawing, value_of: Callable[[style.Look], Any]) -> alt.Scale:
-    """What the looks of the lines say, by the line's name."""
-    return alt.Scale(
-        domain=[style.printable(name) for name in drawing.lines],
-        range=[value_of(drawing.looks[name]) for name in drawing.lines],
     )
 
 

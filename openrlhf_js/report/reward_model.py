@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,11 +9,14 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from openrlhf_js.report import style
+from openrlhf_js.report import plot, style
+from openrlhf_js.report.figures import picture
 from openrlhf_js.report.pages import render
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
 TICKS = alt.Axis(tickCount=6)
+WIDTH = 440  # pixels of a picture
+SIDES = {"chosen": -0.1, "rejected": 0.1}  # whole lengths are shifted: neither hides the other
 FEW_PROMPTS = 20  # too few clusters for an interval
 
 Evaluation = dict[str, Any]  # the content of evaluation.json
@@ -177,8 +179,6 @@ def page(evaluation: Evaluation) -> str:
     settings = dict(evaluation["description"])
     settings["sha256 of model"] = identity["model"]
     settings["sha256 of texts"] = identity["texts"]
-    sources = {title: style.svg_source(figure) for title, figure in pictures(evaluation).items()}
-    described = sentences(evaluation)
     return render(
         "reward_model.html",
         title=f"Reward model {evaluation['model']}",
@@ -186,136 +186,100 @@ def page(evaluation: Evaluation) -> str:
         words=in_words(evaluation),
         figures=figures(evaluation),
         subsets=subsets(evaluation),
-        pictures=sources,
-        described=described,
+        pictures=pictures(evaluation),
         settings=[{"setting": name, "value": value} for name, value in settings.items()],
     )
 
 
-def pictures(evaluation: Evaluation) -> dict[str, alt.TopLevelMixin]:
-    """The pictures by title."""
-    pictures = evaluation["pictures"]
-    return {
-        "Reliability": _reliability(evaluation["calibration"]["bins"]),
-        "Margins": _margins(pictures["margins"]),
-        "Reward and length": _lengths(pictures["points"]),
-    }
+class Picture(NamedTuple):
+    """A picture of the page."""
+
+    title: str
+    source: str
+    sentence: str  # what it shows
 
 
-def sentences(evaluation: Evaluation) -> dict[str, str]:
-    """What each picture shows, in words."""
+def pictures(evaluation: Evaluation) -> list[Picture]:
+    """The pictures with what they show in words."""
     bins = evaluation["calibration"]["bins"]
     points = [f"{row['accuracy']:.2f} at {row['confidence']:.2f}" for row in bins]
-    edges = evaluation["pictures"]["margins"]["edges"]
+    margins = evaluation["pictures"]["margins"]
+    lowest = margins["edges"][0]
+    highest = margins["edges"][-1]
     correlation = evaluation["length"]["correlation_within_pairs"]
     lengths = "Reward by length of the response"
     if correlation is not None:
         lengths += f": correlation {correlation:.2f} within pairs"
-    return {
-        "Reliability": f"Accuracy by confidence: {', '.join(points)}.",
-        "Margins": f"Pairs by margin, which goes from {edges[0]:.3g} to {edges[-1]:.3g}; "
-        f"mean {number(evaluation['margin'])}.",
-        "Reward and length": f"{lengths}.",
-    }
+    drawn = [
+        ("Reliability", _reliability(bins), f"Accuracy by confidence: {', '.join(points)}."),
+        (
+            "Margins",
+            _margins(margins),
+            f"Pairs by margin, which goes from {lowest:.3g} to {highest:.3g}; "
+            f"mean {number(evaluation['margin'])}.",
+        ),
+        ("Reward and length", _lengths(evaluation["pictures"]["points"]), f"{lengths}."),
+    ]
+    return [Picture(title, style.svg_source(chart), sentence) for title, chart, sentence in drawn]
 
 
 def _chart(rows: Any) -> alt.Chart:
     """A chart of rows of equal keys, one picture wide; a text is faster than rows."""
     text = pd.DataFrame(rows).to_csv(index=False, float_format="%.4g")
     data = alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv"))
-    return alt.Chart(data, width=440, height=320)
-
-
-def _named(chart: alt.Chart, name: str, colours: alt.Scale) -> alt.Chart:
-    """The layer with its name in the legend."""
-    named = chart.transform_calculate(layer=json.dumps(name))
-    return named.encode(color=alt.Color("layer:N", scale=colours))
+    return alt.Chart(data, width=WIDTH, height=320)
 
 
 def _reliability(bins: Sequence[Mapping[str, float]]) -> alt.TopLevelMixin:
-    """The accuracy of pairs of like confidence, before the band of an exact model."""
-    colours = alt.Scale(
-        domain=["exact", "95 % of exact models", "model"],
-        range=[style.INK, style.BAND, style.BLUE],
-    )
-    title = "accuracy, share of pairs"
-    from_data = alt.Scale(zero=False)
-    x = alt.X("confidence:Q", title="confidence, sigmoid of |margin|", scale=from_data, axis=TICKS)
-    y = alt.Y("accuracy:Q", title=title, scale=from_data)
-    chart = _chart(_with_exact_interval(bins)).encode(x=x)
-    diagonal = _chart({"confidence": [0.5, 1], "accuracy": [0.5, 1]})
-
-    band = chart.mark_area()
-    band = band.encode(y=alt.Y("low:Q", title=title), y2="high:Q")
-    exact = diagonal.mark_line(strokeDash=[5, 3], strokeWidth=1)
-    exact = exact.encode(x=x, y=y)
-    model = chart.mark_line(point={"size": 60, "opacity": 1})
-    model = model.encode(y=y)
-    return alt.layer(
-        _named(band, "95 % of exact models", colours),
-        _named(exact, "exact", colours),
-        _named(model, "model", colours),
-    )
-
-
-def _with_exact_interval(bins: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """The bins, each with the ends between which an exact model's accuracy is in 95 %."""
-    rows = []
+    """The accuracy of pairs of like confidence, before the band of 95 % of exact models."""
+    rows: list[plot.Row] = []
     for row in bins:
         confidence = row["confidence"]
-        variance = confidence * (1 - confidence) / row["pairs"]
-        reach = 1.96 * math.sqrt(variance)
-        rows.append({**row, "low": confidence - reach, "high": confidence + reach})
-    return rows
+        reach = 1.96 * math.sqrt(confidence * (1 - confidence) / row["pairs"])
+        shown = {"quantity": "accuracy", "confidence": confidence}
+        rows.append({**shown, "series": "model", "value": row["accuracy"]})
+        exact = {"value": confidence, "low": confidence - reach, "high": confidence + reach}
+        rows.append({**shown, "series": "exact", **exact})
+    panels = {"accuracy": plot.Panel("Accuracy by confidence", "accuracy, share of pairs")}
+    axis = plot.Axis("confidence", "confidence, sigmoid of |margin|")
+    return picture(plot.draw(rows, panels, axis, line="series"), widths=(WIDTH,))
 
 
 def _margins(margins: Mapping[str, Sequence[float]]) -> alt.TopLevelMixin:
-    """How many pairs have which difference of rewards."""
-    colours = alt.Scale(domain=["pairs", "equal rewards"], range=[style.BLUE, style.INK])
+    """How many pairs have which difference of rewards; a line stands at equal rewards."""
     edges = margins["edges"]
     bins = {
         "left": edges[:-1],
         "right": edges[1:],
         "pairs": margins["counts"],
     }
-    bars = (
-        _chart(bins)
-        .mark_bar(binSpacing=0)
-        .encode(
-            x=alt.X("left:Q", title="margin, chosen minus rejected reward", axis=TICKS),
-            x2="right:Q",
-            y=alt.Y("pairs:Q", title="pairs"),
-            y2=alt.datum(0),
-        )
+    bars = _chart(bins).mark_bar(binSpacing=0, color=style.BLUE)
+    bars = bars.encode(
+        x=alt.X("left:Q", title="margin, chosen minus rejected reward", axis=TICKS),
+        x2="right:Q",
+        y=alt.Y("pairs:Q", title="pairs"),
+        y2=alt.datum(0),
     )
-    equal = _chart([{"margin": 0}]).mark_rule(strokeDash=[5, 3]).encode(x="margin:Q")
-    return alt.layer(_named(bars, "pairs", colours), _named(equal, "equal rewards", colours))
+    equal = _chart([{"margin": 0}]).mark_rule(strokeDash=[5, 3], color=style.INK)
+    return alt.layer(bars, equal.encode(x="margin:Q"))
 
 
 def _lengths(points: Mapping[str, Mapping[str, Sequence[float]]]) -> alt.Chart:
     """The reward of each response over its length."""
-    # lengths are whole numbers: shifted, neither side hides the other
-    sides = [
-        _points_of(points["chosen"], "chosen", shift=-0.1),
-        _points_of(points["rejected"], "rejected", shift=0.1),
-    ]
+    rows = []
+    for side, shift in SIDES.items():
+        for length, reward in zip(points[side]["lengths"], points[side]["rewards"], strict=True):
+            rows.append({"side": side, "length": length + shift, "reward": reward})
     from_data = alt.Scale(zero=False)
     colours = alt.Scale(range=[style.BLUE, style.ORANGE])
     shapes = alt.Scale(range=["circle", style.SHAPES["X"]])
-    points_chart = _chart(pd.concat(sides)).mark_point(filled=True, size=12, opacity=0.6)
-    return points_chart.encode(
-        x=alt.X("length:Q", title="length of the response, tokens", scale=from_data),
-        y=alt.Y("reward:Q", title="reward", scale=from_data),
-        color=alt.Color("side:N", scale=colours),
-        shape=alt.Shape("side:N", scale=shapes),
-    )
-
-
-def _points_of(points: Mapping[str, Sequence[float]], side: str, shift: float) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "side": side,
-            "length": [length + shift for length in points["lengths"]],
-            "reward": points["rewards"],
-        }
+    return (
+        _chart(rows)
+        .mark_point(filled=True, size=12, opacity=0.6)
+        .encode(
+            x=alt.X("length:Q", title="length of the response, tokens", scale=from_data),
+            y=alt.Y("reward:Q", title="reward", scale=from_data),
+            color=alt.Color("side:N", scale=colours),
+            shape=alt.Shape("side:N", scale=shapes),
+        )
     )

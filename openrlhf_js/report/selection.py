@@ -1,4 +1,4 @@
-"""What `--js.prompt_selection` chose, and how well it had predicted the pass rates."""
+"""How well `--js.prompt_selection` had predicted the pass rates of what it chose."""
 
 from __future__ import annotations
 
@@ -9,26 +9,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from openrlhf_js.report import panels
-from openrlhf_js.report.panels import Curve
 from openrlhf_js.report.plot import Axis, Panel, Row
 from openrlhf_js.report.runs import Condition, LoggedRun
 from openrlhf_js.stats import clustered_mean
 
-SECTION = "Chosen prompts"
-CURVES = (
-    Curve(
-        tag="train/js/effective_prompts",
-        title="Effective number of prompts",
-        ylabel="prompts",
-        note="so many, drawn uniformly, would be as concentrated",
-    ),
-    Curve(
-        tag="train/js/oldest_prompt",
-        title="Longest wait of a prompt",
-        ylabel="steps since its last visit",
-    ),
-)
 TITLE = "Calibration of predicted pass rates"
 RESPONSES = re.compile(r"train/js/rated_responses_([0-9]+)")
 
@@ -63,14 +47,6 @@ def bins(run: LoggedRun) -> Iterator[Bin]:
 def _mean(values: pd.Series, responses: pd.Series) -> float:
     """The mean over all responses of what was logged of each step's."""
     return float((values * responses).sum() / responses.sum())
-
-
-def draw(
-    conditions: Sequence[Condition], smooth: int | None = None
-) -> list[tuple[Panel, list[Row]]]:
-    """The panels of the section with their rows; none where all prompts are drawn uniformly."""
-    drawn = [panel for curve in CURVES for panel in panels.draw(curve, conditions, smooth)]
-    return drawn + calibration(conditions)
 
 
 def calibration(conditions: Sequence[Condition]) -> list[tuple[Panel, list[Row]]]:

@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +131,27 @@ def series_looks(names: Sequence[str]) -> dict[str, Look]:
         if name not in looks:
             looks[name] = next(free_looks)
     return looks
+
+
+def scale(
+    names: Iterable[str], looks: Mapping[str, Look], value_of: Callable[[Look], Any]
+) -> alt.Scale:
+    """What the looks say of each name: its `colour`, `shape` or `dashes`."""
+    shown = list(dict.fromkeys(names))
+    return alt.Scale(
+        domain=[printable(name) for name in shown],
+        range=[value_of(looks[name]) for name in shown],
+    )
+
+
+def colour(look: Look) -> str:
+    """As CSS has it."""
+    return look.colour
+
+
+def shape(look: Look) -> str:
+    """The marker as Vega has it."""
+    return SHAPES[look.marker]
 
 
 def dashes(look: Look) -> list[float]:

@@ -87,8 +87,6 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:
     return result
 
 
-def mean_pass_at_k(
-    samples: ArrayLike, correct: ArrayLike, k: int, *, clusters: Labels | None = None
-) -> Estimate:
+def mean_pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Estimate:
     """The mean of `pass_at_k` over items, with the interval of `clustered_proportion` by item."""
-    return clustered_proportion(pass_at_k(samples, correct, k), clusters)
+    return clustered_proportion(pass_at_k(samples, correct, k))

@@ -312,12 +312,10 @@ def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:
         for place in range(count):
             estimate = clustered_mean([run["curve"][place] for run in runs])
             point = CurvePoint(
-                cell=cell.title,
-                estimator=estimator,
-                step=runs[0]["steps"] * (place + 0.5) / count,
-                value=estimate.value,
-                low=estimate.low,
-                high=estimate.high,
+                cell.title,
+                estimator,
+                runs[0]["steps"] * (place + 0.5) / count,
+                *estimate,
             )
             points.append(point)
     return points

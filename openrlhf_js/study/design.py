@@ -83,13 +83,7 @@ class Pair(NamedTuple):
 
 def cell_of(run: Mapping[str, Any]) -> Cell:
     """The cell of a run's record."""
-    return Cell(
-        task=run["task"],
-        mix=run["mix"],
-        prompts=run["prompts"],
-        responses=run["responses"],
-        vary=run["vary"],
-    )
+    return Cell._make(run[name] for name in Cell._fields)
 
 
 def pair_of(run: Mapping[str, Any]) -> Pair:
@@ -191,8 +185,8 @@ class StudySettings(Settings):
             )
         if self.stack:
             self._check_stack()
-        else:
-            self._check_inline()
+        elif self.train or self.vary or self.print:
+            raise ValueError("flags of training, --vary and --print need --engine stack")
         if not self.train and self.selection != [UNIFORM] and self.distinct < max(self.prompts):
             raise ValueError(
                 f"--selection {' '.join(self.selection)} is of prompts that come again: give "
@@ -226,10 +220,6 @@ class StudySettings(Settings):
             return names
         names.remove("reinforce")  # OpenRLHF's own whitens advantages, which is our reinforce++
         return [*names, *UPSTREAM]
-
-    def _check_inline(self) -> None:
-        if self.train or self.vary or self.print:
-            raise ValueError("flags of training, --vary and --print need --engine stack")
 
     def _check_stack(self) -> None:
         for flag in self.vary:

@@ -138,30 +138,24 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
     return figures.wide_picture([*_forests(findings), *curves], title)
 
 
-def regret_picture(findings: Findings) -> alt.LayerChart:
-    """A dot for each cell, a bar for the mean and a ring for the worst, by estimator."""
-    looks = style.series_looks([regret.estimator for regret in findings.regret])
+def regret_picture(findings: Findings) -> alt.ConcatChart:
+    """The mean regret of each estimator, with the cells in which it is least and most."""
     rows = []
     for regret in findings.regret:
-        for number, points in enumerate(regret.points.values()):
-            jitter = 2 * number / max(len(regret.points) - 1, 1) - 1  # from -1 to 1
-            row = {"estimator": regret.estimator, "regret": points, "jitter": jitter}
-            rows.append(row)
-    colours = alt.Scale(domain=list(looks), range=[look.colour for look in looks.values()])
-    xlabel = f"points of {findings.result} below the cell's best estimator"
-    chart = alt.Chart(alt.InlineData(values=rows)).encode(
-        y=alt.Y("estimator:N", sort=None, title=None),
-        color=alt.Color("estimator:N", scale=colours, legend=None),
+        row = ForestRow(
+            heading="",
+            name=regret.estimator,
+            value=regret.mean,
+            low=min(regret.points.values()),
+            high=regret.worst,
+        )
+        rows.append(row)
+    forest = Forest(
+        title="Regret",
+        note="mean over the cells of the study, from the best to the worst",
+        xlabel=f"points of {findings.result} below the cell's best estimator",
+        rows=rows,
+        looks=style.series_looks(_estimators(findings)),
+        form=".1f",
     )
-    cells = chart.mark_point(filled=True, size=30, opacity=0.35).encode(
-        x=alt.X("regret:Q", title=xlabel),
-        yOffset=alt.YOffset("jitter:Q", scale=alt.Scale(domain=[-2.5, 2.5])),
-    )
-    means = chart.mark_tick(thickness=3, size=28).encode(x=alt.X("mean(regret):Q", title=xlabel))
-    worst = chart.mark_point(size=160, strokeWidth=2, opacity=1).encode(
-        x=alt.X("max(regret):Q", title=xlabel)
-    )
-    note = "dot: one cell of the study; bar: mean; ring: worst cell"
-    return alt.layer(cells, means, worst).properties(
-        width=600, height=alt.Step(42), title=alt.Title("Regret", subtitle=note)
-    )
+    return figures.picture([forest], widths=(500,))

@@ -17,7 +17,7 @@ import torch
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Record, Store
-from openrlhf_js.study import inline, prompts, stack
+from openrlhf_js.study import stack
 from openrlhf_js.study.design import (
     OWN,
     Pair,
@@ -27,6 +27,7 @@ from openrlhf_js.study.design import (
     task_version,
     training_flags,
 )
+from openrlhf_js.study.inline import engine, prompts
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.supervise import prepare_libraries
 
@@ -91,21 +92,15 @@ def _pairs(runs: Iterable[Run]) -> set[Pair]:
 
 def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) -> None:
     """Raises ValueError where runs of one pair would start from different models."""
+    pairs = [(pair_of(record), record["start"]) for record in store.records.values()]
+    pairs += [(pair_of(run._asdict()), starts.get(run.task)) for run in missing]
     known: dict[Pair, str | None] = {}
-    for record in store.records.values():
-        _check_start(known, pair_of(record), record["start"], store)
-    for run in missing:
-        _check_start(known, pair_of(run._asdict()), starts.get(run.task), store)
-
-
-def _check_start(
-    known: dict[Pair, str | None], pair: Pair, start: str | None, store: Store
-) -> None:
-    if known.setdefault(pair, start) != start:
-        raise ValueError(
-            f"{store.path}: seed {pair.seed} of {pair.cell.task} began from another model or task; "
-            "with the code and the warm_start/ of then it resumes, or give another --out"
-        )
+    for pair, start in pairs:
+        if known.setdefault(pair, start) != start:
+            raise ValueError(
+                f"{store.path}: seed {pair.seed} of {pair.cell.task} began from another model or "
+                "task; with the code and the warm_start/ of then it resumes, or give another --out"
+            )
 
 
 def prepare(settings: StudySettings) -> dict[str, str]:
@@ -180,9 +175,8 @@ def _train_in_workers(
 
 def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Record:
     """The record of one run by the engine of the study; `note` is given its progress."""
-    if settings.stack:
-        return {**run._asdict(), **stack.train(run, settings, note)._asdict()}
-    return {**run._asdict(), **inline.train(run, settings)._asdict()}
+    figures = stack.train(run, settings, note) if settings.stack else engine.train(run, settings)
+    return {**run._asdict(), **figures._asdict()}
 
 
 def _train_in_worker(run: Run, settings: StudySettings) -> Record:

@@ -19,7 +19,6 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.report import runs as logged
 from openrlhf_js.report.runs import Scalars, read_config
-from openrlhf_js.study import prompts
 from openrlhf_js.study.design import (
     OWN,
     UNIFORM,
@@ -29,8 +28,9 @@ from openrlhf_js.study.design import (
     training_flags,
 )
 from openrlhf_js.study.figures import Figures, learning_curve
+from openrlhf_js.study.inline import prompts
+from openrlhf_js.study.inline.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 from openrlhf_js.study.tasks import STUDY_TASKS
-from openrlhf_js.study.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
 from openrlhf_js.tiny.tasks import Problem, write_lines

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from openrlhf_js.common import console
 from openrlhf_js.report import style
-from openrlhf_js.study.analysis import Findings, Row
+from openrlhf_js.study.analysis import Average, Findings, Row
 from openrlhf_js.study.values import CAUSES, OUTCOMES
 
 IN_POINTS = ("pass1", "reward", "any_rate")  # shown as points of a hundred
@@ -51,7 +52,7 @@ def verdicts(findings: Findings) -> dict[str, str]:
     """By estimator, its difference to the reference in each mix, in words and points."""
     sentences: dict[str, list[str]] = {}
     for average in findings.averages_by_mix:
-        figures = style.interval(average.value, average.low, average.high, form="+.1f")
+        figures = _points(average)
         if not findings.is_own:
             figures += f" {MIXES_IN_WORDS[average.mix]}"
         sentences.setdefault(average.estimator, []).append(figures)
@@ -60,28 +61,22 @@ def verdicts(findings: Findings) -> dict[str, str]:
 
 def outcome_table(findings: Findings, cell: str) -> Table:
     """How well each estimator trained at its learning rates."""
-    means = _means(findings, cell)
     table = []
-    for estimator in dict.fromkeys(estimator for estimator, _ in means):
-        columns = {
-            "estimator": estimator,
-            "learning rate": means[estimator, "reward"].learning_rate,
-        }
+    for estimator, means in _by_estimator(findings.means, cell).items():
+        columns = {"estimator": estimator, "learning rate": means["reward"].learning_rate}
         for quantity, label in _outcomes(findings).items():
-            columns[label] = _with_interval(means.get((estimator, quantity)))
+            columns[label] = _with_interval(means.get(quantity))
         table.append(columns)
     return table
 
 
 def difference_table(findings: Findings, cell: str) -> Table:
     """The paired differences of the same to the reference, with their tests."""
-    differences = _differences(findings, cell)
     table = []
-    for estimator in dict.fromkeys(estimator for estimator, _ in differences):
+    for estimator, differences in _by_estimator(findings.differences, cell).items():
         columns = {"estimator": estimator}
         for quantity, label in _outcomes(findings).items():
-            difference = differences.get((estimator, quantity))
-            columns[label] = "" if difference is None else _tested(difference)
+            columns[label] = _tested(differences.get(quantity))
         table.append(columns)
     return table
 
@@ -93,17 +88,15 @@ def _outcomes(findings: Findings) -> dict[str, str]:
 
 def cause_table(findings: Findings, cell: str) -> Table:
     """Why: what was measured of each estimator's baseline and gradient, with p-values."""
-    means = _means(findings, cell)
-    differences = _differences(findings, cell)
+    differences = _by_estimator(findings.differences, cell)
     table = []
-    for estimator in dict.fromkeys(estimator for estimator, _ in means):
+    for estimator, means in _by_estimator(findings.means, cell).items():
         columns = {"estimator": estimator}
         for quantity, label in CAUSES.items():
-            text = _with_interval(means.get((estimator, quantity)))
-            difference = differences.get((estimator, quantity))
+            columns[label] = _with_interval(means.get(quantity))
+            difference = differences.get(estimator, {}).get(quantity)
             if difference is not None:
-                text = f"{text}, p {difference.p_holm:.2g}"
-            columns[label] = text
+                columns[label] += f", p {difference.p_holm:.2g}"
         table.append(columns)
     return table
 
@@ -123,17 +116,21 @@ def regret_table(findings: Findings) -> Table:
             "where": regret.worst_cell.title,
             over_reference: "",
         }
-        average = averages.get(regret.estimator)
-        if average is not None:
-            columns[over_reference] = style.interval(
-                average.value, average.low, average.high, form="+.1f"
-            )
+        if regret.estimator in averages:
+            columns[over_reference] = _points(averages[regret.estimator])
         table.append(columns)
     return table
 
 
-def _tested(difference: Row) -> str:
+def _points(average: Average) -> str:
+    """An averaged difference with its interval."""
+    return style.interval(average.value, average.low, average.high, form="+.1f")
+
+
+def _tested(difference: Row | None) -> str:
     """A difference with its test, and what that could have found where it found nothing."""
+    if difference is None:
+        return ""
     text = f"{_with_interval(difference, sign='+')}, p {difference.p_holm:.2g}"
     if difference.p_holm is None or difference.p_holm < SIGNIFICANT:
         return text
@@ -161,11 +158,10 @@ def _number(row: Row, number: float, sign: str = "") -> str:
     return f"{number:{sign}.3g}"
 
 
-def _means(findings: Findings, cell: str) -> dict[tuple[str, str], Row]:
-    """The means over seeds, by estimator and quantity."""
-    return {(row.estimator, row.quantity): row for row in findings.means if row.cell == cell}
-
-
-def _differences(findings: Findings, cell: str) -> dict[tuple[str, str], Row]:
-    """The differences to the reference, by estimator and quantity."""
-    return {(row.estimator, row.quantity): row for row in findings.differences if row.cell == cell}
+def _by_estimator(rows: Sequence[Row], cell: str) -> dict[str, dict[str, Row]]:
+    """The rows of a cell by estimator, and of each by quantity."""
+    by_estimator: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row.cell == cell:
+            by_estimator.setdefault(row.estimator, {})[row.quantity] = row
+    return by_estimator

@@ -20,8 +20,8 @@ from openrlhf_js.cli.study import read as read_settings
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.stats import detectable_effect, paired_difference
 from openrlhf_js.study.analysis import Row, analyse
-from openrlhf_js.study.prompts import policy_in
-from openrlhf_js.study.rollout import right_probabilities
+from openrlhf_js.study.inline.prompts import policy_in
+from openrlhf_js.study.inline.rollout import right_probabilities
 from openrlhf_js.study.tasks import PRETRAINED, questions
 from openrlhf_js.study.values import grouped
 from openrlhf_js.tiny.tasks import Problem

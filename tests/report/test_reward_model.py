@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from chromium import check_shown
 
-from openrlhf_js.report import reward_model, style
+from openrlhf_js.report import reward_model
 from openrlhf_js.reward_model.evaluate import evaluate
 
 
@@ -96,19 +96,20 @@ def test_a_browser_shows_the_page_at_both_widths(found, tmp_path):
 
 
 def test_pictures_are_described(found):
-    described = reward_model.sentences(found)
-    assert described.keys() == reward_model.pictures(found).keys()
-    assert described["Margins"].endswith("mean 1.25 (1 to 1.5).")
-    assert described["Reward and length"].endswith("correlation -0.12 within pairs.")
-    assert f'alt="{described["Margins"]}"' in reward_model.page(found)
+    _, margins, lengths = reward_model.pictures(found)
+    assert margins.sentence.endswith("mean 1.25 (1 to 1.5).")
+    assert lengths.sentence.endswith("correlation -0.12 within pairs.")
+    assert f'alt="{margins.sentence}"' in reward_model.page(found)
 
 
 def test_pictures_are_drawings_with_words(found):
-    drawn = {title: style.svg(each) for title, each in reward_model.pictures(found).items()}
+    drawn = {}
+    for picture in reward_model.pictures(found):
+        drawn[picture.title] = base64.b64decode(picture.source.partition("base64,")[2])
     assert list(drawn) == ["Reliability", "Margins", "Reward and length"]
     for svg in drawn.values():
         ET.fromstring(svg)
-    assert "length of the response, tokens" in drawn["Reward and length"]
+    assert b"length of the response, tokens" in drawn["Reward and length"]
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\x00é"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openrlhf_js.report import pages, selection
+from openrlhf_js.report import pages, panels, selection
 from openrlhf_js.report.runs import find_conditions
 
 
@@ -32,10 +32,10 @@ def test_bins_are_averaged_over_responses_and_then_over_seeds(log):
     assert low["high"] > gaps[1]
     assert (high["predicted"], high["responses"]) == (0.9, 16)
     assert high["value"] == pytest.approx(0.1)
-    assert "Calibration of predicted" in pages.draw_runs(conditions).charts[selection.SECTION]
+    assert "Calibration of predicted" in pages.draw_runs(conditions).charts[panels.CHOSEN]
 
 
 def test_a_run_without_chosen_prompts_has_no_panel(log):
     conditions = find_conditions([str(log("a", {"train/js/all_equal_groups": [0.5]}))])
-    assert selection.draw(conditions) == []
-    assert selection.SECTION not in pages.draw_runs(conditions).charts
+    assert selection.calibration(conditions) == []
+    assert panels.CHOSEN not in pages.draw_runs(conditions).charts

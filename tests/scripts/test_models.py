@@ -11,7 +11,7 @@ import torch
 
 from openrlhf_js.cli import study
 from openrlhf_js.study.design import StudySettings
-from openrlhf_js.study.prompts import held_out_pass1, policy_in
+from openrlhf_js.study.inline.prompts import held_out_pass1, policy_in
 from openrlhf_js.study.tasks import STUDY_TASKS, questions
 from openrlhf_js.tiny.policy import load
 
@@ -54,7 +54,7 @@ def test_a_package_carries_a_model_that_answers(folder):
 
 @pytest.mark.timeout(900)
 def test_a_study_trains_it(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("openrlhf_js.study.pretrained.BATCH_SIZE", 2)
+    monkeypatch.setattr("openrlhf_js.study.inline.pretrained.BATCH_SIZE", 2)
     monkeypatch.setitem(STUDY_TASKS.maps[0], "questions", replace(questions, warm_start_steps=3))
     flags = (
         f"--model {folder} --tasks questions --estimators rloo js --prompts 2 --steps 2 --seeds 1 "

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from openrlhf_js.common.settings import SettingsError
-from openrlhf_js.study import inline, prompts, rollout
 from openrlhf_js.study.design import Run, StudySettings
-from openrlhf_js.study.drift import LastVisits
-from openrlhf_js.study.greso import SkippingOrder
-from openrlhf_js.study.order import problem_order
-from openrlhf_js.study.run_estimator import RunEstimator
-from openrlhf_js.study.training import Training, set_gradient
+from openrlhf_js.study.inline import engine, prompts, rollout
+from openrlhf_js.study.inline.drift import LastVisits
+from openrlhf_js.study.inline.greso import SkippingOrder
+from openrlhf_js.study.inline.run_estimator import RunEstimator
+from openrlhf_js.study.inline.training import Training, set_gradient
 from openrlhf_js.tasks.base import scored
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
@@ -58,7 +57,7 @@ def first_run(settings, **changes):
 
 
 def train(settings, **changes):
-    return inline.train(first_run(settings, **changes), settings)
+    return engine.train(first_run(settings, **changes), settings)
 
 
 def sampled(policy, problems, greedy=False):
@@ -162,9 +161,9 @@ def test_prompts_are_chosen_among_the_same_ones_whose_rewards_vary(settings):
     assert labels[:3] == ["rloo", "rloo+informative", "rloo+weighted"]
     assert choosing.compared_with == "rloo"
 
-    uniform = problem_order(first_run(choosing, mix="mixed"), choosing)
-    chosen = problem_order(first_run(choosing, mix="mixed", estimator=labels[1]), choosing)
-    weighted = problem_order(first_run(choosing, mix="mixed", estimator=labels[2]), choosing)
+    uniform = engine.problem_order(first_run(choosing, mix="mixed"), choosing)
+    chosen = engine.problem_order(first_run(choosing, mix="mixed", estimator=labels[1]), choosing)
+    weighted = engine.problem_order(first_run(choosing, mix="mixed", estimator=labels[2]), choosing)
     assert set(chosen.problems) == set(uniform.problems)
     learnable = 0
     for step in range(40):
@@ -216,7 +215,7 @@ def test_groups_of_equal_rewards_are_replaced_until_the_responses_are_spent(sett
         run = first_run(study, mix="mixed", estimator=label)
         estimator = RunEstimator("rloo", load(study.start_of("sort")))
         training = Training(run, estimator.policy, estimator, groups=70)
-        order = problem_order(run, study)
+        order = engine.problem_order(run, study)
         steps = []
         while training.groups_left:
             groups = training._sample(len(steps), order)

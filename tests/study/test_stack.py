@@ -11,8 +11,9 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.cli import study as cli
-from openrlhf_js.study import figures, prompts, running, stack
+from openrlhf_js.study import figures, running, stack
 from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.inline import prompts
 from openrlhf_js.tiny.supervise import ProgramFailed
 
 OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl"]

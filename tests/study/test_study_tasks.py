@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from openrlhf_js.common.settings import SettingsError
-from openrlhf_js.study import rollout
 from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.inline import rollout
 from openrlhf_js.study.tasks import INLINE, STUDY_TASKS, modsum, questions, reverse
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy, load

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from openrlhf_js.study.rollout import right_responses, valid_tokens
+from openrlhf_js.study.inline.rollout import right_responses, valid_tokens
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import Problem, TinyTask, draw
 

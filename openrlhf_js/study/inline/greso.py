@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from openrlhf_js.study.batches import OrderFigures, ProblemBatch
+from openrlhf_js.study.inline.order import ProblemBatch, ProblemOrder
 from openrlhf_js.tiny.tasks import Problem
 
 START = 0.5
@@ -26,7 +26,7 @@ class Streak(NamedTuple):
     visits: int
 
 
-class SkippingOrder:
+class SkippingOrder(ProblemOrder):
     """GRESO: the longer a problem's rewards have all been equal, the likelier it is skipped.
 
     A problem whose last z visits were all solved (or all failed) is skipped with probability
@@ -37,11 +37,8 @@ class SkippingOrder:
     sample whole batches anew where groups were dropped, which costs more responses than this.
     """
 
-    filters = True
-
     def __init__(self, problems: Sequence[Problem], stream: Iterator[Problem], *, seed: int):
-        self.problems = problems
-        self._stream = stream
+        super().__init__(problems, stream, filters=True)
         self._rng = random.Random(seed)
         self._streaks: dict[Problem, Streak] = {}
         self._exploration = {True: START, False: START}
@@ -50,10 +47,6 @@ class SkippingOrder:
         self._groups = 0  # of the step so far
         self._equal = {True: 0, False: 0}
 
-    def figures(self) -> OrderFigures:
-        """Nothing is measured."""
-        return OrderFigures()
-
     def batch(self, step: int, size: int) -> ProblemBatch:
         """The next problems that are not skipped."""
         if step != self._step:
@@ -61,7 +54,7 @@ class SkippingOrder:
             self._step = step
         problems: list[Problem] = []
         while len(problems) < size:
-            problem = next(self._stream)
+            problem = next(self.stream)
             self._drawn += 1
             if self._rng.random() < self._probability(problem):
                 problems.append(problem)

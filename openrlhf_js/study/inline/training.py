@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
-from openrlhf_js.study.batches import ProblemOrder
 from openrlhf_js.study.design import Run
-from openrlhf_js.study.rollout import (
+from openrlhf_js.study.inline.order import ProblemOrder
+from openrlhf_js.study.inline.rollout import (
     Rollout,
     joined,
     kept_groups,
@@ -19,7 +19,7 @@ from openrlhf_js.study.rollout import (
     sample,
     valid_tokens,
 )
-from openrlhf_js.study.run_estimator import RunEstimator
+from openrlhf_js.study.inline.run_estimator import RunEstimator
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import SOLVED, UNSOLVABLE, Problem

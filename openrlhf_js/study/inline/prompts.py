@@ -15,9 +15,9 @@ from statistics import fmean
 from typing import Any
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.study import pretrained
 from openrlhf_js.study.design import Run, StudySettings
-from openrlhf_js.study.rollout import pass_rates, right_probabilities
+from openrlhf_js.study.inline import pretrained
+from openrlhf_js.study.inline.rollout import pass_rates, right_probabilities
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy, load

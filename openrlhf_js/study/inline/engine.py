@@ -12,13 +12,20 @@ from bisect import bisect
 from collections.abc import Sequence
 from statistics import fmean
 
-from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.study.design import UNIFORM, Run, StudySettings, selection_of
 from openrlhf_js.study.figures import Figures, learning_curve
-from openrlhf_js.study.order import problem_order
-from openrlhf_js.study.prompts import held_out_pass1, policy_in
-from openrlhf_js.study.run_estimator import RunEstimator
+from openrlhf_js.study.inline.greso import SkippingOrder
+from openrlhf_js.study.inline.order import ChosenOrder, ProblemOrder
+from openrlhf_js.study.inline.prompts import (
+    distinct_problems,
+    held_out_pass1,
+    policy_in,
+    problem_stream,
+    training_problems,
+)
+from openrlhf_js.study.inline.run_estimator import RunEstimator
+from openrlhf_js.study.inline.training import Step, Training
 from openrlhf_js.study.tasks import STUDY_TASKS
-from openrlhf_js.study.training import Step, Training
 from openrlhf_js.tiny.policy import TinyPolicy
 
 LATE_SHARE = 4  # of the steps: the last fourth
@@ -42,8 +49,20 @@ def train(run: Run, settings: StudySettings) -> Figures:
     return figures._replace(
         updates=training.updates if order.filters else None,
         pass1_curve=evaluations.curve or None,
-        **order.figures()._asdict(),
+        **order.figures(),
     )
+
+
+def problem_order(run: Run, settings: StudySettings) -> ProblemOrder:
+    """The order of a run's problems, as its estimator's label says."""
+    selection = selection_of(run.estimator)
+    if selection in (UNIFORM, "dynamic"):
+        problems = training_problems(run, settings)
+        return ProblemOrder(problems, problems, filters=selection == "dynamic")
+    problems = distinct_problems(run, settings)
+    if selection == "greso":
+        return SkippingOrder(problems, problem_stream(run, settings), seed=run.seed)
+    return ChosenOrder(problems, run.prompts, seed=run.seed, selection=selection)
 
 
 class Evaluations:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators import LiveEstimator, key_of
-from openrlhf_js.study.drift import LastVisits
-from openrlhf_js.study.rollout import Rollout, pass_rates, valid_tokens
+from openrlhf_js.study.inline.drift import LastVisits
+from openrlhf_js.study.inline.rollout import Rollout, pass_rates, valid_tokens
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem, TinyTask
 

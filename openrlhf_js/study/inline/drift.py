@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
-from openrlhf_js.study.rollout import Rollout, valid_tokens
+from openrlhf_js.study.inline.rollout import Rollout, valid_tokens
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
 
 
@@ -65,6 +65,5 @@ def _drift(policy: TinyPolicy, prompts: PaddedPrompts, visits: Sequence[Visit]) 
 
 def _stacked(tensors: Sequence[Tensor], padding: float) -> Tensor:
     """(n * m, T) from tensors (m, T) of different T, padded on the right."""
-    longest = max(tensor.shape[1] for tensor in tensors)
-    padded = [F.pad(tensor, (0, longest - tensor.shape[1]), value=padding) for tensor in tensors]
-    return torch.cat(padded)
+    rows = [row for tensor in tensors for row in tensor]
+    return pad_sequence(rows, batch_first=True, padding_value=padding)
