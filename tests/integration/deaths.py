@@ -84,6 +84,7 @@ def ends_when_killed(running, phase: str, victim: str):
     ended = running.finish(timeout_seconds=60)
     assert ended.status == 1, ended.output[-3000:]
     assert re.search(line, ended.output), ended.output[-3000:]
-    record = max(ended.folder.glob(f"tensorboard/*/{RECORD}"), key=lambda path: path.stat().st_mtime)
-    assert json.loads(record.read_text())["outcome"] == "failed"
+    records = ended.folder.glob(f"tensorboard/*/{RECORD}")
+    last_record = max(records, key=lambda path: path.stat().st_mtime)  # a resumed run has its own
+    assert json.loads(last_record.read_text())["outcome"] == "failed"
     return ended
