@@ -11,12 +11,8 @@ pytestmark = pytest.mark.integration
 
 SHORTER = """
 import sys
-from dataclasses import replace
-
 from openrlhf_js.cli import quickstart
-from openrlhf_js.tiny.tasks import TASKS
 
-TASKS["sort"] = replace(TASKS["sort"], warm_start_steps=100)  # already right at times
 quickstart.PAIRED["steps"] = 3
 sys.exit(quickstart.main(sys.argv[1:]))
 """
