@@ -152,9 +152,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     j <= i. With a probability of 95 %, no difference that is truly 0 then has less than 0.05.
     Source: Holm, "A simple sequentially rejective multiple test procedure" (1979).
     """
-    from statsmodels.stats.multitest import multipletests  # takes a second to import
-
-    return [float(p) for p in multipletests(p_values, method="holm")[1]] if p_values else []
+    # statsmodels has it, too, but collects garbage at each call: half a second in a large process
+    ascending = np.argsort(p_values)
+    factors = np.arange(len(p_values), 0, -1)
+    raised = np.maximum.accumulate(factors * np.asarray(p_values)[ascending])
+    corrected = np.empty(len(p_values))
+    corrected[ascending] = np.minimum(raised, 1)
+    return corrected.tolist()
 
 
 def differences(values: Mapping[str, Mapping[Any, float]], reference: str) -> list[Comparison]:

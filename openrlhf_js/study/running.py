@@ -157,7 +157,8 @@ def _train(
 def _train_in_workers(
     runs: Sequence[Run], settings: StudySettings, jobs: int, keep: Callable[[Record], None]
 ) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # seconds of imports, once for all workers
     pool = ProcessPoolExecutor(jobs, context, _start_worker)
     try:
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers leave it to us

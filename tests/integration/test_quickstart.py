@@ -13,7 +13,7 @@ SHORTER = """
 import sys
 from openrlhf_js.cli import quickstart
 
-quickstart.PAIRED["steps"] = 5
+quickstart.PAIRED["steps"] = 3
 sys.exit(quickstart.main(sys.argv[1:]))
 """
 
@@ -34,7 +34,7 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     assert trained["gradient_variance"] > 0
     ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_plus"]
     assert len(ours) == 4
-    assert all(len(run["curve"]) == 5 for run in ours)
+    assert all(len(run["curve"]) == 3 for run in ours)
     for picture in ("compared.png", "compared-dark.png"):
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")
     assert len([*folder.glob("stack/*/model/config.json")]) == 1

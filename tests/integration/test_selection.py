@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import deaths
 import numpy as np
 import pytest
 import torch
@@ -29,25 +30,40 @@ def reward_func(queries, prompts, labels):
 """
 
 
-def test_chosen_prompts_are_weighted_and_a_resumed_run_chooses_the_same(start, prompts):
-    first = start(*FLAGS).finish()
+def test_a_resumed_run_chooses_the_same_of_prompts_that_are_in_the_file_twice(
+    start, prompts, tmp_path
+):
+    """Both are colocated; the second ends when its engine dies while it gets weights."""
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text(prompts.read_text() * 2)
+    # with a constant learning rate, steps do not depend on how many will follow
+    flags = (*FLAGS, "--data.prompt_dataset", str(twice), "--actor.lr_scheduler", "constant")
+    flags = (*flags, "--train.colocate_all")
+    first = start(*flags).finish()
     assert first.status == 0, first.output[-3000:]
     uninterrupted = first.batches()
     assert len(uninterrupted) == 5
-    _check_choices(uninterrupted, prompts)
+    _check_choices(uninterrupted, twice)
     logged = first.scalars()
-    assert logged["train/js/effective_prompts"][0] == pytest.approx(24)
+    assert logged["train/js/effective_prompts"][0] == pytest.approx(24)  # and not 48
     assert logged["train/js/effective_prompts"][-1] < 24
     assert logged["train/js/oldest_prompt"][0] == 1
 
     _forget_after_step_2(first.folder)
-    second = start(*FLAGS, "--ckpt.load_enable").finish()
-    assert second.status == 0, second.output[-3000:]
-    batches = second.batches()
-    assert len(batches) == 5
-    for batch, expected in zip(batches, uninterrupted, strict=True):
+    running = start(*flags, "--ckpt.load_enable", "--js.max_steps", "1000")
+    running.until_batches(5)
+    second = deaths.ends_when_killed(running, "sending weights", "engine")
+    for batch, expected in zip(second.batches(), uninterrupted, strict=False):
         for name, values in expected.items():
             np.testing.assert_array_equal(batch[name], values)
+
+
+def test_two_ranks_choose_until_one_dies_while_the_other_waits(start, prompts):
+    flags = (*FLAGS, "--actor.num_gpus_per_node", "2", "--js.max_steps", "1000")
+    running = start(*flags)
+    running.until_batches(2)
+    ended = deaths.ends_when_killed(running, "generating", "rank")
+    _check_choices(ended.batches(), prompts)
 
 
 def _forget_after_step_2(folder):
@@ -90,21 +106,3 @@ def _check_choices(batches, prompts):
         np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
         selector.learn(keys[chosen], rewards, step)
     assert (weights - 1).abs().max() > 0.1
-
-
-def test_a_colocated_run_whose_prompts_are_in_the_file_twice(start, prompts, tmp_path):
-    twice = tmp_path / "twice.jsonl"
-    twice.write_text(prompts.read_text() * 2)
-    flags = ("--train.colocate_all", "--data.prompt_dataset", str(twice))
-    ended = start(*FLAGS, *flags).finish()
-    assert ended.status == 0, ended.output[-3000:]
-    assert len(ended.batches()) == 5
-    _check_choices(ended.batches(), twice)
-    assert ended.scalars()["train/js/effective_prompts"][0] == pytest.approx(24)  # and not 48
-
-
-def test_one_episode_leaves_nothing_to_choose_by(start):
-    ended = start("--advantage_estimator", "js", "--js.prompt_selection", "informative").finish()
-    assert ended.status == 0, ended.output[-3000:]
-    assert "--js.prompt_selection informative changes nothing" in ended.output
-    ended.check_advantages()

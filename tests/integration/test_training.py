@@ -53,7 +53,7 @@ MEMORY_FLAGS = (
 def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_start, tmp_path):
     """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life.
 
-    The second run finds damaged checkpoints; its driver is killed, and then its engine.
+    The second run finds damaged checkpoints, and its driver is killed.
     """
     first = start(*MEMORY_FLAGS).finish()
     assert first.status == 0, first.output[-3000:]
@@ -66,13 +66,13 @@ def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_st
     assert _weights_differ(trained, policy)
 
     _leave_two_steps(tmp_path)
-    second = _killed_twice(start)
+    second = _killed(start)
     assert second.status == 0, second.output[-3000:]
     assert "global_step8 is damaged, global_step2 is resumed" in second.output
     assert "it/s" not in second.output  # no progress bars
     record = json.loads((second.folder / "tensorboard" / "one" / RECORD).read_text())
     outcomes = [earlier["outcome"] for earlier in record["earlier_starts"]]
-    assert [*outcomes, record["outcome"]] == ["done", None, "failed", "done"]
+    assert [*outcomes, record["outcome"]] == ["done", None, "done"]
 
     batches = second.batches()  # of all starts
     assert len(batches) == len(uninterrupted) == 8
@@ -93,21 +93,15 @@ def _leave_two_steps(folder: Path) -> None:
         batch.unlink()
 
 
-def _killed_twice(start):
-    """A resumed program whose driver is killed, and in its next start the engine."""
-    running = start(*MEMORY_FLAGS, "--ckpt.load_enable", "--js.restarts", "2", program=True)
+def _killed(start):
+    """A resumed program whose driver is killed, and which starts it again."""
+    running = start(*MEMORY_FLAGS, "--ckpt.load_enable", "--js.restarts", "1", program=True)
     program = psutil.Process(running.process.pid)
     running.until_batches(5)
     (driver,) = program.children()
     driver.kill()
-    driver.wait()
-    running.until(lambda: program.children() not in ([], [driver]))
-    (driver,) = program.children()
-    line_of_death = deaths.kill_while(running, "sending weights", "engine", driver)
     ended = running.finish()
     assert "status -9 and is started again" in ended.output
-    assert re.search(line_of_death, ended.output), ended.output[-3000:]
-    assert "status 1 and is started again" in ended.output
     return ended
 
 
@@ -262,7 +256,10 @@ AgentExecutor = second_try("digits", "sort(")
 
 
 def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajectory(start, tmp_path):
-    """What else is saved with LoRA, and how it resumes, is in tests/plugin/lora_cases.py."""
+    """What else is saved with LoRA, and how it resumes, is in tests/plugin/lora_cases.py.
+
+    In one episode there is nothing to choose prompts by.
+    """
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)
     run = start(
@@ -270,10 +267,12 @@ def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajector
         *("--algo.advantage.is_correction_level", "token"),
         *("--ds.zero_stage", "3", "--js.gradient_variance"),
         *("--ds.lora.rank", "8", "--ds.lora.alpha", "8", "--actor.adam.lr", "1e-2"),
+        *("--js.prompt_selection", "informative"),
         grader=None,
     ).finish()
     assert run.status == 0, run.output[-3000:]
     assert "the agent's own actor has crashed" in run.output
+    assert "--js.prompt_selection informative changes nothing" in run.output
     run.check_advantages()
     scalars = run.scalars()
     again = run.batches()[0]["tokens"][0]  # every prompt begins with "sort("

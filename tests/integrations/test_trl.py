@@ -156,6 +156,7 @@ def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
     assert differ >= 5
 
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    world["OMP_NUM_THREADS"] = "1"  # as torchrun has it
     forks = multiprocessing.get_context("fork")  # which need not import TRL again
     ranks = [forks.Process(target=rank_of, args=(tmp_path / rank, world)) for rank in "01"]
     for process in ranks:

@@ -40,6 +40,8 @@ def test_verl_calls_our_estimators(verl: Path) -> None:
     """Nothing but verl's own variable tells it of our file."""
     module = {"VERL_USE_EXTERNAL_MODULES": "openrlhf_js.integrations.verl"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest"]
+    # but for the timeouts, which pyproject.toml sets: plugins take seconds to import
+    command += ["--disable-plugin-autoload", "-p", "pytest_timeout"]
     run = subprocess.run(
         [*command, HERE / "verl_checks.py"],
         env=os.environ | module | {"PYTHONPATH": str(verl)},

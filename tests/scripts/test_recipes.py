@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -219,7 +220,7 @@ def test_a_measurement_can_be_tried(capsys, tmp_path, monkeypatch):
     assert (Path(shown["model"]) / "config.json").is_file()
 
 
-def test_the_table_of_gsm8k_is_one_command(tmp_path):
+def test_the_table_of_gsm8k_is_one_command(tmp_path, monkeypatch, capsys):
     """Its 90 runs as commands for a cluster, and the table from what some of them left."""
     data = tmp_path / "runs/data/gsm8k"
     data.mkdir(parents=True)
@@ -249,16 +250,17 @@ def test_the_table_of_gsm8k_is_one_command(tmp_path):
             run |= {"estimator": estimator, "learning_rate": 1e-6, "seed": seed, "pass1": pass1}
             lines.append(json.dumps(run))
     store.write_text("\n".join(lines) + "\n")
-    table = ROOT / "scripts/recipes/gsm8k_table.py"
-    shown = subprocess.run(
-        [sys.executable, table], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
+    table = str(ROOT / "scripts/recipes/gsm8k_table.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [table])
+    runpy.run_path(table, run_name="__main__")
+    shown = capsys.readouterr().out
     assert "| `rloo` | 54.23 |" in shown
     assert "| `js` | 55.40 |" in shown
     assert "| `js` - `rloo` | +1.17 (" in shown
-    empty = subprocess.run([sys.executable, table], cwd=ROOT / "tests", capture_output=True)
-    assert empty.returncode == 1
-    assert b"gsm8k_table.sh trains and writes it" in empty.stderr
+    monkeypatch.chdir(ROOT / "tests")
+    with pytest.raises(SystemExit, match=r"gsm8k_table\.sh trains and writes it"):
+        runpy.run_path(table, run_name="__main__")
 
 
 @pytest.mark.integration

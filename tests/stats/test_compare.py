@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from openrlhf_js.stats import differences
+from openrlhf_js.stats import differences, holm
 
 RLOO = {0: 0.5, 1: 0.7, 2: 0.4, 3: 0.6}  # by seed
 SHIFTS = {"a": 0.1, "b": 0.3, "c": 0.0, "d": 0.6}  # of four others
@@ -59,3 +59,10 @@ def test_one_seed_bounds_nothing():
     assert comparison.corrected_p == 1
     assert comparison.difference[:3] == (0.25, -math.inf, math.inf)
     assert differences({"rloo": RLOO}, "rloo") == []
+
+
+def test_p_values_of_any_order_are_corrected_and_no_p_values_are_none():
+    # R's p.adjust(c(0.04, 0.01, 0.5, 0.03), "holm")
+    assert holm([0.04, 0.01, 0.5, 0.03]) == pytest.approx([0.09, 0.04, 0.5, 0.09])
+    assert holm([0.9, 0.6]) == [1, 1]
+    assert holm([]) == []
