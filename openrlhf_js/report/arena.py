@@ -139,7 +139,10 @@ def shown_board(board: Board) -> ShownBoard:
     """A board with its table, and a forest plot of its scores, the best model on top."""
     rows = []
     for row in board.rows:
-        rows.append(ForestRow("", row["model"], row["score"], row["ci_low"], row["ci_high"]))
+        ends = (row["ci_low"], row["ci_high"])
+        if row["model"] == board.baseline:  # half of its games, by definition
+            ends = (None, None)
+        rows.append(ForestRow("", row["model"], row["score"], *ends))
     forest = Forest(
         title=board.title,
         note="at the line the model and the baseline are equally good",

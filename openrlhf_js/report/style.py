@@ -44,6 +44,7 @@ LEAST_CONTRAST_ON_DARK = 6.0
 COLOUR = re.compile(r"#[0-9a-f]{6}")
 MOST_USED = ("js", "rloo", "js_plus", "bloo")  # whose looks other series get first
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+SVG_ROOM = 30  # pixels beside a picture
 PNG_SCALE = 1.5  # pixels of the file for each of the picture: 1,200 of 800
 LINE_WIDTH = 2
 SOLID = "-"
@@ -242,8 +243,12 @@ def svg(chart: alt.TopLevelMixin) -> str:
 
 
 def svg_source(chart: alt.TopLevelMixin) -> str:
-    """A picture as the address of an image; two inlined SVGs would share names of their parts."""
-    return source("image/svg+xml", svg(chart).encode())
+    """A picture as the address of an image; two inlined SVGs would share names of their parts.
+
+    With room on both sides, since the browser's font may be wider than the one it was laid out in.
+    """
+    roomy = chart.properties(padding={"left": SVG_ROOM, "right": SVG_ROOM, "top": 5, "bottom": 5})
+    return source("image/svg+xml", svg(roomy).encode())
 
 
 def source(kind: str, data: bytes) -> str:

@@ -85,7 +85,7 @@ def test_all_of_the_leaderboard_can_be_seen(tab, judged, width):
     assert tab.evaluate(inside)
     label = tab.evaluate("document.querySelector('.forest img').alt")
     assert f"{LONG_NAME}: 50.0 (" not in label
-    assert "base: 50.0 (50.0 to 50.0)" in label
+    assert "base: 50.0;" in label  # no interval: half of its own games
 
 
 def test_the_answers_stand_side_by_side_and_the_judgments_beneath(tab, judged):
