@@ -105,4 +105,4 @@ def _check_choices(batches, prompts):
         expected = estimators.advantage("js_plus", rewards) * weights[:, None]
         np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
         selector.learn(keys[chosen], rewards, step)
-    assert (weights - 1).abs().max() > 0.1
+    assert (weights - 1).abs().max() > 0.01  # the last step does not weight all alike
