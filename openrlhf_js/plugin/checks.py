@@ -491,8 +491,8 @@ def _larger(flat: Flat, of: int) -> str:
 
 def _gradient(flat: Flat) -> Iterator[str]:
     """What measuring its variance, and keeping prompts in one micro-batch, do not go with."""
-    for flag, works in MEASURABLE.items() if flat["js.gradient_variance"] else ():
-        if flat[flag] not in works:
+    for flag, works in MEASURABLE.items():
+        if flat["js.gradient_variance"] and flat[flag] not in works:
             yield (
                 f"--js.gradient_variance does not work with --{flag} {flat[flag]}, only with "
                 f"{' or '.join(map(str, works))} (docs/gradient_variance.md)"

@@ -154,7 +154,8 @@ def read_answer(body: bytes) -> Answer:
     if reward is None or score is None or not (math.isfinite(reward) and math.isfinite(score)):
         raise BadReward(f"the reward is {reward}, and the score {score}")
     figures = {}
-    for name, value in content.extra_logs.items() if isinstance(content.extra_logs, dict) else ():
+    logs = content.extra_logs if isinstance(content.extra_logs, dict) else {}
+    for name, value in logs.items():
         figure = _alone(value)
         if type(figure) in (int, float) and abs(figure) <= sys.float_info.max:
             figures[name] = float(figure)
@@ -313,7 +314,8 @@ class RemoteRewards:
         finally:  # if one fails, the others' answers are of no use
             for waiting in queries:
                 waiting.cancel()
-        reward = score = 0.0
+        reward = 0.0
+        score = 0.0
         logs: dict[str, float] = {}
         for (source, _), answer in zip(self._models, answers, strict=True):
             reward += source.weight * answer.reward

@@ -493,8 +493,10 @@ def keep_running(arguments: Sequence[str], flat: Flat) -> int:
     before = _time_of(latest_checkpoint(flat))
     resume: list[str] = []
     heeded = [
-        number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
-    ]  # nohup
+        number
+        for number in SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    ]
     while True:
         for number in heeded:
             signal.signal(number, signal.default_int_handler)

@@ -7,7 +7,6 @@ import json
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import repeat
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 T = TypeVar("T")
@@ -86,7 +85,7 @@ def in_turn(
     total = 0
     while total < count:
         kind = turns[0]
-        item = next(filter(None, map(draw, repeat(kind, tries))), None)
+        item = _first_drawn(draw, kind, tries)
         if item:
             counts[kind] += 1
             total += 1
@@ -99,3 +98,11 @@ def in_turn(
                 f"only {counts[kind]} different {name.format(kind)} found, {total} in all, of "
                 f"{count}: ask for fewer, or for other kinds"
             )
+
+
+def _first_drawn(draw: Callable[[Kind], Item | None], kind: Kind, tries: int) -> Item | None:
+    for _ in range(tries):
+        item = draw(kind)
+        if item:
+            return item
+    return None

@@ -38,7 +38,6 @@ PICTURED = (
 )
 UNLEARNT = "modsum"  # by anything, in the mix: its curves are noise, and not drawn
 LEAST_SEEDS = 3
-HIGHEST_RATE = 8e-4  # a few runs with filters had 1.6e-3, which ruins them
 POINTS = 8  # of a curve
 
 Run = dict[str, Any]
@@ -59,7 +58,6 @@ def read(store: str) -> list[Run]:
 
 def whole_seeds(runs: Sequence[Run]) -> list[Run]:
     """The runs of a cell on seeds that all its settings have; none where a contender lacks."""
-    runs = [run for run in runs if run["learning_rate"] <= HIGHEST_RATE]
     if not set(CONTENDERS) <= {run["estimator"] for run in runs}:
         return []
     settings = grouped(runs, lambda run: (run["estimator"], run["learning_rate"]))
