@@ -6,8 +6,7 @@ from collections import ChainMap
 from collections.abc import Callable, Hashable
 
 from openrlhf_js.tasks import GRADED
-from openrlhf_js.tasks.base import Item, Score, scored
-from openrlhf_js.tasks.record import GeneratedProblems
+from openrlhf_js.tasks.record import GeneratedProblems, Item, Score, scored
 from openrlhf_js.tiny.tasks import DIGITS, END, LENGTHS, TASKS, TinySplit, TinyTask, sort
 
 PRETRAINED = "questions"  # the task of --model

@@ -9,9 +9,8 @@ from openrlhf_js import needs
 
 needs("graders", "math_verify", "pydantic")
 
-from openrlhf_js.tasks.base import STATUSES, Item, Message, Score, Status
 from openrlhf_js.tasks.catalogue import GRADED, TASKS, task_of
-from openrlhf_js.tasks.record import Task
+from openrlhf_js.tasks.record import STATUSES, Item, Message, Score, Status, Task
 
 __all__ = [
     "GRADED",

@@ -17,10 +17,25 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field, PositiveInt
 
-from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
-from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
-from openrlhf_js.tasks.record import WORDING, BenchmarkRecord, GeneratedProblems, Option, Task
+from openrlhf_js.tasks.record import (
+    WORDING,
+    BenchmarkRecord,
+    GeneratedProblems,
+    Item,
+    Message,
+    Option,
+    Score,
+    Split,
+    Task,
+    Wording,
+    in_turn,
+    is_new,
+    random_of,
+    read_label,
+    scored,
+    split_of,
+)
 
 NAME = "countdown"
 answer_of = tagged_or_boxed
@@ -54,22 +69,22 @@ def generate(
     Sizes (`numbers`) are from 2 to 5. No number from 1 to `largest` is given twice; of the targets
     that take all numbers, each is equally likely. Test gets one set of numbers in 8.
     """
-    random = base.random_of(NAME, split, seed)
+    random = random_of(NAME, split, seed)
     seen = set[int]()
 
     def draw(size: int) -> Item | None:
         given_numbers = random.sample(range(1, largest + 1), size)
         key = f"{NAME} {sorted(given_numbers)}"
-        if base.split_of(key) != split:
+        if split_of(key) != split:
             return None
         candidates = _targets_of_all(given_numbers, targets)
         random.shuffle(candidates)
         for target in candidates:
-            if base.is_new(seen, f"{key} {target}"):
+            if is_new(seen, f"{key} {target}"):
                 return {"numbers": given_numbers, "target": target, "wording": wording}
         return None
 
-    yield from base.in_turn(draw, numbers, count, TRIES, f"{split} problems with {{}} numbers")
+    yield from in_turn(draw, numbers, count, TRIES, f"{split} problems with {{}} numbers")
 
 
 def _targets_of_all(numbers: Sequence[int], between: tuple[int, int]) -> list[int]:
@@ -109,7 +124,7 @@ class Problem(BaseModel, strict=True):
 @lru_cache(maxsize=4096)
 def _problem(label: str) -> Problem:
     form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
-    return base.read_label(label, Problem.model_validate, form)
+    return read_label(label, Problem.model_validate, form)
 
 
 def score(response: str, label: str) -> Score:

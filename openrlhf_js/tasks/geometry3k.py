@@ -14,10 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.tasks import base, hub, math
-from openrlhf_js.tasks.base import Item, Message, Progress
+from openrlhf_js.tasks import hub, math
 from openrlhf_js.tasks.hub import Row, gold_text, text
-from openrlhf_js.tasks.record import SOURCE, BenchmarkRecord, Option, PublishedProblems, Task
+from openrlhf_js.tasks.record import (
+    SOURCE,
+    BenchmarkRecord,
+    Item,
+    Message,
+    Option,
+    Progress,
+    PublishedProblems,
+    Task,
+    no_progress,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,7 +44,7 @@ def load(
     source: str = HUB_ID,
     *,
     images_dir: str | os.PathLike[str] = "images",
-    progress: Progress = base.no_progress,
+    progress: Progress = no_progress,
 ) -> Iterator[Item]:
     """The items of the data set's own split, each problem once: `problem`, `answer` and `images`.
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from openrlhf_js.tasks import answers, base, hub, math
-from openrlhf_js.tasks.base import Item, Message, Score
+from openrlhf_js.tasks import answers, hub, math
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.hub import text
-from openrlhf_js.tasks.record import SOURCE, BenchmarkRecord, PublishedProblems, Task
+from openrlhf_js.tasks.record import (
+    SOURCE,
+    BenchmarkRecord,
+    Item,
+    Message,
+    Progress,
+    PublishedProblems,
+    Score,
+    Task,
+    no_progress,
+)
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
@@ -27,9 +36,7 @@ _SENTENCE = re.compile(
 )
 
 
-def load(
-    split: str, source: str = HUB_ID, *, progress: base.Progress = base.no_progress
-) -> Iterator[Item]:
+def load(split: str, source: str = HUB_ID, *, progress: Progress = no_progress) -> Iterator[Item]:
     """The items of the data set's own split, each question once: `question` and `answer`.
 
     `answer` is a worked solution that ends in `#### ` and the number; `source` as in `hub.rows`.

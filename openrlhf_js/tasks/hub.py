@@ -12,7 +12,7 @@ from typing import Any
 
 from openrlhf_js.common.files import ROW_FORMATS, read_rows
 from openrlhf_js.common.labels import label_text
-from openrlhf_js.tasks.base import Item, Progress, no_progress
+from openrlhf_js.tasks.record import Item, Progress, no_progress
 
 Row = dict[str, Any]
 

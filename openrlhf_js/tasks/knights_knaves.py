@@ -15,16 +15,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import base, hub
+from openrlhf_js.tasks import hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
-from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
 from openrlhf_js.tasks.record import (
     SOURCE,
     WORDING,
     BenchmarkRecord,
     GeneratedProblems,
+    Item,
+    Message,
     Option,
+    Score,
+    Split,
     Task,
+    Wording,
+    in_turn,
+    is_new,
+    random_of,
+    read_label,
+    scored,
+    split_of,
 )
 
 NAME = "knights_knaves"
@@ -138,13 +148,13 @@ def generate(
     if source:
         yield from _published(source, split, people, wording)
         return
-    rng = base.random_of(NAME, split, seed)
+    rng = random_of(NAME, split, seed)
     seen = set[int]()
 
     def draw(size: int) -> Item | None:
         statements = [_statement(rng, speaker, size) for speaker in range(size)]
         key = f"{NAME} {_shape(statements)}"
-        if base.split_of(key) != split or worlds(statements).bit_count() != 1:
+        if split_of(key) != split or worlds(statements).bit_count() != 1:
             return None
         item = {
             "people": rng.sample(NAMES, size),
@@ -152,9 +162,9 @@ def generate(
             "statements": statements,
             "wording": wording,
         }
-        return item if base.is_new(seen, repr(item)) else None
+        return item if is_new(seen, repr(item)) else None
 
-    yield from base.in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
+    yield from in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
 
 
 def _published(
@@ -352,7 +362,7 @@ def _solution(label: str) -> Solution:
         return Solution(roles, pair)
 
     form = f"a JSON object from different names, one word each, to roles of one pair of {ROLES}"
-    return base.read_label(label, read, form)
+    return read_label(label, read, form)
 
 
 def score(response: str, label: str) -> Score:

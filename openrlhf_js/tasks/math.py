@@ -10,13 +10,23 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import base, hub
+from openrlhf_js.tasks import hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
-from openrlhf_js.tasks.base import Item, Message, Progress, Score
 from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.equivalence.labels import is_readable
 from openrlhf_js.tasks.hub import Row, gold_text, text
-from openrlhf_js.tasks.record import SOURCE, BenchmarkRecord, Option, PublishedProblems, Task
+from openrlhf_js.tasks.record import (
+    SOURCE,
+    BenchmarkRecord,
+    Item,
+    Message,
+    Option,
+    Progress,
+    PublishedProblems,
+    Score,
+    Task,
+    no_progress,
+)
 
 NAME = "math"
 SPLITS: tuple[str, ...] = ("train", "test")
@@ -99,7 +109,7 @@ def load(
     source: str | None = None,
     dataset: str | None = None,
     *,
-    progress: Progress = base.no_progress,
+    progress: Progress = no_progress,
 ) -> Iterator[Item]:
     """The items of a data set, each problem once, in its order: `hub.distinct` says how.
 

@@ -13,10 +13,25 @@ from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import plain, tagged_or_boxed
-from openrlhf_js.tasks.base import Item, Message, Score, Split, Wording, scored
-from openrlhf_js.tasks.record import WORDING, BenchmarkRecord, GeneratedProblems, Option, Task
+from openrlhf_js.tasks.record import (
+    WORDING,
+    BenchmarkRecord,
+    GeneratedProblems,
+    Item,
+    Message,
+    Option,
+    Score,
+    Split,
+    Task,
+    Wording,
+    in_turn,
+    is_new,
+    random_of,
+    read_label,
+    scored,
+    split_of,
+)
 
 NAME = "maze"
 answer_of = tagged_or_boxed
@@ -57,20 +72,20 @@ def generate(
     Test gets one pattern of walls in 8, whichever way it is turned or mirrored. There are only so
     many: of size 6, 5,304 have length 8, of which 552 are in test.
     """
-    random = base.random_of(NAME, split, seed)
+    random = random_of(NAME, split, seed)
     seen = set[int]()
 
     def draw(length: int) -> Item | None:
         inner = _drawn_walls(random, size - 2)
-        if base.split_of(f"{NAME} {_canonical(inner, size - 2)}") != split:
+        if split_of(f"{NAME} {_canonical(inner, size - 2)}") != split:
             return None
         grid = _with_ends(random, _walled(inner, size), size, length)
-        if grid is None or not base.is_new(seen, grid):
+        if grid is None or not is_new(seen, grid):
             return None
         return {"rows": _rows(grid, size), "length": length, "wording": wording}
 
     name = f"{split} mazes of size {size} and length {{}}"
-    yield from base.in_turn(draw, lengths, count, TRIES, name)
+    yield from in_turn(draw, lengths, count, TRIES, name)
 
 
 def _drawn_walls(random: Random, side: int) -> str:
@@ -169,7 +184,7 @@ def _maze(label: str) -> Maze:
         return maze
 
     grid = 'JSON like {"maze": ["*****", "*S.E*", "*****"]}'
-    return base.read_label(label, read, f"{grid}, walls all around, with one S and one E")
+    return read_label(label, read, f"{grid}, walls all around, with one S and one E")
 
 
 def _is_well_formed(maze: Maze) -> bool:

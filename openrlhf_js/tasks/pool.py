@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from openrlhf_js.tasks.base import STATUSES, Score, scored
+from openrlhf_js.tasks.record import STATUSES, Score, scored
 
 MOST_WORKERS = 16
 _START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault

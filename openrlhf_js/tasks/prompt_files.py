@@ -22,10 +22,8 @@ from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
 from openrlhf_js.common.labels import is_message, label_text
 from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
-from openrlhf_js.tasks import base
-from openrlhf_js.tasks.base import Item, Message, Progress
 from openrlhf_js.tasks.catalogue import task_of
-from openrlhf_js.tasks.record import GeneratedProblems, Task
+from openrlhf_js.tasks.record import GeneratedProblems, Item, Message, Progress, Task, no_progress
 
 
 def row(task: Task, item: Item) -> dict[str, Any]:
@@ -46,7 +44,7 @@ def items(
     count: int | None,
     seed: int,
     options: Mapping[str, Any],
-    progress: Progress = base.no_progress,
+    progress: Progress = no_progress,
 ) -> Iterator[Item]:
     """The problems of a split, exactly `count` of them where it is given.
 
@@ -63,7 +61,7 @@ def items(
     else:
         is_loaded = True
         problems = task.problems.load(split, **options, progress=progress)
-        on_item = base.no_progress  # it reports its rows itself
+        on_item = no_progress  # it reports its rows itself
     if is_loaded and count is not None:
         problems = iter(_sample(problems, count, f"{task.name}/{split}/{seed}/sample"))
     number = 0

@@ -10,10 +10,22 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from openrlhf_js.tasks import base
 from openrlhf_js.tasks.answers import after_thinking, without_end_marks
-from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
-from openrlhf_js.tasks.record import BenchmarkRecord, GeneratedProblems, Option, Task
+from openrlhf_js.tasks.record import (
+    BenchmarkRecord,
+    GeneratedProblems,
+    Item,
+    Message,
+    Option,
+    Score,
+    Split,
+    Task,
+    in_turn,
+    is_new,
+    random_of,
+    scored,
+    split_of,
+)
 
 NAME = "questions"
 TRIES = 2000  # in a row without a new question of a kind
@@ -107,16 +119,16 @@ def generate(
     for kind in kinds:
         if kind not in KINDS:
             raise ValueError(f"unknown kind {kind!r}; choose from {', '.join(KINDS)}")
-    random = base.random_of(NAME, split, seed)
+    random = random_of(NAME, split, seed)
     seen = set[int]()
 
     def draw(kind: str) -> Item | None:
         question = KINDS[kind](random)
-        if base.split_of(question.text) != split or not base.is_new(seen, question.text):
+        if split_of(question.text) != split or not is_new(seen, question.text):
             return None
         return {"question": question.text, "answer": question.answer, "kind": kind}
 
-    yield from base.in_turn(draw, kinds, count, TRIES, f"{split} questions of kind {{}}")
+    yield from in_turn(draw, kinds, count, TRIES, f"{split} questions of kind {{}}")
 
 
 def prompt(item: Item) -> list[Message]:

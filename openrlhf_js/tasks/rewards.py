@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from openrlhf_js.tasks.answers import without_end_marks, without_think_tags
-from openrlhf_js.tasks.base import STATUSES, Score
 from openrlhf_js.tasks.catalogue import task_of
-from openrlhf_js.tasks.record import Task
+from openrlhf_js.tasks.record import STATUSES, Score, Task
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]

@@ -5,8 +5,7 @@ The quickstart draws its problems and trains on it; here is what grades them els
 
 from __future__ import annotations
 
-from openrlhf_js.tasks.base import Item, Message, Score, scored
-from openrlhf_js.tasks.record import Task
+from openrlhf_js.tasks.record import Item, Message, Score, Task, scored
 
 NAME = "sort"
 END = "<eos>"  # the token that ends a response of the quickstart's model

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.tasks.base import Score
+from openrlhf_js.tasks.record import Score
 from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw
 
 LETTERS = "abcdefgh"

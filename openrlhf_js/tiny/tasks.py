@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import GRADED
-from openrlhf_js.tasks.base import Item, Score, scored
-from openrlhf_js.tasks.record import GeneratedProblems, Task
+from openrlhf_js.tasks.record import GeneratedProblems, Item, Score, Task, scored
 from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
 OPEN = "<answer> "

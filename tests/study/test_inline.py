@@ -16,7 +16,7 @@ from openrlhf_js.study.inline.drift import LastVisits
 from openrlhf_js.study.inline.greso import SkippingOrder
 from openrlhf_js.study.inline.run_estimator import RunEstimator
 from openrlhf_js.study.inline.training import Training, set_gradient
-from openrlhf_js.tasks.base import scored
+from openrlhf_js.tasks.record import scored
 from openrlhf_js.tiny.policy import load
 from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.tasks import TASKS, answers, base, gsm8k
+from openrlhf_js.tasks import TASKS, answers, gsm8k
+from openrlhf_js.tasks.record import TEST_SHARE, split_of
 
 FINDERS = {
     "last_boxed": answers.last_boxed,
@@ -47,9 +48,9 @@ def test_a_megabyte_of_one_piece_takes_no_time(extract):
 
 
 def test_one_key_in_so_many_is_a_test_key():
-    splits = Counter(base.split_of(str(number)) for number in range(20_000))
-    assert splits["test"] / 20_000 == pytest.approx(1 / base.TEST_SHARE, rel=0.1)
-    assert [n for n in range(40) if base.split_of(str(n)) == "test"] == [22]  # in every version
+    splits = Counter(split_of(str(number)) for number in range(20_000))
+    assert splits["test"] / 20_000 == pytest.approx(1 / TEST_SHARE, rel=0.1)
+    assert [n for n in range(40) if split_of(str(n)) == "test"] == [22]  # in every version
 
 
 # The paper's examples: a task, its label, the answer that the paper shows, and another one.

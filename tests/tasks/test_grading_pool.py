@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from openrlhf_js.tasks import pool as pools
-from openrlhf_js.tasks.base import Score
 from openrlhf_js.tasks.pool import GradingPool
+from openrlhf_js.tasks.record import Score
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -13,8 +13,19 @@ from openrlhf_js.cli import data
 from openrlhf_js.evaluation.passk.benchmarks import asked_of
 from openrlhf_js.tasks import GRADED, GRADERS, TASKS, task_of
 from openrlhf_js.tasks.answers import boxed_or_tagged
-from openrlhf_js.tasks.base import Item, Message, Score, is_new, random_of, scored, split_of
-from openrlhf_js.tasks.record import BenchmarkRecord, GeneratedProblems, Option, Task
+from openrlhf_js.tasks.record import (
+    BenchmarkRecord,
+    GeneratedProblems,
+    Item,
+    Message,
+    Option,
+    Score,
+    Task,
+    is_new,
+    random_of,
+    scored,
+    split_of,
+)
 from openrlhf_js.tasks.rewards import reward_by_datasource, reward_function
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from openrlhf_js.tasks import GRADED, TASKS, prompt_files, task_of
-from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.prompt_files import Example, check, read
-from openrlhf_js.tasks.record import PublishedProblems, Task
+from openrlhf_js.tasks.record import PublishedProblems, Score, Task, scored
 
 ITEMS: dict[str, dict[str, Any]] = {
     "countdown": {"numbers": [3, 5, 7], "target": 15},

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from openrlhf_js.tasks import GRADED, STATUSES, TASKS, countdown, knights_knaves
-from openrlhf_js.tasks.base import scored
+from openrlhf_js.tasks.record import scored
 from openrlhf_js.tasks.rewards import response_of, reward_by_datasource, reward_function
 
 REWARD_FILES = Path(__file__).parents[2] / "reward_models"

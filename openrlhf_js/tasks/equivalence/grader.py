@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from openrlhf_js.tasks import pool
-from openrlhf_js.tasks.base import Score, scored
 from openrlhf_js.tasks.equivalence import compare
 from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
 from openrlhf_js.tasks.equivalence.labels import MAX_CHARS, Gold, golds_of
@@ -18,6 +17,7 @@ from openrlhf_js.tasks.equivalence.statements import without_modulus
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.equivalence.tokens import decimal
 from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node
+from openrlhf_js.tasks.record import Score, scored
 
 _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter

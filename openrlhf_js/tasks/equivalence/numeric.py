@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
-from openrlhf_js.tasks.base import Status
 from openrlhf_js.tasks.equivalence.compare import Judge
 from openrlhf_js.tasks.equivalence.exact import OPERATIONS
 from openrlhf_js.tasks.equivalence.grader import decide
 from openrlhf_js.tasks.equivalence.labels import golds_of
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, names, words
+from openrlhf_js.tasks.record import Status
 
 mp.dps = 150
 MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value

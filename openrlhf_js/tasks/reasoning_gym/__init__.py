@@ -12,10 +12,23 @@ from functools import lru_cache
 from typing import Any
 
 from openrlhf_js import needs
-from openrlhf_js.tasks import base, pool
+from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.answers import last_answer_tag, stated_answer
-from openrlhf_js.tasks.base import Item, Message, Score, Split, scored
-from openrlhf_js.tasks.record import GeneratedProblems, Option, Task
+from openrlhf_js.tasks.record import (
+    GeneratedProblems,
+    Item,
+    Message,
+    Option,
+    Score,
+    Split,
+    Task,
+    in_turn,
+    is_new,
+    random_of,
+    read_label,
+    scored,
+    split_of,
+)
 
 NAME = "reasoning_gym"
 EXTRA = "reasoning-gym"
@@ -47,18 +60,18 @@ def generate(
 
     names = _names(dataset, scorers.names())
     streams = {
-        name: scorers.entries(name, base.random_of(f"{NAME}/{name}", split, seed)) for name in names
+        name: scorers.entries(name, random_of(f"{NAME}/{name}", split, seed)) for name in names
     }
     seen = set[int]()
 
     def draw(name: str) -> Item | None:
         item = next(streams[name])
         key = f"{name} {item['question']}"
-        if not item["answer"] or base.split_of(key) != split or not base.is_new(seen, key):
+        if not item["answer"] or split_of(key) != split or not is_new(seen, key):
             return None
         return item if scorers.is_sound(label(item)) else None
 
-    yield from base.in_turn(draw, names, count, TRIES, f"{split} questions of {{}}")
+    yield from in_turn(draw, names, count, TRIES, f"{split} questions of {{}}")
 
 
 def _names(dataset: str | None, known: list[str]) -> list[str]:
@@ -97,7 +110,7 @@ def _entry(label: str) -> dict[str, Any]:
             raise ValueError("no item")
         return dict(fields)
 
-    return base.read_label(label, read, _FORM)
+    return read_label(label, read, _FORM)
 
 
 def answer_of(response: str) -> str | None:

@@ -21,7 +21,7 @@ from typing import Any
 from reasoning_gym.factory import DATASETS, create_dataset
 
 from openrlhf_js.tasks import countdown
-from openrlhf_js.tasks.base import Score
+from openrlhf_js.tasks.record import Score
 
 Entry = Mapping[str, Any]
 Scorer = Callable[[str, Entry], float]

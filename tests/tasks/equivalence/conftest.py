@@ -3,8 +3,8 @@
 import pytest
 
 from openrlhf_js.tasks import pool
-from openrlhf_js.tasks.base import scored
 from openrlhf_js.tasks.equivalence import numeric
+from openrlhf_js.tasks.record import scored
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openrlhf_js.tasks import pool
-from openrlhf_js.tasks.base import scored
 from openrlhf_js.tasks.equivalence import grader, numeric
 from openrlhf_js.tasks.equivalence.exact import rational
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import read
+from openrlhf_js.tasks.record import scored
 
 HERE = Path(__file__).parent
 TABLES = sorted(HERE.glob("math_pairs*.jsonl"))
