@@ -34,6 +34,21 @@ class Evidence(NamedTuple):
     variance: Tensor
     """Sum of sigma^2, the variance of a single reward about the prompt's value."""
 
+    @property
+    def prompts(self) -> Tensor:
+        """What the sums are divided by for a mean."""
+        return self.degrees + 1
+
+    @property
+    def v(self) -> Tensor:
+        """Mean variance of y about the prompt's value."""
+        return self.noise / self.prompts
+
+    @property
+    def sigma2(self) -> Tensor:
+        """Mean variance of a single reward about the prompt's value."""
+        return self.variance / self.prompts
+
 
 class Past(NamedTuple):
     """What a memory tells of the n prompts of a batch, all of it older than the batch."""

@@ -135,21 +135,20 @@ class PromptMemory:
 
     def learn(self, batch: Batch) -> None:
         """Adds a step's rewards to their prompts, once it has its advantages."""
-        keys = keys_of(batch)
-        self._learn_worth(self._means(keys), batch)
-        count = batch.mask.sum(1).float().cpu()
-        total = batch.rewards.sum(1).float().cpu()
-        answered = count > 0
-        self.table.insert(keys[answered].unique())
+        self._learn_worth(self._means(keys_of(batch)), batch)
+        answered = batch.mask.any(1).cpu()
+        keys = keys_of(batch)[answered]
+        self.table.insert(keys.unique())
+        rows = self.table.place(keys)
+        visited = rows.unique()  # a prompt may be in the batch twice
         columns = self.table.columns
-        place = self.table.place(keys[answered])
-        visited = place.unique()
-        aged = self._discount(batch.step - columns["last"][visited]).float()
+        discount = self._discount(batch.step - columns["last"][visited]).float()
         columns["last"][visited] = batch.step
-        for name, added in (("sums", total), ("counts", count)):
+        for name, values in (("sums", batch.rewards), ("counts", batch.mask)):
             column = columns[name]
-            column[visited] *= aged
-            column.index_add_(0, place, added[answered, None].expand(-1, column.shape[1]))
+            column[visited] *= discount
+            totals = values.sum(1).float().cpu()[answered, None]
+            column.index_add_(0, rows, totals.expand(-1, len(self.half_lives)))
 
     start = learn
 

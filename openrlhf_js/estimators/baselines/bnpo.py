@@ -37,11 +37,10 @@ def beta_density(batch: Batch) -> Tensor:
     squares = ((rate - mean).square() * present).sum()
     variance = squares / (count - 1).clamp(min=1)
     differs = variance > LEAST_VARIANCE
-    evidence = mean * (1 - mean) / variance.where(differs, 1.0) - 1
-    alpha = (1 + evidence * mean / 3).clamp(min=1)
-    beta = (1 + evidence * (1 - mean) / 3).clamp(min=1)
-    alpha = alpha.where(differs, 1.0)
-    beta = beta.where(differs, 1.0)
+    a_plus_b = mean * (1 - mean) / variance.where(differs, 1.0) - 1
+    a_plus_b = a_plus_b.where(differs, 0.0)  # f is then 1
+    alpha = (1 + a_plus_b * mean / 3).clamp(min=1)
+    beta = (1 + a_plus_b * (1 - mean) / 3).clamp(min=1)
     log_constant = torch.lgamma(alpha + beta) - torch.lgamma(alpha) - torch.lgamma(beta)
     # xlogy is 0 for a power of 0, also of the logarithm of 0
     log_power = torch.xlogy(alpha - 1, rate) + torch.xlogy(beta - 1, 1 - rate)

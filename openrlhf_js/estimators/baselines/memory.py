@@ -46,29 +46,30 @@ def memory_shrinkage(batch: Batch) -> Shrinkage:
         return without_past
     known = batch.past.means.isfinite() & (batch.statistics.valid_responses >= 1)
     counts = known.to(batch.rewards.dtype)
+    # x and y are distances to a point among them, which far from 0 have more digits; 0 if unknown.
     x = batch.past.means.where(known, 0.0)
     x = (x - x.sum() / counts.sum().clamp(min=1)) * counts
     origin = batch.statistics.prompt_mean[counts.argmax()].detach()
     y = (batch.statistics.prompt_mean - origin) * counts
 
     others = sum_of_others(counts, 0)
-    x_distance = x - sum_of_others(x, 0) / others.clamp(min=1)
-    y_others = sum_of_others(y, 0) / others.clamp(min=1)
+    divisor = others.clamp(min=1)
+    x_distance = x - sum_of_others(x, 0) / divisor
+    y_others = sum_of_others(y, 0) / divisor
     evidence = _evidence_of_today(batch, x, y, counts)
     if batch.past.earlier is not None:
         evidence = _with_earlier(evidence, batch.past.earlier)
     beta, kept = _slope(evidence)
-    leverage = 1 / others.clamp(min=1) + ratio(kept * x_distance.square(), evidence.xx)
+    leverage = 1 / divisor + ratio(kept * x_distance.square(), evidence.xx)
     unexplained, hidden = _variances(evidence, beta, kept)
-    noise = evidence.noise / (evidence.degrees + 1)
-    error = unexplained * (1 + leverage) + noise * leverage
+    error = unexplained * (1 + leverage) + evidence.v * leverage
     target = origin + y_others + beta * x_distance
     coefficient = limited_coefficient(
         batch.statistics,
-        sigma2=evidence.variance / (evidence.degrees + 1),
+        sigma2=evidence.sigma2,
         target=target,
         target_error=error + hidden * (1 + leverage),
-        prompts=evidence.degrees + 1,
+        prompts=evidence.prompts,
     )
     usable = known & (others >= 1)
     return Shrinkage(
@@ -108,14 +109,7 @@ def _with_earlier(today: Evidence, earlier: Evidence) -> Evidence:
     contradiction = today.xx * (slope_of_all - slope_today).square()
     agree = (contradiction <= CONTRADICTION * residual_variance) | (degrees < 1)
     weight = agree.to(contradiction.dtype)
-    return Evidence(
-        degrees=today.degrees + weight * earlier.degrees,
-        xx=today.xx + weight * earlier.xx,
-        xy=today.xy + weight * earlier.xy,
-        yy=today.yy + weight * earlier.yy,
-        noise=today.noise + weight * earlier.noise,
-        variance=today.variance + weight * earlier.variance,
-    )
+    return Evidence._make(new + weight * old for new, old in zip(today, earlier, strict=True))
 
 
 def _slope(evidence: Evidence) -> tuple[Tensor, Tensor]:
@@ -136,16 +130,13 @@ def _slope(evidence: Evidence) -> tuple[Tensor, Tensor]:
 
 def _variances(evidence: Evidence, beta: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     """(n,) each: A, the variance of values that the past does not explain, and the guard."""
-    prompts = evidence.degrees + 1
-    sigma2 = evidence.variance / prompts
-    v = evidence.noise / prompts
     residual = evidence.yy - 2 * beta * evidence.xy + beta.square() * evidence.xx
     residual_variance = residual.clamp(min=0) / (evidence.degrees - kept).clamp(min=1)
-    unexplained = (residual_variance - v).clamp(min=0)
+    unexplained = (residual_variance - evidence.v).clamp(min=0)
     total_variance = evidence.yy / evidence.degrees.clamp(min=1)
     share = ratio(residual_variance, total_variance).clamp(max=1)
-    hidden_share = share.where(total_variance > 0, 1.0)
-    return unexplained, hidden_share * guard(sigma2, v, evidence.degrees)
+    share = share.where(total_variance > 0, 1.0)
+    return unexplained, share * guard(evidence.sigma2, evidence.v, evidence.degrees)
 
 
 def make_memory() -> PromptMemory:

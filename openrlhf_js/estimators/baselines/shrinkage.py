@@ -114,14 +114,15 @@ def naive_coefficient(batch: Batch) -> Tensor:
 
 
 def _mean_and_variance_of_prompts(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return mean and unbiased variance of the prompt means that exist."""
-    statistics = batch.statistics
-    present = (statistics.valid_responses >= 1).to(batch.rewards.dtype)
-    prompts = present.sum()
-    origin = statistics.prompt_mean[present.argmax()].detach()
-    position = (statistics.prompt_mean - origin) * present
-    mean = position.sum() / prompts.clamp(min=1)
-    variance = ((position - mean) * present).square().sum() / (prompts - 1).clamp(min=1)
+    """() each: mean and unbiased variance of the prompt means that exist."""
+    means = batch.statistics.prompt_mean
+    exists = (batch.statistics.valid_responses >= 1).to(batch.rewards.dtype)
+    prompts = exists.sum()
+    origin = means[exists.argmax()].detach()  # far from 0, distances have more digits
+    from_origin = (means - origin) * exists
+    mean = from_origin.sum() / prompts.clamp(min=1)
+    deviation = (from_origin - mean) * exists
+    variance = deviation.square().sum() / (prompts - 1).clamp(min=1)
     return origin + mean, variance
 
 
