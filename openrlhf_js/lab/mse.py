@@ -13,8 +13,8 @@ batches; e estimators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS, Batch, Past, estimate, find_estimator
+from openrlhf_js.estimators.baselines.classic import loo_batch_mean, loo_prompt_mean
 from openrlhf_js.estimators.baselines.memory import JS_MEMORY
 from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.record import Estimator, mean_of_responses
@@ -40,7 +41,6 @@ from openrlhf_js.lab.results import (
 from openrlhf_js.stats import Estimate, clustered_mean
 from openrlhf_js.stats.estimate import Floats
 
-TOWARDS = "bloo"
 CHUNK_REWARDS = 200_000  # held at a time
 CROSS_BATCHES = 50  # in which every prompt is left out in turn
 
@@ -207,8 +207,7 @@ def names_of(pool: Samples, n: int, chosen: Sequence[str] = ()) -> tuple[str, ..
         find_estimator(name)
         if name in missing:
             raise ValueError(f"{name} {missing[name]}")
-    others = [name for name in dict.fromkeys(chosen) if name != REFERENCE]
-    return (REFERENCE, *others)
+    return tuple(dict.fromkeys([REFERENCE, *chosen]))
 
 
 def pool_left_out(pool: Samples, n: int) -> dict[str, str]:
@@ -223,96 +222,45 @@ def draw(
     """Batches of n prompts and m responses, both without replacement: the prompts' places (b, n)
     in the pool, and the batches with values from the prompts' other responses."""
     prompts, responses = pool.rewards.shape
-    prompt_order = generator.random((batches, prompts)).argsort(1)
-    chosen = prompt_order[:, :n]
-    response_order = generator.random((batches, n, responses)).argsort(2)
-    shuffled = np.take_along_axis(pool.rewards[chosen], response_order, 2)
-    others = shuffled[..., m:]
+    chosen = generator.random((batches, prompts)).argsort(1)[:, :n]
+    order = generator.random((batches, n, responses)).argsort(2)  # of the responses, m come first
+    rewards = np.take_along_axis(pool.rewards[chosen], order[..., :m], 2)
+    other_rewards = np.take_along_axis(pool.rewards[chosen], order[..., m:], 2)
+    lengths = np.take_along_axis(pool.lengths[chosen], order[..., :m], 2)
     past = np.zeros((prompts, 0))
     if pool.past is not None:
         past = pool.past[:, :m]
-    lengths = np.take_along_axis(pool.lengths[chosen], response_order, 2)
     known = KnownBatch(
-        rewards=torch.from_numpy(shuffled[..., :m].copy()),
-        values=torch.from_numpy(others.mean(2)),
-        value_errors=torch.from_numpy(others.var(2, ddof=1) / (responses - m)),
+        rewards=torch.from_numpy(rewards),
+        values=torch.from_numpy(other_rewards.mean(2)),
+        value_errors=torch.from_numpy(other_rewards.var(2, ddof=1) / (responses - m)),
         greedy_rewards=torch.from_numpy(pool.greedy_rewards[chosen]),
-        lengths=torch.from_numpy(lengths[..., :m].copy()),
+        lengths=torch.from_numpy(lengths),
         past=torch.from_numpy(past[chosen]),
     )
     return chosen, known
 
 
 class SquaredErrors(NamedTuple):
-    """Mean squared errors by prompt: of one batch, or summed over batches."""
+    """Mean squared errors by prompt of one batch. Of many batches, all have an axis b in front;
+    their sums have the pool's N prompts."""
 
     baselines: Array
     """(e, n)"""
-    rloo: Array
-    """(n,)"""
-    bloo: Array
-    """(n,)"""
-    product: Array
-    """(n,) of rloo's and bloo's errors."""
+    oracle_terms: Array
+    """(3, n) errors of rloo and of bloo, and the product of the two: see `constant_errors`."""
     shrinkage: Array
     """(e, n) coefficients; NaN for estimators that have none."""
 
 
-def combined(
-    parts: Sequence[Sequence[Array]], combine: Callable[[tuple[Array, ...]], Array]
-) -> SquaredErrors:
-    """Each field of several errors, combined: stacked, or summed."""
-    return SquaredErrors._make(combine(fields) for fields in zip(*parts, strict=True))
+def by_field(function: Callable[..., Array], *errors: SquaredErrors) -> SquaredErrors:
+    """The function of each field of one or more errors."""
+    return SquaredErrors._make(map(function, *errors))
 
 
-def with_past(record: Estimator, batch: Batch, past: Tensor) -> Batch:
-    """The batch as an estimator sees it that has learnt past rewards (n, k) of its prompts."""
-    if record.memory is None or past.shape[-1] == 0:
-        return batch
-    if record is JS_MEMORY:  # whose past of one visit is a mean, which vmap can take
-        return replace(batch, past=Past(past.mean(-1)))
-    memory = record.memory()
-    known = past.isfinite()
-    memory.start(Batch(rewards=past.where(known, 0.0), mask=known, keys=batch.keys))
-    return replace(batch, past=memory.recall(batch))
-
-
-Measure: TypeAlias = Callable[[Sequence[Estimator], KnownBatch], SquaredErrors]
-
-
-def over_batches(
-    function: Measure, estimators: Sequence[Estimator], known: KnownBatch
-) -> SquaredErrors:
-    """The function of every batch (b, ...), by `torch.vmap` where the estimators allow it.
-
-    Code of the user's own, and memories that look prompts up, see one batch after the other.
-    """
-    at_once = []
-    one_by_one = []
-    for record in estimators:
-        if _needs_its_own_batch(record):
-            one_by_one.append(record)
-        else:
-            at_once.append(record)
-    errors = torch.vmap(lambda batch: function(at_once, batch))(known)
-    if not one_by_one:
-        return errors
-    compared = [ESTIMATORS[REFERENCE], *one_by_one]
-    of_batches = []
-    for number in range(len(known.rewards)):
-        batch = KnownBatch._make(field[number] for field in known)
-        of_batches.append(function(compared, batch))
-    slow = combined(of_batches, torch.stack)
-    measured = at_once + one_by_one
-    order = torch.tensor([measured.index(record) for record in estimators])
-    baselines = torch.cat([errors.baselines, slow.baselines[:, 1:]], 1)
-    shrinkage = torch.cat([errors.shrinkage, slow.shrinkage[:, 1:]], 1)
-    return errors._replace(baselines=baselines[:, order], shrinkage=shrinkage[:, order])
-
-
-def _needs_its_own_batch(record: Estimator) -> bool:
-    is_own = parse_own(record.name) is not None
-    return is_own or (record.needs_keys and record is not JS_MEMORY)
+def stacked(errors: Sequence[SquaredErrors]) -> SquaredErrors:
+    """Errors with a new axis in front."""
+    return by_field(lambda *fields: torch.stack(fields), *errors)
 
 
 def squared_errors(
@@ -339,95 +287,134 @@ def squared_errors(
         keys=torch.arange(len(rewards)),
         step=1,
     )
-    distances = {}
+
+    def distance(baseline: Tensor) -> Tensor:
+        return baseline - known.values[:, None]
+
+    def error(products: Tensor) -> Tensor:
+        return products.mean(1) - known.value_errors
+
+    errors = []
     coefficients = []
     for record in estimators:
         result = estimate(record, with_past(record, batch, known.past))
-        distances[record.name] = result.baseline - known.values[:, None]
+        errors.append(error(distance(result.baseline).square()))
         coefficient = torch.full_like(known.values, torch.nan)
         if result.shrinkage is not None:
             coefficient = mean_of_responses(result.shrinkage.live(batch), batch)
         coefficients.append(coefficient)
-    rloo = distances[REFERENCE]
-    bloo = distances.get(TOWARDS, rloo)
-
-    def mean(products: Tensor) -> Tensor:
-        return products.mean(1) - known.value_errors
-
+    rloo = distance(loo_prompt_mean(batch))
+    bloo = distance(loo_batch_mean(batch))
+    oracle_terms = [error(rloo.square()), error(bloo.square()), error(rloo * bloo)]
     return SquaredErrors(
-        baselines=torch.stack([mean(distance.square()) for distance in distances.values()]),
-        rloo=mean(rloo.square()),
-        bloo=mean(bloo.square()),
-        product=mean(rloo * bloo),
+        baselines=torch.stack(errors),
+        oracle_terms=torch.stack(oracle_terms),
         shrinkage=torch.stack(coefficients),
     )
 
 
+def with_past(record: Estimator, batch: Batch, past: Tensor) -> Batch:
+    """The batch as an estimator sees it that has learnt past rewards (n, k) of its prompts."""
+    if record.memory is None or past.shape[-1] == 0:
+        return batch
+    if record is JS_MEMORY:  # whose past of one visit is a mean, which vmap can take
+        return replace(batch, past=Past(past.mean(-1)))
+    memory = record.memory()
+    known = past.isfinite()
+    memory.start(Batch(rewards=past.where(known, 0.0), mask=known, keys=batch.keys))
+    return replace(batch, past=memory.recall(batch))
+
+
 def added_to_others(estimators: Sequence[Estimator], known: KnownBatch) -> SquaredErrors:
     """What each prompt adds to the errors of a batch's others: their sum with it, less without."""
-    n = len(known.values)
-    others = ~torch.eye(n, dtype=torch.bool)
+    others = ~torch.eye(len(known.values), dtype=torch.bool)  # row k: all prompts but k
 
     def sums_without(present: Tensor) -> SquaredErrors:
         errors = squared_errors(estimators, known, present)
-        return SquaredErrors._make((field * present).sum(-1) for field in errors)
+        return by_field(lambda field: (field * present).sum(-1), errors)
 
     whole = squared_errors(estimators, known)
     if any(map(_needs_its_own_batch, estimators)):
-        without = combined([sums_without(present) for present in others], torch.stack)
+        without = stacked([sums_without(present) for present in others])
     else:
         without = torch.vmap(sums_without)(others)
 
-    def added(fields: tuple[Array, ...]) -> Array:
-        errors, others_alone = fields
+    def added(errors: Tensor, others_alone: Tensor) -> Tensor:
+        """(e, n) of errors (e, n) and sums (n, e), whose row k is without prompt k."""
         others_with_it = errors.sum(-1, keepdim=True) - errors
-        return others_with_it - others_alone.movedim(0, -1)
+        return others_with_it - others_alone.T
 
-    return combined([whole, without], added)
-
-
-@dataclass(frozen=True)
-class _Draws:
-    """Batches of n prompts and m responses that are drawn from a pool."""
-
-    pool: Samples
-    n: int
-    m: int
-    advance: Advance
-
-    def totals(
-        self,
-        function: Measure,
-        estimators: Sequence[Estimator],
-        batches: int,
-        chunk: int,
-        generator: np.random.Generator,
-        cost: int = 1,
-    ) -> tuple[SquaredErrors, Ints]:
-        """Sums of the function over batches, `chunk` at a time, and how often prompts were drawn.
-
-        `cost` is how many batches progress counts for each.
-        """
-        prompts = len(self.pool.rewards)
-        chunk = max(1, chunk)
-        counts = np.zeros(prompts, dtype=np.int64)
-        chunks = []
-        for start in range(0, batches, chunk):
-            size = min(chunk, batches - start)
-            chosen, known = draw(self.pool, self.n, self.m, size, generator)
-            errors = over_batches(function, estimators, known)
-            chunks.append([_by_prompt(field.numpy(), chosen, prompts) for field in errors])
-            counts += np.bincount(chosen.ravel(), minlength=prompts)
-            self.advance(size * cost)
-        return combined(chunks, sum), counts
+    return by_field(added, whole, without)
 
 
-def _by_prompt(values: Floats, drawn: Ints, prompts: int) -> Array:
-    """(N,) or (e, N) sums of values (b, n) or (b, e, n), by the prompts (b, n) drawn."""
-    if values.ndim == 2:
-        return np.bincount(drawn.ravel(), values.ravel(), prompts)
-    rows = values.swapaxes(0, 1)
-    return np.stack([_by_prompt(row, drawn, prompts) for row in rows])
+Measure: TypeAlias = Callable[[Sequence[Estimator], KnownBatch], SquaredErrors]
+
+
+def over_batches(
+    function: Measure, estimators: Sequence[Estimator], known: KnownBatch
+) -> SquaredErrors:
+    """The function of every batch (b, ...), by `torch.vmap` where the estimators allow it.
+
+    Code of the user's own, and memories that look prompts up, see one batch after the other.
+    """
+    at_once = [record for record in estimators if not _needs_its_own_batch(record)]
+    one_by_one = [record for record in estimators if _needs_its_own_batch(record)]
+    errors = torch.vmap(lambda batch: function(at_once, batch))(known)
+    if not one_by_one:
+        return errors
+    batches = [KnownBatch._make(fields) for fields in zip(*known, strict=True)]
+    slow_errors = stacked([function(one_by_one, batch) for batch in batches])
+    measured = at_once + one_by_one
+    order = [measured.index(record) for record in estimators]
+
+    def joined(quick: Tensor, slow: Tensor) -> Tensor:
+        """(b, e, n) in the order of the estimators."""
+        return torch.cat([quick, slow], 1)[:, order]
+
+    return errors._replace(
+        baselines=joined(errors.baselines, slow_errors.baselines),
+        shrinkage=joined(errors.shrinkage, slow_errors.shrinkage),
+    )
+
+
+def _needs_its_own_batch(record: Estimator) -> bool:
+    is_own = parse_own(record.name) is not None
+    return is_own or (record.needs_keys and record is not JS_MEMORY)
+
+
+def _draws(
+    pool: Samples, n: int, m: int, batches: int, batch_rewards: int, seed: Sequence[int]
+) -> Iterator[tuple[Ints, KnownBatch]]:
+    """`draw`, so many batches at a time that CHUNK_REWARDS are held, `batch_rewards` for each."""
+    generator = np.random.default_rng(seed)
+    chunk = max(1, CHUNK_REWARDS // batch_rewards)
+    for start in range(0, batches, chunk):
+        yield draw(pool, n, m, min(chunk, batches - start), generator)
+
+
+def _totals(
+    function: Measure,
+    estimators: Sequence[Estimator],
+    draws: Iterable[tuple[Ints, KnownBatch]],
+    prompts: int,
+    advance: Advance,
+) -> tuple[SquaredErrors, Ints]:
+    """Sums over all batches by prompt of the pool, and (N,) how often each was drawn."""
+    counts = np.zeros(prompts, dtype=np.int64)
+    chunks = []
+    for chosen, known in draws:
+        drawn = chosen.ravel()
+        errors = over_batches(function, estimators, known)
+        chunks.append([_by_prompt(field.numpy(), drawn, prompts) for field in errors])
+        counts += np.bincount(drawn, minlength=prompts)
+        advance(len(chosen))
+    return SquaredErrors._make(map(sum, zip(*chunks, strict=True))), counts
+
+
+def _by_prompt(errors: Floats, drawn: Ints, prompts: int) -> Floats:
+    """(e, N) sums of errors (b, e, n) by the prompts (b n,) that were drawn."""
+    rows = errors.swapaxes(0, 1)
+    return np.stack([np.bincount(drawn, row.ravel(), prompts) for row in rows])
 
 
 def measure(
@@ -442,36 +429,28 @@ def measure(
     """Measures baselines (`names_of`) on batches of a pool, and on some without each prompt."""
     names = names_of(pool, n, chosen)
     estimators = [find_estimator(name) for name in names]  # once: a user's file may change
-    draws = _Draws(pool, n, m, advance)
     prompts, responses = pool.rewards.shape
     batch_rewards = max(n * responses, prompts)
-    totals, counts = draws.totals(
-        squared_errors,
-        estimators,
-        batches=batches,
-        chunk=CHUNK_REWARDS // batch_rewards,
-        generator=np.random.default_rng([seed, n, m]),
-    )
-    added = SquaredErrors._make(np.zeros_like(field) for field in totals)
+    draws = _draws(pool, n, m, batches, batch_rewards, seed=(seed, n, m))
+    totals, counts = _totals(squared_errors, estimators, draws, prompts, advance)
+    added = by_field(np.zeros_like, totals)
     cross_batches = _cross_batches(n, batches)
     if cross_batches:
-        sums, drawn = draws.totals(
+        batch_rewards = max(n * n * m, batch_rewards)
+        draws = _draws(pool, n, m, cross_batches, batch_rewards, seed=(seed, n, m, 1))
+        sums, drawn = _totals(
             added_to_others,
             estimators,
-            batches=cross_batches,
-            chunk=CHUNK_REWARDS // max(n * n * m, batch_rewards),
-            generator=np.random.default_rng([seed, n, m, 1]),
-            cost=n + 1,
+            draws,
+            prompts,
+            advance=lambda batches: advance(batches * (n + 1)),
         )
-        added = SquaredErrors._make(field / np.maximum(drawn, 1) for field in sums)
+        added = by_field(lambda field: field / np.maximum(drawn, 1), sums)
     shrinkage = totals.shrinkage.sum(1) / counts.sum()
     if ORACLE in names:
         oracle = names.index(ORACLE)
-        shrinkage[oracle] = best_coefficient(
-            rloo=totals.rloo.sum(),
-            bloo=totals.bloo.sum(),
-            product=totals.product.sum(),
-        )
+        rloo, bloo, product = totals.oracle_terms.sum(1)
+        shrinkage[oracle] = best_coefficient(rloo, bloo, product)
         totals.baselines[oracle] = constant_errors(totals, shrinkage[oracle])
         added.baselines[oracle] = constant_errors(added, shrinkage[oracle])
     return Errors(
@@ -487,7 +466,7 @@ def constant_errors(errors: SquaredErrors, shrinkage: float) -> Floats:
     """(N,) squared errors of (1 - lambda) rloo + lambda bloo."""
     other = 1 - shrinkage
     weights = np.array([other**2, shrinkage**2, 2 * other * shrinkage])
-    return weights @ np.stack([errors.rloo, errors.bloo, errors.product])
+    return weights @ errors.oracle_terms
 
 
 def _cross_batches(n: int, batches: int) -> int:

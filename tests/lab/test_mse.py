@@ -161,6 +161,14 @@ def test_errors_are_those_of_a_slow_loop():
         assert slow_sums("js_fixed", chosen, known, past, other).sum() > oracle.sum()
 
 
+def test_the_oracle_needs_no_other_baseline():
+    everything = measure(samples(pool(10)), 4, 3, 20, 7)
+    alone = measure(samples(pool(10)), 4, 3, 20, 7, chosen=("js_fixed",))
+    assert alone.names == ("rloo", "js_fixed")
+    assert alone.shrinkage[1] == everything.shrinkage[everything.names.index("js_fixed")] > 0
+    assert sums_of(alone, "js_fixed") == pytest.approx(sums_of(everything, "js_fixed"))
+
+
 def slow_cross(name, chosen, known):
     """(N,) the change of the others' summed errors where a prompt is in their batch."""
     changes = [[] for _ in range(N)]
