@@ -289,9 +289,11 @@ def squared_errors(
     )
 
     def distance(baseline: Tensor) -> Tensor:
+        """(n, m)"""
         return baseline - known.values[:, None]
 
     def error(products: Tensor) -> Tensor:
+        """(n,) of products of two distances (n, m)."""
         return products.mean(1) - known.value_errors
 
     errors = []

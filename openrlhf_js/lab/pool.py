@@ -25,7 +25,7 @@ from openrlhf_js.sampling.engines import Response
 from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
 from openrlhf_js.sampling.prompts import Prompt, sourced
-from openrlhf_js.sampling.sampler import LocalEngine, Parameters
+from openrlhf_js.sampling.sampler import Drawn, LocalEngine, Parameters
 from openrlhf_js.sampling.settings import SamplingSettings
 from openrlhf_js.stats.estimate import Floats
 
@@ -175,15 +175,12 @@ class _Pool:
 
     def _sample(self, keys: Sequence[ResponseKey]) -> list[Response]:
         """Samples responses, of which all are greedy or none, and stores them."""
+        prompts = [self.prompts[key.prompt].tokens for key in keys]
         seeds = None
         if keys[0].draw != GREEDY:
             seeds = [seed_of(self.parameters.seed, key.prompt, key.draw) for key in keys]
-        prompts = [self.prompts[key.prompt].tokens for key in keys]
         responses = self.engine.respond(prompts, self.parameters, seeds)
-        records = []
-        for key, response in zip(keys, responses, strict=True):
-            tokens = " ".join(map(str, response.tokens.tolist()))
-            records.append({**key._asdict(), "tokens": tokens, "finished": response.ended})
+        records = [_record(key, drawn) for key, drawn in zip(keys, responses, strict=True)]
         self.responses.append(records)
         return [response.tokens for response in responses]
 
@@ -279,6 +276,12 @@ def _key(record: Record) -> ResponseKey:
 def _prompt(record: Mapping[str, Any]) -> Prompt:
     """The prompt that a record holds."""
     return Prompt._make(record[name] for name in Prompt._fields)
+
+
+def _record(key: ResponseKey, drawn: Drawn) -> Record:
+    """What is stored of a response."""
+    tokens = " ".join(map(str, drawn.tokens.tolist()))
+    return {**key._asdict(), "tokens": tokens, "finished": drawn.ended}
 
 
 def _tokens(record: Mapping[str, Any]) -> Response:

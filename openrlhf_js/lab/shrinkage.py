@@ -86,25 +86,24 @@ def sweep(batches: SmallBatches, distances: Distances, **settings: Any) -> LabRe
     rows = []
     curves = []
     for place, m in enumerate(responses):
-        at_none = distances.of(REFERENCE, place)
-        at_half = distances.of(MIDDLE, place)
-        at_one = distances.of("bloo", place)
-        parabola = parabolas(at_none, at_half, at_one)
-        curves.append([reduction(at(parabola, shrinkage), at_none) for shrinkage in GRID])
-        points = {
+        rloo = distances.of(REFERENCE, place)
+        bloo = distances.of("bloo", place)
+        parabola = parabolas(rloo, distances.of(MIDDLE, place), bloo)
+        curves.append([reduction(at(parabola, shrinkage), rloo) for shrinkage in GRID])
+        points = {  # each one's shrinkage, and the batches' distances (B,)
             LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
-            "bloo": (Estimate(1.0, 1.0, 1.0), at_one),
+            "bloo": (Estimate(1.0, 1.0, 1.0), bloo),
         }
         for name in OURS:
-            shrinkage = clustered_mean(batches.shrinkage(m, name))
-            points[name] = (shrinkage, distances.of(name, place))
+            mean_shrinkage = clustered_mean(batches.shrinkage(m, name))
+            points[name] = (mean_shrinkage, distances.of(name, place))
         for point, (shrinkage, point_distances) in points.items():
             quantities = {
                 "shrinkage": shrinkage,
-                "reduction_percent": reduction(point_distances, at_none),
+                "reduction_percent": reduction(point_distances, rloo),
             }
             rows += rows_of(quantities, **settings, m=m, point=point)
-    reductions = np.array(curves)
+    reductions = np.array(curves)  # by m, by lambda of GRID: value, low, high
     arrays = {
         "m": np.array(responses),
         "shrinkage": GRID,

@@ -73,37 +73,29 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     """The error of every baseline, and how much lower than rloo's it is: over m, or over the
     checkpoints of a training in panels for every m."""
     gradients: Mapping[str, str] = summary["gradients"]
+    labels = {name: _label(name, kind) for name, kind in gradients.items()}
+    looks = {labels[name]: look for name, look in style.series_looks(list(gradients)).items()}
     quantities = {row["quantity"] for row in summary["rows"]}
-    (quantity,) = quantities & ERRORS.keys()
+    (error,) = quantities & ERRORS.keys()
     far = _far_estimators(summary)
-    panels = _error_panels(summary, quantity, far)
-    hidden = {
-        quantity: [name for name, kind in gradients.items() if kind == "oracle"],
+    panels = _error_panels(summary, error, far)
+    hidden = {  # in the panel of a quantity, these estimators
+        error: [name for name, kind in gradients.items() if kind == "oracle"],
         REDUCTION: ["rloo", *far],
     }
-    shown: list[dict[str, Any]] = []
+    shown = []
     for row in summary["rows"]:
+        quantity = row["quantity"]
         estimator = row["estimator"]
-        if row["quantity"] in panels and estimator not in hidden[row["quantity"]]:
-            label = _label(estimator, gradients)
-            shown.append({**row, "line": label})
-    looks = {}
-    for estimator, look in style.series_looks(list(gradients)).items():
-        label = _label(estimator, gradients)
-        looks[label] = look
+        if quantity in panels and estimator not in hidden[quantity]:
+            shown.append({**row, "line": labels[estimator]})
 
-    training = summary.get("checkpoints")
-    if training:
+    checkpoints = summary.get("checkpoints")
+    if checkpoints:
         drawings = _draw_by_step(shown, panels, looks)
-        return figures.picture(drawings, title=", ".join(training))
+        return figures.picture(drawings, title=", ".join(checkpoints))
     axis = Axis("m", "responses to a prompt, m", "log2")
-    drawings = plot.draw(
-        shown,
-        panels,
-        axis,
-        line="line",
-        looks=looks,
-    )
+    drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
     return figures.picture(drawings, title=summary.get("title", ""))
 
 
@@ -116,11 +108,11 @@ def _far_estimators(summary: Summary) -> list[str]:
     return sorted(far)
 
 
-def _error_panels(summary: Summary, quantity: str, far: Sequence[str]) -> dict[str, Panel]:
-    """The panel of the error and that of its reduction."""
+def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str, Panel]:
+    """The panel of an error of ERRORS, and that of its reduction."""
     size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
-    error = replace(
-        ERRORS[quantity],
+    error_panel = replace(
+        ERRORS[error],
         note=f"{size}, 95 % intervals",
         intervals="bars" if summary.get("checkpoints") else "band",
     )
@@ -131,7 +123,7 @@ def _error_panels(summary: Summary, quantity: str, far: Sequence[str]) -> dict[s
         reference=0,
         intervals="bars",
     )
-    return {quantity: error, REDUCTION: reduction}
+    return {error: error_panel, REDUCTION: reduction}
 
 
 def _draw_by_step(
@@ -153,9 +145,8 @@ def _draw_by_step(
     )
 
 
-def _label(estimator: str, gradients: Mapping[str, str]) -> str:
-    """What a legend calls an estimator."""
-    kind = gradients[estimator]
+def _label(estimator: str, kind: str) -> str:
+    """What a legend calls an estimator; `kind` is that of its gradient (`gradients_of`)."""
     if kind == "oracle":
         return "best constant"
     return f"{estimator} (biased)" if kind == "biased" else estimator
@@ -163,46 +154,39 @@ def _label(estimator: str, gradients: Mapping[str, str]) -> str:
 
 def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
-    places: dict[str, list[Row]] = {}  # the rows of each panel
+    rows_by_panel: dict[str, list[Row]] = {}
     for row in summary["rows"]:
-        place = f"m = {row['m']}"
+        title = f"m = {row['m']}"
         if row.get("prompts"):
-            place = f"{row['prompts']}, {place}"
-        places.setdefault(place, []).append(row)
+            title = f"{row['prompts']}, {title}"
+        rows_by_panel.setdefault(title, []).append(row)
 
-    rows = _curve_points(list(places), arrays)
+    points = _curve_points(list(rows_by_panel), arrays)
     panels = {}
-    for place, place_rows in places.items():
-        rows += [{**rule, "panel": place} for rule in _rules(place_rows)]
-        panels[place] = Panel(
-            title=place,
+    for title, rows in rows_by_panel.items():
+        points += [{**rule, "panel": title} for rule in _rules(rows)]
+        panels[title] = Panel(
+            title=title,
             ylabel="lower than rloo by, %",
-            note=_note(place_rows),
+            note=_note(rows),
             limits=_limits(arrays["reduction_percent"]),
             reference=0,
         )
-    looks = style.series_looks(list(dict.fromkeys(row["line"] for row in rows)))
+    looks = style.series_looks(list(dict.fromkeys(point["line"] for point in points)))
     looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
-    drawings = plot.draw(
-        rows,
-        panels,
-        axis,
-        line="line",
-        panel="panel",
-        looks=looks,
-    )
+    drawings = plot.draw(points, panels, axis, line="line", panel="panel", looks=looks)
     return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
 
 
-def _curve_points(places: Sequence[str], arrays: Arrays) -> list[Row]:
-    """The reduction at every shrinkage, from (places, shrinkages) arrays."""
+def _curve_points(panels: Sequence[str], arrays: Arrays) -> list[Row]:
+    """The reduction at every shrinkage, from arrays whose axes are panels and shrinkages."""
     shrinkage = arrays["shrinkage"]
     curves = pd.DataFrame(
         {
-            "panel": np.repeat(list(places), len(shrinkage)),
+            "panel": np.repeat(list(panels), len(shrinkage)),
             "line": SAME,
-            "shrinkage": np.tile(shrinkage, len(places)),
+            "shrinkage": np.tile(shrinkage, len(panels)),
             "value": arrays["reduction_percent"].ravel(),
             "low": arrays["reduction_low"].ravel(),
             "high": arrays["reduction_high"].ravel(),

@@ -333,12 +333,13 @@ def _ticks(drawing: Drawing) -> alt.Axis:
 def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
     """The vertical axis, which holds all intervals unless the panel has limits."""
     heights = pd.concat([points.value, points.low, points.high]).dropna()
-    scale = _linear(panel, heights.min(), heights.max())
-    axis = alt.Axis(tickCount=6)
     if panel.log and points.value.min() > 0:
-        positive = heights[heights > 0]
-        scale = _logarithmic(positive.min(), positive.max())
+        heights = heights[heights > 0]  # an interval may reach below
+        scale = _logarithmic(heights.min(), heights.max())
         axis = alt.Axis(values=_logarithmic_ticks(), format="~g")
+    else:
+        scale = _linear(panel, heights.min(), heights.max())
+        axis = alt.Axis(tickCount=6)
     return alt.Y("value:Q", title=panel.ylabel, scale=scale, axis=axis)
 
 

@@ -236,10 +236,13 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> alt.TopLevelMixin:
     for row in bins:
         confidence = row["confidence"]
         reach = 1.96 * math.sqrt(confidence * (1 - confidence) / row["pairs"])
-        shown = {"quantity": "accuracy", "confidence": confidence}
-        rows.append({**shown, "series": "model", "value": row["accuracy"]})
-        exact = {"value": confidence, "low": confidence - reach, "high": confidence + reach}
-        rows.append({**shown, "series": "exact", **exact})
+        points = {
+            "model": {"value": row["accuracy"]},
+            "exact": {"value": confidence, "low": confidence - reach, "high": confidence + reach},
+        }
+        for series, point in points.items():
+            at = {"quantity": "accuracy", "confidence": confidence, "series": series}
+            rows.append({**at, **point})
     panels = {"accuracy": plot.Panel("Accuracy by confidence", "accuracy, share of pairs")}
     axis = plot.Axis("confidence", "confidence, sigmoid of |margin|")
     return picture(plot.draw(rows, panels, axis, line="series"), widths=(WIDTH,))
