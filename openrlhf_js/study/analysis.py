@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -163,57 +165,63 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
     )
 
 
+class PairedValue(NamedTuple):
+    """A value, and the reference's of the same seed."""
+
+    value: Value
+    reference: float
+
+
+@dataclass(frozen=True)
 class Comparisons:
     """Values of several estimators on the same cells and seeds."""
 
-    def __init__(self, values: Sequence[Value], reference: str, *, by_rate: bool):
-        self.by_rate = by_rate  # whether those of each learning rate are apart
-        self.kind = "{} at that rate" if by_rate else "{}"
-        self.values = values
-        self.references = {
-            self._pair_of(value): value.value for value in values if value.estimator == reference
-        }
-        self.compared = [
-            value
-            for value in values
-            if value.estimator != reference and self._pair_of(value) in self.references
-        ]
+    values: Sequence[Value]
+    reference: str
+    by_rate: bool
+    """Whether those of each learning rate are apart."""
 
-    def _pair_of(self, value: Value) -> tuple[Any, ...]:
+    def _setting(self, value: Value) -> tuple[Any, ...]:
+        """What a value shares with those of other estimators and seeds that it is compared to."""
         rate = value.learning_rate if self.by_rate else None
-        return value.cell, value.quantity, value.seed, rate
+        return value.cell, value.quantity, rate
 
-    def _over_seeds(self, values: Iterable[Value]) -> list[list[Value]]:
-        """The values that differ in their seeds alone, and perhaps in the rates chosen by them."""
-
-        def shared(value: Value) -> tuple[Any, ...]:
-            rate = value.learning_rate if self.by_rate else None
-            return value.cell, value.estimator, value.quantity, rate
-
-        return list(grouped(values, shared).values())
+    @cached_property
+    def paired(self) -> list[list[PairedValue]]:
+        """The pairs of each setting and estimator, by seed; one pair has no interval."""
+        references = {}
+        for value in self.values:
+            if value.estimator == self.reference:
+                references[self._setting(value), value.seed] = value.value
+        pairs = []
+        for value in self.values:
+            key = self._setting(value), value.seed
+            if value.estimator != self.reference and key in references:
+                pairs.append(PairedValue(value, references[key]))
+        groups = grouped(pairs, lambda pair: (pair.value.estimator, self._setting(pair.value)))
+        return [group for group in groups.values() if len(group) > 1]
 
     def means(self) -> list[Row]:
         """The means over seeds."""
+        kind = "mean at that rate" if self.by_rate else "mean"
+        groups = grouped(self.values, lambda value: (value.estimator, self._setting(value)))
         rows = []
-        for group in self._over_seeds(self.values):
+        for group in groups.values():
             estimate = clustered_mean([value.value for value in group])
-            rows.append(_row(self.kind.format("mean"), group, estimate))
+            rows.append(_row(kind, group, estimate))
         return rows
-
-    def paired(self) -> list[list[Value]]:
-        """The values that have a partner, by what is compared; one pair has no interval."""
-        return [group for group in self._over_seeds(self.compared) if len(group) > 1]
-
-    def partners(self, group: Iterable[Value]) -> list[float]:
-        """The reference's values of the same seeds."""
-        return [self.references[self._pair_of(value)] for value in group]
 
     def differences(self) -> list[Row]:
         """The paired differences to the reference."""
+        kind = "difference at that rate" if self.by_rate else "difference"
         rows = []
-        for group in self.paired():
-            difference = paired_difference([value.value for value in group], self.partners(group))
-            row = _row(self.kind.format("difference"), group, difference.estimate)
+        for pairs in self.paired:
+            values = [pair.value for pair in pairs]
+            difference = paired_difference(
+                [value.value for value in values],
+                [pair.reference for pair in pairs],
+            )
+            row = _row(kind, values, difference.estimate)
             detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
             rows.append(row._replace(p=difference.p_value, detectable=detectable))
         return rows
@@ -250,7 +258,7 @@ def averages(comparisons: Comparisons) -> list[Average]:
     averaged = []
     for estimator, groups in grouped(_result_pairs(comparisons), _estimator_of).items():
         if len(groups) > 1:
-            averaged.append(_average("", estimator, comparisons, groups))
+            averaged.append(_average("", estimator, groups))
     return averaged
 
 
@@ -261,35 +269,28 @@ def averages_by_mix(comparisons: Comparisons, estimators: Sequence[str]) -> list
         by_estimator = grouped(mix_groups, _estimator_of)
         for estimator in estimators:
             if estimator in by_estimator:
-                groups = by_estimator[estimator]
-                averaged.append(_average(mix, estimator, comparisons, groups))
+                averaged.append(_average(mix, estimator, by_estimator[estimator]))
     return averaged
 
 
-def _result_pairs(comparisons: Comparisons) -> list[list[Value]]:
-    """The values of pass@1 that have a partner, by cell and estimator."""
-    return [group for group in comparisons.paired() if group[0].quantity == "pass1"]
+def _result_pairs(comparisons: Comparisons) -> list[list[PairedValue]]:
+    """The pairs of pass@1, by cell and estimator."""
+    return [pairs for pairs in comparisons.paired if pairs[0].value.quantity == "pass1"]
 
 
-def _estimator_of(group: Sequence[Value]) -> str:
-    return group[0].estimator
+def _estimator_of(pairs: Sequence[PairedValue]) -> str:
+    return pairs[0].value.estimator
 
 
-def _mix_of(group: Sequence[Value]) -> str:
-    return group[0].cell.mix
+def _mix_of(pairs: Sequence[PairedValue]) -> str:
+    return pairs[0].value.cell.mix
 
 
-def _average(
-    mix: str, estimator: str, comparisons: Comparisons, groups: Sequence[Sequence[Value]]
-) -> Average:
+def _average(mix: str, estimator: str, groups: Sequence[Sequence[PairedValue]]) -> Average:
     """The average over groups, each of one cell."""
     cells = []
-    for group in groups:
-        partners = comparisons.partners(group)
-        points = [
-            100 * (value.value - partner) for value, partner in zip(group, partners, strict=True)
-        ]
-        cells.append(points)
+    for pairs in groups:
+        cells.append([100 * (pair.value.value - pair.reference) for pair in pairs])
     estimate = mean_of_means(cells) if len(cells) > 1 else clustered_mean(cells[0])
     return Average(mix, estimator, *estimate, cells=len(cells))
 

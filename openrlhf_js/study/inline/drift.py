@@ -57,10 +57,9 @@ def _drift(policy: TinyPolicy, prompts: PaddedPrompts, visits: Sequence[Visit]) 
     responses = _stacked([visit.responses for visit in visits], pad)
     former = _stacked([visit.log_probs for visit in visits], 0.0)
     valid = valid_tokens(policy, responses)
-    change = (policy.log_probs(prompts, responses) - former).abs() * valid
-    changes = change.view(len(visits), -1).sum(1)
-    tokens = valid.view(len(visits), -1).sum(1)
-    return changes / tokens
+    changes = (policy.log_probs(prompts, responses) - former).abs() * valid  # (n * m, T)
+    n = len(visits)
+    return changes.view(n, -1).sum(1) / valid.view(n, -1).sum(1)
 
 
 def _stacked(tensors: Sequence[Tensor], padding: float) -> Tensor:

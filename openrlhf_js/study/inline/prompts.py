@@ -9,7 +9,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -111,8 +111,8 @@ def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Proble
     items_by_kind = _split(run.task, settings).train
     if run.mix == "alike":
         prompts = set(alike(run.task, settings))
-        items = [item for kind in items_by_kind for item in kind if task.prompt(item) in prompts]
-        items_by_kind = [items]
+        items = chain.from_iterable(items_by_kind)
+        items_by_kind = [[item for item in items if task.prompt(item) in prompts]]
     count = settings.distinct or run.prompts * settings.steps
     problems = _problems_of(task, draw(items_by_kind, count, rng))
     return _mixed(problems) if run.mix == "mixed" else problems

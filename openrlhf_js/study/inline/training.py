@@ -158,8 +158,8 @@ def set_gradient(
     policy: TinyPolicy, rollout: Rollout, advantages: Tensor, micro_batches: int
 ) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
-    prompts, responses_per_prompt = advantages.shape
-    valid = valid_tokens(policy, rollout.responses)
+    n, m = advantages.shape
+    valid = valid_tokens(policy, rollout.responses)  # (n * m, T)
     tokens = int(valid.sum())
     weights = advantages.reshape(-1, 1) * valid
     parameters = list(policy.model.parameters())
@@ -167,23 +167,22 @@ def set_gradient(
     squares = 0.0
     surprise = 0.0
     sizes = []
-    for places in torch.arange(prompts).tensor_split(micro_batches):
-        first_row = int(places[0]) * responses_per_prompt
-        size = len(places) * responses_per_prompt
-        rows = slice(first_row, first_row + size)
+    for places in torch.arange(n).tensor_split(micro_batches):
+        first = int(places[0])
+        rows = slice(first * m, (first + len(places)) * m)
         log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
         loss = -(log_probs * weights[rows]).sum() / tokens
         surprise -= float((log_probs.detach() * valid[rows]).sum())
         gradients = torch.autograd.grad(loss, parameters)
         torch._foreach_add_(total, gradients)
         squares += _squared_norm(gradients)
-        sizes.append(size)
+        sizes.append(len(log_probs))
     for parameter, gradient in zip(parameters, total, strict=True):
         parameter.grad = gradient
     sums = GradientSums(
         squares=squares,
         square_of_sum=_squared_norm(total),
-        responses=sum(sizes),
+        responses=n * m,
         squared_responses=sum(size**2 for size in sizes),
     )
     return PolicyGradient(sums, entropy=surprise / tokens)
