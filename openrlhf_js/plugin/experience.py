@@ -89,10 +89,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         """
         order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
         graded = order.gather([e.rewards for e in experiences])
-        valid = graded.isfinite()
-        if self._greedy_rewards is not None:
-            valid &= self._greedy_rewards.isfinite().unsqueeze(1)
-        self._check(experiences, valid)
+        valid = self._valid(experiences, graded)
         if self.is_ours:
             for experience in experiences:  # as upstream does: penalties in at least float32
                 dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
@@ -100,7 +97,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             apply_length_penalties(experiences, self.args)
         else:
             super().compute_advantages_and_returns(experiences)
-        rewards = order.gather([e.rewards for e in experiences])
+        rewards = order.gather([e.rewards for e in experiences])  # with their penalties
         self.metrics = {}
         if self.estimator is not None:
             prompts, responses = rewards.shape
@@ -201,34 +198,45 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             experience.advantages = experience.returns.clone()
             experience.info["return"] = token_rewards.sum(dim=-1)
             experience.kl = None
-        known = rewards.isfinite()
-        mean = rewards[known].mean().item()  # is logged of the others
-        for experience, reward in order.parts(rewards.where(known, mean)):
-            experience.info["reward"] = reward
-        if rewards.shape[1] > 1:
-            statistics = checked_statistics(rewards.where(known, 0.0).double(), known)
-            deviation = statistics.reward_variance.sqrt().unsqueeze(1).expand_as(rewards).float()
-            for experience, group_deviation in order.parts(deviation):
-                experience.info["group_reward_std"] = group_deviation
+        _log_rewards(order, rewards)
         for experience, keep in order.parts(valid):
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
             experience.action_mask = experience.action_mask * keep.unsqueeze(1)
 
-    def _check(self, experiences: list[Any], valid: torch.Tensor) -> None:
-        """Raises BadReward with the first error if a step has more bad rewards than it may."""
+    def _valid(self, experiences: list[Any], rewards: torch.Tensor) -> torch.Tensor:
+        """(n, m) bool: responses with a finite reward, and greedy one where that is needed.
+
+        Raises BadReward with the first error if a step has more of the others than it may.
+        """
+        valid = rewards.isfinite()
+        if self._greedy_rewards is not None:
+            valid &= self._greedy_rewards.isfinite().unsqueeze(1)
         share = 1 - valid.double().mean().item()
         allowed = 0.0
         if self.args.js.on_bad_reward == "mask":
             allowed = self.args.js.max_masked_share
         if share == 0 or (share < 1 and share <= allowed):
-            return
+            return valid
         first = self._error or _first_bad_reward(experiences) or "the greedy one"
         raise BadReward(
             f"{share:.0%} of a step's {valid.numel()} responses have no reward "
             "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
             f"The first: {first}"
         )
+
+
+def _log_rewards(order: _PromptOrder, rewards: torch.Tensor) -> None:
+    """What upstream logs of rewards (n, m); the mean where they are not finite."""
+    known = rewards.isfinite()
+    mean = rewards[known].mean().item()
+    for experience, reward in order.parts(rewards.where(known, mean)):
+        experience.info["reward"] = reward
+    if rewards.shape[1] > 1:
+        statistics = checked_statistics(rewards.where(known, 0.0).double(), known)
+        deviation = statistics.reward_variance.sqrt().unsqueeze(1).expand_as(rewards).float()
+        for experience, group_deviation in order.parts(deviation):
+            experience.info["group_reward_std"] = group_deviation
 
 
 def _first_bad_reward(experiences: list[Any]) -> str | None:
@@ -320,14 +328,15 @@ def save_batch(
         ):
             tokens[i] = sequence[real.bool()].numpy().astype(np.int32)
     in_order = sorted(tokens)
-    both = gather(advantages)
+    ordered_advantages = gather(advantages)
+    shape = ordered_advantages.shape
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(
         path,
-        prompts=np.array([texts[i] for i in in_order]).reshape(both.shape),
+        prompts=np.array([texts[i] for i in in_order]).reshape(shape),
         tokens=np.concatenate([tokens[i] for i in in_order]),
-        lengths=np.array([len(tokens[i]) for i in in_order]).reshape(both.shape),
-        advantages=both.float().numpy(),
+        lengths=np.array([len(tokens[i]) for i in in_order]).reshape(shape),
+        advantages=ordered_advantages.float().numpy(),
         **arrays,
     )
 
