@@ -175,7 +175,7 @@ class ModelAnswer(NamedTuple):
     thinking: str = ""
 
 
-class Game(NamedTuple):
+class GameResult(NamedTuple):
     """One comparison: a verdict, None where the judge gave none, and all that it said."""
 
     verdict: str | None
@@ -190,7 +190,7 @@ class Judgment(NamedTuple):
     judge: str
     model: str
     baseline: str
-    games: tuple[Game | None, Game | None]  # None: failed, and recorded as such
+    games: tuple[GameResult | None, GameResult | None]  # None: failed, and recorded as such
     settings: str = ""  # hash of what it depends on; "" where another program judged
     asked: tuple[str, ...] = ()  # hash of each game's messages, "" of one that is not held
 
@@ -336,12 +336,12 @@ def _judgment(row: Row) -> Judgment:
     )
 
 
-def _game(game: Any) -> Game | None:
+def _game(game: Any) -> GameResult | None:
     """A game of a judgment; None where the judge's call failed."""
     if not isinstance(game, dict):
         return None
     text = _at(game, ("judgment", "answer"), ("judgment",))
-    return Game(MEANING.get(str(game.get("score"))), str(text or ""))
+    return GameResult(MEANING.get(str(game.get("score"))), str(text or ""))
 
 
 def _at(row: Row, *paths: Sequence[str | int]) -> Any:

@@ -22,7 +22,7 @@ from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.ledger import NO_REPLY, Ledger
 from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, PairsToJudge
-from openrlhf_js.evaluation.arena.spending import Bill, Estimate, Spending, Tally
+from openrlhf_js.evaluation.arena.spending import Bill, CostEstimate, Spending, Tally
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
 
@@ -155,7 +155,7 @@ class Judging:
                     games.setdefault(game.key, game)
         return list(games.values())
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> CostEstimate:
         """What the open games may cost, by their bytes and the mean reply so far."""
         discount = self.settings.batch_discount if self.batch else 0.0
         return self.bill.estimate([game.prompt_bytes for game in self.open_games()], discount)
@@ -236,12 +236,11 @@ class Judging:
 
         def save(results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
             """Writes what came of games, and shows how things stand."""
-            for ledger in self.ledgers.values():
-                answers = []
-                for game, answer in results:
-                    if game.pair.ledger is ledger:
-                        answers.append((game.record(), answer))
-                self._keep(ledger, answers)
+            answers = defaultdict(list)
+            for game, answer in results:
+                answers[game.pair.ledger].append((game.record(), answer))
+            for ledger, ledger_answers in answers.items():
+                self._keep(ledger, ledger_answers)
             open_games = len(games) - int(bar.done) - len(results)
             cost = spending.in_words(open_games)
             bar.advance(len(results), f"{cost}; {self.tally}")
@@ -298,18 +297,16 @@ class Judging:
         games = self.open_games()
         if budget is not None:
             games = self._affordable(games, budget)
+        games_by_ledger = defaultdict(list)
+        for game in games:
+            if not game.pair.ledger.batch.games:  # one batch at a time
+                games_by_ledger[game.pair.ledger].append(game)
         parameters = self.settings.request()
-        for ledger in self.ledgers.values():
-            if ledger.batch.games:
-                continue
-            records = []
-            bodies = []
-            for game in games:
-                if game.pair.ledger is ledger:
-                    records.append({**game.record(), "discount": self.settings.batch_discount})
-                    bodies.append(endpoint.request(game.messages, **parameters))
-            if records:
-                ledger.batch.submit(client, records, bodies)
+        discount = self.settings.batch_discount
+        for ledger, ledger_games in games_by_ledger.items():
+            records = [{**game.record(), "discount": discount} for game in ledger_games]
+            bodies = [endpoint.request(game.messages, **parameters) for game in ledger_games]
+            ledger.batch.submit(client, records, bodies)
 
     def _affordable(self, games: list[Game], budget: float) -> list[Game]:
         """The first games that the budget allows beside those that are in batches."""

@@ -26,7 +26,7 @@ NO_REPLY: Record = {
 
 
 class Ledger:
-    """The replies of one judge in one category, by game.
+    """The replies of one judge in one category; `key` is always the hash of a game.
 
     After `tries` replies without a verdict, of this call alone with `retry`, a game is given up.
     One that the endpoint refused is given up at once.
@@ -35,15 +35,14 @@ class Ledger:
     def __init__(self, store: Store, tries: int, retry: bool):
         self.store = store
         self.tries = tries
-        self.settings = protocol.digest(store.identity)
+        self.settings_hash = protocol.digest(store.identity)
         self.batch = JudgeBatch(store.path.with_suffix(".batch.json"))
-        self.replies: dict[str, list[Record]] = defaultdict(list)
-        self._replies_before: dict[str, int] = {}  # which `retry` does not count
+        self.replies: dict[str, list[Record]] = defaultdict(list)  # by game
         for record in store.records.values():
             self.replies[record["game"]].append(record)
+        self._forgiven: dict[str, int] = {}  # of each game's replies, how many count as no try
         if retry:
-            for key, records in self.replies.items():
-                self._replies_before[key] = len(records)
+            self._forgiven = {key: len(records) for key, records in self.replies.items()}
 
     @property
     def has_replies(self) -> bool:
@@ -63,34 +62,35 @@ class Ledger:
         """Whether a game is to be asked."""
         if self._verdict(key):
             return False
-        recent = self._recent(key)
-        refused = any("refused" in record for record in recent)
-        return not refused and len(recent) < self.tries
+        tries = self._tries(key)
+        refused = any("refused" in record for record in tries)
+        return not refused and len(tries) < self.tries
 
-    def game(self, key: str) -> data.Game | None:
+    def game(self, key: str) -> data.GameResult | None:
         """A game that is not open: the reply with a verdict, or else the last; None if refused."""
         if self.refusal(key):
             return None
-        return self._verdict(key) or data.Game(None, self._recent(key)[-1]["text"])
+        return self._verdict(key) or data.GameResult(None, self._tries(key)[-1]["text"])
 
     def refusal(self, key: str) -> str:
         """The words with which the endpoint refused a game; "" where it did not."""
         if self._verdict(key):
             return ""
-        refusals = [record["refused"] for record in self._recent(key) if "refused" in record]
+        refusals = [record["refused"] for record in self._tries(key) if "refused" in record]
         return str(refusals[-1]) if refusals else ""
 
-    def _verdict(self, key: str) -> data.Game | None:
+    def _verdict(self, key: str) -> data.GameResult | None:
         """The first reply that has a verdict."""
         for record in self.replies.get(key, []):
             verdict = protocol.verdict_of_reply(record["text"])
             if verdict:
-                return data.Game(verdict, record["text"])
+                return data.GameResult(verdict, record["text"])
         return None
 
-    def _recent(self, key: str) -> list[Record]:
-        """The replies to a game that count against `tries`."""
-        return self.replies.get(key, [])[self._replies_before.get(key, 0) :]
+    def _tries(self, key: str) -> list[Record]:
+        """The replies that count against `tries`."""
+        forgiven = self._forgiven.get(key, 0)
+        return self.replies.get(key, [])[forgiven:]
 
     def drop_if_empty(self) -> None:
         """Removes a ledger without replies, which would bind later calls to its settings."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from openrlhf_js.common.store import Record
@@ -16,36 +17,28 @@ log = logging.getLogger(__name__)
 BOTH_GAMES = (0, 1)
 
 
+@dataclass(frozen=True, eq=False)
 class Pair:
-    """A model's answer and the baseline's to one question, in two games.
+    """A model's answer and the baseline's to one question, in two games."""
 
-    `turn` is the game that is held where there is one for each question.
-    """
+    ledger: Ledger
+    prompt: protocol.JudgePrompt
+    question: data.Question
+    model: str
+    answer: str
+    baseline: str
+    turn: int
+    """The game that is held where there is one for each question."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        prompt: protocol.JudgePrompt,
-        question: data.Question,
-        model: str,
-        answer: str,
-        baseline: str,
-        turn: int,
-    ):
-        self.ledger = ledger
-        self.prompt = prompt
-        self.question = question
-        self.model = model
-        self.answer = answer
-        self.baseline = baseline
-        one_game = "games" in ledger.store.identity
-        self.keys = tuple(  # hashes of the games' settings and messages; "" of one not held
-            "" if one_game and game != turn else self._key(game) for game in BOTH_GAMES
-        )
-
-    def _key(self, game: int) -> str:
-        """The hash of a game's settings and messages."""
-        return protocol.digest([self.ledger.settings, self.messages(game)])
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Hashes of both games' settings and messages; "" of one that is not held."""
+        one_game = "games" in self.ledger.store.identity
+        keys = []
+        for game in BOTH_GAMES:
+            key = protocol.digest([self.ledger.settings_hash, self.messages(game)])
+            keys.append("" if one_game and game != self.turn else key)
+        return tuple(keys)
 
     def messages(self, game: int) -> protocol.Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
@@ -80,7 +73,7 @@ class Pair:
             model=self.model,
             baseline=identity["baseline"],
             games=(first, second),
-            settings=self.ledger.settings,
+            settings=self.ledger.settings_hash,
             asked=self.keys,
         )
 
@@ -135,22 +128,15 @@ class PairsToJudge:
         model: str,
     ) -> None:
         """Adds a model's answers to the questions of one category."""
-        identity = ledger.store.identity
-        baseline = identity["baseline"]
+        baseline = ledger.store.identity["baseline"]
         answers = data.read_answers(folder, model)
         baseline_answers = data.read_answers(folder, baseline)
         failed = data.failed_answers(folder, model) | data.failed_answers(folder, baseline)
-        judgments = _judgments_with_these_settings(
-            folder=folder,
-            ledger=ledger,
-            questions=questions,
-            model=model,
-        )
+        judgments = _complete_judgments(folder, ledger, questions, model)
         for number, question in enumerate(questions):
             uid = question.uid
             judgment = judgments.get(uid)
-            complete = judgment is not None and not judgment.missing
-            if judgment and complete and not judgment.settings:  # by another program
+            if judgment and not judgment.settings:  # by another program
                 self.complete += 1
                 continue
             if uid not in answers or uid not in baseline_answers:
@@ -165,28 +151,31 @@ class PairsToJudge:
                 baseline=baseline_answers[uid].text,
                 turn=number % 2,
             )
-            if judgment and complete and judgment.asked == pair.keys:
+            if judgment and judgment.asked == pair.keys:
                 self.complete += 1
             else:
                 self.pairs.append(pair)
 
 
-def _judgments_with_these_settings(
+def _complete_judgments(
     folder: data.Folder, ledger: Ledger, questions: Sequence[data.Question], model: str
-) -> Mapping[str, data.Judgment]:
-    """A judge's judgments of a model by uid; ValueError if some were made otherwise."""
+) -> dict[str, data.Judgment]:
+    """A judge's complete judgments of a model by uid; ValueError if any was made otherwise."""
     identity = ledger.store.identity
     path = folder.judgments(identity["judge"], model)
     judgments = data.read_judgments(path)
+    complete = {}
     for question in questions:
         judgment = judgments.get(question.uid)
         if judgment is None:
             continue
         same_baseline = judgment.baseline in ("", identity["baseline"])
-        same_settings = judgment.settings in ("", ledger.settings)
+        same_settings = judgment.settings in ("", ledger.settings_hash)
         if not (same_baseline and same_settings):
             raise ValueError(
                 f"{path}: {question.uid} was judged with other settings, or another baseline; "
                 "--judge_name keeps the new judgments apart"
             )
-    return judgments
+        if not judgment.missing:
+            complete[question.uid] = judgment
+    return complete

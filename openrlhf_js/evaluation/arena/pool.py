@@ -119,7 +119,7 @@ def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
     )
 
 
-def _margin_of_a(game: data.Game | None) -> float:
+def _margin_of_a(game: data.GameResult | None) -> float:
     """How A fared; NaN without a verdict."""
     return data.MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
 

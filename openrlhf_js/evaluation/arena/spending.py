@@ -17,7 +17,7 @@ ROUNDING = 1 + 1e-9  # of sums of dollars
 PRICE_UNKNOWN = "price unknown"
 
 
-class Estimate(NamedTuple):
+class CostEstimate(NamedTuple):
     """Games that have no reply yet, and what they may cost."""
 
     games: int
@@ -46,14 +46,14 @@ class Bill:
         self.completion_tokens += tokens_out
         self.dollars += self._dollars(tokens_in, tokens_out, record.get("discount", 0.0))
 
-    def estimate(self, prompt_bytes: Sequence[int], discount: float = 0.0) -> Estimate:
+    def estimate(self, prompt_bytes: Sequence[int], discount: float = 0.0) -> CostEstimate:
         """What games with prompts of these lengths may cost, by the mean reply so far."""
         mean_reply = float(OUTPUT_TOKENS)
         if self.replies:
             mean_reply = self.completion_tokens / self.replies
         tokens_in = sum(prompt_bytes) / BYTES_PER_TOKEN
         tokens_out = len(prompt_bytes) * mean_reply
-        return Estimate(
+        return CostEstimate(
             games=len(prompt_bytes),
             tokens_in=tokens_in,
             tokens_out=tokens_out,
@@ -80,7 +80,7 @@ class Spending:
     """Which games a budget allows: none that may pass it with those under way."""
 
     bill: Bill
-    estimate: Estimate
+    estimate: CostEstimate
     budget: float | None
     under_way: int = 0
     out_of_money: bool = False

@@ -194,7 +194,8 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     model_number, models = pd.factorize(games.model, sort=True)
     question_number, questions = pd.factorize(games.uid)
     one_hot = np.eye(len(models))[model_number]
-    design = np.column_stack([one_hot, _standardised(games[list(FEATURES)], weight)])
+    features = _standardised(games[list(FEATURES)], weight)
+    design = np.column_stack([one_hot, features])  # so that the first coefficients are theta
     with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
         warnings.simplefilter("ignore")
         regression = sm.GLM(
@@ -255,28 +256,25 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
         of_models = theta[: len(models)]
         of_baseline = theta[len(models)]
         rounds.append(torch.sigmoid(of_models - of_baseline).tolist())
-    quantiles = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0)
+    medians, lows, highs = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).tolist()
     scores = {}
-    for model, (median, low, high) in zip(models, quantiles.T.tolist(), strict=True):
+    for model, median, low, high in zip(models, medians, lows, highs, strict=True):
         scores[str(model)] = Estimate(median, low, high)
     return scores
 
 
 def _official_design(rows: pd.DataFrame, one_hot: Floats) -> torch.Tensor:
-    """The columns of the regression: a 1 for the model, -1 for the baseline, and the features."""
+    """The columns of the regression: 1 for the row's model, -1 for the baseline, and the features.
+
+    These are z-scores over the rows, as the official script has them.
+    """
     import torch
 
-    baseline = -np.ones(len(rows))
-    columns = np.column_stack([one_hot, baseline, _official_features(rows)])
-    return torch.tensor(columns, dtype=torch.float32)
-
-
-def _official_features(rows: pd.DataFrame) -> Floats:
-    """z-scores over the rows, as the official script has them."""
     values = rows[list(FEATURES)].to_numpy()
     deviation = values.std(axis=0, ddof=1)
-    features: Floats = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    return features
+    features = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    columns = np.column_stack([one_hot, -np.ones(len(rows)), features])
+    return torch.tensor(columns, dtype=torch.float32)
 
 
 def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from judged_bench import answer_row, counts, judgment_row, read_lines, write_lin
 
 from openrlhf_js.evaluation.arena.data import (
     Folder,
-    Game,
+    GameResult,
     Judgment,
     ModelAnswer,
     Question,
@@ -116,11 +116,11 @@ def test_judgments_of_both_schemas(folder, caplog):
     ]
     path = write_lines(folder.judgments("j", "m"), rows)
     found = read_judgments(path)
-    assert found["a"].games == (Game("B>A", "because"), None)
+    assert found["a"].games == (GameResult("B>A", "because"), None)
     assert found["b"].model == "m"
     assert found["b"].category == V1
     assert found["b"].baseline == ""
-    assert found["b"].games == (Game("B>A", "text"), Game(None, ""))
+    assert found["b"].games == (GameResult("B>A", "text"), GameResult(None, ""))
     assert found["c"].games[0].verdict == "A>B"  # the last one counts
     assert "line 5: there are not two games" in caplog.text
 
@@ -136,11 +136,11 @@ def test_the_official_programs_read_what_is_written(folder):
         judge="j",
         model="m",
         baseline="base",
-        games=(Game("A>>B", "x\u2028y\ud800"), Game("B>A", "z")),
+        games=(GameResult("A>>B", "x\u2028y\ud800"), GameResult("B>A", "z")),
         settings="hash",
         asked=("1", "2"),
     )
-    failed = judged._replace(uid="0b", games=(Game(None, "none"), None))
+    failed = judged._replace(uid="0b", games=(GameResult(None, "none"), None))
     rows = {
         "0a": row_of(judged, (prompt, prompt)),
         "0b": row_of(failed, (prompt, prompt)),
