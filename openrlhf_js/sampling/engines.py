@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.processors import FORBIDDEN, load_processor, media_tokens
 from openrlhf_js.sampling import VLLM_ON_CPU
@@ -83,21 +84,18 @@ class Transformers:
         The same key gives the same response: each token inverts the distribution at a uniform
         number.
         """
-        width = max(len(prompt) for prompt in prompts)
-        tokens = torch.zeros(len(prompts), width, dtype=torch.long)
-        mask = torch.zeros_like(tokens)
-        for row, prompt in enumerate(prompts):  # padded on the left
-            tokens[row, width - len(prompt) :] = torch.tensor(prompt)
-            mask[row, width - len(prompt) :] = 1
+        tokens = _padded([torch.tensor(prompt, dtype=torch.long) for prompt in prompts])
+        mask = _padded([torch.ones(len(prompt), dtype=torch.long) for prompt in prompts])
         inputs = {"input_ids": tokens, "attention_mask": mask, **self._seen(images, tokens)}
+        width = tokens.shape[1]
         generated = self.model.generate(
             **{name: value.to(self.policy.device) for name, value in inputs.items()},
             max_new_tokens=self.policy.max_new_tokens,
             do_sample=False,  # the most likely token, which `_choice` has made the sampled one
             logits_processor=[] if keys is None else [self._choice(keys, width)],
         )
-        rows = generated[:, width:].int().cpu().numpy()
-        return [cut(row, self.policy.ends) for row in rows]
+        responses = generated[:, width:].int().cpu().numpy()
+        return [cut(response, self.policy.ends) for response in responses]
 
     def _choice(self, keys: Sequence[int], width: int) -> Callable[[Tensor, Tensor], Tensor]:
         """Has the next token, behind `width` of the prompt, be the one that its key draws."""
@@ -121,6 +119,11 @@ class Transformers:
         if "image_grid_thw" in inputs:  # Qwen's positions depend on where images are
             inputs["mm_token_type_ids"] = (tokens == self.processor.image_token_id).int()
         return inputs
+
+
+def _padded(rows: list[Tensor]) -> Tensor:
+    """(b, T) from rows of different lengths, with zeros on the left."""
+    return pad_sequence(rows, batch_first=True, padding_side="left")
 
 
 class Vllm:

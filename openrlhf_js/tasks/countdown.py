@@ -344,7 +344,7 @@ def _combine(left: tuple[Value, str], right: tuple[Value, str], table: Table, le
     bc = b * c
     bd = b * d
     difference = f"{left_text} - {right_text}" if ad > bc else f"{right_text} - {left_text}"
-    results = (
+    results = (  # numerator, denominator, expression
         (ad + bc, bd, f"({left_text} + {right_text})"),
         (abs(ad - bc), bd, f"({difference})"),
         (a * c, bd, f"({left_text} * {right_text})"),
