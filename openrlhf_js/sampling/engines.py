@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -156,10 +156,10 @@ class Vllm:
         """A random response to each prompt, with a generator for each; greedy without keys."""
         media = media_tokens(self.llm.model_config.hf_config)
         seeds = [None] * len(prompts) if keys is None else keys
-        inputs: list[Any] = []
-        for prompt, paths in zip_longest(prompts, images, fillvalue=()):
-            inputs.append(_vllm_input(prompt, paths, media))
         parameters = [self._parameters(seed, media) for seed in seeds]
+        inputs: list[Any] = []
+        for prompt, paths in zip(prompts, images or [()] * len(prompts), strict=True):
+            inputs.append(_vllm_input(prompt, paths, media))
         requests = self.llm.generate(inputs, parameters, use_tqdm=False)
         return [np.array(request.outputs[0].token_ids, dtype=np.int32) for request in requests]
 

@@ -253,9 +253,8 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     for _ in range(OFFICIAL_ROUNDS):
         resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
         theta = _official_fit(design[resample], points[resample])
-        of_models = theta[: len(models)]
-        of_baseline = theta[len(models)]
-        rounds.append(torch.sigmoid(of_models - of_baseline).tolist())
+        logits = theta[: len(models)] - theta[len(models)]  # the models' less the baseline's
+        rounds.append(torch.sigmoid(logits).tolist())
     medians, lows, highs = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).tolist()
     scores = {}
     for model, median, low, high in zip(models, medians, lows, highs, strict=True):

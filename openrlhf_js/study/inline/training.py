@@ -165,8 +165,8 @@ def set_gradient(
     parameters = list(policy.model.parameters())
     total = [torch.zeros_like(parameter) for parameter in parameters]
     squares = 0.0
+    squared_responses = 0
     surprise = 0.0
-    sizes = []
     for places in torch.arange(n).tensor_split(micro_batches):
         first = int(places[0])
         rows = slice(first * m, (first + len(places)) * m)
@@ -176,14 +176,14 @@ def set_gradient(
         gradients = torch.autograd.grad(loss, parameters)
         torch._foreach_add_(total, gradients)
         squares += _squared_norm(gradients)
-        sizes.append(len(log_probs))
+        squared_responses += len(log_probs) ** 2
     for parameter, gradient in zip(parameters, total, strict=True):
         parameter.grad = gradient
     sums = GradientSums(
         squares=squares,
         square_of_sum=_squared_norm(total),
         responses=n * m,
-        squared_responses=sum(size**2 for size in sizes),
+        squared_responses=squared_responses,
     )
     return PolicyGradient(sums, entropy=surprise / tokens)
 
