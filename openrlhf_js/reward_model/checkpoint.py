@@ -14,11 +14,10 @@ def checkpoint_problems(
     folder: str | Path,
     value_head_prefix: str = "score",
     *,
-    messages: bool = False,
     normalize: bool = False,
     trust_remote_code: bool = False,
 ) -> list[str]:
-    """What keeps a folder from being used as a reward model; `messages` need a chat template."""
+    """What keeps a folder from being used as a reward model."""
     folder = Path(folder)
     try:
         config = read_config(folder, trust_remote_code)
@@ -27,15 +26,16 @@ def checkpoint_problems(
             problems.append(f"{folder}/config.json has no mean and std to normalise with")
     except ValueError as error:
         return [str(error)]
-    return problems + tokenizer_problems(
-        folder, messages=messages, trust_remote_code=trust_remote_code
-    )
+    return problems + tokenizer_problems(folder, trust_remote_code=trust_remote_code)
 
 
 def tokenizer_problems(
     folder: str | Path, *, messages: bool = False, trust_remote_code: bool = False
 ) -> list[str]:
-    """What a tokenizer lacks to train or run a reward model, one line each; EOS may be padding."""
+    """What a tokenizer lacks to train or run a reward model, one line each; EOS may be padding.
+
+    With `messages` it needs a chat template.
+    """
     from transformers import AutoTokenizer
 
     folder = Path(folder)

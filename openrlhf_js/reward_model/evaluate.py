@@ -207,7 +207,7 @@ def calibration_error(bins: list[dict[str, float]]) -> float:
     return errors / pairs
 
 
-def error_by_chance(margins: Floats, bins: int = BINS) -> float:
+def error_by_chance(margins: Floats) -> float:
     """The expected calibration error of exact confidences on as many independent pairs.
 
     A bin's accuracy is then nearly normal, at a mean distance of sqrt(2 / pi) standard deviations.
@@ -215,7 +215,7 @@ def error_by_chance(margins: Floats, bins: int = BINS) -> float:
     confidence = _confidence(margins)
     variance = confidence * (1 - confidence)
     deviations = 0.0
-    for pairs in _bins(confidence, bins):
+    for pairs in _bins(confidence, BINS):
         deviations += math.sqrt(variance[pairs].sum())
     return math.sqrt(2 / math.pi) * deviations / len(margins)
 

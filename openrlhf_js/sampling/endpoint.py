@@ -170,7 +170,7 @@ class Endpoint:
                 pass  # a page instead of a list
         return {}
 
-    def greedy_fingerprint(self, max_tokens_name: str = "max_tokens") -> dict[str, str]:
+    def greedy_fingerprint(self, max_tokens_name: str) -> dict[str, str]:
         """Hashes of greedy answers, by question; {} where the endpoint refuses to be greedy.
 
         An answer that is another one when the questions are asked again is left out. The same

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+from openrlhf_js.reward_model.checkpoint import checkpoint_problems, tokenizer_problems
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tiny.recipes import tiny_reward_training, tiny_training, with_data
 
@@ -66,7 +66,8 @@ def test_models_are_small_and_share_a_tokenizer(tmp_path):
     policy = value(argv, "actor.model_name_or_path")
     reward_model = value(argv, "reward.model_name_or_path")
     assert AutoConfig.from_pretrained(policy).architectures == ["Qwen2ForCausalLM"]
-    assert checkpoint_problems(reward_model, normalize=True, messages=True) == []
+    assert checkpoint_problems(reward_model, normalize=True) == []
+    assert tokenizer_problems(reward_model, messages=True) == []
     vocabulary = AutoTokenizer.from_pretrained(policy).get_vocab()
     assert AutoTokenizer.from_pretrained(reward_model).get_vocab() == vocabulary
 

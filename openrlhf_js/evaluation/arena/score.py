@@ -114,7 +114,7 @@ def _style_controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Score
     return scores, notes
 
 
-def styled(pool: Pool, rows: pd.DataFrame, decided: bool = False) -> tuple[pd.DataFrame, list[str]]:
+def styled(pool: Pool, rows: pd.DataFrame, decided: bool) -> tuple[pd.DataFrame, list[str]]:
     """The rows that style control can use, with all features, and what is left out.
 
     With `decided`, models that won, or lost, every game stay; their fit has no end.

@@ -235,11 +235,11 @@ def extrapolated(games: pd.DataFrame) -> list[str]:
     return sorted(is_far.index[is_far])
 
 
-def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
+def official_control(games: pd.DataFrame) -> dict[str, Estimate]:
     """Scores with style control, and 90 % intervals by row, as v2.0's show_result.py prints them.
 
     Medians over fits to resampled rows, which end after 50 steps of L-BFGS, converged or not;
-    `control` converges. The official script is unseeded.
+    `control` converges. The official script has no seed; here all calls draw the same.
     """
     import pandas as pd
     import torch
@@ -248,7 +248,7 @@ def official_control(games: pd.DataFrame, seed: int = 0) -> dict[str, Estimate]:
     model_number, models = pd.factorize(rows.model, sort=True)
     design = _official_design(rows, np.eye(len(models))[model_number])
     points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rounds = []
     for _ in range(OFFICIAL_ROUNDS):
         resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
