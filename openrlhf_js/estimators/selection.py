@@ -171,14 +171,15 @@ class PromptSelector:
 
     def means(self, step: int) -> Tensor:
         """(N,) predicted mean reward of each prompt; NaN before anything was learnt."""
-        return self._moments(step)[0]
+        mean, _ = self._moments(step)
+        return mean
 
     def _moments(self, step: int) -> Tensor:
         """(2, N) predicted mean of each prompt's rewards and of their squares."""
-        responses, *totals = self.sums * self._discount(step)
-        seen = self.sums[0] > 0
-        usual = (self.sums[1:, seen] / self.sums[0, seen]).mean(1, keepdim=True)
-        return (torch.stack(totals) + PRIOR_RESPONSES * usual) / (responses + PRIOR_RESPONSES)
+        seen = self.sums[:, self.sums[0] > 0]
+        usual = (seen[1:] / seen[0]).mean(1, keepdim=True)  # (2, 1) over the prompts
+        sums = self.sums * self._discount(step)
+        return (sums[1:] + PRIOR_RESPONSES * usual) / (sums[0] + PRIOR_RESPONSES)
 
     def probabilities(self, step: int) -> Tensor:
         """(N,) pi_i, in the order of the ascending keys."""
@@ -188,7 +189,8 @@ class PromptSelector:
             return inclusion_probabilities(worth / worth.sum(), self.batch_size)
         total = variances.sum()
         if total == 0:  # every reward has been the same
-            variances, total = torch.ones_like(variances), torch.tensor(float(len(self)))
+            variances = torch.ones_like(variances)
+            total = variances.sum()
         shares = (1 - UNIFORM_SHARE) * variances / total + UNIFORM_SHARE / len(self)
         return inclusion_probabilities(shares, self.batch_size)
 

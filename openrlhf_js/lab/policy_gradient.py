@@ -37,13 +37,24 @@ class Response(NamedTuple):
         return len(self.prompt) + len(self.response)
 
 
-ScoreTerms: TypeAlias = list[tuple[Response, float]]  # with the weight of its score gradient
+class ScoreTerm(NamedTuple):
+    """A response, and the weight of its score gradient in a sum."""
+
+    response: Response
+    weight: float
+
+
+ScoreTerms: TypeAlias = list[ScoreTerm]
 
 
 def terms(responses: Sequence[Response], weights: Floats) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
     pairs = zip(responses, weights.tolist(), strict=True)
-    return [(response, weight) for response, weight in pairs if weight and len(response.response)]
+    return [
+        ScoreTerm(response, weight)
+        for response, weight in pairs
+        if weight and len(response.response)
+    ]
 
 
 class ScoreSum:
@@ -85,9 +96,9 @@ class ScoreSum:
         `on_pass` is called after each micro-batch with how many have been added.
         """
         # Longest first, so that too little memory shows at once.
-        ordered = sorted(terms, key=lambda term: -term[0].length)
+        ordered = sorted(terms, key=lambda term: -term.response.length)
         while done < len(ordered):
-            longest = ordered[done][0].length
+            longest = ordered[done].response.length
             size = max(1, self.max_tokens // longest)
             self._backward(ordered[done : done + size])
             done = min(done + size, len(ordered))

@@ -229,6 +229,9 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     responses = {_key(record): record for record in _records(folder / RESPONSES)}
     rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
     draws = range(_responses_to_each(responses, len(asked)))
+    unfinished = ValueError(f"{folder} is unfinished; the command that sampled it resumes")
+    if not draws:
+        raise unfinished
     response_tokens = []
     random_rewards = []
     finished = []
@@ -241,9 +244,7 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
             random_rewards.append([rewards[key] for key in keys])
             greedy_rewards.append(rewards[ResponseKey(prompt, GREEDY)])
     except KeyError:
-        draws = range(0)
-    if not draws:
-        raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
+        raise unfinished from None
     return Samples(
         prompts=asked,
         response_tokens=response_tokens,

@@ -203,9 +203,10 @@ class StudySettings(Settings):
 
     def _check_names(self) -> None:
         _check_each("task", self.tasks, STUDY_TASKS)
-        if (self.model is None) == (PRETRAINED in self.tasks) or (
-            self.model is not None and self.tasks != [PRETRAINED]
-        ):
+        fits = PRETRAINED not in self.tasks
+        if self.model is not None:
+            fits = self.tasks == [PRETRAINED]
+        if not fits:
             raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
         _check_each("mix", self.mixes, MIXES)
         named = [name for name in self.estimators if parse_own(name) is None]

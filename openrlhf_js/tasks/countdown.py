@@ -164,7 +164,9 @@ def right_response(label: str) -> str:
     problem = _problem(label)
     tables = _reachable(problem.numbers, least=0 if problem.use_all else 1)
     subsets = sorted(range(len(tables)), key=int.bit_count)  # smaller ones first
-    for subset in subsets[-1:] if problem.use_all else subsets:
+    if problem.use_all:
+        subsets = subsets[-1:]
+    for subset in subsets:
         expression = tables[subset].get((problem.target, 1))
         if expression:
             return f"<answer> {expression.removeprefix('(').removesuffix(')')} </answer>"

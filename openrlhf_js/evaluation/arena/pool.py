@@ -127,7 +127,7 @@ def _margin_of_a(game: data.GameResult | None) -> float:
 def _bench_and_baselines(
     folder: data.Folder, judged: pd.DataFrame, baseline: str
 ) -> tuple[data.Bench, dict[str, str]]:
-    """The bench, and the baselines by category that the judgments of one of your own name."""
+    """The bench; for one of the user's own also its baselines by category, which judgments name."""
     if baseline or folder.bench in data.BENCHES:
         return data.bench_of(folder.bench, baseline), {}
     named = judged[judged.baseline != ""]
