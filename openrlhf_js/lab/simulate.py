@@ -221,6 +221,7 @@ def measure(
     zeros = torch.zeros(n, dtype=torch.float64)
 
     def means(rewards: Tensor, value: Tensor) -> Simulated:
+        """Of one batch; its rewards (n, m (1 + visits)) are today's first, and then the past."""
         known = KnownBatch(
             rewards=rewards[:, :m],
             values=value,

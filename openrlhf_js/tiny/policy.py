@@ -53,8 +53,7 @@ class PaddedPrompts(NamedTuple):
     def attention(self) -> Tensor:
         """(n, 1, P, C + P) bool: earlier tokens, and each place itself, so that no row is empty."""
         size = self.tokens.shape[1]
-        causal = torch.ones(size, size, dtype=torch.bool).tril()
-        own = (causal & self.mask[:, None]) | torch.eye(size, dtype=torch.bool)
+        own = (_causal(size) & self.mask[:, None]) | torch.eye(size, dtype=torch.bool)
         return F.pad(own, (len(self.beginning), 0), value=True)[:, None]
 
     def positions_after(self, repeats: int, size: int) -> Tensor:
@@ -65,8 +64,7 @@ class PaddedPrompts(NamedTuple):
     def attention_after(self, repeats: int, size: int) -> Tensor:
         """(n * repeats, 1, size, C + P + size) bool: the prompt, earlier tokens of the response."""
         prompt_mask = self.whole_mask.repeat_interleave(repeats, 0)[:, None].expand(-1, size, -1)
-        causal = torch.ones(size, size, dtype=torch.bool).tril()
-        causal = causal.expand(len(prompt_mask), size, size)
+        causal = _causal(size).expand(len(prompt_mask), -1, -1)
         return torch.cat([prompt_mask, causal], 2)[:, None]
 
 
@@ -189,9 +187,8 @@ class TinyPolicy:
         mask = prompts.attention_after(repeats, size)
         others, _ = self._forward(weights, inputs, positions, mask, cache)
         logits = F.linear(torch.cat([first, others], 1), weights.head)
-        log_probs = logits.float().log_softmax(-1)
-        chosen = responses.unsqueeze(-1)
-        return log_probs.gather(-1, chosen).squeeze(-1)
+        log_probs = logits.float().log_softmax(-1)  # (n * m, T, V)
+        return log_probs.gather(-1, responses[..., None])[..., 0]
 
     def texts(self, responses: Tensor) -> list[str]:
         """Responses as text, up to their ends."""
@@ -250,9 +247,8 @@ class TinyPolicy:
     def _beginning_cache(self, weights: Weights, prompts: PaddedPrompts) -> Cache:
         """The cache of what all prompts begin with, for each of them."""
         size = len(prompts.beginning)
-        causal = torch.ones(size, size, dtype=torch.bool).tril()
         positions = torch.arange(size)[None]
-        _, cache = self._forward(weights, prompts.beginning[None], positions, causal)
+        _, cache = self._forward(weights, prompts.beginning[None], positions, _causal(size))
         count = len(prompts.tokens)
         return [
             (keys.expand(count, -1, -1, -1), values.expand(count, -1, -1, -1))
@@ -309,6 +305,11 @@ class TinyPolicy:
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, weight.shape, weight, self.norm_epsilon)
+
+
+def _causal(size: int) -> Tensor:
+    """(size, size) bool: each place, and those before it."""
+    return torch.ones(size, size, dtype=torch.bool).tril()
 
 
 def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -89,10 +89,13 @@ def _figures(steps: Sequence[Step], pass1: float, batches: int) -> Figures:
     """What was measured in these steps, which sampled so many batches, and after them."""
     updates = [step for step in steps if step.logged]
     gradients = [step.gradient for step in updates if step.gradient is not None]
-    variance = mean_square = None
+    variance = None
+    signal_to_noise = None
     if gradients:  # none where filters left single groups in every step that was to be measured
         variance = fmean(gradient.variance for gradient in gradients)
         mean_square = fmean(gradient.mean_square for gradient in gradients)
+        if variance:
+            signal_to_noise = mean_square / variance
     rloo_error = sum(_logged(updates, "js/baseline_mse_rloo"))
     baseline_error = None
     if rloo_error > 0 and "js/baseline_mse" in updates[0].logged:
@@ -108,7 +111,7 @@ def _figures(steps: Sequence[Step], pass1: float, batches: int) -> Figures:
         dead=sum(step.equal_groups for step in steps) / sampled_groups,
         baseline_error=baseline_error,
         gradient_variance=variance,
-        gradient_snr=mean_square / variance if variance and mean_square is not None else None,
+        gradient_snr=signal_to_noise,
         spread=_spread(late_steps) if late_steps else None,
         length=fmean(_logged(late_steps, "length")) if late_steps else None,
         entropy=fmean(_logged(late_steps, "entropy")) if late_steps else None,
