@@ -62,21 +62,21 @@ class Ledger:
         """Whether a game is to be asked."""
         if self._verdict(key):
             return False
-        tries = self._tries(key)
-        refused = any("refused" in record for record in tries)
-        return not refused and len(tries) < self.tries
+        replies = self._counted(key)
+        refused = any("refused" in record for record in replies)
+        return not refused and len(replies) < self.tries
 
     def game(self, key: str) -> data.GameResult | None:
         """A game that is not open: the reply with a verdict, or else the last; None if refused."""
         if self.refusal(key):
             return None
-        return self._verdict(key) or data.GameResult(None, self._tries(key)[-1]["text"])
+        return self._verdict(key) or data.GameResult(None, self._counted(key)[-1]["text"])
 
     def refusal(self, key: str) -> str:
         """The words with which the endpoint refused a game; "" where it did not."""
         if self._verdict(key):
             return ""
-        refusals = [record["refused"] for record in self._tries(key) if "refused" in record]
+        refusals = [record["refused"] for record in self._counted(key) if "refused" in record]
         return str(refusals[-1]) if refusals else ""
 
     def _verdict(self, key: str) -> data.GameResult | None:
@@ -87,7 +87,7 @@ class Ledger:
                 return data.GameResult(verdict, record["text"])
         return None
 
-    def _tries(self, key: str) -> list[Record]:
+    def _counted(self, key: str) -> list[Record]:
         """The replies that count against `tries`."""
         forgiven = self._forgiven.get(key, 0)
         return self.replies.get(key, [])[forgiven:]
