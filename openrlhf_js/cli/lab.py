@@ -293,7 +293,7 @@ def heterogeneity(settings: HeterogeneitySettings) -> LabResult:
     return shrinkage.heterogeneity(_measured(settings, pool, sets, shrinkage.SWEPT))
 
 
-class Measured(NamedTuple):
+class MeasuredSet(NamedTuple):
     """The small batches of a set of prompts, and the distances of their gradients."""
 
     batches: SmallBatches
@@ -302,7 +302,7 @@ class Measured(NamedTuple):
 
 def _measured(
     settings: BatchSettings, pool: Samples, sets: Mapping[str, Any], names: Sequence[str]
-) -> dict[str, Measured]:
+) -> dict[str, MeasuredSet]:
     """Every set, given by its rows of the pool, by itself."""
     from openrlhf_js.lab.batches import BatchPlan, SmallBatches
     from openrlhf_js.lab.gradient import measure
@@ -320,7 +320,7 @@ def _measured(
     for name, small_batches in batches.items():
         title = f"gradients of {name}"
         distances = measure(scores, small_batches, names, settings.out, title)
-        measured[name] = Measured(small_batches, distances)
+        measured[name] = MeasuredSet(small_batches, distances)
     return measured
 
 

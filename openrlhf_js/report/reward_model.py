@@ -35,7 +35,7 @@ def number(interval: Interval | None, scale: float = 1, form: str = ".3g", unit:
     return style.interval(interval["value"], interval["low"], interval["high"], form, scale, unit)
 
 
-class Figure(NamedTuple):
+class FigureRow(NamedTuple):
     """A row of the table of figures."""
 
     figure: str
@@ -49,7 +49,7 @@ def figures(evaluation: Evaluation) -> list[dict[str, str]]:
     return [row._asdict() for row in rows]
 
 
-def _accuracy_figures(evaluation: Evaluation) -> list[Figure]:
+def _accuracy_figures(evaluation: Evaluation) -> list[FigureRow]:
     """How often the preferred response gets the higher reward, and how rewards are spread."""
     calibration = evaluation["calibration"]
     reward = evaluation["reward"]
@@ -59,37 +59,37 @@ def _accuracy_figures(evaluation: Evaluation) -> list[Figure]:
             f"mean and std, of too few pairs to normalise with ({LEAST_TO_NORMALISE} or more)"
         )
     return [
-        Figure(
+        FigureRow(
             figure="pairs",
             value=f"{evaluation['pairs']:,}",
             meaning=f"of {evaluation['prompts']:,} prompts",
         ),
-        Figure(
+        FigureRow(
             figure="accuracy",
             value=share(evaluation["accuracy"]),
             meaning="95 % interval by prompt; a tie counts half",
         ),
-        Figure(
+        FigureRow(
             figure="ties",
             value=f"{evaluation['ties']:.1%}",
             meaning="pairs whose rewards are equal",
         ),
-        Figure(
+        FigureRow(
             figure="mean margin",
             value=number(evaluation["margin"]),
             meaning="chosen minus rejected reward",
         ),
-        Figure(
+        FigureRow(
             figure="log loss",
             value=f"{calibration['log_loss']:.3f}",
             meaning="0.693 by chance",
         ),
-        Figure(
+        FigureRow(
             figure="calibration error",
             value=f"{calibration['error']:.3f}",
             meaning=f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}",
         ),
-        Figure(
+        FigureRow(
             figure="reward",
             value=f"{reward['mean']:.4g} ± {reward['std']:.4g}",
             meaning=normalise,
@@ -97,27 +97,27 @@ def _accuracy_figures(evaluation: Evaluation) -> list[Figure]:
     ]
 
 
-def _length_figures(length: dict[str, Any]) -> list[Figure]:
+def _length_figures(length: dict[str, Any]) -> list[FigureRow]:
     """What longer responses have to do with the rewards."""
     correlation = length["correlation_within_pairs"]
     labels = share(length["longer_preferred_by_labels"])
     return [
-        Figure(
+        FigureRow(
             figure="length and reward",
             value="-" if correlation is None else f"{correlation:.2f}",
             meaning="correlation within pairs; length in tokens",
         ),
-        Figure(
+        FigureRow(
             figure="accuracy of length",
             value=share(length["accuracy_of_length_alone"]),
             meaning="by preferring the longer",
         ),
-        Figure(
+        FigureRow(
             figure="prefers the longer",
             value=share(length["longer_preferred_by_model"]),
             meaning=f"the labels: {labels}; where lengths differ",
         ),
-        Figure(
+        FigureRow(
             figure="accuracy, balanced",
             value=share(length["accuracy_balanced"]),
             meaning="if the chosen response were as often the longer as the shorter one",

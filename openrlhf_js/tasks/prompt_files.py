@@ -122,7 +122,7 @@ class Example:
     images: list[str] = field(default_factory=list)
 
 
-class Line(NamedTuple):
+class PromptRow(NamedTuple):
     """A row of a file with its place: an example, or what is wrong with it."""
 
     place: str
@@ -130,7 +130,7 @@ class Line(NamedTuple):
     read_bytes: int  # of the file so far
 
 
-def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iterator[Line]:
+def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iterator[PromptRow]:
     """Every row of a prompt file; ValueError if it is of no known format."""
     for file_row in read_rows(path):
         result: Example | ValueError
@@ -140,7 +140,7 @@ def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iter
             result = example(file_row.value, input_key, label_key)
         except ValueError as error:
             result = error
-        yield Line(f"{path}, {file_row.place}", result, file_row.read_bytes)
+        yield PromptRow(f"{path}, {file_row.place}", result, file_row.read_bytes)
 
 
 def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "label") -> Example:

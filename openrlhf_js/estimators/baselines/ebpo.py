@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 
-class Moments(NamedTuple):
+class RunningMoments(NamedTuple):
     """Running moments of numbers; all tensors are ()."""
 
     number: Tensor
@@ -33,20 +33,20 @@ class Moments(NamedTuple):
     """Sum of squared deviations from the mean."""
 
     @classmethod
-    def of(cls, values: Tensor, mask: Tensor) -> Moments:
+    def of(cls, values: Tensor, mask: Tensor) -> RunningMoments:
         """Of the values that the mask keeps."""
         weight = mask.to(values.dtype)
         number = weight.sum()
         mean = (values * weight).sum() / number.clamp(min=1)
         return cls(number, mean, ((values - mean).square() * weight).sum())
 
-    def merged(self, other: Moments) -> Moments:
+    def merged(self, other: RunningMoments) -> RunningMoments:
         """Of both (Chan, Golub and LeVeque, 1983)."""
         number = self.number + other.number
         gap = other.mean - self.mean
         share = other.number / number.clamp(min=1)
         squares = self.squares + other.squares + gap.square() * self.number * share
-        return Moments(number, self.mean + gap * share, squares)
+        return RunningMoments(number, self.mean + gap * share, squares)
 
     @property
     def variance(self) -> Tensor:
@@ -54,11 +54,11 @@ class Moments(NamedTuple):
         return self.squares / (self.number - 1).clamp(min=1)
 
 
-class Past(NamedTuple):
+class RunningPast(NamedTuple):
     """Moments since the start, today's batch among them."""
 
-    rewards: Moments
-    means: Moments
+    rewards: RunningMoments
+    means: RunningMoments
     """Of the prompt means."""
 
 
@@ -66,18 +66,18 @@ class Memory:
     """The moments of all earlier batches."""
 
     def __init__(self) -> None:
-        self._past: Past | None = None
+        self._past: RunningPast | None = None
 
-    def recall(self, batch: Batch) -> Past:
+    def recall(self, batch: Batch) -> RunningPast:
         """The moments with this batch."""
         present = batch.statistics.valid_responses >= 1
-        today = Past(
-            rewards=Moments.of(batch.rewards, batch.mask),
-            means=Moments.of(batch.statistics.prompt_mean, present),
+        today = RunningPast(
+            rewards=RunningMoments.of(batch.rewards, batch.mask),
+            means=RunningMoments.of(batch.statistics.prompt_mean, present),
         )
         if self._past is None:
             return today
-        return Past(
+        return RunningPast(
             rewards=self._past.rewards.merged(today.rewards),
             means=self._past.means.merged(today.means),
         )
@@ -98,8 +98,9 @@ class Memory:
         """Goes on from a checkpoint."""
         self._past = None
         if state["rewards"] is not None:
-            self._past = Past(
-                rewards=Moments._make(state["rewards"]), means=Moments._make(state["means"])
+            self._past = RunningPast(
+                rewards=RunningMoments._make(state["rewards"]),
+                means=RunningMoments._make(state["means"]),
             )
 
 

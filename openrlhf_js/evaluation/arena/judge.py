@@ -21,7 +21,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.ledger import NO_REPLY, Ledger
-from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, Game, Pair, PairsToJudge
+from openrlhf_js.evaluation.arena.pairs import BOTH_GAMES, AnswerPair, Game, PairsToJudge
 from openrlhf_js.evaluation.arena.spending import Bill, CostEstimate, Spending, Tally
 from openrlhf_js.sampling.endpoint import Endpoint, EndpointError, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
@@ -126,7 +126,7 @@ class Judging:
                 )
 
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[AnswerPair]:
         """The pairs without a judgment."""
         return self.to_judge.pairs
 

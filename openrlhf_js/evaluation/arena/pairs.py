@@ -18,7 +18,7 @@ BOTH_GAMES = (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class AnswerPair:
     """A model's answer and the baseline's to one question, in two games."""
 
     ledger: Ledger
@@ -81,7 +81,7 @@ class Pair:
 class Game(NamedTuple):
     """One of the two games of a pair."""
 
-    pair: Pair
+    pair: AnswerPair
     number: int
 
     @property
@@ -115,7 +115,7 @@ class Game(NamedTuple):
 class PairsToJudge:
     """The pairs that have no judgment, and what was found beside them."""
 
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[AnswerPair] = field(default_factory=list)
     complete: int = 0  # judgments that are there
     missing: int = 0  # questions without one of the two answers, but for those that failed
 
@@ -142,7 +142,7 @@ class PairsToJudge:
             if uid not in answers or uid not in baseline_answers:
                 self.missing += uid not in failed
                 continue
-            pair = Pair(
+            pair = AnswerPair(
                 ledger=ledger,
                 prompt=prompt,
                 question=question,

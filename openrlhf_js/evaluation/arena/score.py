@@ -150,7 +150,7 @@ def _style_counts(pool: Pool, models: Sequence[str], uids: pd.Series) -> style.F
     return counts
 
 
-class Comparison(NamedTuple):
+class ModelComparison(NamedTuple):
     """Two models on the questions of both, paired; scores in per cent."""
 
     a: str
@@ -179,7 +179,7 @@ class Comparison(NamedTuple):
         )
 
 
-def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Comparison:
+def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> ModelComparison:
     """The scores of two models, paired by the questions of both.
 
     What makes a question hard is the same for both and drops out. Style is not held equal.
@@ -200,7 +200,7 @@ def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> Co
     weight = weight[both]
     points = won / weight
     scores = 100 * won.sum() / weight.sum()
-    return Comparison(
+    return ModelComparison(
         a=a,
         b=b,
         score_a=scores[a],

@@ -48,7 +48,7 @@ class PolicyGradient(NamedTuple):
     noise: nats a token."""
 
 
-class Groups(NamedTuple):
+class SampledGroups(NamedTuple):
     """What one step has sampled, and what of it is trained on."""
 
     sampled_problems: list[Problem]
@@ -108,7 +108,7 @@ class Training:
             gradient=gradient.sums.moments(),
         )
 
-    def _sample(self, number: int, order: ProblemOrder) -> Groups:
+    def _sample(self, number: int, order: ProblemOrder) -> SampledGroups:
         """Groups for one step; where equal ones are dropped, in as many rounds as it takes."""
         generator = torch.Generator().manual_seed(self.run.seed * SEEDS_PER_RUN + number)
         sampled_problems: list[Problem] = []
@@ -137,7 +137,7 @@ class Training:
             problems += [batch.problems[place] for place in kept.nonzero()]
             kept_rollouts.append(kept_groups(rollout, kept))
             kept_weights.append(batch.weights[kept])
-        return Groups(
+        return SampledGroups(
             sampled_problems=sampled_problems,
             sampled_rewards=torch.cat([rollout.rewards for rollout in rollouts]),
             problems=problems,
