@@ -97,10 +97,9 @@ def measure(
     folder = out / "gradients" / digest[:12]
     with Store(folder / "batches.jsonl", identity, ("batch", "m", "estimator")) as store:
         missing = {}
-        for key in product(range(plan.batches), plan.responses, names):
-            batch, m, name = key
+        for batch, m, name in product(range(plan.batches), plan.responses, names):
             if (batch, m, labels[name]) not in store:
-                missing[key] = batches.terms(batch, m, name)
+                missing[batch, m, name] = batches.terms(batch, m, name)
         halves = batches.halves()
         responses = sum(len(terms) for terms in chain(halves, missing.values()))
         with progress(title, responses, "responses") as bar:
