@@ -157,8 +157,9 @@ class Vllm:
         media = media_tokens(self.llm.model_config.hf_config)
         seeds = [None] * len(prompts) if keys is None else keys
         parameters = [self._parameters(seed, media) for seed in seeds]
+        image_paths = images or [()] * len(prompts)
         inputs: list[Any] = []
-        for prompt, paths in zip(prompts, images or [()] * len(prompts), strict=True):
+        for prompt, paths in zip(prompts, image_paths, strict=True):
             inputs.append(_vllm_input(prompt, paths, media))
         requests = self.llm.generate(inputs, parameters, use_tqdm=False)
         return [np.array(request.outputs[0].token_ids, dtype=np.int32) for request in requests]

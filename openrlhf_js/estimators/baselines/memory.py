@@ -104,8 +104,9 @@ def _with_earlier(today: Evidence, earlier: Evidence) -> Evidence:
     then the policy has jumped, and what a past was worth is no longer known."""
     slope_today = ratio(today.xy, today.xx)
     slope_of_all = ratio(today.xy + earlier.xy, today.xx + earlier.xx)
+    residual = (today.yy - slope_today * today.xy).clamp(min=0)
     degrees = today.degrees - 1
-    residual_variance = (today.yy - slope_today * today.xy).clamp(min=0) / degrees.clamp(min=1)
+    residual_variance = residual / degrees.clamp(min=1)
     contradiction = today.xx * (slope_of_all - slope_today).square()
     agree = (contradiction <= CONTRADICTION * residual_variance) | (degrees < 1)
     weight = agree.to(contradiction.dtype)
