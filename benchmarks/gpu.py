@@ -143,7 +143,7 @@ class Repeats(NamedTuple):
     added_gib: list[float]
 
 
-class Bench:
+class DeviceBench:
     """A device, how often everything is repeated on it, and until when by the monotonic clock."""
 
     def __init__(self, device: str, repeats: int, end: float = math.inf):
@@ -222,7 +222,7 @@ def open_rooms() -> None:
 # --- the estimator -----------------------------------------------------------------------------
 
 
-def estimator(bench: Bench, scale: Scale) -> Iterator[Row]:
+def estimator(bench: DeviceBench, scale: Scale) -> Iterator[Row]:
     """Its time, and how near it comes to the CPU's result."""
     for (n, m), dtype in product(scale.rewards, (torch.float64, torch.float32)):
         title = f"`js`, {n:,} x {m}, {str(dtype).removeprefix('torch.')}: "
@@ -255,7 +255,7 @@ def all_advantages(batches: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 # --- a training step ---------------------------------------------------------------------------
 
 
-def make_trainer(bench: Bench, scale: Scale, name: str) -> SimpleNamespace:
+def make_trainer(bench: DeviceBench, scale: Scale, name: str) -> SimpleNamespace:
     """What `GradientVariance` uses of upstream's trainer, DeepSpeed's engine and micro-batches."""
     model = make_model(bench.device, scale.shapes[name])
     responses = math.prod(scale.step)
@@ -294,7 +294,7 @@ def make_trainer(bench: Bench, scale: Scale, name: str) -> SimpleNamespace:
     return trainer
 
 
-def training(bench: Bench, scale: Scale, name: str) -> Iterator[Row]:
+def training(bench: DeviceBench, scale: Scale, name: str) -> Iterator[Row]:
     """What `js` and `--js.gradient_variance` add to a training step."""
     trainer = make_trainer(bench, scale, name)
     rewards = torch.rand(scale.step)
@@ -313,7 +313,7 @@ def training(bench: Bench, scale: Scale, name: str) -> Iterator[Row]:
     yield from gradient_variance(bench, trainer, name)
 
 
-def gradient_variance(bench: Bench, trainer: SimpleNamespace, name: str) -> Iterator[Row]:
+def gradient_variance(bench: DeviceBench, trainer: SimpleNamespace, name: str) -> Iterator[Row]:
     """Of a step that is measured, its time, memory and sum, beside those of one that is not."""
     from openrlhf_js.plugin.learner.gradient_variance import GradientVariance
 
@@ -372,7 +372,7 @@ def make_pool(scale: Scale, vocabulary: int) -> SimpleNamespace:
     )
 
 
-def lab_gradient(bench: Bench, scale: Scale, name: str) -> Iterator[Row]:
+def lab_gradient(bench: DeviceBench, scale: Scale, name: str) -> Iterator[Row]:
     """Its time and memory, beside forward and backward passes of the same responses alone."""
     from openrlhf_js.lab import gradient, policy_gradient
 
@@ -439,7 +439,7 @@ def make_tokenizer() -> transformers.PreTrainedTokenizerFast:
     )
 
 
-def make_reward_model(bench: Bench, shape: Shape, tokenizer: Any, max_len: int) -> Any:
+def make_reward_model(bench: DeviceBench, shape: Shape, tokenizer: Any, max_len: int) -> Any:
     from openrlhf_js.reward_model.model import RewardModel
 
     backbone = make_model(bench.device, shape).model.eval()
@@ -477,7 +477,7 @@ async def serve_all(server: ModuleType, model: Any, texts: Sequence[str]) -> Non
     running.cancel()
 
 
-def reward_server(bench: Bench, scale: Scale, name: str) -> Iterator[Row]:
+def reward_server(bench: DeviceBench, scale: Scale, name: str) -> Iterator[Row]:
     """Texts that are scored in a second, beside the model's forward passes alone."""
     from openrlhf_js.reward_model.preferences import encode
 
@@ -511,7 +511,7 @@ def reward_server(bench: Bench, scale: Scale, name: str) -> Iterator[Row]:
 # --- all of it ---------------------------------------------------------------------------------
 
 
-def description_of(bench: Bench) -> str:
+def description_of(bench: DeviceBench) -> str:
     """The device, the versions and the date."""
     device_name = "CPU"
     if bench.device.type == "cuda":
@@ -520,7 +520,9 @@ def description_of(bench: Bench) -> str:
     return ", ".join([device_name, *versions, str(date.today())])
 
 
-def all_parts(bench: Bench, scale: Scale) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
+def all_parts(
+    bench: DeviceBench, scale: Scale
+) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
     """Names of what is measured, and what measures it."""
     yield "the estimator", partial(estimator, bench, scale)
     for shape, part in product(scale.shapes, (training, lab_gradient, reward_server)):
@@ -538,7 +540,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     scale = TINY if args.tiny else FULL
-    bench = Bench(args.device, scale.repeats, time.monotonic() + 60 * args.minutes)
+    bench = DeviceBench(args.device, scale.repeats, time.monotonic() + 60 * args.minutes)
     about = description_of(bench)
     open_rooms()
     printed_rows, kept_rows = tee(bench.rows(all_parts(bench, scale)))

@@ -50,7 +50,7 @@ FLAGS = (
 )
 
 
-class Measured(NamedTuple):
+class StepTimes(NamedTuple):
     """The parameters of a model, and the CPU seconds of each step and of the hooks in it."""
 
     parameters: int
@@ -127,7 +127,7 @@ def random_experience() -> Any:
     )
 
 
-def measure(size: Size) -> Measured:
+def measure(size: Size) -> StepTimes:
     """Trains a model of a size; every second step from the first on is measured."""
     from openrlhf_js.plugin.run import prepare_device
 
@@ -154,7 +154,7 @@ def measure(size: Size) -> Measured:
             began = time.process_time()
             trainer.training_step(experience, 0.0, step)
             step_seconds[step] += time.process_time() - began
-    return Measured(
+    return StepTimes(
         parameters=sum(parameter.numel() for parameter in trainer.actor.parameters()),
         step_seconds=step_seconds[WARM_UP_STEPS:],
         hook_seconds=hook_seconds[WARM_UP_STEPS:],

@@ -125,7 +125,7 @@ class Timing(NamedTuple):
     cpu: float
 
 
-class ModelComparison(NamedTuple):
+class QueueModelComparison(NamedTuple):
     """What the queue model takes from measurements, and how the real pool compares to it."""
 
     service_seconds: list[float]  # of each answer, in CPU time
@@ -150,7 +150,7 @@ def makespan(
     return max(free_at)
 
 
-def against_model(answers: int, rounds: int) -> ModelComparison:
+def against_model(answers: int, rounds: int) -> QueueModelComparison:
     """Grades so many new answers in every round, alone, by one worker and by two."""
     new_pairs = answer_pairs()
     service_seconds: list[float] = []
@@ -176,7 +176,7 @@ def against_model(answers: int, rounds: int) -> ModelComparison:
                     caller_seconds=real.cpu / answers,
                 )
                 ratios[pool.workers].append(real.wall / model_seconds)
-    return ModelComparison(service_seconds, median(caller_seconds), ratios)
+    return QueueModelComparison(service_seconds, median(caller_seconds), ratios)
 
 
 def time_pool(pool: GradingPool, pairs: Sequence[Pair]) -> Timing:

@@ -62,7 +62,7 @@ BATCHES = 300  # of 64 prompts; of 16, four times as many
 DIMENSIONS, WORKERS = 4096, 2  # of the sketch; processes
 
 
-class StudySettings(Settings):
+class JsPlusGradientSettings(Settings):
     """Does js_plus lower the variance of the policy gradient?"""
 
     out: Path = Field(Path("runs/js-plus-gradient"), description="folder of models and results")
@@ -227,7 +227,7 @@ def print_tables(table: Table) -> None:
         print_table([f"{quantity}: task", "step", "n", "m", *(rule for _, rule in columns)], rows)
 
 
-def work(settings: StudySettings) -> None:
+def work(settings: JsPlusGradientSettings) -> None:
     """Trains and measures what is missing, and prints the tables."""
     settings.out.mkdir(parents=True, exist_ok=True)
     size = {"pool": POOL, "batches": BATCHES, "dimensions": DIMENSIONS}
@@ -251,5 +251,5 @@ def work(settings: StudySettings) -> None:
 
 if __name__ == "__main__":
     prog = "benchmarks/js_plus_gradient.py"
-    given = parse(StudySettings, prog, sys.argv[1:])
+    given = parse(JsPlusGradientSettings, prog, sys.argv[1:])
     sys.exit(run(prog, lambda: work(given), resumes=True))

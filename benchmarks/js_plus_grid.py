@@ -50,7 +50,7 @@ RULES: dict[str, Callable[[Batch], Shrinkage]] = {
 }
 
 
-class Cell(NamedTuple):
+class GridCell(NamedTuple):
     """Percent that each rule's error is below RLOO's."""
 
     title: str
@@ -61,7 +61,7 @@ class Cell(NamedTuple):
     """Standard errors."""
 
 
-def measure(prompts: Prompts, n: int, m: int, size: int, seed: int = 0) -> Cell:
+def measure(prompts: Prompts, n: int, m: int, size: int, seed: int = 0) -> GridCell:
     """A cell, from batches that have about so many prompts in all."""
     generator = np.random.default_rng([seed, n, m])
     rounds = size // n
@@ -75,7 +75,7 @@ def measure(prompts: Prompts, n: int, m: int, size: int, seed: int = 0) -> Cell:
         savings[name] = 100 * (1 - share)
         errors[name] = 100 * (square - share * rloo).std() / rloo.mean() / rounds**0.5
     savings["best"] = 100 * rloo.sum() / (rloo + bloo).sum()
-    return Cell(prompts.title, n, m, savings, errors)
+    return GridCell(prompts.title, n, m, savings, errors)
 
 
 def squared_errors(rewards: Tensor, values: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def squared_errors(rewards: Tensor, values: Tensor) -> Tensor:
     return torch.stack([(b - values[:, None]).square().mean() for b in baselines])
 
 
-def measure_all(distributions: Sequence[Prompts], size: int, title: str) -> list[Cell]:
+def measure_all(distributions: Sequence[Prompts], size: int, title: str) -> list[GridCell]:
     cells = []
     with progress(title, len(distributions), "distributions") as bar:
         for prompts in distributions:
@@ -96,7 +96,7 @@ def measure_all(distributions: Sequence[Prompts], size: int, title: str) -> list
     return cells
 
 
-def print_means(cells: Sequence[Cell]) -> None:
+def print_means(cells: Sequence[GridCell]) -> None:
     """The mean over all distributions, for each number of prompts and responses."""
     rows = []
     for m, name in product(RESPONSES, (*RULES, "best")):
@@ -117,11 +117,11 @@ def print_means(cells: Sequence[Cell]) -> None:
     )
 
 
-def _mean(cells: Sequence[Cell], n: int, m: int, name: str) -> float:
+def _mean(cells: Sequence[GridCell], n: int, m: int, name: str) -> float:
     return float(np.mean([c.savings[name] for c in cells if (c.n, c.m) == (n, m)]))
 
 
-def print_distributions(cells: Sequence[Cell]) -> None:
+def print_distributions(cells: Sequence[GridCell]) -> None:
     """js, js_plus of 0.2, js_plus and the best constant for a few numbers of prompts."""
     by_place = {(c.title, c.n, c.m): c.savings for c in cells}
     for n in SHOWN:
@@ -138,7 +138,7 @@ def print_distributions(cells: Sequence[Cell]) -> None:
 
 
 def print_worst(
-    title: str, distributions: Sequence[Prompts], cells: Sequence[Cell], size: int
+    title: str, distributions: Sequence[Prompts], cells: Sequence[GridCell], size: int
 ) -> None:
     """Where each rule loses most from n = 8 on, measured again."""
     asked = [c for c in cells if c.n >= 8]

@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else scorers.names()
-    watch = Watch()
+    watch = CodeWatch()
     rows = []
     with GradingPool(workers=1, timeout_seconds=LIMIT_SECONDS) as pool:
         for name in names:
@@ -139,7 +139,7 @@ def main() -> None:
     print_table(columns=list(rows[0]), rows=[row.values() for row in rows])
 
 
-class Watch:
+class CodeWatch:
     """Whether code that holds the mark is run: an audit hook, which stays for good."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Watch:
             self.seen |= any(MARK in text for text in (*code.co_names, *texts))
 
 
-def table_row(name: str, count: int, pool: GradingPool, watch: Watch) -> dict[str, Any]:
+def table_row(name: str, count: int, pool: GradingPool, watch: CodeWatch) -> dict[str, Any]:
     """A row of the table, by column."""
     began = time.perf_counter()
     items = list(islice(scorers.entries(name, random.Random(0)), count))
@@ -227,7 +227,7 @@ def graded_by(name: str) -> str:
 Scorer = Callable[[str, dict[str, Any]], float]
 
 
-def runs_answers(scorer: Scorer, entries: list[dict[str, Any]], watch: Watch) -> bool:
+def runs_answers(scorer: Scorer, entries: list[dict[str, Any]], watch: CodeWatch) -> bool:
     """Whether a scorer runs any marked answer as Python."""
     watch.seen = False
     for answer in MARKED:

@@ -57,7 +57,7 @@ ANSWERS_OF_THE_MODEL = 10_000
 Costs = dict[str, float]  # by what they are of
 
 
-class Run(NamedTuple):
+class RunSize(NamedTuple):
     """The size of a step; `step_seconds` are assumed, without what is measured here."""
 
     prompts: int
@@ -69,9 +69,9 @@ class Run(NamedTuple):
 
 
 RUNS = {
-    "0.5B, 1 GPU, b = 8": Run(128, 1024, 1024, 8, 1, 60),
-    "8B, 64 GPUs, b = 8": Run(1024, 16_384, 8192, 8, 64, 1200),
-    "8B, 64 GPUs, b = 1": Run(1024, 16_384, 8192, 1, 64, 1200),
+    "0.5B, 1 GPU, b = 8": RunSize(128, 1024, 1024, 8, 1, 60),
+    "8B, 64 GPUs, b = 8": RunSize(1024, 16_384, 8192, 8, 64, 1200),
+    "8B, 64 GPUs, b = 1": RunSize(1024, 16_384, 8192, 1, 64, 1200),
 }
 
 
@@ -369,7 +369,7 @@ def print_pool(scale: int, rounds: int) -> None:
     print_table(columns=["workers", "answers a second", "real / model"], rows=rows)
 
 
-def step_costs(run: Run, scale: int, rounds: int, tokenizer_seconds: float) -> Costs:
+def step_costs(run: RunSize, scale: int, rounds: int, tokenizer_seconds: float) -> Costs:
     """What one step of a run costs, from smaller batches of it."""
     small_responses = 64
     many_responses = 1024 // scale

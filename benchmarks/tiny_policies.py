@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.estimators import advantage
-from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
+from openrlhf_js.lab.policy_gradient import ScoreSum, TokenSequence, terms
 from openrlhf_js.sampling.engines import Policy, Transformers, key
 from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tiny.model import imitate, make_model, make_tokenizer, save
@@ -33,10 +33,10 @@ BETAS = (0.9, 0.95)  # of AdamW
 MAX_NORM = 1.0  # of the gradient
 
 
-class Drawn(NamedTuple):
+class ScoredResponses(NamedTuple):
     """m responses to each of n prompts, prompt by prompt, and their rewards (n, m)."""
 
-    responses: list[Response]
+    responses: list[TokenSequence]
     rewards: Floats
 
 
@@ -84,7 +84,7 @@ def sample(
     items: Sequence[Any],
     m: int,
     seed: int,
-) -> Drawn:
+) -> ScoredResponses:
     """m graded responses to each item's prompt, all in one batch."""
     repeated_items = [item for item in items for _ in range(m)]
     prompts = [tokenizer.encode(task.prompt(item)) for item in repeated_items]
@@ -95,9 +95,10 @@ def sample(
         task.score(text, task.label(item)).value
         for text, item in zip(texts, repeated_items, strict=True)
     ]
-    return Drawn(
+    return ScoredResponses(
         responses=[
-            Response(prompt, response) for prompt, response in zip(prompts, responses, strict=True)
+            TokenSequence(prompt, response)
+            for prompt, response in zip(prompts, responses, strict=True)
         ],
         rewards=np.array(rewards).reshape(len(items), m),
     )
@@ -138,7 +139,7 @@ def train(name: str, seed: int, steps: Sequence[int], folder: Path) -> None:
     unfinished.rename(folder)
 
 
-def learn(scores: ScoreSum, optimizer: torch.optim.Optimizer, drawn: Drawn) -> None:
+def learn(scores: ScoreSum, optimizer: torch.optim.Optimizer, drawn: ScoredResponses) -> None:
     """One step of gradient ascent."""
     rewards = torch.from_numpy(drawn.rewards)
     weights = advantage("rloo", rewards).numpy() / rewards.numel()

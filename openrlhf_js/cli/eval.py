@@ -14,7 +14,7 @@ from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:
-    from openrlhf_js.report.samples import Run
+    from openrlhf_js.report.samples import PasskRun
 
 PROGRAMS = {
     "passk": ("openrlhf_js.cli.eval:passk", "sample answers that can be checked: mean@k, pass@k"),
@@ -101,13 +101,13 @@ def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
     from openrlhf_js.evaluation.passk.summary import read_results
     from openrlhf_js.report import evaluations, figures, style
     from openrlhf_js.report import passk as report
-    from openrlhf_js.report.samples import Run
+    from openrlhf_js.report.samples import PasskRun
 
     names = [name_of(task) for task in settings.tasks]
     runs = []
     for label, place in zip("AB", places, strict=True):
         folder = place if place.is_dir() else place.parent
-        runs.append(Run(label, folder, read_results(place, names)))
+        runs.append(PasskRun(label, folder, read_results(place, names)))
     comparison = paired.compare(runs[0].results, runs[1].results, settings.metric)
     differences = report.differences(comparison)
     say(f"\nA: {comparison['a']} ({places[0]})\nB: {comparison['b']} ({places[1]})")
@@ -128,7 +128,7 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
     from openrlhf_js.evaluation.passk.summary import FILE
     from openrlhf_js.report import passk as report
-    from openrlhf_js.report.samples import Run
+    from openrlhf_js.report.samples import PasskRun
     from openrlhf_js.sampling.sampler import sampler_of
 
     overrides = settings.model_dump(include=set(OVERRIDES), exclude_none=True)
@@ -147,11 +147,11 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     say(f"\n{results['model']}")
     _show([scores, report.passes(results), report.details(results)], report.notes(results))
     say(f"{out / FILE}\n{picture}")
-    _write_page(settings, [Run("", out, results)], scores)
+    _write_page(settings, [PasskRun("", out, results)], scores)
 
 
 def _write_page(
-    settings: PasskSettings, runs: Sequence[Run], figures: list[dict[str, Any]]
+    settings: PasskSettings, runs: Sequence[PasskRun], figures: list[dict[str, Any]]
 ) -> None:
     """Writes the page of samples where it is wanted."""
     from openrlhf_js.report import samples

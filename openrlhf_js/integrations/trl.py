@@ -38,7 +38,7 @@ RELIED_ON = {
 }
 
 
-class Shrinkage(Trainer):
+class ShrinkageMixin(Trainer):
     """What a TRL trainer with our advantages adds, before TRL's class in the list of bases.
 
     A response's reward is the weighted sum over reward functions, as in TRL. A response that none
@@ -129,14 +129,14 @@ class Shrinkage(Trainer):
         )
 
 
-class ShrinkageGRPOTrainer(Shrinkage, trl.GRPOTrainer):
+class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
     """GRPOTrainer without TRL's division by a standard deviation."""
 
     replaced = "dr_grpo"
     needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
 
 
-class ShrinkageRLOOTrainer(Shrinkage, trl.RLOOTrainer):
+class ShrinkageRLOOTrainer(ShrinkageMixin, trl.RLOOTrainer):
     """RLOOTrainer, whose KL penalty (`beta`) keeps its own baseline."""
 
     replaced = "rloo"

@@ -177,7 +177,7 @@ def _pool_terms(pool: Samples, prompts: Ints, columns: Ints, weights: Floats) ->
         tokens = pool.prompts[prompt].tokens
         prompt_responses = pool.response_tokens[prompt]
         for column in prompt_columns:
-            responses.append(pg.Response(tokens, prompt_responses[column]))
+            responses.append(pg.TokenSequence(tokens, prompt_responses[column]))
     return pg.terms(responses, weights.ravel())
 
 

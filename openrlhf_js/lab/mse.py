@@ -33,7 +33,7 @@ from openrlhf_js.lab.results import (
     REFERENCE,
     Ints,
     LabResult,
-    Row,
+    LabRow,
     gradients_of,
     reduction,
     rows_of,
@@ -128,7 +128,7 @@ def mse(
 
 def error_rows(
     names: Sequence[str], m: int, sums: Floats, counts: Floats, shrinkage: Floats
-) -> list[Row]:
+) -> list[LabRow]:
     """Mean errors and reductions of e estimators.
 
     `sums` (e, k) are the summed errors of k independent units, `counts` (k,) how many each sums.

@@ -25,7 +25,7 @@ Vector: TypeAlias = list[Tensor]  # one number for each trained parameter, in th
 PIECE = 1 << 24  # numbers that are taken to float64 at a time: 128 MB
 
 
-class Response(NamedTuple):
+class TokenSequence(NamedTuple):
     """Token ids of a prompt and of one response to it, the end token included; may be empty."""
 
     prompt: Sequence[int]
@@ -40,14 +40,14 @@ class Response(NamedTuple):
 class ScoreTerm(NamedTuple):
     """A response, and the weight of its score gradient in a sum."""
 
-    response: Response
+    response: TokenSequence
     weight: float
 
 
 ScoreTerms: TypeAlias = list[ScoreTerm]
 
 
-def terms(responses: Sequence[Response], weights: Floats) -> ScoreTerms:
+def terms(responses: Sequence[TokenSequence], weights: Floats) -> ScoreTerms:
     """The responses that count: those with a token and a weight other than 0."""
     pairs = zip(responses, weights.tolist(), strict=True)
     return [

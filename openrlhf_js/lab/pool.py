@@ -25,7 +25,7 @@ from openrlhf_js.sampling.engines import Response
 from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
 from openrlhf_js.sampling.prompts import Prompt, sourced
-from openrlhf_js.sampling.sampler import Drawn, LocalEngine, Parameters
+from openrlhf_js.sampling.sampler import LocalEngine, Parameters, SampledResponse
 from openrlhf_js.sampling.settings import SamplingSettings
 from openrlhf_js.stats.estimate import Floats
 
@@ -279,7 +279,7 @@ def _prompt(record: Mapping[str, Any]) -> Prompt:
     return Prompt._make(record[name] for name in Prompt._fields)
 
 
-def _record(key: ResponseKey, drawn: Drawn) -> Record:
+def _record(key: ResponseKey, drawn: SampledResponse) -> Record:
     """What is stored of a response."""
     tokens = " ".join(map(str, drawn.tokens.tolist()))
     return {**key._asdict(), "tokens": tokens, "finished": drawn.ended}

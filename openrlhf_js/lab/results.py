@@ -29,7 +29,7 @@ PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
 BY_CHECKPOINT = ("samples", "precise")  # notes that differ from checkpoint to checkpoint
 
 
-class Row(NamedTuple):
+class LabRow(NamedTuple):
     """One quantity under some settings, with its 95 % interval; None for what is not finite."""
 
     settings: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 class LabResult(NamedTuple):
     """What an analysis found."""
 
-    rows: list[Row]
+    rows: list[LabRow]
     caption: str
     """What was measured, and what the intervals are over."""
     arrays: dict[str, np.ndarray]
@@ -63,13 +63,13 @@ class LabResult(NamedTuple):
         return {"caption": self.caption, **self.notes, "rows": rows}
 
 
-def rows_of(quantities: Mapping[str, Estimate | float], **settings: Any) -> list[Row]:
+def rows_of(quantities: Mapping[str, Estimate | float], **settings: Any) -> list[LabRow]:
     """A row for each quantity; a number without an interval has no ends."""
     rows = []
     for quantity, value in quantities.items():
         if not isinstance(value, Estimate):
             value = Estimate(float(value), math.nan, math.nan)
-        rows.append(Row(settings, quantity, **value.plain()))
+        rows.append(LabRow(settings, quantity, **value.plain()))
     return rows
 
 

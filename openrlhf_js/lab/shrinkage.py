@@ -27,7 +27,7 @@ from openrlhf_js.lab.results import (
     REFERENCE,
     Ints,
     LabResult,
-    Row,
+    LabRow,
     reduction,
     rows_of,
 )
@@ -159,7 +159,7 @@ def heterogeneity(measured: Mapping[str, tuple[SmallBatches, Distances]]) -> Lab
     return LabResult(rows, caption, arrays, notes)
 
 
-def _moments(batches: SmallBatches, name: str) -> list[Row]:
+def _moments(batches: SmallBatches, name: str) -> list[LabRow]:
     """Of all the rewards of a set: what decides which shrinkage is best."""
     rewards = batches.pool.rewards
     rows = []

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from openrlhf_js.lab.pool import Samples
-from openrlhf_js.lab.results import LabResult, Row, rows_of
+from openrlhf_js.lab.results import LabResult, LabRow, rows_of
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion
 from openrlhf_js.stats.estimate import Floats
 
@@ -37,7 +37,7 @@ def values_of(pool: Samples) -> LabResult:
     return LabResult(rows, caption, arrays, notes)
 
 
-def _rows(pool: Samples, group: str) -> list[Row]:
+def _rows(pool: Samples, group: str) -> list[LabRow]:
     """What is reported of all prompts, or of one group's."""
     quantities = {
         "prompts": len(pool.prompts),

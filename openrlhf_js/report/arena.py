@@ -15,8 +15,7 @@ from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.report import style
 from openrlhf_js.report.figures import picture
 from openrlhf_js.report.foreign import script_of
-from openrlhf_js.report.forest import Forest
-from openrlhf_js.report.forest import Row as ForestRow
+from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.pages import render
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are

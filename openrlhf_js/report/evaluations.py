@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.passk.compare import compare
 from openrlhf_js.evaluation.passk.summary import FILE, Results, read_results
-from openrlhf_js.report import forest, lab, plot, style
-from openrlhf_js.report.forest import Forest
+from openrlhf_js.report import lab, plot, style
+from openrlhf_js.report.forest import Forest, ForestRow
 
 STEP = re.compile(r"[-_]*(?:global[-_])?(?:step|checkpoint)[-_]?(\d+).*")  # in a name
 STEPS = plot.Axis("step", "training step")
 
 
-class Score(NamedTuple):
+class BenchmarkScore(NamedTuple):
     """A figure with the ends of its interval, in per cent."""
 
     benchmark: str
@@ -38,7 +38,7 @@ class Model(NamedTuple):
     name: str
     run: str
     step: int | None
-    scores: list[Score]
+    scores: list[BenchmarkScore]
     results: Results | None  # of `eval passk`
 
 
@@ -57,7 +57,7 @@ def read(paths: Sequence[Path], tasks: Sequence[str] = ()) -> list[Model]:
     name are told apart by their paths. Of pass@k these tasks, or all. ValueError for other files.
     """
     results: dict[Path, Results] = {}
-    arena: dict[str, list[Score]] = {}
+    arena: dict[str, list[BenchmarkScore]] = {}
     for path in paths:
         file = path / FILE if path.is_dir() else path
         try:
@@ -78,7 +78,7 @@ def read(paths: Sequence[Path], tasks: Sequence[str] = ()) -> list[Model]:
 
 
 def sampled_models(
-    results: Mapping[Path, Results], arena: Mapping[str, list[Score]]
+    results: Mapping[Path, Results], arena: Mapping[str, list[BenchmarkScore]]
 ) -> list[Model]:
     """The models of `eval passk`, with their Arena scores."""
     names = Counter(_name_of(result["model"]) for result in results.values())
@@ -93,7 +93,7 @@ def sampled_models(
     return models
 
 
-def _model(name: str, scores: list[Score], results: Results | None) -> Model:
+def _model(name: str, scores: list[BenchmarkScore], results: Results | None) -> Model:
     """A model of which the name says the run, and the step if it has one."""
     match = STEP.search(name)
     return Model(
@@ -110,9 +110,9 @@ def _name_of(model: str) -> str:
     return "-".join(Path(model.rpartition("#")[2]).parts[-2:])
 
 
-def _arena_scores(file: Path, rows: Any) -> dict[str, list[Score]]:
+def _arena_scores(file: Path, rows: Any) -> dict[str, list[BenchmarkScore]]:
     """The scores by model, without the baselines'."""
-    scores: dict[str, list[Score]] = {}
+    scores: dict[str, list[BenchmarkScore]] = {}
     try:
         for row in rows:
             if row["model"] == row["baseline"]:
@@ -120,7 +120,7 @@ def _arena_scores(file: Path, rows: Any) -> dict[str, list[Score]]:
             benchmark = f"{row['category']}, judged by {row['judge']}"
             if row["style_control"] != "none":
                 benchmark += f", style: {row['style_control']}"
-            score = Score(benchmark, "", row["score"], row["ci_low"], row["ci_high"])
+            score = BenchmarkScore(benchmark, "", row["score"], row["ci_low"], row["ci_high"])
             scores.setdefault(row["model"], []).append(score)
     except (LookupError, TypeError):
         raise ValueError(
@@ -129,14 +129,14 @@ def _arena_scores(file: Path, rows: Any) -> dict[str, list[Score]]:
     return scores
 
 
-def _passk_scores(results: Results) -> list[Score]:
+def _passk_scores(results: Results) -> list[BenchmarkScore]:
     """pass@1 to pass@k of each benchmark."""
     scores = []
     for name, task in results["tasks"].items():
         for row in task["rows"]:
             if row["quantity"] != "pass_at":
                 continue
-            score = Score(
+            score = BenchmarkScore(
                 benchmark=name,
                 measure=f"pass@{row['j']}",
                 value=100 * row["value"],
@@ -219,18 +219,18 @@ def forests(models: Sequence[Model]) -> Forests:
     return Forests(plots, not_compared)
 
 
-def _levels(benchmark: str, models: Sequence[Model]) -> list[forest.Row]:
+def _levels(benchmark: str, models: Sequence[Model]) -> list[ForestRow]:
     """A row for each model and measure."""
     rows = []
     for model in models:
         for score in model.scores:
             if score.benchmark == benchmark:
-                row = forest.Row(score.measure, model.name, score.value, score.low, score.high)
+                row = ForestRow(score.measure, model.name, score.value, score.low, score.high)
                 rows.append(row)
     return rows
 
 
-def _differences(benchmark: str, first: Model, other: Model) -> list[forest.Row]:
+def _differences(benchmark: str, first: Model, other: Model) -> list[ForestRow]:
     """The differences of pass@j, item by item; none where a model has no samples of a benchmark.
 
     ValueError where the two were not measured alike.
@@ -242,7 +242,7 @@ def _differences(benchmark: str, first: Model, other: Model) -> list[forest.Row]
     rows = []
     for measure in [score.measure for score in first.scores if score.benchmark == benchmark]:
         (difference,) = compare(a, b, measure)["rows"]
-        row = forest.Row(
+        row = ForestRow(
             heading=measure,
             name=other.name,
             value=100 * difference["value"],

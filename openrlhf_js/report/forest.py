@@ -20,7 +20,7 @@ LONGEST_NAME = 22  # characters of a row's name; of a longer one the end is show
 DOMAIN_MARGIN = 0.06  # of the axis, on both sides
 
 
-class Row(NamedTuple):
+class ForestRow(NamedTuple):
     """A dot, and the ends of its interval."""
 
     heading: str
@@ -30,11 +30,11 @@ class Row(NamedTuple):
     high: float | None
 
 
-class Line(NamedTuple):
+class ForestLine(NamedTuple):
     """What stands in one line of the plot: a heading, or a row with its figures in words."""
 
     label: str
-    row: Row | None
+    row: ForestRow | None
     figures: str
 
 
@@ -44,7 +44,7 @@ class Forest(NamedTuple):
     title: str
     note: str
     xlabel: str  # with its unit
-    rows: Sequence[Row]
+    rows: Sequence[ForestRow]
     looks: Mapping[str, Look]  # by name
     form: str = ".3g"  # of the numbers
     reference: float | None = None  # where to draw a vertical line
@@ -69,23 +69,23 @@ class Forest(NamedTuple):
             rows.append(f"{name}: {self._figures(row)}")
         return f"{self.title}, {self.xlabel}. {'; '.join(rows)}."
 
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[ForestLine]:
         """From top to bottom, the rows of a heading behind it."""
-        by_heading: dict[str, list[Row]] = {}
+        by_heading: dict[str, list[ForestRow]] = {}
         for row in self.rows:
             by_heading.setdefault(row.heading, []).append(row)
         lines = []
         for heading, rows in by_heading.items():
             if heading:
-                lines.append(Line(heading, None, ""))
+                lines.append(ForestLine(heading, None, ""))
             for row in rows:
-                lines.append(Line(_shortened(row.name), row, self._figures(row)))
+                lines.append(ForestLine(_shortened(row.name), row, self._figures(row)))
         return lines
 
-    def _figures(self, row: Row) -> str:
+    def _figures(self, row: ForestRow) -> str:
         return style.interval(row.value, row.low, row.high, self.form)
 
-    def _intervals(self, dots: alt.Chart, lines: Sequence[Line]) -> alt.Chart:
+    def _intervals(self, dots: alt.Chart, lines: Sequence[ForestLine]) -> alt.Chart:
         """The bars, with the figures of each row on the right."""
         figures = [line.figures for line in lines]
         bars = dots.mark_rule(strokeWidth=style.LINE_WIDTH)
@@ -95,7 +95,7 @@ class Forest(NamedTuple):
             y=_vertical(lines, "right", figures),
         )
 
-    def _points(self, dots: alt.Chart, lines: Sequence[Line]) -> alt.Chart:
+    def _points(self, dots: alt.Chart, lines: Sequence[ForestLine]) -> alt.Chart:
         """The dots, with the headings and names on the left."""
         labels = [line.label for line in lines]
         points = dots.mark_point(filled=True, size=80, opacity=1)
@@ -126,7 +126,7 @@ class Forest(NamedTuple):
         return style.scale([row.name for row in self.rows], self.looks, value_of)
 
 
-def _data(lines: Sequence[Line]) -> alt.InlineData:
+def _data(lines: Sequence[ForestLine]) -> alt.InlineData:
     """The rows with the number of their line."""
     dots = []
     for number, line in enumerate(lines):
@@ -143,7 +143,7 @@ def _data(lines: Sequence[Line]) -> alt.InlineData:
 
 
 def _vertical(
-    lines: Sequence[Line], side: Literal["left", "right"], labels: Sequence[str]
+    lines: Sequence[ForestLine], side: Literal["left", "right"], labels: Sequence[str]
 ) -> alt.Y:
     """The lines from top to bottom, with a label of each on one side; headings are bold."""
     texts = json.dumps([style.printable(label) for label in labels])

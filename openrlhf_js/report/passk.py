@@ -11,7 +11,7 @@ from openrlhf_js.report.plot import Axis, Panel
 
 TRUNCATED_WARNING = 5.0  # per cent
 STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
-Task = Mapping[str, Any]  # of one benchmark: items, samples, settings and rows
+TaskResults = Mapping[str, Any]  # of one benchmark: items, samples, settings and rows
 Table = list[dict[str, Any]]
 
 
@@ -85,7 +85,7 @@ def notes(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _refused(task: Task) -> str:
+def _refused(task: TaskResults) -> str:
     """How many responses were refused, and what the score is if they count as not correct."""
     answered = task["per_item"]["answered"]
     samples = task["items"] * task["samples"]
@@ -100,7 +100,7 @@ def _refused(task: Task) -> str:
     )
 
 
-def _truncated(task: Task) -> str:
+def _truncated(task: TaskResults) -> str:
     truncated = _per_cent(task, "truncated")
     if truncated < TRUNCATED_WARNING:
         return ""
@@ -110,7 +110,7 @@ def _truncated(task: Task) -> str:
     )
 
 
-def _ungraded(task: Task) -> str:
+def _ungraded(task: TaskResults) -> str:
     ungraded = _per_cent(task, "timeout") + _per_cent(task, "error")
     if not ungraded:
         return ""
@@ -144,7 +144,7 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
     return style.save_png(figures.picture(drawings), path)
 
 
-def value_of(task: Task, quantity: str, j: int | None = None) -> Mapping[str, Any]:
+def value_of(task: TaskResults, quantity: str, j: int | None = None) -> Mapping[str, Any]:
     """One figure of a benchmark with its interval; None where there is none."""
     for row in task["rows"]:
         if row["quantity"] == quantity and row["j"] == j:
@@ -152,11 +152,11 @@ def value_of(task: Task, quantity: str, j: int | None = None) -> Mapping[str, An
     return {"value": None, "low": None, "high": None}
 
 
-def _per_cent(task: Task, quantity: str) -> float:
+def _per_cent(task: TaskResults, quantity: str) -> float:
     return 100 * (value_of(task, quantity)["value"] or 0)
 
 
-def _share(task: Task, quantity: str, j: int | None = None) -> str:
+def _share(task: TaskResults, quantity: str, j: int | None = None) -> str:
     return _interval(value_of(task, quantity, j))
 
 
@@ -164,7 +164,7 @@ def _interval(row: Mapping[str, Any]) -> str:
     return style.interval(row["value"], row["low"], row["high"], ".1f", 100)
 
 
-def _number(task: Task, quantity: str, scale: float = 1) -> str:
+def _number(task: TaskResults, quantity: str, scale: float = 1) -> str:
     return _plain(value_of(task, quantity)["value"], scale)
 
 

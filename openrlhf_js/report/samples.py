@@ -34,7 +34,7 @@ Item = Mapping[str, Any]  # of samples/NAME.items.jsonl: what was asked
 Key = tuple[str, int]  # uid of the problem, and draw
 
 
-class Kind(NamedTuple):
+class ResponseKind(NamedTuple):
     """What became of a response: a square's class, its sign, and what it says."""
 
     name: str
@@ -42,16 +42,16 @@ class Kind(NamedTuple):
     meaning: str
 
 
-RIGHT = Kind("right", "\N{CHECK MARK}", "right")
-WRONG = Kind("wrong", "\N{MULTIPLICATION SIGN}", "wrong")
-NO_ANSWER = Kind("none", "\N{EN DASH}", "no readable answer")
-CUT_OFF = Kind("cut", "\N{HORIZONTAL ELLIPSIS}", "cut off")
-NOT_GRADED = Kind("ungraded", "?", "not graded, counts as not right")
-MASKED = Kind("masked", "\N{EMPTY SET}", "masked: refused, in no figure")
+RIGHT = ResponseKind("right", "\N{CHECK MARK}", "right")
+WRONG = ResponseKind("wrong", "\N{MULTIPLICATION SIGN}", "wrong")
+NO_ANSWER = ResponseKind("none", "\N{EN DASH}", "no readable answer")
+CUT_OFF = ResponseKind("cut", "\N{HORIZONTAL ELLIPSIS}", "cut off")
+NOT_GRADED = ResponseKind("ungraded", "?", "not graded, counts as not right")
+MASKED = ResponseKind("masked", "\N{EMPTY SET}", "masked: refused, in no figure")
 KINDS = (RIGHT, WRONG, NO_ANSWER, CUT_OFF, NOT_GRADED, MASKED)
 
 
-class Run(NamedTuple):
+class PasskRun(NamedTuple):
     """The results of one model, and the folder that holds its samples."""
 
     label: str  # "A" or "B" of two, "" of one
@@ -63,10 +63,10 @@ class Run(NamedTuple):
         return self.folder / "samples" / f"{task}.jsonl"
 
 
-class Response(NamedTuple):
+class ShownResponse(NamedTuple):
     """A response as the page shows it; no text is longer than the page allows."""
 
-    kind: Kind
+    kind: ResponseKind
     status: str
     tokens: int | None
     answer: str  # as it was extracted
@@ -78,11 +78,11 @@ class Response(NamedTuple):
 class LegendRow(NamedTuple):
     """A kind of responses, and how many of them each run has."""
 
-    kind: Kind
+    kind: ResponseKind
     counts: list[int]
 
 
-def write(runs: Sequence[Run], figures: Table, path: Path) -> bool:
+def write(runs: Sequence[PasskRun], figures: Table, path: Path) -> bool:
     """Writes the page about one run, or two on the same problems, with a table of their figures.
 
     Returns False, and writes nothing, where the samples are no longer beside the results.
@@ -96,10 +96,10 @@ def write(runs: Sequence[Run], figures: Table, path: Path) -> bool:
     return True
 
 
-def page(runs: Sequence[Run], figures: Table) -> str:
+def page(runs: Sequence[PasskRun], figures: Table) -> str:
     """The page's HTML."""
     tasks = list(runs[0].results["tasks"])
-    counts: list[Counter[Kind]] = [Counter() for _ in runs]
+    counts: list[Counter[ResponseKind]] = [Counter() for _ in runs]
     rows = []
     texts = []
     for number, task in enumerate(tasks):
@@ -128,13 +128,13 @@ def page(runs: Sequence[Run], figures: Table) -> str:
     )
 
 
-def _legend(counts: Sequence[Counter[Kind]]) -> list[LegendRow]:
+def _legend(counts: Sequence[Counter[ResponseKind]]) -> list[LegendRow]:
     """The kinds that occur, with their numbers."""
     rows = [LegendRow(kind, [count[kind] for count in counts]) for kind in KINDS]
     return [row for row in rows if any(row.counts)]
 
 
-def _longest_text(runs: Sequence[Run]) -> int:
+def _longest_text(runs: Sequence[PasskRun]) -> int:
     """How many characters of an answer, or of the thinking before it, the page has room for."""
     texts = 0
     for run in runs:
@@ -143,7 +143,9 @@ def _longest_text(runs: Sequence[Run]) -> int:
     return max(SHORTEST_TEXT, min(LONGEST_TEXT, LONGEST_PAGE // texts))
 
 
-def _problems(runs: Sequence[Run], task: str) -> Iterator[tuple[Item, list[list[Response]]]]:
+def _problems(
+    runs: Sequence[PasskRun], task: str
+) -> Iterator[tuple[Item, list[list[ShownResponse]]]]:
     """The problems of a task that the results count, with the responses of each run."""
     longest = _longest_text(runs)
     responses = [_responses(run.samples_file(task), longest) for run in runs]
@@ -153,7 +155,7 @@ def _problems(runs: Sequence[Run], task: str) -> Iterator[tuple[Item, list[list[
         yield item, [[of_run[uid, draw] for draw in draws] for of_run in responses]
 
 
-def _items(run: Run, task: str) -> list[Item]:
+def _items(run: PasskRun, task: str) -> list[Item]:
     file = run.samples_file(task).with_suffix(ITEMS)
     items = {}
     for line in file.read_bytes().split(b"\n"):
@@ -163,7 +165,7 @@ def _items(run: Run, task: str) -> list[Item]:
     return [items[uid] for uid in run.results["tasks"][task]["per_item"]["uid"]]
 
 
-def _responses(file: Path, longest: int) -> dict[Key, Response]:
+def _responses(file: Path, longest: int) -> dict[Key, ShownResponse]:
     """The responses of a store; each is cut as it is read, so that few are in memory whole."""
     responses = {}
     _, records = read_store(file)
@@ -175,10 +177,10 @@ def _responses(file: Path, longest: int) -> dict[Key, Response]:
     return responses
 
 
-def _response(sample: Sample, longest: int) -> Response:
+def _response(sample: Sample, longest: int) -> ShownResponse:
     graded = graded_part(sample.text)
     thoughts = sample.text[: len(sample.text) - len(graded)]
-    return Response(
+    return ShownResponse(
         kind=_kind(sample),
         status=sample.status,
         tokens=sample.tokens,
@@ -189,7 +191,7 @@ def _response(sample: Sample, longest: int) -> Response:
     )
 
 
-def _kind(sample: Sample) -> Kind:
+def _kind(sample: Sample) -> ResponseKind:
     if sample.refused is not None:
         return MASKED
     if sample.status == "correct":
@@ -211,7 +213,7 @@ def _cut(text: str, longest: int) -> str:
     return text[:start] + note + text[start + left_out :]
 
 
-def _row(task: int, item: Item, groups: Sequence[Sequence[Response]]) -> dict[str, Any]:
+def _row(task: int, item: Item, groups: Sequence[Sequence[ShownResponse]]) -> dict[str, Any]:
     """What the page shows of a problem before anybody opens it."""
     return {
         "task": task,
@@ -229,7 +231,7 @@ def _beginning(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[:longest]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _texts(item: Item, groups: Sequence[Sequence[Response]]) -> list[Any]:
+def _texts(item: Item, groups: Sequence[Sequence[ShownResponse]]) -> list[Any]:
     """What the page shows of an opened problem; all of it is searched, so fields have no names."""
     prompts = [message["content"] for message in item["messages"]]
     return [

@@ -19,7 +19,7 @@ BATCH = 512  # pairs that are tokenized together
 ROLE_ORDER = re.compile(r"((system|developer),)?(user,assistant,((tool,)+assistant,)*)+")
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """A kind of problem, and the share of pairs that may have it; None: none may, 1: all may."""
 
     text: str
@@ -27,17 +27,17 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "no pair": Kind("row that is not a pair", None),
-    "no text": Kind("pair that cannot be rendered as text", None),
-    "empty": Kind("pair with an empty side", 0),
-    "same": Kind("pair whose sides are the same", 0),
-    "roles": Kind("conversation with roles out of order", 0),
-    "prompts": Kind("pair whose sides answer different prompts", 0),
-    "torn": Kind("pair whose prompt the chat template changes once the response follows", 0),
-    "unread": Kind("pair without its prompt: --data.prompt_key prompt adds that column", 1),
-    "cut": Kind("pair that would be cut: raise --data.max_len", 0.05),
-    "repeated": Kind("pair that occurred before", 0.05),
-    "reversed": Kind("pair that occurred before with its sides swapped", 0.05),
+    "no pair": ProblemKind("row that is not a pair", None),
+    "no text": ProblemKind("pair that cannot be rendered as text", None),
+    "empty": ProblemKind("pair with an empty side", 0),
+    "same": ProblemKind("pair whose sides are the same", 0),
+    "roles": ProblemKind("conversation with roles out of order", 0),
+    "prompts": ProblemKind("pair whose sides answer different prompts", 0),
+    "torn": ProblemKind("pair whose prompt the chat template changes once the response follows", 0),
+    "unread": ProblemKind("pair without its prompt: --data.prompt_key prompt adds that column", 1),
+    "cut": ProblemKind("pair that would be cut: raise --data.max_len", 0.05),
+    "repeated": ProblemKind("pair that occurred before", 0.05),
+    "reversed": ProblemKind("pair that occurred before with its sides swapped", 0.05),
 }
 ALLOWABLE = [name for name, kind in KINDS.items() if kind.share not in (None, 1)]
 

@@ -66,7 +66,7 @@ class Sampled(NamedTuple):
     seed: int
 
 
-class Drawn(NamedTuple):
+class SampledResponse(NamedTuple):
     """One response as tokens, and whether the model ended it."""
 
     tokens: Response
@@ -92,7 +92,7 @@ class LocalEngine:
         parameters: Parameters,
         seeds: Sequence[int] | None,
         images: Images = (),
-    ) -> list[Drawn]:
+    ) -> list[SampledResponse]:
         """A response to each prompt (token ids) from its seed; greedy ones without seeds."""
         longest_prompt = max(len(prompt) for prompt in prompts)
         self.room = max(self.room, longest_prompt + parameters.max_new_tokens)
@@ -104,7 +104,7 @@ class LocalEngine:
         drawn = []
         for tokens in responses:
             ended = len(tokens) > 0 and tokens[-1] in policy.ends
-            drawn.append(Drawn(tokens, ended))
+            drawn.append(SampledResponse(tokens, ended))
         return drawn
 
     def _policy(self, parameters: Parameters) -> Policy:
@@ -228,7 +228,7 @@ class LocalSampler:
             samples.append(sample)
         return samples
 
-    def _text(self, prompt: Prompt, response: Drawn) -> str:
+    def _text(self, prompt: Prompt, response: SampledResponse) -> str:
         """A response without its end token, after the tag of thoughts that its prompt opens."""
         tokens = response.tokens.tolist()
         if response.ended:

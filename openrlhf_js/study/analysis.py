@@ -28,7 +28,7 @@ from openrlhf_js.study.values import (
 )
 
 
-class Row(NamedTuple):
+class StudyRow(NamedTuple):
     """One figure with its interval over seeds: a row of rows.csv."""
 
     kind: str  # mean or difference, each at the chosen rates or at that rate
@@ -106,13 +106,13 @@ class Findings(NamedTuple):
 
     reference: str
     """The estimator that the others are compared with."""
-    means: list[Row]
+    means: list[StudyRow]
     """For each cell, estimator and quantity, each seed at the learning rate that the others chose;
     `any_rate` is pass@1 averaged over the rates."""
-    means_at_each_rate: list[Row]
-    differences: list[Row]
+    means_at_each_rate: list[StudyRow]
+    differences: list[StudyRow]
     """To the reference, each estimator at its own learning rates."""
-    differences_at_each_rate: list[Row]
+    differences_at_each_rate: list[StudyRow]
     """To the reference at the same rate; without p_holm."""
     averages: list[Average]
     """Over the cells; none of one cell alone."""
@@ -201,7 +201,7 @@ class Comparisons:
         groups = grouped(pairs, lambda pair: (pair.value.estimator, self._setting(pair.value)))
         return [group for group in groups.values() if len(group) > 1]
 
-    def means(self) -> list[Row]:
+    def means(self) -> list[StudyRow]:
         """The means over seeds."""
         kind = "mean at that rate" if self.by_rate else "mean"
         groups = grouped(self.values, lambda value: (value.estimator, self._setting(value)))
@@ -211,7 +211,7 @@ class Comparisons:
             rows.append(_row(kind, group, estimate))
         return rows
 
-    def differences(self) -> list[Row]:
+    def differences(self) -> list[StudyRow]:
         """The paired differences to the reference."""
         kind = "difference at that rate" if self.by_rate else "difference"
         rows = []
@@ -227,10 +227,10 @@ class Comparisons:
         return rows
 
 
-def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> Row:
+def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> StudyRow:
     first = group[0]
     rates = sorted({value.learning_rate for value in group if value.learning_rate is not None})
-    return Row(
+    return StudyRow(
         kind,
         *first.cell,
         cell=first.cell.title,
@@ -244,9 +244,9 @@ def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> Row:
     )
 
 
-def _corrected(rows: Sequence[Row]) -> list[Row]:
+def _corrected(rows: Sequence[StudyRow]) -> list[StudyRow]:
     """The rows with Holm's p-values, corrected for all comparisons of one quantity."""
-    corrected: dict[Row, float] = {}
+    corrected: dict[StudyRow, float] = {}
     for family in grouped(rows, lambda row: row.quantity).values():
         p_values = holm([row.p for row in family if row.p is not None])
         corrected |= zip(family, p_values, strict=True)
@@ -295,7 +295,7 @@ def _average(mix: str, estimator: str, groups: Sequence[Sequence[PairedValue]]) 
     return Average(mix, estimator, *estimate, cells=len(cells))
 
 
-def _regret(means: Iterable[Row]) -> list[Regret]:
+def _regret(means: Iterable[StudyRow]) -> list[Regret]:
     finals = [row for row in means if row.quantity == "pass1"]
     regrets: dict[str, Regret] = {}
     for cell, rows in grouped(finals, lambda row: cell_of(row._asdict())).items():

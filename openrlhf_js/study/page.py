@@ -11,8 +11,7 @@ import pandas as pd
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.report import figures, plot, style
-from openrlhf_js.report.forest import Forest
-from openrlhf_js.report.forest import Row as ForestRow
+from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Axis, Panel
 from openrlhf_js.study import tables

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from openrlhf_js.common import console
 from openrlhf_js.report import style
-from openrlhf_js.study.analysis import Average, Findings, Row
+from openrlhf_js.study.analysis import Average, Findings, StudyRow
 from openrlhf_js.study.values import CAUSES, OUTCOMES
 
 IN_POINTS = ("pass1", "reward", "any_rate")  # shown as points of a hundred
@@ -127,7 +127,7 @@ def _points(average: Average) -> str:
     return style.interval(average.value, average.low, average.high, form="+.1f")
 
 
-def _tested(difference: Row | None) -> str:
+def _tested(difference: StudyRow | None) -> str:
     """A difference with its test, and what that could have found where it found nothing."""
     if difference is None:
         return ""
@@ -139,7 +139,7 @@ def _tested(difference: Row | None) -> str:
     return f"{text}, detects {_number(difference, difference.detectable)}"
 
 
-def _with_interval(row: Row | None, sign: str = "") -> str:
+def _with_interval(row: StudyRow | None, sign: str = "") -> str:
     """A value with half of its interval's width: `61.2 ± 1.3`; empty where there is none."""
     if row is None:
         return ""
@@ -149,7 +149,7 @@ def _with_interval(row: Row | None, sign: str = "") -> str:
     return f"{value} ± {_number(row, (row.high - row.low) / 2)}"
 
 
-def _number(row: Row, number: float, sign: str = "") -> str:
+def _number(row: StudyRow, number: float, sign: str = "") -> str:
     """A number in the units of the row's quantity."""
     if row.quantity in IN_POINTS:
         return f"{100 * number:{sign}.1f}"
@@ -158,9 +158,9 @@ def _number(row: Row, number: float, sign: str = "") -> str:
     return f"{number:{sign}.3g}"
 
 
-def _by_estimator(rows: Sequence[Row], cell: str) -> dict[str, dict[str, Row]]:
+def _by_estimator(rows: Sequence[StudyRow], cell: str) -> dict[str, dict[str, StudyRow]]:
     """The rows of a cell by estimator, and of each by quantity."""
-    by_estimator: dict[str, dict[str, Row]] = {}
+    by_estimator: dict[str, dict[str, StudyRow]] = {}
     for row in rows:
         if row.cell == cell:
             by_estimator.setdefault(row.estimator, {})[row.quantity] = row

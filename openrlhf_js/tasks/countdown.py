@@ -113,7 +113,7 @@ def label(item: Item) -> str:
     return text
 
 
-class Problem(BaseModel, strict=True):
+class CountdownProblem(BaseModel, strict=True):
     """What a label says."""
 
     numbers: list[PositiveInt] = Field(min_length=1)
@@ -122,9 +122,9 @@ class Problem(BaseModel, strict=True):
 
 
 @lru_cache(maxsize=4096)
-def _problem(label: str) -> Problem:
+def _problem(label: str) -> CountdownProblem:
     form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
-    return read_label(label, Problem.model_validate, form)
+    return read_label(label, CountdownProblem.model_validate, form)
 
 
 def score(response: str, label: str) -> Score:

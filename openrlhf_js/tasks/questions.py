@@ -47,54 +47,54 @@ week wheel wind window wine winter wolf woman wood world yard year
 """
 
 
-class Question(NamedTuple):
+class AnsweredQuestion(NamedTuple):
     """A question and its only answer."""
 
     text: str
     answer: str
 
 
-def _next(random: Random) -> Question:
+def _next(random: Random) -> AnsweredQuestion:
     number = random.randint(1, 998)
-    return Question(f"What number comes after {number}?", str(number + 1))
+    return AnsweredQuestion(f"What number comes after {number}?", str(number + 1))
 
 
-def _product(random: Random) -> Question:
+def _product(random: Random) -> AnsweredQuestion:
     left = random.randint(2, 9)
     right = random.randint(2, 19)
-    return Question(f"What is {left} times {right}?", str(left * right))
+    return AnsweredQuestion(f"What is {left} times {right}?", str(left * right))
 
 
-def _digit_sum(random: Random) -> Question:
+def _digit_sum(random: Random) -> AnsweredQuestion:
     digits = [random.randint(1, 9) for _ in range(3)]
-    return Question(f"What is {' + '.join(map(str, digits))}?", str(sum(digits)))
+    return AnsweredQuestion(f"What is {' + '.join(map(str, digits))}?", str(sum(digits)))
 
 
-def _largest(random: Random) -> Question:
+def _largest(random: Random) -> AnsweredQuestion:
     numbers = random.sample(range(10, 100), 3)
     first, second, third = numbers
     text = f"What is the largest of {first}, {second}, {third}?"
-    return Question(text, str(max(numbers)))
+    return AnsweredQuestion(text, str(max(numbers)))
 
 
-def _last_letter(random: Random) -> Question:
+def _last_letter(random: Random) -> AnsweredQuestion:
     word = random.choice(WORDS.split())
-    return Question(f"What is the last letter of {word}?", word[-1])
+    return AnsweredQuestion(f"What is the last letter of {word}?", word[-1])
 
 
-def _sum(random: Random) -> Question:
+def _sum(random: Random) -> AnsweredQuestion:
     left = random.randint(10, 99)
     right = random.randint(10, 99)
-    return Question(f"What is {left} + {right}?", str(left + right))
+    return AnsweredQuestion(f"What is {left} + {right}?", str(left + right))
 
 
-def _difference(random: Random) -> Question:
+def _difference(random: Random) -> AnsweredQuestion:
     left = random.randint(20, 99)
     right = random.randint(10, left - 1)
-    return Question(f"What is {left} - {right}?", str(left - right))
+    return AnsweredQuestion(f"What is {left} - {right}?", str(left - right))
 
 
-KINDS: dict[str, Callable[[Random], Question]] = {
+KINDS: dict[str, Callable[[Random], AnsweredQuestion]] = {
     "next": _next,
     "product": _product,
     "digit_sum": _digit_sum,

@@ -80,7 +80,7 @@ def check_row_label(task: str, label: Any, datasource: Any) -> None:
         task_of(datasource).check_label(label)
 
 
-class Graded(NamedTuple):
+class TimedScore(NamedTuple):
     """What a grader says of a response, and how long that took."""
 
     score: Score
@@ -112,7 +112,7 @@ def _graded(
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
-def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool) -> Graded:
+def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool) -> TimedScore:
     began = time.perf_counter()
     response = response_of(query, prompt)
     if prompt.rstrip().endswith("<think>"):  # the chat template has opened the thoughts
@@ -120,7 +120,7 @@ def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool)
     if keep_thinking:
         response = without_think_tags(response)
     score = task.score(response, task.check_label(label))
-    return Graded(score, time.perf_counter() - began)
+    return TimedScore(score, time.perf_counter() - began)
 
 
 def response_of(query: str, prompt: str) -> str:

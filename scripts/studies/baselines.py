@@ -88,7 +88,7 @@ forests = []
 for m in (2, 4):
     shown = pictured[pictured.m == m]
     rows = [
-        forest.Row(row.mix, row.estimator, row.value, row.low, row.high)
+        forest.ForestRow(row.mix, row.estimator, row.value, row.low, row.high)
         for mix in MIXES
         for name in reversed(NAMES)
         for row in shown.query("mix == @mix and estimator == @name").itertuples()

@@ -5,13 +5,12 @@ import lzma
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from openrlhf_js.report import style
 from openrlhf_js.stats import paired_difference
 from openrlhf_js.study import analysis, page, tables
-from openrlhf_js.study.analysis import Row
-from openrlhf_js.study.values import chosen_runs, grouped
+from openrlhf_js.study.analysis import StudyRow
+from openrlhf_js.study.values import RunRecord, chosen_runs, grouped
 
 HERE = Path(__file__).parent
 SIZES = {"memory": [(64, 1), (32, 2), (32, 4), (32, 8)], "memory1024": [(64, 2)]}
@@ -21,21 +20,19 @@ PICTURED = ((32, 2), (32, 4), (64, 2))
 AT_64_RESPONSES = [(64, 1), (32, 2), (16, 4), (8, 8)]
 AT_128_RESPONSES = [(128, 1), (64, 2), (32, 4), (16, 8)]
 
-Run = dict[str, Any]
 
-
-def read(name: str) -> list[Run]:
+def read(name: str) -> list[RunRecord]:
     """The runs of a file of records, without its first line."""
     with lzma.open(HERE / f"{name}.jsonl.xz", "rt") as file:
         return [json.loads(line) for line in file][1:]
 
 
-def of_size(runs: Iterable[Run], size: tuple[int, int]) -> list[Run]:
+def of_size(runs: Iterable[RunRecord], size: tuple[int, int]) -> list[RunRecord]:
     """Runs with so many prompts and responses."""
     return [run for run in runs if (run["prompts"], run["responses"]) == size]
 
 
-def whole_sets(runs: Iterable[Run], size: tuple[int, int]) -> list[Run]:
+def whole_sets(runs: Iterable[RunRecord], size: tuple[int, int]) -> list[RunRecord]:
     """Those of a size that all seeds have: no rate of 8e-4, and no `js` at 32 x 8."""
     kept = []
     for run in of_size(runs, size):
@@ -46,7 +43,7 @@ def whole_sets(runs: Iterable[Run], size: tuple[int, int]) -> list[Run]:
     return kept
 
 
-def print_regret(title: str, runs: list[Run]) -> None:
+def print_regret(title: str, runs: list[RunRecord]) -> None:
     """Mean and worst regret, and js_memory less js_plus over tasks, by mix."""
     print(f"\n{title}: mean and worst regret")
     for regret in analysis.analyse(runs, "js_plus").regret:
@@ -61,16 +58,16 @@ def print_regret(title: str, runs: list[Run]) -> None:
         print(f"  js_memory - js_plus, {mix}: {gap.value:+.1f} ({gap.low:.1f} to {gap.high:.1f})")
 
 
-def mean_pass1(runs: Iterable[Run], estimator: str) -> float:
+def mean_pass1(runs: Iterable[RunRecord], estimator: str) -> float:
     """pass@1 of an estimator, averaged over tasks."""
     return fmean(run["pass1"] for run in runs if run["estimator"] == estimator)
 
 
-def print_ratios(runs: list[Run]) -> None:
+def print_ratios(runs: list[RunRecord]) -> None:
     """Causes beside rloo's, in the mean of the cells."""
     findings = analysis.analyse(runs, "rloo")
     quantities = ("baseline_error", "steps_to_target", "gradient_variance")
-    means: dict[tuple[str, str, str], Row] = {
+    means: dict[tuple[str, str, str], StudyRow] = {
         (row.quantity, row.estimator, row.cell): row for row in findings.means
     }
     print("\n32 x 2: ratio to rloo's, mean of the cells")
@@ -85,7 +82,7 @@ def print_ratios(runs: list[Run]) -> None:
                 print(f"  {quantity:18} {estimator:10} {fmean(ratios):.2f}")
 
 
-def print_differences(title: str, runs: list[Run], reference: str) -> None:
+def print_differences(title: str, runs: list[RunRecord], reference: str) -> None:
     """pass@1 of each estimator less the reference's, by cell."""
     findings = analysis.analyse(runs, reference)
     print(f"\n{title}: pass@1 - {reference}")
@@ -95,7 +92,7 @@ def print_differences(title: str, runs: list[Run], reference: str) -> None:
             print(f"  {row.cell:26} {row.estimator:10} {gap} ({low} to {high})")
 
 
-def print_shapes(title: str, runs: list[Run], sizes: list[tuple[int, int]]) -> None:
+def print_shapes(title: str, runs: list[RunRecord], sizes: list[tuple[int, int]]) -> None:
     """pass@1 of js_memory in the mix, by size."""
     print(f"\n{title}: js_memory, mixed")
     for size in sizes:

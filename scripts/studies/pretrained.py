@@ -12,18 +12,17 @@ from itertools import count
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import pandas as pd
 
 from openrlhf_js.cli.study import read as read_settings
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.stats import detectable_effect, paired_difference
-from openrlhf_js.study.analysis import Row, analyse
+from openrlhf_js.study.analysis import StudyRow, analyse
 from openrlhf_js.study.inline.prompts import policy_in
 from openrlhf_js.study.inline.rollout import right_probabilities
 from openrlhf_js.study.tasks import PRETRAINED, questions
-from openrlhf_js.study.values import grouped
+from openrlhf_js.study.values import RunRecord, grouped
 from openrlhf_js.tiny.tasks import Problem
 
 RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
@@ -39,8 +38,6 @@ UNITS = {  # of each quantity: its name on the page, and what it is multiplied b
     "length": ("tokens of a response, late", 1),
     "entropy": ("entropy, nats a token, late", 1),
 }
-
-Run = dict[str, Any]
 
 
 def keep(folder: Path) -> None:
@@ -75,7 +72,7 @@ def _summary(values: Sequence[float]) -> list[str]:
     return [str(len(values)), f"{100 * fmean(values):.1f}", f"{100 * stdev(values):.1f}"]
 
 
-def read() -> list[Run]:
+def read() -> list[RunRecord]:
     """The kept records."""
     with lzma.open(RECORDS, "rt") as file:
         return [json.loads(line) for line in file][1:]
@@ -89,7 +86,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print(f"| {' | '.join(row)} |")
 
 
-def print_means(means: Sequence[Row]) -> None:
+def print_means(means: Sequence[StudyRow]) -> None:
     """What was measured of each estimator."""
     rows = []
     for row in means:
@@ -101,7 +98,7 @@ def print_means(means: Sequence[Row]) -> None:
     print_table(["quantity", "estimator", "mean", "low", "high", "seeds"], rows)
 
 
-def print_differences(differences: Sequence[Row]) -> None:
+def print_differences(differences: Sequence[StudyRow]) -> None:
     """Each estimator less the reference, paired by seed, with what could have been seen."""
     rows = []
     for row in differences:
@@ -116,7 +113,7 @@ def print_differences(differences: Sequence[Row]) -> None:
     print_table(head, rows)
 
 
-def print_power(runs: Sequence[Run]) -> None:
+def print_power(runs: Sequence[RunRecord]) -> None:
     """How many pairs a difference of `SOUGHT` points takes, from the noise of those there are."""
     finals = {(run["estimator"], run["seed"]): 100 * run["pass1"] for run in runs}
     for estimator in dict.fromkeys(run["estimator"] for run in runs):

@@ -11,16 +11,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
 from openrlhf_js.report import figures, plot, style
 from openrlhf_js.report.plot import Axis, Panel
 from openrlhf_js.stats import paired_difference
-from openrlhf_js.study.analysis import Findings, Row, analyse
+from openrlhf_js.study.analysis import Findings, StudyRow, analyse
 from openrlhf_js.study.design import Cell, cell_of
-from openrlhf_js.study.values import chosen_runs, grouped
+from openrlhf_js.study.values import RunRecord, chosen_runs, grouped
 
 HERE = Path(__file__).parent
 STORES = ("race", "race_small")  # of 32 prompts in a step, and of 8
@@ -40,8 +39,6 @@ UNLEARNT = "modsum"  # by anything, in the mix: its curves are noise, and not dr
 LEAST_SEEDS = 3
 POINTS = 8  # of a curve
 
-Run = dict[str, Any]
-
 
 def pack(folder: Path) -> None:
     """Takes over what race.sh left."""
@@ -50,13 +47,13 @@ def pack(folder: Path) -> None:
             packed.write((folder / store / "runs-inline.jsonl").read_bytes())
 
 
-def read(store: str) -> list[Run]:
+def read(store: str) -> list[RunRecord]:
     """The runs of a packed store, without its first line."""
     with lzma.open(HERE / f"{store}.jsonl.xz", "rt") as file:
         return [json.loads(line) for line in file][1:]
 
 
-def whole_seeds(runs: Sequence[Run]) -> list[Run]:
+def whole_seeds(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """The runs of a cell on seeds that all its settings have; none where a contender lacks."""
     if not set(CONTENDERS) <= {run["estimator"] for run in runs}:
         return []
@@ -67,7 +64,7 @@ def whole_seeds(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run["seed"] in seeds]
 
 
-def curve(run: Run) -> np.ndarray:
+def curve(run: RunRecord) -> np.ndarray:
     """(POINTS,) pass@1 of a run at equal distances in sampled responses; NaN before the first."""
     budget = run["prompts"] * run["responses"] * run["steps"]
     points = run["pass1_curve"] or ()  # none of a filter that never had a whole batch
@@ -76,7 +73,7 @@ def curve(run: Run) -> np.ndarray:
     return np.interp(wanted, sampled, pass1, left=np.nan)
 
 
-def share_to(target: float, runs: Sequence[Run]) -> str:
+def share_to(target: float, runs: Sequence[RunRecord]) -> str:
     """The share of the budget at which the mean of these runs first reaches a pass@1."""
     means = np.mean([curve(run) for run in runs], 0)  # NaN where a run was not measured yet
     shares = np.arange(1, POINTS + 1) / POINTS
@@ -95,7 +92,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
 
 
-def row_of(rows: Sequence[Row], cell: Cell, estimator: str, quantity: str = "pass1") -> Row | None:
+def row_of(
+    rows: Sequence[StudyRow], cell: Cell, estimator: str, quantity: str = "pass1"
+) -> StudyRow | None:
     """The row of a cell, an estimator and a quantity."""
     for row in rows:
         if (row.cell, row.estimator, row.quantity) == (cell.title, estimator, quantity):
@@ -130,7 +129,7 @@ def results(findings: Findings, cells: Sequence[Cell], labels: Sequence[str]) ->
     return table(["", *map(_title, cells)], list(zip(names, *columns, strict=True)))
 
 
-def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
+def differences(findings: Findings, cell: Cell, runs: Sequence[RunRecord]) -> str:
     """pass@1 less rloo's in one cell, and what it took."""
     chosen = grouped(chosen_runs(runs), lambda run: run["estimator"])
     target = fmean(run["pass1"] for run in chosen[REFERENCE])
@@ -149,7 +148,7 @@ def differences(findings: Findings, cell: Cell, runs: Sequence[Run]) -> str:
     return table(header, rows)
 
 
-def choices(runs_by_cell: dict[Cell, list[Run]]) -> str:
+def choices(runs_by_cell: dict[Cell, list[RunRecord]]) -> str:
     """What `informative` adds to the same estimators with uniform prompts, paired by seed."""
     rows = []
     for cell, runs in runs_by_cell.items():
@@ -179,7 +178,7 @@ def small_batches() -> str:
     return f"With 8 groups in a step in place of 32, at 2e-4 or 4e-4: {', '.join(texts)}.\n"
 
 
-def picture(runs_by_cell: dict[Cell, list[Run]]) -> None:
+def picture(runs_by_cell: dict[Cell, list[RunRecord]]) -> None:
     """Mean pass@1 over sampled responses, a panel a cell; the tables have the intervals."""
     rows = []
     for cell, runs in runs_by_cell.items():

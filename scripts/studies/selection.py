@@ -5,27 +5,24 @@ import lzma
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from openrlhf_js.stats import paired_difference
 from openrlhf_js.study import analysis, tables
 from openrlhf_js.study.design import UNIFORM, estimator_of, selection_of
-from openrlhf_js.study.values import grouped
+from openrlhf_js.study.values import RunRecord, grouped
 
 HERE = Path(__file__).parent
 SELECTIONS = ("informative", "weighted")
 
-Run = dict[str, Any]
 
-
-def finals(runs: Sequence[Run], selection: str) -> list[float]:
+def finals(runs: Sequence[RunRecord], selection: str) -> list[float]:
     """pass@1 in percent by seed, the mean of the estimators."""
     chosen = [run for run in runs if selection_of(run["estimator"]) == selection]
     by_seed = grouped(chosen, lambda run: run["seed"])
     return [100 * fmean(run["pass1"] for run in by_seed[seed]) for seed in sorted(by_seed)]
 
 
-def print_row(title: str, runs: Sequence[Run]) -> None:
+def print_row(title: str, runs: Sequence[RunRecord]) -> None:
     """pass@1 with uniform prompts, and with chosen ones, less that, paired by seed."""
     uniform = finals(runs, UNIFORM)
     text = f"{title}: uniform {fmean(uniform):.1f}"
@@ -38,7 +35,7 @@ def print_row(title: str, runs: Sequence[Run]) -> None:
     print(text)
 
 
-def print_over_rloo(title: str, runs: Sequence[Run]) -> None:
+def print_over_rloo(title: str, runs: Sequence[RunRecord]) -> None:
     """js_memory with chosen prompts less rloo with uniform ones, paired by seed."""
     by_label = grouped(runs, lambda run: run["estimator"])
     gap = paired_difference(

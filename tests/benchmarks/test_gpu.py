@@ -81,7 +81,7 @@ def test_what_is_left_out_says_why(measured):
 
 def test_a_part_ends_when_the_time_is_over(side):
     row = side.Row("first", "ms", [1.0], [2.0])
-    bench = side.Bench("cpu", repeats=1)
+    bench = side.DeviceBench("cpu", repeats=1)
 
     def ends():
         yield row
@@ -96,7 +96,7 @@ def test_a_part_ends_when_the_time_is_over(side):
 
 
 def test_rounds_take_turns_after_a_warm_up(side):
-    calls, bench = [], side.Bench("cpu", repeats=2)
+    calls, bench = [], side.DeviceBench("cpu", repeats=2)
     found = bench.rounds(lambda: calls.append("a"), lambda: calls.append("b"))
     assert "".join(calls) == "ababab" and [len(times) for times, _ in found] == [2, 2]
     row = side.Row("x", "ms", [1.0, 3.0, 8.0], [1.0, 2.0, 4.0])

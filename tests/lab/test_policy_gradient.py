@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.lab.policy_gradient import Response, ScoreSum, terms
+from openrlhf_js.lab.policy_gradient import ScoreSum, TokenSequence, terms
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def samples(kit):
 def responses(samples):
     responses = []
     for prompt, group in zip(samples.prompts, samples.response_tokens, strict=True):
-        responses += [Response(prompt.tokens, tokens) for tokens in group]
+        responses += [TokenSequence(prompt.tokens, tokens) for tokens in group]
     return responses
 
 
@@ -77,8 +77,8 @@ def test_micro_batches_are_bounded_with_padding_and_a_longer_response_goes_alone
 
 
 def test_terms_that_count():
-    without_weight = Response([1], [2])
-    empty = Response([1], [])
-    counts = Response([1], [3])
+    without_weight = TokenSequence([1], [2])
+    empty = TokenSequence([1], [])
+    counts = TokenSequence([1], [3])
     weights = np.array([0, 1, 2])
     assert terms([without_weight, empty, counts], weights) == [(counts, 2)]

@@ -165,8 +165,8 @@ def test_a_browser_shows_models_at_both_widths(tmp_path):
 
 def test_a_forest_stays_apart_in_black_and_white_and_shows_every_interval():
     rows = [
-        evaluations.forest.Row("", "a", 5.0, -99.0, 9.0),
-        evaluations.forest.Row("", "b", 6.0, None, None),
+        evaluations.ForestRow("", "a", 5.0, -99.0, 9.0),
+        evaluations.ForestRow("", "b", 6.0, None, None),
     ]
     looks = style.series_looks(["a", "b"])
     drawn = Forest("T", "n", "points", rows, looks).chart(interactive=False).to_dict()

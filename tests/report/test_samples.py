@@ -8,7 +8,7 @@ from chromium import WIDTHS, browser
 from passk_kit import group, items, write_results
 
 from openrlhf_js.report import passk, samples
-from openrlhf_js.report.samples import KINDS, Run
+from openrlhf_js.report.samples import KINDS, PasskRun
 from openrlhf_js.sampling.complete import REFUSED, Sample
 
 HOSTILE = (
@@ -22,7 +22,7 @@ def texts_of(group_of_one: list[Sample], text: str) -> list[Sample]:
     return [sample._replace(text=text) for sample in group_of_one]
 
 
-def single(folder: Path) -> list[Run]:
+def single(folder: Path) -> list[PasskRun]:
     """One run: an item all right, one with every kind of response, one that is hostile."""
     asked = items(3)
     mixed = [*group(1, "rwnm"), *group(1, "wwww")]
@@ -38,7 +38,7 @@ def single(folder: Path) -> list[Run]:
         texts_of(group(2, "wwwwwwww"), HOSTILE),
     ]
     results = write_results(folder, "runs/model", {"toy": (asked, groups)})
-    return [Run("", folder, results)]
+    return [PasskRun("", folder, results)]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,9 @@ def compared(tmp_path_factory):
             for number, uid in enumerate(uids)
         ]
         tasks = {"toy": (asked, groups), "more": (asked, groups[::-1])}
-        runs.append(Run(label, folder / label, write_results(folder / label, f"m/{label}", tasks)))
+        runs.append(
+            PasskRun(label, folder / label, write_results(folder / label, f"m/{label}", tasks))
+        )
     path = folder / "samples.html"
     assert samples.write(runs, [{"benchmark": "toy", "A %": "50.0"}], path)
     return path
@@ -188,7 +190,7 @@ def test_rows_are_made_as_the_reader_scrolls(tab, tmp_path):
     asked = items(36)
     groups = [[sample._replace(uid=uid) for sample in group(0, "r")] for uid in asked]
     tasks = {name: (asked, groups) for name in ("a", "b", "c", "d", "e")}
-    runs = [Run("", tmp_path, write_results(tmp_path, "m", tasks))]
+    runs = [PasskRun("", tmp_path, write_results(tmp_path, "m", tasks))]
     assert samples.write(runs, passk.scores(runs[0].results), tmp_path / "p.html")
     tab.open(tmp_path / "p.html", 1280)
     rows = "document.querySelectorAll('.problem').length"
@@ -203,7 +205,7 @@ def test_long_texts_lose_their_middle(tmp_path, monkeypatch):
     asked = items(1)
     text = "begins " + "x" * 2_000_000 + " ends"
     groups = [texts_of(group(0, "rrrrrrrr"), text)]
-    runs = [Run("", tmp_path, write_results(tmp_path, "m", {"toy": (asked, groups)}))]
+    runs = [PasskRun("", tmp_path, write_results(tmp_path, "m", {"toy": (asked, groups)}))]
     page = samples.page(runs, passk.scores(runs[0].results))
     assert len(page) < 40_000
     assert page.count("begins xxx") == page.count("xxx ends") == 8
@@ -212,5 +214,5 @@ def test_long_texts_lose_their_middle(tmp_path, monkeypatch):
 
 def test_without_samples_there_is_no_page(page, tmp_path):
     results = json.loads((page.parent / "results.json").read_bytes())
-    assert not samples.write([Run("", tmp_path, results)], [], tmp_path / "p.html")
+    assert not samples.write([PasskRun("", tmp_path, results)], [], tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()

@@ -12,7 +12,7 @@ from openrlhf_js import stats
 from openrlhf_js.evaluation.passk.summary import Results
 from openrlhf_js.stats.estimate import t_difference, welch
 
-Task = Mapping[str, Any]  # the results on one benchmark
+TaskResults = Mapping[str, Any]  # the results on one benchmark
 Row = dict[str, Any]
 
 # must be the same, where both have them: a server forms prompts itself
@@ -67,7 +67,7 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
 
 
 def _compared(
-    name: str, task_a: Task, task_b: Task, metric: str
+    name: str, task_a: TaskResults, task_b: TaskResults, metric: str
 ) -> tuple[Row, stats.Difference, int]:
     """The row of a benchmark, its difference, and how many items lack samples of one of the two."""
     values_a = values_of(task_a, metric)
@@ -88,7 +88,7 @@ def _compared(
     return row, difference, int((~both).sum())
 
 
-def values_of(task: Task, metric: str) -> np.ndarray:
+def values_of(task: TaskResults, metric: str) -> np.ndarray:
     """What a metric gives each item, (n,) in [0, 1]: `mean`, `majority`, or such as `pass@4`.
 
     NaN where too many samples of an item were refused.
@@ -150,7 +150,9 @@ def _row(name: str, items: int, mean_a: float, mean_b: float, difference: stats.
     }
 
 
-def _check_comparable(tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]) -> None:
+def _check_comparable(
+    tasks_a: Mapping[str, TaskResults], tasks_b: Mapping[str, TaskResults]
+) -> None:
     """ValueError if two results are of other items or settings."""
     unshared = sorted(tasks_a.keys() ^ tasks_b.keys())
     if unshared:
@@ -164,7 +166,7 @@ def _check_comparable(tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]) 
         raise ValueError("\n".join(lines))
 
 
-def _problems(a: Task, b: Task) -> list[str]:
+def _problems(a: TaskResults, b: TaskResults) -> list[str]:
     """Why two results on a benchmark cannot be compared."""
     of_a = a["settings"]
     of_b = b["settings"]

@@ -13,7 +13,7 @@ from openrlhf_js.study.inline.rollout import Rollout, valid_tokens
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
 
 
-class Visit(NamedTuple):
+class GroupVisit(NamedTuple):
     """The responses to a prompt in one step."""
 
     responses: Tensor  # (m, T)
@@ -24,7 +24,7 @@ class LastVisits:
     """The last visit of each prompt, by its key."""
 
     def __init__(self) -> None:
-        self._visits: dict[int, Visit] = {}
+        self._visits: dict[int, GroupVisit] = {}
 
     @torch.no_grad()
     def replace(self, keys: Tensor, rollout: Rollout, policy: TinyPolicy) -> Tensor:
@@ -40,10 +40,10 @@ class LastVisits:
             log_probs.split(responses_per_prompt),
             strict=True,
         )
-        former: list[Visit] = []
+        former: list[GroupVisit] = []
         is_known: list[bool] = []
         for key, (responses, group_log_probs) in zip(keys.tolist(), groups, strict=True):
-            visit = Visit(responses, group_log_probs)
+            visit = GroupVisit(responses, group_log_probs)
             is_known.append(key in self._visits)
             former.append(self._visits.get(key, visit))
             self._visits[key] = visit
@@ -51,7 +51,7 @@ class LastVisits:
         return drift.where(torch.tensor(is_known), 0.0)  # scored twice today: rounding alone
 
 
-def _drift(policy: TinyPolicy, prompts: PaddedPrompts, visits: Sequence[Visit]) -> Tensor:
+def _drift(policy: TinyPolicy, prompts: PaddedPrompts, visits: Sequence[GroupVisit]) -> Tensor:
     """(n,) mean absolute change of the tokens' log-probabilities since these visits."""
     pad = policy.tokenizer.pad_token_id
     responses = _stacked([visit.responses for visit in visits], pad)
