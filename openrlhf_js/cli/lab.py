@@ -369,14 +369,14 @@ def _sample(settings: LabSettings, responses: int) -> int:
     from openrlhf_js.lab.grading import file_grader, task_grader
     from openrlhf_js.lab.pool import fill
     from openrlhf_js.sampling.models import model_files, model_fingerprint
-    from openrlhf_js.sampling.prompts import Form, check_lengths, rows_of
+    from openrlhf_js.sampling.prompts import Form, check_lengths, read_prompt_rows
 
     grader = file_grader(settings.reward) if settings.reward else task_grader(settings.task)
     if settings.task:
         rows = {settings.task: _task_rows(settings, settings.task)}
         source = f"task {settings.task}, {settings.split}"
     else:
-        rows = {path.stem: rows_of(path) for path in settings.prompts}
+        rows = {path.stem: read_prompt_rows(path) for path in settings.prompts}
         source = " ".join(map(str, settings.prompts))
     form = Form(
         input_key=settings.input_key,

@@ -14,7 +14,7 @@ import torch
 from openrlhf_js.estimators import Estimate, baseline, estimate, find_estimator, make_batch
 from openrlhf_js.estimators.record import Estimator, check_range
 from openrlhf_js.lab import policy_gradient as pg
-from openrlhf_js.lab.mse import check, pool_left_out, with_past
+from openrlhf_js.lab.mse import check_batch_size, pool_left_out, with_past
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import Ints
 from openrlhf_js.stats.estimate import Floats
@@ -55,7 +55,7 @@ class SmallBatches:
         self.plan = plan
         prompts, responses = pool.rewards.shape
         for m in plan.responses:
-            check(pool.rewards, plan.prompts, m)
+            check_batch_size(pool.rewards, plan.prompts, m)
         self.prompts = _drawn_prompts(prompts, plan)
         earlier_uses = _earlier_uses(self.prompts, prompts)
         most_uses = int(earlier_uses.max()) + 1

@@ -86,7 +86,7 @@ def mse(
     Of rloo and those that are chosen, or of all (`names_of`).
     """
     for m in responses:
-        check(pool.rewards, n, m)
+        check_batch_size(pool.rewards, n, m)
     measured = []
     rows = []
     batches_for_each_m = batches + _cross_batches(n, batches) * (n + 1)
@@ -145,7 +145,7 @@ def error_rows(
     return rows
 
 
-def check(rewards: Floats, n: int, m: int) -> None:
+def check_batch_size(rewards: Floats, n: int, m: int) -> None:
     """Raises ValueError unless batches of n prompts and m responses can be drawn from (N, M)."""
     prompts, responses = rewards.shape
     if n > prompts:

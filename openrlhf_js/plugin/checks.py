@@ -18,7 +18,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.model_folders import CONFIGURATIONS, GENERATION, model_folder
 from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import OURS, our_estimator
-from openrlhf_js.plugin.prompts import SPLITS, Flat, check_prompts, looks_local, read_rows
+from openrlhf_js.plugin.prompts import SPLITS, Flat, check_prompts, looks_local, read_upstream_rows
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.sampling.complete import ITEMS
@@ -350,7 +350,7 @@ def _labels(flat: Flat, task_name: str) -> Iterator[str]:
     for flag, split in SPLITS.items():
         for name in (flat[flag] or "").split(","):
             path = name.split("@")[0].strip()
-            rows = read_rows(path, flat[split]) if path else None
+            rows = read_upstream_rows(path, flat[split]) if path else None
             if rows is not None:
                 used = rows.select(range(min(flat["data.max_samples"], len(rows))))
                 for problem in _refused_labels(used, key, task_name):

@@ -263,7 +263,7 @@ def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
         path = name.split("@")[0].strip()
         data_set = DataSet(f"--{flag} {path or repr(name)}")
         try:
-            data = read_rows(path, flat[SPLITS[flag]])
+            data = read_upstream_rows(path, flat[SPLITS[flag]])
             if data is not None:
                 data = data.select(range(min(most, len(data))))
                 data_set.problems += _column_problems(data, flat)
@@ -279,7 +279,7 @@ def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
     return data_sets
 
 
-def read_rows(path: str, split: str) -> Any:
+def read_upstream_rows(path: str, split: str) -> Any:
     """The rows of local files as upstream reads them; None for what is no file or on a hub."""
     from datasets import load_dataset
 

@@ -64,7 +64,7 @@ class Form:
     input_template: str | None = None
 
 
-def rows_of(path: Path) -> list[Row]:
+def read_prompt_rows(path: Path) -> list[Row]:
     """All rows of a prompt file; ValueError if it has none, or a bad one."""
     rows = [row.object(path) for row in read_rows(path)]
     if not rows:

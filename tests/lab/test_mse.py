@@ -8,7 +8,7 @@ import torch
 
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, baseline
 from openrlhf_js.lab import mse
-from openrlhf_js.lab.mse import check, draw, left_out, measure
+from openrlhf_js.lab.mse import check_batch_size, draw, left_out, measure
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import reduction
 from openrlhf_js.lab.value import spread, values_of
@@ -261,7 +261,7 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool(monkeypa
 )
 def test_what_cannot_be_drawn(n, m, message):
     with pytest.raises(ValueError, match=message):
-        check(pool(10), n, m)
+        check_batch_size(pool(10), n, m)
     assert np.isfinite(measure(samples(pool(10)), 3, 5, 3, 0).sums).all()  # half of the pool can
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from openrlhf_js.sampling.prompts import Form, Prompt, asked, check_lengths, drawn, rows_of
+from openrlhf_js.sampling.prompts import Form, Prompt, asked, check_lengths, drawn, read_prompt_rows
 
 ROWS = [{"input": f"q{i}", "label": str(i), "datasource": f"t/{i % 2}"} for i in range(10)]
 
@@ -24,11 +24,11 @@ class Tokenizer:
 def test_rows_of_a_file(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    assert rows_of(path) == ROWS
+    assert read_prompt_rows(path) == ROWS
     for text, message in (("", "holds no prompt"), ('{"a": 1}\n{"b"\n', r"line 2: not JSON")):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
-            rows_of(path)
+            read_prompt_rows(path)
 
 
 def test_fewer_prompts_are_the_first_of_more():
