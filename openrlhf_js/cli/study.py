@@ -53,12 +53,12 @@ def _file_values(path: Path) -> Mapping[str, Any]:
 
 def work(settings: StudySettings) -> None:
     """Trains the missing runs, writes page and rows, prints the tables."""
-    prepare_libraries()
     if settings.print:
         print_commands(settings)
     else:
         from openrlhf_js.study.running import run_all
 
+        prepare_libraries()
         show(settings, run_all(settings))
 
 

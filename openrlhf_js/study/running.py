@@ -27,11 +27,11 @@ from openrlhf_js.study.design import (
     task_version,
     training_flags,
 )
-from openrlhf_js.study.inline import engine, prompts
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.supervise import prepare_libraries
 
 METHOD = 1  # one more with each change of what a run trains or measures: such runs do not mix
+INLINE_ENGINE = "openrlhf_js.study.inline.engine"
 
 
 def run_all(settings: StudySettings) -> list[Record]:
@@ -106,8 +106,13 @@ def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) 
 def prepare(settings: StudySettings) -> dict[str, str]:
     """Makes what runs of each task start from; returns fingerprints of model and task."""
     settings.out.mkdir(parents=True, exist_ok=True)
-    starts = {}
     tasks = {run.task for run in settings.runs()} - {OWN}
+    if not tasks:
+        return {}
+    from openrlhf_js.study.inline import prompts  # slow to import
+
+    prepare_libraries()
+    starts = {}
     for task in sorted(tasks):
         steps = STUDY_TASKS[task].warm_start_steps
         with progress(f"warm start for {task}", steps, "steps") as bar:
@@ -158,7 +163,7 @@ def _train_in_workers(
     runs: Sequence[Run], settings: StudySettings, jobs: int, keep: Callable[[Record], None]
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # seconds of imports, once for all workers
+    context.set_forkserver_preload([__name__, INLINE_ENGINE])  # seconds, once for all workers
     pool = ProcessPoolExecutor(jobs, context, _start_worker)
     try:
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers leave it to us
@@ -176,7 +181,12 @@ def _train_in_workers(
 
 def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Record:
     """The record of one run by the engine of the study; `note` is given its progress."""
-    figures = stack.train(run, settings, note) if settings.stack else engine.train(run, settings)
+    if settings.stack:
+        figures = stack.train(run, settings, note)
+    else:
+        from openrlhf_js.study.inline import engine  # slow to import
+
+        figures = engine.train(run, settings)
     return {**run._asdict(), **figures._asdict()}
 
 

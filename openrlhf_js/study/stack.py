@@ -28,8 +28,6 @@ from openrlhf_js.study.design import (
     training_flags,
 )
 from openrlhf_js.study.figures import Figures, learning_curve
-from openrlhf_js.study.inline import prompts
-from openrlhf_js.study.inline.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
@@ -109,6 +107,9 @@ def _tiny_words(run: Run, settings: StudySettings) -> list[str]:
 
     On a GPU, DeepSpeed and vLLM share one.
     """
+    from openrlhf_js.study.inline import prompts  # slow to import, and not needed for own data
+    from openrlhf_js.study.inline.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
+
     task = STUDY_TASKS[run.task]
     data = folder_of(run, settings) / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -237,6 +238,8 @@ def figures(run: Run, settings: StudySettings) -> Figures:
     if run.task == OWN:
         pass1 = _last_pass1(scalars)
     else:
+        from openrlhf_js.study.inline import prompts  # slow to import
+
         policy = prompts.policy_in(folder_of(run, settings) / "model", settings)
         pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
     variance = _mean(scalars, "train/js/gradient_variance")
