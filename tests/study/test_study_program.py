@@ -5,15 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from openrlhf_js.cli import study
 from openrlhf_js.study import running
+from openrlhf_js.study.tasks import STUDY_TASKS
+from openrlhf_js.tiny import model
 
 FLAGS = (
-    "--width 16 --layers 1 --held_out 20 --samples 1 --steps 20 --jobs 2 --learning_rates 1e-4 "
+    "--width 16 --layers 1 --held_out 20 --samples 1 --steps 10 --jobs 2 --learning_rates 1e-4 "
     "--seeds 4 --estimators rloo js_plus"
 )
 
@@ -28,14 +31,30 @@ def start(folder):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+def make_start(folder):
+    """A model that has hardly learned anything, where the study looks for its warm start."""
+    settings = study.read(flags(folder))
+    sort = replace(STUDY_TASKS["sort"], warm_start_steps=3)
+    model.warm_start(
+        settings.start_of("sort"),
+        sort,
+        sort.split(settings.start_seed, settings.held_out).train,
+        seed=settings.start_seed,
+        width=settings.width,
+        layers=settings.layers,
+    )
+
+
 def records(folder):
     path = folder / "runs-inline.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line) for line in lines[1:]]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "a study"
+    make_start(folder)
     killed = start(folder)
     while not records(folder):
         assert killed.poll() is None, killed.communicate()[0]
@@ -66,7 +85,7 @@ def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monke
 
     # Another machine makes another start: new seeds are paired with one another, others are not.
     monkeypatch.setattr(running, "prepare", lambda settings: {"sort": "another"})
-    assert study.main(flags(folder, "--jobs", "1", "--seeds", "5")) == 0
+    running.run_all(study.read(flags(folder, "--jobs", "1", "--seeds", "5")))
     assert [record["start"] for record in records(folder)[8:]] == ["another", "another"]
     assert study.main(flags(folder, "--jobs", "1", "--estimators", "rloo", "bloo")) == 2
     assert "began from another model" in capsys.readouterr().err
