@@ -21,9 +21,10 @@ cell() { # task, mix, responses; with two, grpo is rloo up to a factor
     race "$@" --estimators "${rivals[@]}" --selection dynamic greso "${rates[@]}"
 }
 
-one_response() { # task, mix: rloo needs two, and so does a filter
-    race "$1" "$2" 1 --estimators bloo js_memory spo --reference bloo "${@:3}"
-    race "$1" "$2" 1 --estimators spo --selection spo "${@:3}"
+one_response() { # task, mix: rloo needs two, and so does a filter; noisier gradients, lower rates
+    local lower=(--learning_rates 1e-4 2e-4 4e-4)
+    race "$1" "$2" 1 --estimators bloo js_memory spo --reference bloo "${lower[@]}" "${@:3}"
+    race "$1" "$2" 1 --estimators spo --selection spo "${lower[@]}" "${@:3}"
 }
 
 many_prompts=(--distinct 1024 --out runs/race_1024)
