@@ -29,6 +29,7 @@ RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
 ERRORS = Path(__file__).parents[2] / "docs/data/pretrained_mse.csv"
 STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
+COMPARED = (REFERENCE, "js_plus")
 SOUGHT = 3.0  # points of pass@1: the difference that a seed's share of the power is planned for
 UNITS = {  # of each quantity: its name on the page, and what it is multiplied by
     "pass1": ("pass@1, points", 100),
@@ -137,6 +138,14 @@ def print_power(runs: Sequence[RunRecord]) -> None:
         )
 
 
+def compared_runs(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Those of the compared estimators on the seeds that both have at every learning rate."""
+    runs = [run for run in runs if run["estimator"] in COMPARED]
+    settings = grouped(runs, lambda run: (run["estimator"], run["learning_rate"]))
+    seeds = set.intersection(*({run["seed"] for run in group} for group in settings.values()))
+    return [run for run in runs if run["seed"] in seeds]
+
+
 def main() -> None:
     if len(sys.argv) > 1:
         keep(Path(sys.argv[1]))
@@ -150,6 +159,10 @@ def main() -> None:
         print_means(findings.means)
         print_differences(findings.differences)
         print_power(rate_runs)
+    print("\nEach at the learning rate that is best on the other seeds")
+    findings = analyse(compared_runs(runs), REFERENCE)
+    print_means([row for row in findings.means if row.kind == "mean"])
+    print_differences([row for row in findings.differences if row.kind == "difference"])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,14 +23,20 @@ from openrlhf_js.study.design import Cell, cell_of
 from openrlhf_js.study.values import RunRecord, chosen_runs, grouped
 
 HERE = Path(__file__).parent
-STORES = ("race", "race_small")  # of 32 prompts in a step, and of 8
+MANY_PROMPTS = "race_1024"
+STORES = ("race", MANY_PROMPTS, "race_small")  # the last one has 8 groups in a step
 DOCS = HERE.parents[1] / "docs"
 BEGIN = "<!-- written by scripts/studies/race.py -->\n"
 END = "<!-- end -->\n"
 REFERENCE = "rloo"
-CONTENDERS = (  # of every cell
+CONTENDERS = (  # of every cell with several responses to a prompt
     *("js_memory+informative", "js_memory", "js_plus+informative", "js_plus"),
     *("rloo+informative", "rloo+spo", "rloo+greso", "rloo+dynamic", "rloo"),
+)
+ONE_RESPONSE_REFERENCE = "bloo"
+ONE_RESPONSE_CONTENDERS = (
+    *("js_memory+informative", "js_memory", "bloo+informative", "bloo"),
+    *("spo+spo", "spo+informative", "spo"),
 )
 PICTURED = (
     *("rloo", "rloo+dynamic", "rloo+greso", "rloo+spo"),
@@ -53,15 +60,52 @@ def read(store: str) -> list[RunRecord]:
         return [json.loads(line) for line in file][1:]
 
 
-def whole_seeds(runs: Sequence[RunRecord]) -> list[RunRecord]:
+def contenders(cell: Cell) -> Sequence[str]:
+    """The settings that every seed of a cell must have."""
+    return CONTENDERS if cell.responses > 1 else ONE_RESPONSE_CONTENDERS
+
+
+def whole_seeds(cell: Cell, runs: Sequence[RunRecord]) -> list[RunRecord]:
     """The runs of a cell on seeds that all its settings have; none where a contender lacks."""
-    if not set(CONTENDERS) <= {run["estimator"] for run in runs}:
+    if not set(contenders(cell)) <= {run["estimator"] for run in runs}:
         return []
     settings = grouped(runs, lambda run: (run["estimator"], run["learning_rate"]))
     seeds = set.intersection(*({run["seed"] for run in group} for group in settings.values()))
     if len(seeds) < LEAST_SEEDS:
         return []
     return [run for run in runs if run["seed"] in seeds]
+
+
+class Race(NamedTuple):
+    """One cell's runs, and what they show together with the runs of like cells."""
+
+    title: str
+    cell: Cell
+    runs: list[RunRecord]
+    findings: Findings
+
+
+def races(store: str) -> list[Race]:
+    """The races of a store that have been run; those of one reference are analysed together."""
+    by_cell = {
+        cell: whole_seeds(cell, runs) for cell, runs in grouped(read(store), cell_of).items()
+    }
+    by_cell = {cell: runs for cell, runs in by_cell.items() if runs}
+    by_reference = {
+        ONE_RESPONSE_REFERENCE: [cell for cell in by_cell if cell.responses == 1],
+        REFERENCE: [cell for cell in by_cell if cell.responses > 1],
+    }
+    run_races = []
+    for reference, cells in by_reference.items():
+        if not cells:
+            continue
+        findings = analyse([run for cell in cells for run in by_cell[cell]], reference)
+        for cell in cells:
+            title = f"{cell.task}, {cell.mix}, m = {cell.responses}"
+            if store == MANY_PROMPTS:
+                title += ", 1,024 prompts"
+            run_races.append(Race(title, cell, by_cell[cell], findings))
+    return run_races
 
 
 def curve(run: RunRecord) -> np.ndarray:
@@ -92,75 +136,82 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
 
 
-def row_of(
-    rows: Sequence[StudyRow], cell: Cell, estimator: str, quantity: str = "pass1"
-) -> StudyRow | None:
-    """The row of a cell, an estimator and a quantity."""
+def final_row(rows: Sequence[StudyRow], cell: Cell, estimator: str) -> StudyRow | None:
+    """The row of pass@1 of an estimator in a cell."""
     for row in rows:
-        if (row.cell, row.estimator, row.quantity) == (cell.title, estimator, quantity):
+        if (row.cell, row.estimator, row.quantity) == (cell.title, estimator, "pass1"):
             return row
     return None
 
 
-def _title(cell: Cell) -> str:
-    return f"{cell.task}, {cell.mix}, m = {cell.responses}"
-
-
-def results(findings: Findings, cells: Sequence[Cell], labels: Sequence[str]) -> str:
-    """pass@1 in percent, a column a cell; bold the highest, a mark where it differs from rloo."""
-    columns = []
-    for cell in cells:
-        means = {label: row_of(findings.means, cell, label) for label in labels}
-        highest = max(row.value for row in means.values() if row is not None)
-        texts = []
-        for label, mean in means.items():
-            if mean is None:
-                texts.append("")
-                continue
-            text = f"{100 * mean.value:.1f}"
-            if mean.value == highest:
-                text = f"**{text}**"
-            gap = row_of(findings.differences, cell, label)
-            if gap is not None and gap.p_holm is not None and gap.p_holm < 0.05:
-                text += " ▲" if gap.value > 0 else " ▼"
-            texts.append(text)
-        columns.append(texts)
+def results(shown: Sequence[Race]) -> str:
+    """pass@1 in percent, a column a race; bold the highest, a mark where it differs from rloo."""
+    labels = dict.fromkeys(CONTENDERS)
+    for race in shown:
+        labels |= dict.fromkeys(run["estimator"] for run in race.runs)
+    columns = [_column(race, list(labels)) for race in shown]
+    seeds = [str(len({run["seed"] for run in race.runs})) for race in shown]
     names = [f"`{label}`" for label in labels]
-    return table(["", *map(_title, cells)], list(zip(names, *columns, strict=True)))
+    rows = [*zip(names, *columns, strict=True), ["paired seeds", *seeds]]
+    return table(["", *(race.title for race in shown)], rows)
 
 
-def differences(findings: Findings, cell: Cell, runs: Sequence[RunRecord]) -> str:
-    """pass@1 less rloo's in one cell, and what it took."""
-    chosen = grouped(chosen_runs(runs), lambda run: run["estimator"])
-    target = fmean(run["pass1"] for run in chosen[REFERENCE])
+def _column(race: Race, labels: Sequence[str]) -> list[str]:
+    means = {label: final_row(race.findings.means, race.cell, label) for label in labels}
+    highest = max(row.value for row in means.values() if row is not None)
+    texts = []
+    for label, mean in means.items():
+        if mean is None:
+            texts.append("")
+            continue
+        text = f"{100 * mean.value:.1f}"
+        if mean.value == highest:
+            text = f"**{text}**"
+        gap = final_row(race.findings.differences, race.cell, label)
+        if gap is not None and gap.p_holm is not None and gap.p_holm < 0.05:
+            text += " ▲" if gap.value > 0 else " ▼"
+        texts.append(text)
+    return texts
+
+
+def differences(race: Race) -> str:
+    """pass@1 in one race, what it is above the reference's, and what it took."""
+    reference = REFERENCE if race.cell.responses > 1 else ONE_RESPONSE_REFERENCE
+    chosen = grouped(chosen_runs(race.runs), lambda run: run["estimator"])
+    target = fmean(run["pass1"] for run in chosen[reference])
     rows = []
-    for label in CONTENDERS:
-        gap = row_of(findings.differences, cell, label)
+    for label in contenders(race.cell):
+        gap = final_row(race.findings.differences, race.cell, label)
         numbers = ["", "", ""]
         if gap is not None:
             numbers = [f"{100 * value:+.1f}" for value in (gap.value, gap.low, gap.high)]
         label_runs = chosen[label]
+        pass1 = fmean(100 * run["pass1"] for run in label_runs)
         updates = fmean(run["updates"] or run["steps"] for run in label_runs)
         equal = fmean(run["dead"] for run in label_runs)
-        share = share_to(target, label_runs)
-        rows.append([f"`{label}`", *numbers, share, f"{equal:.0%}", f"{updates:.0f}"])
-    header = ["", "points over `rloo`", "from", "to", "responses", "equal groups", "updates"]
+        texts = [f"{pass1:.1f}", *numbers, share_to(target, label_runs)]
+        if race.cell.responses > 1:
+            texts += [f"{equal:.0%}", f"{updates:.0f}"]
+        rows.append([f"`{label}`", *texts])
+    header = ["", "pass@1", f"points over `{reference}`", "from", "to", "responses"]
+    if race.cell.responses > 1:
+        header += ["equal groups", "updates"]
     return table(header, rows)
 
 
-def choices(runs_by_cell: dict[Cell, list[RunRecord]]) -> str:
+def choices(shown: Sequence[Race]) -> str:
     """What `informative` adds to the same estimators with uniform prompts, paired by seed."""
     rows = []
-    for cell, runs in runs_by_cell.items():
-        finals = {(run["estimator"], run["seed"]): run["pass1"] for run in chosen_runs(runs)}
-        seeds = sorted({run["seed"] for run in runs})
+    for race in shown:
+        finals = {(run["estimator"], run["seed"]): run["pass1"] for run in chosen_runs(race.runs)}
+        seeds = sorted({run["seed"] for run in race.runs})
         texts = []
         for estimator in ("js_memory", "js_plus", "rloo"):
             chosen = [100 * finals[f"{estimator}+informative", seed] for seed in seeds]
             uniform = [100 * finals[estimator, seed] for seed in seeds]
             gap = paired_difference(chosen, uniform)
             texts += [f"{value:+.1f}" for value in (gap.value, gap.low, gap.high)]
-        rows.append([_title(cell), *texts])
+        rows.append([race.title, *texts])
     header = [""]
     for estimator in ("js_memory", "js_plus", "rloo"):
         header += [f"`{estimator}`", "from", "to"]
@@ -178,24 +229,24 @@ def small_batches() -> str:
     return f"With 8 groups in a step in place of 32, at 2e-4 or 4e-4: {', '.join(texts)}.\n"
 
 
-def picture(runs_by_cell: dict[Cell, list[RunRecord]]) -> None:
+def picture(shown: Sequence[Race]) -> None:
     """Mean pass@1 over sampled responses, a panel a cell; the tables have the intervals."""
     rows = []
-    for cell, runs in runs_by_cell.items():
-        for label, label_runs in grouped(chosen_runs(runs), lambda run: run["estimator"]).items():
-            curves = np.array([curve(run) for run in label_runs])
-            budget = cell.prompts * cell.responses * label_runs[0]["steps"]
+    for race in shown:
+        for label, runs in grouped(chosen_runs(race.runs), lambda run: run["estimator"]).items():
+            curves = np.array([curve(run) for run in runs])
+            budget = race.cell.prompts * race.cell.responses * runs[0]["steps"]
             for point in range(POINTS):
                 values = curves[:, point]
                 if label in PICTURED and not np.isnan(values).any():
                     row = {
-                        "cell": cell.title,
+                        "cell": race.title,
                         "estimator": label,
                         "responses": (point + 1) * budget / POINTS,
                         "value": 100 * values.mean(),
                     }
                     rows.append(row)
-    panels = {cell.title: Panel(cell.title, "held-out pass@1, percent") for cell in runs_by_cell}
+    panels = {race.title: Panel(race.title, "held-out pass@1, percent") for race in shown}
     axis = Axis("responses", "sampled responses, those that were thrown away too")
     drawings = plot.draw(rows, panels, axis, panel="cell", looks=style.series_looks(PICTURED))
     style.save_both(figures.picture(drawings), DOCS / "images/selection.png")
@@ -204,30 +255,28 @@ def picture(runs_by_cell: dict[Cell, list[RunRecord]]) -> None:
 def main() -> None:
     if sys.argv[1:]:
         pack(Path(sys.argv[1]))
-    by_cell = {cell: whole_seeds(runs) for cell, runs in grouped(read("race"), cell_of).items()}
-    by_cell = {cell: runs for cell, runs in by_cell.items() if runs}
-    findings = analyse([run for runs in by_cell.values() for run in runs], REFERENCE)
-    main_cell = next(iter(by_cell))
-    labels = dict.fromkeys(CONTENDERS)
-    for runs in by_cell.values():
-        labels |= dict.fromkeys(run["estimator"] for run in runs)
-    counts = [str(len({run["seed"] for run in runs})) for runs in by_cell.values()]
-    text = "\n".join(
-        [
-            results(findings, list(by_cell), list(labels)),
-            f"Paired seeds of the columns: {', '.join(counts)}. The first, in points and %:\n",
-            differences(findings, main_cell, by_cell[main_cell]),
-            "What `informative` adds to the same estimator with uniform prompts, in points:\n",
-            choices(by_cell),
-            small_batches(),
-        ]
-    )
+    few = races("race")
+    two_responses = [race for race in few if race.cell.responses == 2]
+    one_response = [race for race in few if race.cell.responses == 1]
+    others = [race for race in few if race.cell.responses > 2] + races(MANY_PROMPTS)
+    sections = [
+        results(two_responses),
+        "The first column, in points and %:\n",
+        differences(two_responses[0]),
+        "What `informative` adds to the same estimator with uniform prompts, in points:\n",
+        choices(two_responses + others),
+        "More responses to a prompt, and more prompts:\n",
+        results(others),
+    ]
+    for race in one_response:
+        sections += [f"One response to a prompt ({race.title}):\n", differences(race)]
+    text = "\n".join([*sections, small_batches()])
     print(text)
     page = DOCS / "selection.md"
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    picture({cell: runs for cell, runs in by_cell.items() if cell.task != UNLEARNT})
+    picture([race for race in two_responses if race.cell.task != UNLEARNT])
 
 
 if __name__ == "__main__":
