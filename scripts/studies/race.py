@@ -189,13 +189,13 @@ def differences(race: Race) -> str:
         pass1 = fmean(100 * run["pass1"] for run in label_runs)
         updates = fmean(run["updates"] or run["steps"] for run in label_runs)
         equal = fmean(run["dead"] for run in label_runs)
-        texts = [f"{pass1:.1f}", *numbers, share_to(target, label_runs)]
+        texts = [f"{pass1:.1f}", *numbers]
         if race.cell.responses > 1:
-            texts += [f"{equal:.0%}", f"{updates:.0f}"]
+            texts += [share_to(target, label_runs), f"{equal:.0%}", f"{updates:.0f}"]
         rows.append([f"`{label}`", *texts])
-    header = ["", "pass@1", f"points over `{reference}`", "from", "to", "responses"]
+    header = ["", "pass@1", f"points over `{reference}`", "from", "to"]
     if race.cell.responses > 1:
-        header += ["equal groups", "updates"]
+        header += ["responses", "equal groups", "updates"]
     return table(header, rows)
 
 
