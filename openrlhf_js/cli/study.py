@@ -10,7 +10,7 @@ from typing import Any
 from openrlhf_js.common.console import say
 from openrlhf_js.common.settings import parse, run
 from openrlhf_js.study.design import StudySettings
-from openrlhf_js.tiny.supervise import ProgramFailed, explained, prepare_libraries
+from openrlhf_js.tiny.supervise import ProgramFailed, explained
 
 PROG = "openrlhf-js study"
 
@@ -58,7 +58,6 @@ def work(settings: StudySettings) -> None:
     else:
         from openrlhf_js.study.running import run_all
 
-        prepare_libraries()
         show(settings, run_all(settings))
 
 

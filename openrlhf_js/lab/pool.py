@@ -229,9 +229,8 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     responses = {_key(record): record for record in _records(folder / RESPONSES)}
     rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
     draws = range(_responses_to_each(responses, len(asked)))
-    unfinished = ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     if not draws:
-        raise unfinished
+        raise _unfinished(folder)
     response_tokens = []
     random_rewards = []
     finished = []
@@ -244,7 +243,7 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
             random_rewards.append([rewards[key] for key in keys])
             greedy_rewards.append(rewards[ResponseKey(prompt, GREEDY)])
     except KeyError:
-        raise unfinished from None
+        raise _unfinished(folder) from None
     return Samples(
         prompts=asked,
         response_tokens=response_tokens,
@@ -253,6 +252,10 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
         greedy_rewards=np.array(greedy_rewards),
         settings=settings,
     )
+
+
+def _unfinished(folder: Path) -> ValueError:
+    return ValueError(f"{folder} is unfinished; the command that sampled it resumes")
 
 
 def _responses_to_each(records: Container[object], prompts: int) -> int:

@@ -126,6 +126,7 @@ def print_power(runs: Sequence[RunRecord]) -> None:
             [finals[estimator, seed] for seed in seeds],
             [finals[REFERENCE, seed] for seed in seeds],
         )
+        ahead = sum(finals[estimator, seed] > finals[REFERENCE, seed] for seed in seeds)
         deviation = difference.standard_error * len(seeds) ** 0.5
         needed = next(
             pairs
@@ -133,8 +134,9 @@ def print_power(runs: Sequence[RunRecord]) -> None:
             if detectable_effect(deviation / pairs**0.5, pairs - 1) <= SOUGHT
         )
         print(
-            f"{estimator}: standard deviation of a pair {deviation:.1f} points; {needed} pairs "
-            f"find {SOUGHT:.0f} points with a probability of 80 %"
+            f"{estimator}: ahead in {ahead} of {len(seeds)} pairs; standard deviation of a pair "
+            f"{deviation:.1f} points; {needed} pairs find {SOUGHT:.0f} points with a probability "
+            "of 80 %"
         )
 
 

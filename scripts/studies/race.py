@@ -33,7 +33,6 @@ CONTENDERS = (  # of every cell with several responses to a prompt
     *("js_memory+informative", "js_memory", "js_plus+informative", "js_plus"),
     *("rloo+informative", "rloo+spo", "rloo+greso", "rloo+dynamic", "rloo"),
 )
-ONE_RESPONSE_REFERENCE = "bloo"
 ONE_RESPONSE_CONTENDERS = (
     *("js_memory+informative", "js_memory", "bloo+informative", "bloo"),
     *("spo+spo", "spo+informative", "spo"),
@@ -76,8 +75,18 @@ def whole_seeds(cell: Cell, runs: Sequence[RunRecord]) -> list[RunRecord]:
     return [run for run in runs if run["seed"] in seeds]
 
 
+def cells(store: str) -> dict[Cell, list[RunRecord]]:
+    """The runs of a store's cells that have been run."""
+    by_cell = {}
+    for cell, runs in grouped(read(store), cell_of).items():
+        kept = whole_seeds(cell, runs)
+        if kept:
+            by_cell[cell] = kept
+    return by_cell
+
+
 class Race(NamedTuple):
-    """One cell's runs, and what they show together with the runs of like cells."""
+    """One cell's runs, and what they show together with those of the other cells of a store."""
 
     title: str
     cell: Cell
@@ -86,26 +95,16 @@ class Race(NamedTuple):
 
 
 def races(store: str) -> list[Race]:
-    """The races of a store that have been run; those of one reference are analysed together."""
-    by_cell = {
-        cell: whole_seeds(cell, runs) for cell, runs in grouped(read(store), cell_of).items()
-    }
-    by_cell = {cell: runs for cell, runs in by_cell.items() if runs}
-    by_reference = {
-        ONE_RESPONSE_REFERENCE: [cell for cell in by_cell if cell.responses == 1],
-        REFERENCE: [cell for cell in by_cell if cell.responses > 1],
-    }
-    run_races = []
-    for reference, cells in by_reference.items():
-        if not cells:
-            continue
-        findings = analyse([run for cell in cells for run in by_cell[cell]], reference)
-        for cell in cells:
-            title = f"{cell.task}, {cell.mix}, m = {cell.responses}"
-            if store == MANY_PROMPTS:
-                title += ", 1,024 prompts"
-            run_races.append(Race(title, cell, by_cell[cell], findings))
-    return run_races
+    """The cells of a store with several responses to a prompt."""
+    by_cell = {cell: runs for cell, runs in cells(store).items() if cell.responses > 1}
+    findings = analyse([run for runs in by_cell.values() for run in runs], REFERENCE)
+    store_races = []
+    for cell, runs in by_cell.items():
+        title = f"{cell.task}, {cell.mix}, m = {cell.responses}"
+        if store == MANY_PROMPTS:
+            title += ", 1,024 prompts"
+        store_races.append(Race(title, cell, runs, findings))
+    return store_races
 
 
 def curve(run: RunRecord) -> np.ndarray:
@@ -174,46 +173,59 @@ def _column(race: Race, labels: Sequence[str]) -> list[str]:
     return texts
 
 
-def differences(race: Race) -> str:
-    """pass@1 in one race, what it is above the reference's, and what it took."""
-    reference = REFERENCE if race.cell.responses > 1 else ONE_RESPONSE_REFERENCE
-    chosen = grouped(chosen_runs(race.runs), lambda run: run["estimator"])
-    target = fmean(run["pass1"] for run in chosen[reference])
+def gap(runs: Sequence[RunRecord], label: str, other: str) -> list[str]:
+    """Points of pass@1 of a setting over another, and the ends of the interval, paired by seed."""
+    if label == other:
+        return ["", "", ""]
+    finals = {(run["estimator"], run["seed"]): 100 * run["pass1"] for run in chosen_runs(runs)}
+    seeds = sorted({run["seed"] for run in runs})
+    difference = paired_difference(
+        [finals[label, seed] for seed in seeds], [finals[other, seed] for seed in seeds]
+    )
+    return [f"{end:+.1f}" for end in (difference.value, difference.low, difference.high)]
+
+
+def differences(runs: Sequence[RunRecord]) -> str:
+    """pass@1 in one race less rloo's, and what it took."""
+    chosen = grouped(chosen_runs(runs), lambda run: run["estimator"])
+    target = fmean(run["pass1"] for run in chosen[REFERENCE])
     rows = []
-    for label in contenders(race.cell):
-        gap = final_row(race.findings.differences, race.cell, label)
-        numbers = ["", "", ""]
-        if gap is not None:
-            numbers = [f"{100 * value:+.1f}" for value in (gap.value, gap.low, gap.high)]
+    for label in CONTENDERS:
         label_runs = chosen[label]
-        pass1 = fmean(100 * run["pass1"] for run in label_runs)
         updates = fmean(run["updates"] or run["steps"] for run in label_runs)
         equal = fmean(run["dead"] for run in label_runs)
-        texts = [f"{pass1:.1f}", *numbers]
-        if race.cell.responses > 1:
-            texts += [share_to(target, label_runs), f"{equal:.0%}", f"{updates:.0f}"]
-        rows.append([f"`{label}`", *texts])
-    header = ["", "pass@1", f"points over `{reference}`", "from", "to"]
-    if race.cell.responses > 1:
-        header += ["responses", "equal groups", "updates"]
+        share = share_to(target, label_runs)
+        numbers = gap(runs, label, REFERENCE)
+        rows.append([f"`{label}`", *numbers, share, f"{equal:.0%}", f"{updates:.0f}"])
+    header = ["", "points over `rloo`", "from", "to", "responses", "equal groups", "updates"]
+    return table(header, rows)
+
+
+def one_response(runs: Sequence[RunRecord]) -> str:
+    """pass@1 of a race with one response to a prompt, less bloo's and less SPO's."""
+    chosen = grouped(chosen_runs(runs), lambda run: run["estimator"])
+    rows = []
+    for label in ONE_RESPONSE_CONTENDERS:
+        pass1 = fmean(100 * run["pass1"] for run in chosen[label])
+        numbers = [*gap(runs, label, "bloo"), *gap(runs, label, "spo+spo")]
+        rows.append([f"`{label}`", f"{pass1:.1f}", *numbers])
+    header = ["", "pass@1"]
+    for reference in ("bloo", "spo+spo"):
+        header += [f"points over `{reference}`", "from", "to"]
     return table(header, rows)
 
 
 def choices(shown: Sequence[Race]) -> str:
-    """What `informative` adds to the same estimators with uniform prompts, paired by seed."""
+    """What `informative` adds to the same estimators with uniform prompts."""
+    estimators = ("js_memory", "js_plus", "rloo")
     rows = []
     for race in shown:
-        finals = {(run["estimator"], run["seed"]): run["pass1"] for run in chosen_runs(race.runs)}
-        seeds = sorted({run["seed"] for run in race.runs})
-        texts = []
-        for estimator in ("js_memory", "js_plus", "rloo"):
-            chosen = [100 * finals[f"{estimator}+informative", seed] for seed in seeds]
-            uniform = [100 * finals[estimator, seed] for seed in seeds]
-            gap = paired_difference(chosen, uniform)
-            texts += [f"{value:+.1f}" for value in (gap.value, gap.low, gap.high)]
-        rows.append([race.title, *texts])
+        row = [race.title]
+        for estimator in estimators:
+            row += gap(race.runs, f"{estimator}+informative", estimator)
+        rows.append(row)
     header = [""]
-    for estimator in ("js_memory", "js_plus", "rloo"):
+    for estimator in estimators:
         header += [f"`{estimator}`", "from", "to"]
     return table(header, rows)
 
@@ -255,21 +267,22 @@ def picture(shown: Sequence[Race]) -> None:
 def main() -> None:
     if sys.argv[1:]:
         pack(Path(sys.argv[1]))
-    few = races("race")
-    two_responses = [race for race in few if race.cell.responses == 2]
-    one_response = [race for race in few if race.cell.responses == 1]
-    others = [race for race in few if race.cell.responses > 2] + races(MANY_PROMPTS)
+    few_prompts = races("race")
+    two_responses = [race for race in few_prompts if race.cell.responses == 2]
+    others = [race for race in few_prompts if race.cell.responses > 2] + races(MANY_PROMPTS)
     sections = [
         results(two_responses),
         "The first column, in points and %:\n",
-        differences(two_responses[0]),
+        differences(two_responses[0].runs),
         "What `informative` adds to the same estimator with uniform prompts, in points:\n",
         choices(two_responses + others),
         "More responses to a prompt, and more prompts:\n",
         results(others),
     ]
-    for race in one_response:
-        sections += [f"One response to a prompt ({race.title}):\n", differences(race)]
+    for cell, runs in cells("race").items():
+        if cell.responses == 1:
+            title = f"One response to a prompt, {cell.task}, {cell.mix}"
+            sections += [f"{title}:\n", one_response(runs)]
     text = "\n".join([*sections, small_batches()])
     print(text)
     page = DOCS / "selection.md"
