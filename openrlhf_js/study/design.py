@@ -18,6 +18,7 @@ from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
+from openrlhf_js.sampling.settings import DTYPES
 from openrlhf_js.study.tasks import INLINE, PRETRAINED, STUDY_TASKS
 from openrlhf_js.tiny.tasks import MIXES, TinyTask
 
@@ -116,6 +117,11 @@ class StudySettings(Settings):
         None,
         description="folder of a pretrained Qwen2 or Llama in place of the tiny model; needs "
         f"--tasks {PRETRAINED}, whose form it imitates first",
+    )
+    dtype: Literal["auto", "bf16", "float32"] = Field(
+        "auto",
+        description="of the pretrained model's passes; auto: bf16 where the processor computes in "
+        "it, float32 where it is slower there",
     )
     tasks: NonEmpty[str] = Field(
         ["sort"], description=f"what the model learns: {', '.join(STUDY_TASKS)}"
@@ -250,6 +256,16 @@ class StudySettings(Settings):
         return self.engine == "stack"
 
     @property
+    def dtype_name(self) -> str:
+        """torch's name of the dtype of the pretrained model's passes."""
+        if self.dtype != "auto":
+            return DTYPES[self.dtype]
+        import torch
+
+        quick_in_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return DTYPES["bf16" if quick_in_bf16 else "float32"]
+
+    @property
     def seed_range(self) -> range:
         """The seeds of the paired runs; empty where `seeds` says none."""
         match = SEEDS.fullmatch(self.seeds)
@@ -305,7 +321,7 @@ class StudySettings(Settings):
         """The folder of the model that all runs of a task start from."""
         size = f"w{self.width}-l{self.layers}"
         if self.model is not None:
-            size = f"{self.model.name}-{model_hash(self.model.absolute())}"
+            size = f"{self.model.name}-{model_hash(self.model.absolute())}-{self.dtype_name}"
         name = f"{task}-{size}-s{self.start_seed}-h{self.held_out}"
         return self.out.absolute() / "warm_start" / f"{name}-{task_version(STUDY_TASKS[task])}"
 
@@ -344,6 +360,7 @@ class StudySettings(Settings):
         identity = {name: manifest[name] for name in (*names, "train")}
         if self.model is not None:
             identity["model"] = model_hash(self.model.absolute())
+            identity["dtype"] = self.dtype_name
         return identity
 
 

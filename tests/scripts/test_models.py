@@ -67,6 +67,11 @@ def test_a_study_trains_it(folder, tmp_path, monkeypatch):
     assert 0 < held_out_pass1("questions", settings, start, settings.samples) < 1
     other = StudySettings(**{**settings.model_dump(), "model": settings.start_of("questions")})
     assert other.identity() != settings.identity()  # another model is another study
+    assert start.dtype == getattr(torch, settings.dtype_name)
+    dtypes = [settings.model_copy(update={"dtype": dtype}) for dtype in ("bf16", "float32")]
+    same = [other.identity() == settings.identity() for other in dtypes]
+    assert same == [other.dtype_name == settings.dtype_name for other in dtypes]
+    assert sorted(same) == [False, True]  # other passes are another study, too
 
 
 def test_what_cannot_be_fetched_says_what_to_do(tmp_path):

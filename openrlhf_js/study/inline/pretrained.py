@@ -19,7 +19,6 @@ from openrlhf_js.tiny.tasks import Problem, TinyTask, draw
 
 BATCH_SIZE = 12
 LEARNING_RATE = 5e-5
-DTYPE = torch.bfloat16  # of passes; weights and gradients are float32
 
 
 def warm_start(
@@ -28,11 +27,15 @@ def warm_start(
     train: list[list[Any]],
     *,
     model_folder: Path,
+    dtype: torch.dtype,
     seed: int,
     on_step: Callable[[int, float], None],
 ) -> None:
-    """Makes a Hugging Face folder with the model after it has imitated right responses."""
-    policy = load(model_folder, chat=True, dtype=DTYPE)
+    """Makes a Hugging Face folder with the model after it has imitated right responses.
+
+    Passes compute in `dtype`; weights and gradients are float32.
+    """
+    policy = load(model_folder, chat=True, dtype=dtype)
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(
         policy.model.parameters(), lr=LEARNING_RATE, weight_decay=0, fused=True

@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.inline import pretrained
@@ -36,7 +38,11 @@ def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None
         unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
         imitate = partial(model.warm_start, width=settings.width, layers=settings.layers)
         if settings.model is not None:
-            imitate = partial(pretrained.warm_start, model_folder=settings.model.absolute())
+            imitate = partial(
+                pretrained.warm_start,
+                model_folder=settings.model.absolute(),
+                dtype=getattr(torch, settings.dtype_name),
+            )
         imitate(
             unfinished,
             STUDY_TASKS[task],
@@ -52,7 +58,7 @@ def policy_in(folder: Path, settings: StudySettings) -> TinyPolicy:
     """The policy of a folder, as the study's runs sample from it and train it."""
     if settings.model is None:
         return load(folder)
-    return load(folder, chat=True, dtype=pretrained.DTYPE)
+    return load(folder, chat=True, dtype=getattr(torch, settings.dtype_name))
 
 
 def alike(task: str, settings: StudySettings) -> list[str]:
