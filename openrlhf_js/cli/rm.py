@@ -315,8 +315,8 @@ def _load_served_model(settings: RewardServeSettings) -> RewardModel:
 def train(argv: Sequence[str]) -> int:
     """`openrlhf-js rm train`: checks every pair, then runs OpenRLHF's reward model training."""
     from openrlhf_js.plugin import reward_training
-    from openrlhf_js.plugin import run as plugin_run
     from openrlhf_js.plugin.flags.parser import flag_values, validate_upstream
+    from openrlhf_js.plugin.run.device import is_first, prepare_device
     from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
     flat: dict[str, Any] = {}
@@ -326,14 +326,14 @@ def train(argv: Sequence[str]) -> int:
         flat = vars(args)
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-        device = plugin_run.prepare_device(flat["js.device"])
-        if plugin_run.is_first():
+        device = prepare_device(flat["js.device"])
+        if is_first():
             reward_training.check_flags(flat)
             _check_pairs(flat)
         checked = validate_upstream(args, reward_training.PROGRAM)
         if not flat["js.dry_run"]:
             reward_training.train(checked, device)
-        elif plugin_run.is_first():
+        elif is_first():
             print("\n".join(flag_values(args, parser)))
         return 0
     except BadInput as error:

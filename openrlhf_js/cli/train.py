@@ -13,8 +13,15 @@ import traceback
 from typing import Any
 
 from openrlhf_js.common.console import complain
-from openrlhf_js.plugin import checks, flags, run
+from openrlhf_js.plugin import checks, flags
 from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, validate_upstream
+from openrlhf_js.plugin.run import failures
+from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
+from openrlhf_js.plugin.run.device import prepare_device
+from openrlhf_js.plugin.run.leftovers import RUN_ID
+from openrlhf_js.plugin.run.record import recorded
+from openrlhf_js.plugin.run.restarts import keep_running
+from openrlhf_js.plugin.run.training import train
 from openrlhf_js.plugin.upstream import BadInput
 
 
@@ -28,26 +35,26 @@ def main(argv: list[str] | None = None) -> int:
         args = parser.parse_args(argv)
         flat = vars(args)
         if flat["js.requeued"]:
-            flat["ckpt.load_enable"] = run.latest_checkpoint(flat).is_file()
-        if flat["js.restarts"] > 0 and not flat["js.dry_run"] and run.RUN_ID not in os.environ:
+            flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
+        if flat["js.restarts"] > 0 and not flat["js.dry_run"] and RUN_ID not in os.environ:
             if problems := checks.earlier_run_problems(flat):
                 raise BadInput("\n".join(problems))
-            return run.keep_running(sys.argv[1:] if argv is None else argv, flat)
+            return keep_running(sys.argv[1:] if argv is None else argv, flat)
         checks.check(args)
-        device = run.prepare_device(flat["js.device"])
+        device = prepare_device(flat["js.device"])
         checked = validate_upstream(args)
         if flat["js.dry_run"]:
             print("\n".join(flag_values(args, parser)))
             return 0
         checks.check_hub_models(flat)
         if flat["ckpt.load_enable"]:
-            run.choose_checkpoint(flat)
-        with run.recorded(args, parser):
-            run.train(checked, device)
+            choose_checkpoint(flat)
+        with recorded(args, parser):
+            train(checked, device)
     except KeyboardInterrupt:
         return complain("interrupted", 130)
     except Exception as error:
-        if explained := run.explained(error, flat):
+        if explained := failures.explained(error, flat):
             return complain(*explained)
         traceback.print_exc()
         return 1

@@ -16,9 +16,12 @@ from typing import Any
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.model_folders import CONFIGURATIONS, GENERATION, model_folder
-from openrlhf_js.plugin import run
 from openrlhf_js.plugin.flags import OURS, our_estimator
 from openrlhf_js.plugin.prompts import SPLITS, Flat, check_prompts, looks_local, read_upstream_rows
+from openrlhf_js.plugin.run.checkpoints import latest_checkpoint
+from openrlhf_js.plugin.run.leftovers import RUN_ID
+from openrlhf_js.plugin.run.training import start_problems
+from openrlhf_js.plugin.run.user_file import UserFile, load_file
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.sampling.complete import ITEMS
@@ -57,8 +60,8 @@ def check(args: argparse.Namespace) -> None:
     problems = list(_estimator(flat))
     problems += _models(flat)
     problems += _rewards(flat, grader)
-    problems += run.start_problems(flat)
-    if run.RUN_ID not in os.environ:  # a restart finds what its own run has left
+    problems += start_problems(flat)
+    if RUN_ID not in os.environ:  # a restart finds what its own run has left
         problems += earlier_run_problems(flat)
     prompt_problems, rows = check_prompts(flat)
     problems += prompt_problems
@@ -248,7 +251,7 @@ def reward_model_problems(
         )
 
 
-def _grader(flat: Flat) -> run.UserFile | None:
+def _grader(flat: Flat) -> UserFile | None:
     """The reward file or the agent of the run, None where it has neither."""
     agent = flat["train.agent_func_path"]
     url = flat["reward.remote_url"]
@@ -256,10 +259,10 @@ def _grader(flat: Flat) -> run.UserFile | None:
         return None
     path = agent or url.split(",")[0]
     name = "AgentExecutor" if agent else "reward_func"
-    return run.load_file(path, name, flat["js.device"], flat["js.reward_timeout_seconds"])
+    return load_file(path, name, flat["js.device"], flat["js.reward_timeout_seconds"])
 
 
-def _rewards(flat: Flat, grader: run.UserFile | None) -> Iterator[str]:
+def _rewards(flat: Flat, grader: UserFile | None) -> Iterator[str]:
     agent = flat["train.agent_func_path"]
     url = flat["reward.remote_url"]
     remote = bool(url) and grader is None
@@ -311,7 +314,7 @@ def earlier_run_problems(flat: Flat) -> list[str]:
     if not used:
         return []
     advice = "it has no checkpoint; if it is this run, begin it again with --js.requeued"
-    if run.latest_checkpoint(flat).is_file():
+    if latest_checkpoint(flat).is_file():
         advice = "resume it with --ckpt.load_enable"
     return [f"an earlier run is in {', '.join(used)}: {advice}, or name other folders"]
 

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from openrlhf_js.common.files import FileRow
-from openrlhf_js.plugin import run, upstream
+from openrlhf_js.plugin import upstream
 from openrlhf_js.plugin.checks import TRUST, Flat, code_problems
 from openrlhf_js.plugin.flags import our_group
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.flags.spellings import REWARD_MODEL
+from openrlhf_js.plugin.run.device import fit
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Making, Report, check
 from openrlhf_js.reward_model.checkpoint import (
@@ -231,7 +232,7 @@ def last_checkpoint(flat: Flat) -> str | None:
 def train(args: argparse.Namespace, device: str) -> None:
     """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher."""
     on_cpu = upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU
-    run.fit(args, device, upstream.RELIED_ON_FOR_REWARD_TRAINING, on_cpu)
+    fit(args, device, upstream.RELIED_ON_FOR_REWARD_TRAINING, on_cpu)
 
     import torch
     from openrlhf.cli import train_rm

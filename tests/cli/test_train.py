@@ -14,8 +14,8 @@ def in_ray(error: Exception) -> Exception:
 
 
 def test_no_supervisor_starts_a_run_in_the_folders_of_an_earlier_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train.run, "keep_running", lambda *_: 0)
-    monkeypatch.delenv(train.run.RUN_ID, raising=False)
+    monkeypatch.setattr(train, "keep_running", lambda *_: 0)
+    monkeypatch.delenv(train.RUN_ID, raising=False)
     words = ["--js.restarts", "3", "--js.save_batches", str(tmp_path), "--ckpt.output_dir", "new"]
     words += ["--ckpt.path", str(tmp_path / "new")]
     assert train.main(words) == 0
@@ -59,8 +59,8 @@ def test_a_failure_of_ours_is_one_line(error, status, said, monkeypatch, capsys,
 
     monkeypatch.setattr(train.checks, "check", lambda _: None)
     monkeypatch.setattr(train.checks, "check_hub_models", lambda _: None)
-    monkeypatch.setattr(train.run, "prepare_device", lambda _: "cpu")
-    monkeypatch.setattr(train.run, "train", fail)
+    monkeypatch.setattr(train, "prepare_device", lambda _: "cpu")
+    monkeypatch.setattr(train, "train", fail)
     flags = ("--actor.model_name_or_path", "m", "--vllm.num_engines", "1", "--reward.remote_url")
     found = train.main([*flags, "r.py", "--ckpt.path", str(tmp_path)])
     shown = capsys.readouterr().err

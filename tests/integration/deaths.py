@@ -13,7 +13,7 @@ import psutil
 from ray._private.state import GlobalState
 from ray._raylet import GcsClient, GcsClientOptions
 
-from openrlhf_js.plugin.run import RECORD
+from openrlhf_js.plugin.run.record import RECORD
 from openrlhf_js.plugin.watch import NAMESPACE
 
 ADDRESS = re.compile(r"--gcs-address=(\S+)")

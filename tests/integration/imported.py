@@ -1,8 +1,9 @@
 """What a run of the stack imports, which takes 15 seconds: for the server of forks."""
 
-from openrlhf_js.plugin import processes, run
+from openrlhf_js.plugin import processes
+from openrlhf_js.plugin.run.device import prepare_device
 
-run.prepare_device("cpu")
+prepare_device("cpu")
 with processes.forkable_ray():
     from openrlhf.cli import train_ppo_ray, train_rm  # noqa: F401
     from vllm.v1.engine import async_llm  # noqa: F401

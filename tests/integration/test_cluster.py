@@ -14,7 +14,7 @@ import psutil
 import pytest
 from kit import free_port, until
 
-from openrlhf_js.plugin.run import RUN_ID
+from openrlhf_js.plugin.run.leftovers import RUN_ID
 
 pytestmark = pytest.mark.integration
 

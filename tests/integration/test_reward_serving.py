@@ -41,9 +41,9 @@ TOLERANCE = 1e-3
 
 @pytest.fixture(scope="module", autouse=True)
 def _device() -> None:
-    from openrlhf_js.plugin import run
+    from openrlhf_js.plugin.run.device import prepare_device
 
-    run.prepare_device("cpu")
+    prepare_device("cpu")
 
 
 @pytest.fixture(scope="module")

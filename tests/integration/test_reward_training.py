@@ -14,7 +14,7 @@ from kit import read_lines, scalars, until
 from transformers import AutoTokenizer
 
 from openrlhf_js.cli import rm
-from openrlhf_js.plugin import run
+from openrlhf_js.plugin.run.device import prepare_device
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.reward_model.preferences import Keys, read_pairs, rendered
@@ -31,7 +31,7 @@ LOG_ODDS = 1.5  # of being preferred, for each digit 7 that a response has more 
 
 def upstreams_rewards(folder: Path, texts: list[str]) -> list[float]:
     """By the checkpoint as upstream's RewardModelActor loads it."""
-    run.prepare_device("cpu")
+    prepare_device("cpu")
     from openrlhf.models import get_llm_for_sequence_regression
 
     how = {"attn_implementation": "sdpa", "param_dtype": "bf16"}

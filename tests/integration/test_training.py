@@ -18,7 +18,7 @@ import torch
 
 from openrlhf_js import estimators
 from openrlhf_js.estimators.memory import key_of
-from openrlhf_js.plugin.run import RECORD
+from openrlhf_js.plugin.run.record import RECORD
 
 pytestmark = pytest.mark.integration
 

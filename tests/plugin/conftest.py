@@ -1,5 +1,5 @@
 """The plug-in's tests import OpenRLHF in this process, as a CPU run's workers do."""
 
-from openrlhf_js.plugin import run
+from openrlhf_js.plugin.run.device import prepare_device
 
-run.prepare_device("cpu")  # before the tests' own imports
+prepare_device("cpu")  # before the tests' own imports

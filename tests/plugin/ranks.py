@@ -13,9 +13,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from openrlhf_js.plugin import run
+from openrlhf_js.plugin.run.device import prepare_device
 
-run.prepare_device("cpu")
+prepare_device("cpu")
 
 import gradient_variance_cases
 import lora_cases

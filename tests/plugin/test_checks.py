@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from openrlhf_js.cli.train import main
 from openrlhf_js.plugin import checks, flags
 from openrlhf_js.plugin.flags.parser import upstream_parser
+from openrlhf_js.plugin.run import training
 from openrlhf_js.plugin.upstream import BadInput
 
 GOOD = {
@@ -52,13 +53,13 @@ def words(tmp_path_factory) -> Path:
 def folder(tmp_path, monkeypatch, words):
     """A folder in which the command line GOOD has nothing wrong."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(checks.run.RUN_ID, raising=False)  # of a run in this process
+    monkeypatch.delenv(checks.RUN_ID, raising=False)  # of a run in this process
     shutil.copytree(words, "model")
     shutil.copytree(words, "no_template", ignore=shutil.ignore_patterns("chat_template.jinja"))
     Path("bare").mkdir()
     write_prompt_files()
     write_user_files()
-    monkeypatch.setattr(checks.run, "find_device", lambda: ("gpu", "nvidia-smi is there"))
+    monkeypatch.setattr(training, "find_device", lambda: ("gpu", "nvidia-smi is there"))
     return tmp_path
 
 
@@ -152,7 +153,7 @@ def test_what_does_not_is_one_line(changes, said):
 
 
 def test_a_gpu_is_refused_where_the_stack_has_none(monkeypatch):
-    monkeypatch.setattr(checks.run, "find_device", lambda: ("cpu", checks.run.CPU_STACK))
+    monkeypatch.setattr(training, "find_device", lambda: ("cpu", training.CPU_STACK))
     assert "the installed stack is the one for CPU" in the_problem({"js.device": "gpu"})
     assert problems({}) == []
 
@@ -231,7 +232,7 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     assert "resume it with --ckpt.load_enable, or name" in problems(changes)[0]
     assert problems({**changes, "ckpt.load_enable": ""}) == []
     assert problems({**changes, "js.requeued": ""}) == []
-    monkeypatch.setenv(checks.run.RUN_ID, "of its supervisor")
+    monkeypatch.setenv(checks.RUN_ID, "of its supervisor")
     assert problems(changes) == []
 
 

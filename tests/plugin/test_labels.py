@@ -33,7 +33,7 @@ def prompts(labels: list[Any], reward_file: Path) -> SourcedPrompts:
 @pytest.fixture
 def math_grades(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is rewarded by a file of the task `math`."""
-    monkeypatch.setattr(checks, "_grader", lambda flat: checks.run.UserFile(None, "math"))
+    monkeypatch.setattr(checks, "_grader", lambda flat: checks.UserFile(None, "math"))
 
 
 @pytest.mark.usefixtures("math_grades")
@@ -70,7 +70,7 @@ def test_whose_file_it_is_is_found_out_by_loading_it(tmp_path: Path) -> None:
 def test_labels_of_a_users_own_reward_function_pass_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checks, "_grader", lambda flat: checks.run.UserFile(None, ""))
+    monkeypatch.setattr(checks, "_grader", lambda flat: checks.UserFile(None, ""))
     labels = [["4"], None, {"answer": 4}, 4]
     data_set = prompts(labels, Path("reward.py"))
     assert data_set.problem is None

@@ -20,10 +20,15 @@ import pytest
 import torch
 from kit import save_seeing_policy, upstream_args
 
-from openrlhf_js.plugin import cpu, run, upstream
+from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.flags.spellings import REWARD_MODEL
-from openrlhf_js.plugin.run import RECORD, recorded
+from openrlhf_js.plugin.run import failures, leftovers, ray_session, restarts
+from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
+from openrlhf_js.plugin.run.device import versions
+from openrlhf_js.plugin.run.record import RECORD, recorded
+from openrlhf_js.plugin.run.restarts import keep_running
+from openrlhf_js.plugin.run.user_file import load_file
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 from openrlhf_js.report import runs
 from openrlhf_js.tiny import model as tiny
@@ -237,7 +242,7 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
 def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
     path = tmp_path / "grader.py"
     path.write_text(code)
-    found = run.load_file(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
+    found = load_file(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
     assert found.problem == said if said is None else said in found.problem
 
 
@@ -252,9 +257,9 @@ def flags(folder, **more):
 
 def test_a_full_disk_is_named_whatever_the_error_is(tmp_path, monkeypatch):
     torn = RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0")
-    assert run.explained(torn, flags(tmp_path)) is None
-    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
-    said, status = run.explained(torn, flags(tmp_path))
+    assert failures.explained(torn, flags(tmp_path)) is None
+    monkeypatch.setattr(failures.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    said, status = failures.explained(torn, flags(tmp_path))
     assert said == f"no space is left on the disk: --ckpt.path {tmp_path}/checkpoints"
     assert status == 1
 
@@ -264,14 +269,14 @@ def test_a_dead_engine_and_a_killed_actor_are_one_line(tmp_path):
     from vllm.v1.engine.exceptions import EngineDeadError
 
     dead = RayTaskError("fit", "", EngineDeadError(), "ray::fit", 1, "127.0.0.1")
-    said, status = run.explained(dead.as_instanceof_cause(), flags(tmp_path))
+    said, status = failures.explained(dead.as_instanceof_cause(), flags(tmp_path))
     assert "a vLLM engine died" in said
     assert status == 1
-    said, _ = run.explained(ActorDiedError(), flags(tmp_path))
+    said, _ = failures.explained(ActorDiedError(), flags(tmp_path))
     assert said.startswith("a process of the run died: The actor died unexpectedly")
     lost = OwnerDiedError("00" * 28, b"", "")  # an object of a node that is gone
-    assert run.explained(lost, flags(tmp_path))[0].startswith("a process of the run died: ")
-    said, _ = run.explained(RuntimeError("gloo: Connection closed by peer"), flags(tmp_path))
+    assert failures.explained(lost, flags(tmp_path))[0].startswith("a process of the run died: ")
+    said, _ = failures.explained(RuntimeError("gloo: Connection closed by peer"), flags(tmp_path))
     assert said == "a process of the run died: gloo: Connection closed by peer"
     assert "\n" not in said
 
@@ -280,7 +285,7 @@ def test_a_dead_engine_and_a_killed_actor_are_one_line(tmp_path):
 
 
 def save(flat, tag, role="_actor", latest=True):
-    file = run.latest_checkpoint(flat, role)
+    file = latest_checkpoint(flat, role)
     (file.parent / tag).mkdir(parents=True)
     for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
         torch.save({"weight": torch.zeros(100)}, file.parent / tag / name)
@@ -289,7 +294,7 @@ def save(flat, tag, role="_actor", latest=True):
 
 
 def damage(flat, tag, role="_actor"):
-    file = run.latest_checkpoint(flat, role).parent / tag / "mp_rank_00_model_states.pt"
+    file = latest_checkpoint(flat, role).parent / tag / "mp_rank_00_model_states.pt"
     file.write_bytes(file.read_bytes()[:-100])
 
 
@@ -297,19 +302,19 @@ def test_a_damaged_checkpoint_is_skipped_for_the_newest_whole_one(tmp_path, caps
     flat = flags(tmp_path)
     for step in (2, 90, 9, 10):  # 90 is an earlier run's
         save(flat, f"global_step{step}")
-    run.latest_checkpoint(flat).write_text("global_step10")
-    run.choose_checkpoint(flat)
-    assert run.latest_checkpoint(flat).read_text() == "global_step10"
+    latest_checkpoint(flat).write_text("global_step10")
+    choose_checkpoint(flat)
+    assert latest_checkpoint(flat).read_text() == "global_step10"
     assert capsys.readouterr().err == ""
     damage(flat, "global_step10")
-    run.choose_checkpoint(flat)
-    assert run.latest_checkpoint(flat).read_text() == "global_step9"
+    choose_checkpoint(flat)
+    assert latest_checkpoint(flat).read_text() == "global_step9"
     assert "checkpoint global_step10 is damaged, global_step9 is" in capsys.readouterr().err
     damage(flat, "global_step9")
     damage(flat, "global_step2")
     damage(flat, "global_step90")
     with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
-        run.choose_checkpoint(flat)
+        choose_checkpoint(flat)
 
 
 def test_policy_and_critic_resume_one_step(tmp_path):
@@ -317,11 +322,11 @@ def test_policy_and_critic_resume_one_step(tmp_path):
     for step in (2, 4):
         save(flat, f"global_step{step}")
         save(flat, f"global_step{step}", role="_critic", latest=step == 2)
-    run.choose_checkpoint(flat)
-    assert run.latest_checkpoint(flat, "_critic").read_text() == "global_step4"
+    choose_checkpoint(flat)
+    assert latest_checkpoint(flat, "_critic").read_text() == "global_step4"
     damage(flat, "global_step4", "_critic")
-    run.choose_checkpoint(flat)
-    assert run.latest_checkpoint(flat).read_text() == "global_step2"
+    choose_checkpoint(flat)
+    assert latest_checkpoint(flat).read_text() == "global_step2"
 
 
 @pytest.fixture
@@ -335,7 +340,7 @@ def started(monkeypatch):
         pid = 2**31 - 1
 
         def __init__(self, command, env, start_new_session):
-            assert env[run.RUN_ID]
+            assert env[leftovers.RUN_ID]
             assert start_new_session
             commands.append(command)
 
@@ -346,8 +351,8 @@ def started(monkeypatch):
         def terminate(self):
             commands.append("terminate")
 
-    monkeypatch.setattr(run.subprocess, "Popen", Child)
-    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(restarts.subprocess, "Popen", Child)
+    monkeypatch.setattr(restarts.signal, "signal", lambda *_: None)
     return commands, ends
 
 
@@ -361,7 +366,7 @@ def test_a_crash_is_followed_by_a_start_from_the_last_checkpoint_of_this_run(tmp
         return -9
 
     ends[:] = [1, -9, saves_and_dies, 1, saves_and_dies, 1, 5]
-    assert run.keep_running(["--x"], flat) == 5
+    assert keep_running(["--x"], flat) == 5
     assert ends == []  # two starts without a new checkpoint, and then no more
     resumed = ["--ckpt.load_enable" in command for command in commands]
     assert resumed == [False] * 3 + [True] * 4
@@ -371,13 +376,13 @@ def test_a_crash_is_followed_by_a_start_from_the_last_checkpoint_of_this_run(tmp
 @pytest.mark.parametrize("status", [0, 2, 130])
 def test_what_is_no_crash_ends_it(status, tmp_path, started):
     started[1][:] = [1, status]
-    assert run.keep_running([], flags(tmp_path)) == status
+    assert keep_running([], flags(tmp_path)) == status
 
 
 def test_a_run_under_nohup_outlives_its_terminal(tmp_path, started, monkeypatch):
     handled = {signal.SIGHUP: signal.SIG_IGN}
-    monkeypatch.setattr(run.signal, "getsignal", lambda number: handled.get(number, 0))
-    monkeypatch.setattr(run.signal, "signal", handled.__setitem__)
+    monkeypatch.setattr(restarts.signal, "getsignal", lambda number: handled.get(number, 0))
+    monkeypatch.setattr(restarts.signal, "signal", handled.__setitem__)
 
     def ends():
         assert handled[signal.SIGHUP] is signal.SIG_IGN
@@ -385,7 +390,7 @@ def test_a_run_under_nohup_outlives_its_terminal(tmp_path, started, monkeypatch)
         return 0
 
     started[1][:] = [1, ends]
-    assert run.keep_running([], flags(tmp_path)) == 0
+    assert keep_running([], flags(tmp_path)) == 0
 
 
 def test_an_interruption_reaches_the_child(tmp_path, started):
@@ -393,12 +398,12 @@ def test_an_interruption_reaches_the_child(tmp_path, started):
         raise KeyboardInterrupt
 
     started[1][:] = [interrupted, 130]
-    assert run.keep_running([], flags(tmp_path)) == 130
+    assert keep_running([], flags(tmp_path)) == 130
     assert started[0][-1] == "terminate"
 
 
 def test_ray_folders_of_killed_runs_are_removed_and_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(run.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(leftovers.tempfile, "tempdir", str(tmp_path))
     for name in ("ojs-dead", "ojs-alive", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "lock").touch()
@@ -409,7 +414,7 @@ def test_ray_folders_of_killed_runs_are_removed_and_nothing_else(tmp_path, monke
     try:
         with (tmp_path / "ojs-alive" / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            run.clean_up()
+            leftovers.remove_dead_folders()
         remaining = {path.name for path in tmp_path.iterdir()}
         assert remaining == {"ojs-alive", "ojs-starting", "other"}
         assert Path(foreign).exists()
@@ -433,15 +438,15 @@ def test_an_engine_that_has_to_be_killed_leaves_no_shared_memory(monkeypatch):
     monkeypatch.setattr(
         psutil.Process, "kill", lambda process: (killed.append(process.pid), kill(process))
     )
-    monkeypatch.setattr(run, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(run, "SIGNALS", ())  # pytest keeps its own
-    environment = {**os.environ, run.RUN_ID: "this run"}
+    monkeypatch.setattr(leftovers, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(leftovers, "SIGNALS", ())  # pytest keeps its own
+    environment = {**os.environ, leftovers.RUN_ID: "this run"}
     command = [sys.executable, "-c", ENGINE]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as engine:
         assert engine.stdout
         memory = Path("/dev/shm", engine.stdout.readline().strip())
         assert memory.is_file()
-        run._end_run("this run")
+        leftovers.end_run("this run")
         assert set(killed) == {engine.pid}
         assert not psutil.pid_exists(engine.pid)
     deadline = time.monotonic() + 20
@@ -468,7 +473,8 @@ def test_without_a_terminal_there_are_no_progress_bars():
         return done.stderr.count(b"\r")
 
     assert shown() > 18
-    assert shown(**{f"TQDM_{name.upper()}": f"{value:g}" for name, value in run.BARS.items()}) == 0
+    bars = ray_session.BARS
+    assert shown(**{f"TQDM_{name.upper()}": f"{value:g}" for name, value in bars.items()}) == 0
 
 
 def test_a_resumed_run_logs_no_step_twice(tmp_path, monkeypatch):
@@ -501,7 +507,7 @@ def test_a_resumed_run_logs_no_step_twice(tmp_path, monkeypatch):
 
 
 def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_path, monkeypatch):
-    here = run._versions()
+    here = versions()
     args = upstream_args(
         ckpt__path=str(tmp_path / "new/checkpoints"),
         data__prompt_dataset=str(tmp_path),
@@ -516,9 +522,9 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
             "10.0.0.3": RuntimeError("no worker"),
         }
 
-    monkeypatch.setattr(run, "_on_each_node", answers)
-    with pytest.raises(run.BadInput) as caught:
-        run._check_nodes(args)
+    monkeypatch.setattr(ray_session, "_on_each_node", answers)
+    with pytest.raises(BadInput) as caught:
+        ray_session._check_nodes(args)
     other, unseen, dead = str(caught.value).splitlines()
     assert other.startswith("the node 10.0.0.2 has {")
     assert "'torch': '2.0.0'" in other

@@ -18,7 +18,8 @@ from kit import PRINT, command, tried_in, try_recipe
 from openrlhf_js.cli import recipe, rm
 from openrlhf_js.cli.data import task_settings
 from openrlhf_js.common.settings import parse
-from openrlhf_js.plugin import run
+from openrlhf_js.plugin import checks
+from openrlhf_js.plugin.run.user_file import UserFile, load_file
 from openrlhf_js.tasks import TASKS
 
 HERE = Path(__file__).parent
@@ -76,18 +77,15 @@ REWARD_MODEL = "reward_models/train_llama3_8b_rm.sh"
 SERVE = "reward_models/serve.sh"
 
 
-LOAD = run.load_file
-
-
 @functools.cache
-def load_once(path: str, name: str) -> run.UserFile:
-    return LOAD(path, name, "cpu", 100)
+def load_once(path: str, name: str) -> UserFile:
+    return load_file(path, name, "cpu", 100)
 
 
 @pytest.fixture(autouse=True)
 def each_grader_is_loaded_once(monkeypatch):
     """In a process of its own, which takes seconds."""
-    monkeypatch.setattr(run, "load_file", lambda path, name, *_: load_once(path, name))
+    monkeypatch.setattr(checks, "load_file", lambda path, name, *_: load_once(path, name))
 
 
 def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:

@@ -1,0 +1,46 @@
+"""What a run left behind when it ended or was killed: processes, and Ray's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from openrlhf_js.common.processes import end_processes
+
+RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
+FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
+PATIENCE_SECONDS = 5.0  # for a process to end by itself
+
+
+def end_run(
+    marker: str, session: int | None = None, spared: tuple[int, float] | None = None
+) -> None:
+    """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
+
+    They have the marker in their environment, or are of the session of a run or its nursery.
+    """
+
+    def is_ours(process: psutil.Process) -> bool:
+        if (process.pid, process.create_time()) == spared:
+            return False
+        return os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
+
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
+    end_processes(is_ours, PATIENCE_SECONDS)
+
+
+def remove_dead_folders() -> None:
+    """Removes the Ray folders of runs that were killed: those whose lock no process holds."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/lock"):
+        with contextlib.suppress(OSError), lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the run lives
+            shutil.rmtree(lock.parent, ignore_errors=True)
