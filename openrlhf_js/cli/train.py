@@ -13,7 +13,10 @@ import traceback
 from typing import Any
 
 from openrlhf_js.common.console import complain
-from openrlhf_js.plugin import checks, flags
+from openrlhf_js.plugin import flags
+from openrlhf_js.plugin.checks.everything import check
+from openrlhf_js.plugin.checks.models import check_hub_models
+from openrlhf_js.plugin.checks.start import earlier_run_problems
 from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, validate_upstream
 from openrlhf_js.plugin.run import failures
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
@@ -37,16 +40,16 @@ def main(argv: list[str] | None = None) -> int:
         if flat["js.requeued"]:
             flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
         if flat["js.restarts"] > 0 and not flat["js.dry_run"] and RUN_ID not in os.environ:
-            if problems := checks.earlier_run_problems(flat):
+            if problems := earlier_run_problems(flat):
                 raise BadInput("\n".join(problems))
             return keep_running(sys.argv[1:] if argv is None else argv, flat)
-        checks.check(args)
+        check(args)
         device = prepare_device(flat["js.device"])
         checked = validate_upstream(args)
         if flat["js.dry_run"]:
             print("\n".join(flag_values(args, parser)))
             return 0
-        checks.check_hub_models(flat)
+        check_hub_models(flat)
         if flat["ckpt.load_enable"]:
             choose_checkpoint(flat)
         with recorded(args, parser):

@@ -26,7 +26,7 @@ from openrlhf_js.common.labels import label_text
 from openrlhf_js.estimators import LiveEstimator
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.selection import Choice, PromptSelector, reliability
-from openrlhf_js.plugin.checks import grades_with_our_task
+from openrlhf_js.plugin.checks.labels import grades_with_our_task
 from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.memory import LastVisits, keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits

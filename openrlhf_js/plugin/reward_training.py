@@ -12,10 +12,11 @@ from typing import Any
 
 from openrlhf_js.common.files import FileRow
 from openrlhf_js.plugin import upstream
-from openrlhf_js.plugin.checks import TRUST, Flat, code_problems
+from openrlhf_js.plugin.checks.models import TRUST, code_problems
 from openrlhf_js.plugin.flags import our_group
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.flags.spellings import REWARD_MODEL
+from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.run.device import fit
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Making, Report, check

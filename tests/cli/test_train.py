@@ -34,10 +34,10 @@ def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
 
     def check(args):
         resumes.append(vars(args)["ckpt.load_enable"])
-        assert train.checks.earlier_run_problems(vars(args)) == []
+        assert train.earlier_run_problems(vars(args)) == []
         raise BadInput("far enough")
 
-    monkeypatch.setattr(train.checks, "check", check)
+    monkeypatch.setattr(train, "check", check)
     words = ["--js.requeued", "--ckpt.path", str(tmp_path), "--js.save_batches", str(tmp_path)]
     assert train.main(words) == 2
     assert resumes == [saved]
@@ -57,8 +57,8 @@ def test_a_failure_of_ours_is_one_line(error, status, said, monkeypatch, capsys,
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(train.checks, "check", lambda _: None)
-    monkeypatch.setattr(train.checks, "check_hub_models", lambda _: None)
+    monkeypatch.setattr(train, "check", lambda _: None)
+    monkeypatch.setattr(train, "check_hub_models", lambda _: None)
     monkeypatch.setattr(train, "prepare_device", lambda _: "cpu")
     monkeypatch.setattr(train, "train", fail)
     flags = ("--actor.model_name_or_path", "m", "--vllm.num_engines", "1", "--reward.remote_url")

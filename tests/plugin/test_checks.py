@@ -11,9 +11,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from openrlhf_js.cli.train import main
-from openrlhf_js.plugin import checks, flags
+from openrlhf_js.plugin import flags
+from openrlhf_js.plugin.checks import start
+from openrlhf_js.plugin.checks.everything import check
+from openrlhf_js.plugin.checks.models import reward_model_problems
 from openrlhf_js.plugin.flags.parser import upstream_parser
-from openrlhf_js.plugin.run import training
+from openrlhf_js.plugin.run.leftovers import RUN_ID
 from openrlhf_js.plugin.upstream import BadInput
 
 GOOD = {
@@ -53,13 +56,13 @@ def words(tmp_path_factory) -> Path:
 def folder(tmp_path, monkeypatch, words):
     """A folder in which the command line GOOD has nothing wrong."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(checks.RUN_ID, raising=False)  # of a run in this process
+    monkeypatch.delenv(RUN_ID, raising=False)  # of a run in this process
     shutil.copytree(words, "model")
     shutil.copytree(words, "no_template", ignore=shutil.ignore_patterns("chat_template.jinja"))
     Path("bare").mkdir()
     write_prompt_files()
     write_user_files()
-    monkeypatch.setattr(training, "find_device", lambda: ("gpu", "nvidia-smi is there"))
+    monkeypatch.setattr(start, "find_device", lambda: ("gpu", "nvidia-smi is there"))
     return tmp_path
 
 
@@ -128,7 +131,7 @@ def argv(changes: dict[str, str | None]) -> list[str]:
 
 def problems(changes: dict[str, str | None]) -> list[str]:
     try:
-        checks.check(PARSER.parse_args(argv(changes)))
+        check(PARSER.parse_args(argv(changes)))
     except BadInput as error:
         return str(error).splitlines()
     return []
@@ -153,7 +156,7 @@ def test_what_does_not_is_one_line(changes, said):
 
 
 def test_a_gpu_is_refused_where_the_stack_has_none(monkeypatch):
-    monkeypatch.setattr(training, "find_device", lambda: ("cpu", training.CPU_STACK))
+    monkeypatch.setattr(start, "find_device", lambda: ("cpu", start.CPU_STACK))
     assert "the installed stack is the one for CPU" in the_problem({"js.device": "gpu"})
     assert problems({}) == []
 
@@ -232,7 +235,7 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     assert "resume it with --ckpt.load_enable, or name" in problems(changes)[0]
     assert problems({**changes, "ckpt.load_enable": ""}) == []
     assert problems({**changes, "js.requeued": ""}) == []
-    monkeypatch.setenv(checks.RUN_ID, "of its supervisor")
+    monkeypatch.setenv(RUN_ID, "of its supervisor")
     assert problems(changes) == []
 
 
@@ -274,7 +277,7 @@ def policy(tmp_path_factory) -> Path:
 
 
 def in_ray(folder: Path, policy: Path, normalize: bool = False) -> list[str]:
-    return list(checks.reward_model_problems(str(folder), str(policy), "score", normalize))
+    return list(reward_model_problems(str(folder), str(policy), "score", normalize))
 
 
 def test_a_reward_model_with_the_policys_tokens_passes(policy, tmp_path):

@@ -12,9 +12,10 @@ import ray.cloudpickle
 from kit import upstream_args
 
 from openrlhf_js.estimators.memory import key_of
-from openrlhf_js.plugin import checks
+from openrlhf_js.plugin.checks import labels as label_checks
 from openrlhf_js.plugin.experience import SourcedPrompts
 from openrlhf_js.plugin.memory import keys_of
+from openrlhf_js.plugin.run.user_file import UserFile
 from openrlhf_js.sampling.prompts import sourced
 from openrlhf_js.tasks.rewards import reward_by_datasource, reward_function
 
@@ -33,7 +34,7 @@ def prompts(labels: list[Any], reward_file: Path) -> SourcedPrompts:
 @pytest.fixture
 def math_grades(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is rewarded by a file of the task `math`."""
-    monkeypatch.setattr(checks, "_grader", lambda flat: checks.UserFile(None, "math"))
+    monkeypatch.setattr(label_checks, "grader_of", lambda flat: UserFile(None, "math"))
 
 
 @pytest.mark.usefixtures("math_grades")
@@ -61,16 +62,16 @@ def test_other_labels_are_refused_with_their_row(label: Any) -> None:
 def test_whose_file_it_is_is_found_out_by_loading_it(tmp_path: Path) -> None:
     """A reward function of the user's may take any labels."""
     ours = upstream_args(reward__remote_url=str(ROOT / "reward_models/math.py"))
-    assert checks.grades_with_our_task(ours)
+    assert label_checks.grades_with_our_task(ours)
     own_file = tmp_path / "reward.py"
     own_file.write_text("def reward_func(queries, prompts, labels): ...\n")
-    assert not checks.grades_with_our_task(upstream_args(reward__remote_url=str(own_file)))
+    assert not label_checks.grades_with_our_task(upstream_args(reward__remote_url=str(own_file)))
 
 
 def test_labels_of_a_users_own_reward_function_pass_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checks, "_grader", lambda flat: checks.UserFile(None, ""))
+    monkeypatch.setattr(label_checks, "grader_of", lambda flat: UserFile(None, ""))
     labels = [["4"], None, {"answer": 4}, 4]
     data_set = prompts(labels, Path("reward.py"))
     assert data_set.problem is None

@@ -4,7 +4,8 @@ import pytest
 import torch
 from kit import noisy, qwen
 
-from openrlhf_js.plugin import checks, flags
+from openrlhf_js.plugin import flags
+from openrlhf_js.plugin.checks.models import model_problems
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.learner.lora import merged_weight, refuse_tied
 
@@ -59,7 +60,7 @@ def test_what_does_not_work_with_lora_is_refused(more):
     parser = upstream_parser()
     flags.add_flags(parser)
     line = f"--actor.model_name_or_path org/name {more}"
-    assert list(checks._models(vars(parser.parse_args(line.split())))) == []
+    assert list(model_problems(vars(parser.parse_args(line.split())))) == []
     lora = parser.parse_args([*line.split(), "--ds.lora.rank", "8"])
-    (problem,) = checks._models(vars(lora))
+    (problem,) = model_problems(vars(lora))
     assert problem.startswith(f"--ds.lora.rank does not work with {more.split()[0]}")

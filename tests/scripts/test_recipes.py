@@ -18,7 +18,7 @@ from kit import PRINT, command, tried_in, try_recipe
 from openrlhf_js.cli import recipe, rm
 from openrlhf_js.cli.data import task_settings
 from openrlhf_js.common.settings import parse
-from openrlhf_js.plugin import checks
+from openrlhf_js.plugin.checks import rewards
 from openrlhf_js.plugin.run.user_file import UserFile, load_file
 from openrlhf_js.tasks import TASKS
 
@@ -85,7 +85,7 @@ def load_once(path: str, name: str) -> UserFile:
 @pytest.fixture(autouse=True)
 def each_grader_is_loaded_once(monkeypatch):
     """In a process of its own, which takes seconds."""
-    monkeypatch.setattr(checks, "load_file", lambda path, name, *_: load_once(path, name))
+    monkeypatch.setattr(rewards, "load_file", lambda path, name, *_: load_once(path, name))
 
 
 def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:

@@ -1,0 +1,43 @@
+"""All checks of a training run's flags and files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from openrlhf_js.plugin.checks.batch_sizes import batch_size_problems
+from openrlhf_js.plugin.checks.estimator import (
+    estimator_problems,
+    gradient_problems,
+    selection_problems,
+)
+from openrlhf_js.plugin.checks.labels import is_our_task, label_problems
+from openrlhf_js.plugin.checks.models import model_problems
+from openrlhf_js.plugin.checks.rewards import grader_of, reward_problems
+from openrlhf_js.plugin.checks.start import earlier_run_problems, start_problems
+from openrlhf_js.plugin.prompts import Flat, check_prompts
+from openrlhf_js.plugin.run.leftovers import RUN_ID
+from openrlhf_js.plugin.upstream import BadInput
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises BadInput with every problem of the flat arguments and their files, one per line."""
+    flat: Flat = vars(args)
+    grader = grader_of(flat)
+    problems = list(estimator_problems(flat))
+    problems += model_problems(flat)
+    problems += reward_problems(flat, grader)
+    problems += start_problems(flat)
+    if RUN_ID not in os.environ:  # a restart finds what its own run has left
+        problems += earlier_run_problems(flat)
+    prompt_problems, rows = check_prompts(flat)
+    problems += prompt_problems
+    problems += batch_size_problems(flat, rows)
+    if grader and not prompt_problems and is_our_task(grader.task):
+        problems += label_problems(flat, grader.task)
+    problems += selection_problems(flat)
+    problems += gradient_problems(flat)
+    if flat["js.tracker"] and flat["logger.wandb.key"]:
+        problems.append("--js.tracker is instead of --logger.wandb.key: give one")
+    if problems:
+        raise BadInput("\n".join(problems))

@@ -1,0 +1,69 @@
+"""Labels in local files, as the grader of the run reads them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from openrlhf_js.common.console import progress
+from openrlhf_js.plugin.checks.rewards import grader_of
+from openrlhf_js.plugin.prompts import SPLITS, Flat, read_upstream_rows
+
+
+def is_our_task(name: str) -> bool:
+    """Whether the TASK of a reward file is one of ours; users have that word for their own, too."""
+    try:
+        from openrlhf_js.tasks import GRADED
+        from openrlhf_js.tasks.rewards import BY_DATASOURCE
+    except ModuleNotFoundError:  # without the extra, no file grades with ours
+        return False
+    return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
+
+
+def grades_with_our_task(args: argparse.Namespace) -> bool:
+    """Whether the reward file or the agent of nested arguments grades with a task of ours."""
+    flat = {
+        "train.agent_func_path": args.train.agent_func_path,
+        "reward.remote_url": args.reward.remote_url,
+        "js.device": args.js.device,
+        "js.reward_timeout_seconds": args.js.reward_timeout_seconds,
+    }
+    grader = grader_of(flat)
+    return grader is not None and is_our_task(grader.task)
+
+
+def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
+    """Labels in local files that the grader of the run would refuse hours later."""
+    key = flat["data.label_key"]
+    if key is None:
+        yield f"--data.label_key is missing: {task_name} grades against the label of a row"
+        return
+    for flag, split in SPLITS.items():
+        for name in (flat[flag] or "").split(","):
+            path = name.split("@")[0].strip()
+            rows = read_upstream_rows(path, flat[split]) if path else None
+            if rows is not None:
+                used = rows.select(range(min(flat["data.max_samples"], len(rows))))
+                for problem in _refused_labels(used, key, task_name):
+                    yield f"--{flag} {path}: {problem}"
+
+
+def _refused_labels(rows: Any, key: str, task_name: str) -> list[str]:
+    """The first label that is refused, and how many are."""
+    from openrlhf_js.tasks.rewards import check_row_label
+
+    columns = [name for name in (key, "datasource") if name in rows.column_names]
+    first = ""
+    refused = 0
+    with progress("checking labels", len(rows)) as bar:
+        for number, row in enumerate(rows.select_columns(columns), 1):
+            try:
+                check_row_label(task_name, row[key], row.get("datasource"))
+            except ModuleNotFoundError as error:  # it names the extra
+                return [str(error)]
+            except ValueError as error:
+                first = first or f"row {number}: {error}"
+                refused += 1
+            bar.advance()
+    return [f"{first} ({refused:,} of {len(rows):,} labels are refused)"] if refused else []

@@ -1,0 +1,64 @@
+"""What would come out minutes after the start: the device, and the folders that are written."""
+
+from __future__ import annotations
+
+import glob
+import os
+
+from openrlhf_js.plugin import cpu
+from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.plugin.run.checkpoints import latest_checkpoint
+from openrlhf_js.plugin.run.device import CPU_STACK, find_device
+from openrlhf_js.plugin.run.failures import WRITTEN, existing_folder
+
+EARLIER_RUNS = {  # flag of a folder -> what a run leaves there
+    "ckpt.path": "_actor/*",
+    "ckpt.output_dir": "*.safetensors",
+    "logger.tensorboard_dir": "{run_name}/events.out.tfevents.*",
+    "js.save_batches": "batch_*.npz",
+}
+
+
+def start_problems(flat: Flat) -> list[str]:
+    """What would come out minutes after the start, or when hours of training are to be saved."""
+    device, reason = find_device()
+    if flat["js.device"] != "auto":
+        device = flat["js.device"]
+    max_len = flat["data.max_len"]
+    max_new_tokens = flat["rollout.max_new_tokens"]
+    problems = cpu.needs_gpu(flat) if device == "cpu" else []
+    if device == "gpu" and reason == CPU_STACK:
+        problems.append(f"--js.device gpu: {reason}")
+    if max_new_tokens is not None and max_new_tokens >= max_len:
+        problems.append(
+            f"--rollout.max_new_tokens {max_new_tokens} leaves no room in --data.max_len {max_len} "
+            "for a prompt"
+        )
+    if flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file():
+        problems.append(
+            f"--ckpt.load_enable: there is no checkpoint in {flat['ckpt.path']}: "
+            "leave it out to start afresh"
+        )
+    for flag in filter(flat.get, WRITTEN):
+        folder = existing_folder(flat[flag])
+        if not os.access(folder, os.W_OK | os.X_OK):
+            problems.append(f"--{flag} {flat[flag]}: {folder} is no folder that can be written")
+    return problems
+
+
+def earlier_run_problems(flat: Flat) -> list[str]:
+    """What an earlier run left in the folders of this one, unless this one resumes it."""
+    if flat["ckpt.load_enable"] or flat["js.requeued"]:
+        return []
+    used = []
+    for flag, pattern in EARLIER_RUNS.items():
+        pattern = pattern.format(run_name=glob.escape(flat["logger.wandb.run_name"]))
+        files = sorted(glob.glob(pattern, root_dir=flat[flag])) if flat[flag] else []
+        if files:
+            used.append(f"--{flag} {flat[flag]} ({files[0]})")
+    if not used:
+        return []
+    advice = "it has no checkpoint; if it is this run, begin it again with --js.requeued"
+    if latest_checkpoint(flat).is_file():
+        advice = "resume it with --ckpt.load_enable"
+    return [f"an earlier run is in {', '.join(used)}: {advice}, or name other folders"]
