@@ -14,9 +14,10 @@ import torch
 from openrlhf_js.estimators import Estimate, baseline, estimate, find_estimator, make_batch
 from openrlhf_js.estimators.record import Estimator, check_range
 from openrlhf_js.lab import policy_gradient as pg
-from openrlhf_js.lab.mse import check_batch_size, pool_left_out, with_past
+from openrlhf_js.lab.mse import check_batch_size, pool_left_out
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import Ints
+from openrlhf_js.lab.squared_errors import with_past
 from openrlhf_js.stats.estimate import Floats
 
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas

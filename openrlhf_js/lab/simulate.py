@@ -18,15 +18,9 @@ from torch import Tensor
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.estimators.baselines.memory import JS_MEMORY
-from openrlhf_js.lab.mse import (
-    Advance,
-    Array,
-    KnownBatch,
-    error_rows,
-    left_out,
-    squared_errors,
-)
+from openrlhf_js.lab.mse import Advance, error_rows, left_out
 from openrlhf_js.lab.results import LabResult, gradients_of
+from openrlhf_js.lab.squared_errors import Array, KnownBatch, squared_errors
 from openrlhf_js.stats.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
