@@ -34,6 +34,12 @@ def reward_func(queries, prompts, labels):
 """
 
 
+def read_batches(folder: Path) -> list[dict[str, np.ndarray]]:
+    """The rollout batches that a run has saved."""
+    files = sorted((folder / "batches").glob("*.npz"))
+    return [dict(np.load(file)) for file in files]
+
+
 @dataclass
 class Finished:
     """What a run left: its exit status, what it printed, and where its files are."""
@@ -43,8 +49,7 @@ class Finished:
     folder: Path
 
     def batches(self) -> list[dict[str, np.ndarray]]:
-        files = sorted((self.folder / "batches").glob("*.npz"))
-        return [dict(np.load(file)) for file in files]
+        return read_batches(self.folder)
 
     def scalars(self) -> dict[str, list[float]]:
         runs = (self.folder / "tensorboard").iterdir()
@@ -136,6 +141,9 @@ class Running:
     def until_batches(self, count: int) -> None:
         """Waits until so many rollout batches have been saved."""
         self.until(lambda: len(list((self.folder / "batches").glob("*.npz"))) >= count)
+
+    def batches(self) -> list[dict[str, np.ndarray]]:
+        return read_batches(self.folder)
 
     def finish(self, timeout_seconds: float = 300) -> Finished:
         try:

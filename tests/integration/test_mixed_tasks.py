@@ -4,16 +4,22 @@ The policy is a tiny model that has learned by heart a right answer, a wrong one
 and none at all to each of a few prompts, so that every status comes up and rewards differ.
 """
 
+import json
+import math
+import os
 import re
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import choosing
 import numpy as np
 import pytest
 import torch
 from kit import read_lines, write_lines
 
+from openrlhf_js.plugin.run import RECORD
 from openrlhf_js.tasks import STATUSES, Score, countdown, knights_knaves, maze, task_of
 from openrlhf_js.tasks import math as mathematics
 from openrlhf_js.tasks import prompt_files as writing
@@ -211,9 +217,23 @@ def check_logs_of_step(logged: dict[str, float], graded: list[Graded]) -> None:
     assert 0 < logged["train/grading_seconds"] < 60
 
 
-def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_run(start, mixed):
+def check_critic(run, scalars: dict[str, list[float]]) -> None:
+    """Upstream's own estimator, and the critic that it needs, train in our actors."""
+    # our loader reached the process that trains it: upstream's leaves what was in memory there
+    assert re.search(r"OurCritic.*mean: tensor\(\[0\.?\].*std tensor\(\[1\.?\]", run.output)
+    assert all(map(math.isfinite, scalars["train/critic_loss"]))
+    assert all(variance > 0 for variance in scalars["train/js/gradient_variance"])
+
+
+def test_mixed_tasks_train_a_critic_and_are_logged_and_a_grader_that_raises_stops_the_run(
+    start, mixed
+):
+    """On dynamic batches."""
     run = start(
-        *flags(mixed, **{"--train.num_episodes": STEPS + 1}),
+        *flags(mixed, **{"--train.num_episodes": STEPS + 1, "--algo.advantage.estimator": "gae"}),
+        *("--critic.model_name_or_path", str(mixed / "policy"), "--critic.num_gpus_per_node", "1"),
+        *("--ds.zero_stage", "2", "--js.gradient_variance"),
+        *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", str(MAX_LENGTH)),
         *("--eval.dataset", str(mixed / "eval.jsonl"), "--eval.steps", str(STEPS)),
         *("--eval.n_samples_per_prompt", "2"),
         grader=GRADER,
@@ -222,7 +242,6 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
     last_line = run.output.strip().splitlines()[-1]
     assert "ValueError: a label is JSON like" in last_line
     assert "assistant" in last_line
-    run.check_advantages()
 
     graded = read_graded(run, mixed)
     evaluated = PROMPTS // 2 * 2  # responses: before the first step, and at the last
@@ -233,10 +252,16 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
     assert set(statuses) == {"correct", "wrong", "malformed", "no_answer"}, statuses
 
     scalars = run.scalars()
+    check_critic(run, scalars)
+    batches = run.batches()
+    assert len(batches) == STEPS
     for step in range(STEPS):  # synchronous training: a step's responses come one step at a time
         first = step * PROMPTS * RESPONSES
+        of_step = trained[first : first + PROMPTS * RESPONSES]
         logged = {name: values[step] for name, values in scalars.items() if len(values) == STEPS}
-        check_logs_of_step(logged, trained[first : first + PROMPTS * RESPONSES])
+        check_logs_of_step(logged, of_step)
+        values = sorted(response.score.value for response in of_step)
+        assert sorted(batches[step]["rewards"].flat) == pytest.approx(values)
 
     for source in ("countdown/3", "maze/6x6", "knights_knaves/2", "math/forms"):
         means = []
@@ -248,26 +273,63 @@ def test_mixed_tasks_are_graded_and_logged_and_a_grader_that_raises_stops_the_ru
         assert scalars[f"eval/eval_{source}_pass1"] == pytest.approx(means), source
 
 
-def test_async_remax(start, mixed):
-    run = start(
+def test_async_remax_chooses_by_all_rewards_it_has_sampled(start, mixed):
+    """It is interrupted, and resumed to its end."""
+    rows = read_lines(mixed / "train.jsonl")
+    prompts = [choosing.Prompt(chat(row), row["label"], row["datasource"]) for row in rows]
+    words = (
         *flags(mixed, **{"--reward.remote_url": MIXED, "--algo.advantage.estimator": "remax"}),
         *("--train.async_enable", "--ds.zero_stage", "1"),
         *("--rollout.batch_size", "2", "--train.batch_size", "8"),
         *("--eval.dataset", str(mixed / "eval.jsonl"), "--eval.steps", "100"),
-        *("--train.num_episodes", "1000", "--js.max_steps", "2"),
-        grader=None,
-    ).finish()
-    assert run.status == 0, run.output[-3000:]
-    run.check_advantages(steps=2)
-    assert "the live advantage estimator is remax\n" in run.output
-    means = [batch["rewards"].mean() for batch in run.batches()]
-    scalars = run.scalars()
-    assert not any("greedy_reward" in tag for tag in scalars)
-    np.testing.assert_allclose(scalars["train/accuracy"], means, atol=1e-5)
-    shares = [scalars[f"train/status/{status}"] for status in STATUSES]
+        *choosing.FLAGS,
+    )
+    running = start(*words, "--logger.wandb.run_name", "first", grader=None)
+    running.until_batches(6)
+    os.kill(running.process.pid, signal.SIGTERM)  # which Ray would take for itself
+    first = running.finish(timeout_seconds=60)
+    assert first.status == 130, first.output[-3000:]
+    assert "openrlhf_js: interrupted" in first.output
+    assert "the live advantage estimator is remax\n" in first.output
+    record = json.loads((first.folder / "tensorboard" / "first" / RECORD).read_text())
+    assert record["outcome"] == "interrupted"
+    choosing.check_choices(first.batches(), prompts)
+    logged = first.scalars()
+    effective_prompts = logged["train/js/effective_prompts"]
+    assert effective_prompts[0] == pytest.approx(PROMPTS)
+    assert effective_prompts[-1] < PROMPTS
+    rated_steps = len(effective_prompts) - 1  # nothing was known before the first
+    assert rated_steps >= 4
+    assert _rated_responses(logged) == rated_steps * 2 * RESPONSES
+    _check_remax_logs(logged, first.batches()[: len(effective_prompts)])
+    before = logged["eval/eval_knights_knaves/2_pass1"]
+
+    choosing.forget_after_step_2(first.folder)
+    resumed = (*words, "--ckpt.load_enable", "--js.max_steps", "5")
+    second = start(*resumed, "--logger.wandb.run_name", "second", grader=None).finish()
+    assert second.status == 0, second.output[-3000:]
+    assert len(second.batches()) == 5
+    choosing.check_choices(second.batches(), prompts)  # its responses may be of a newer policy
+    logged = second.scalars()
+    assert _rated_responses(logged) == 3 * 2 * RESPONSES
+    _check_remax_logs(logged, second.batches()[2:])
+    after = logged["eval/eval_knights_knaves/2_pass1"]
+    assert len(before) == len(after) == 1
+
+
+def _rated_responses(logged: dict[str, list[float]]) -> float:
+    """How many responses were of prompts whose rewards had been predicted."""
+    rated = [values for tag, values in logged.items() if "js/rated_responses_" in tag]
+    return sum(map(sum, rated))
+
+
+def _check_remax_logs(logged: dict[str, list[float]], batches: list[dict]) -> None:
+    """The rewards of the responses that train, and not of the greedy ones."""
+    assert not any("greedy_reward" in tag for tag in logged)
+    means = [batch["rewards"].mean() for batch in batches]
+    np.testing.assert_allclose(logged["train/accuracy"], means, atol=1e-5)
+    shares = [logged[f"train/status/{status}"] for status in STATUSES]
     np.testing.assert_allclose(np.sum(shares, axis=0), 1, atol=1e-5)
-    by_task = [values for tag, values in scalars.items() if tag.startswith("train/accuracy/")]
+    by_task = [values for tag, values in logged.items() if tag.startswith("train/accuracy/")]
     assert by_task
     assert all(0 <= value <= 1 for values in by_task for value in values)
-    before_and_after = scalars["eval/eval_knights_knaves/2_pass1"]
-    assert len(before_and_after) == 2

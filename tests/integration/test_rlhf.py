@@ -119,8 +119,8 @@ KILLS = 4
 def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp_path):
     """Two models with weights; one or both of their servers are killed at every other step.
 
-    The baseline is the user's own, which remembers. The run ends when its engine dies while it
-    generates.
+    The baseline is the user's own, which remembers. Policy and engine are colocated; the run ends
+    when its engine dies while it generates.
     """
     own = tmp_path / "mine.py"
     own.write_text(OWN_BASELINE)
@@ -137,6 +137,7 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
             *("--algo.advantage.estimator", f"{own}:LastTime", "--data.prompt_dataset", str(data)),
             *("--reward.remote_url", f"help={servers[0].url},harm={servers[1].url}"),
             *("--js.reward_weights", "help=0.75,harm=-2", "--train.num_episodes", "1000"),
+            "--train.colocate_all",
             grader=None,
         )
         _kill_servers(running, servers)

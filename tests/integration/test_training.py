@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-import signal
+import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -53,56 +53,62 @@ MEMORY_FLAGS = (
 def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_start, tmp_path):
     """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life.
 
-    The second run finds damaged checkpoints, and its driver is killed.
+    The driver is killed after seven steps and finds damaged checkpoints when it is started again,
+    so that it repeats all but two of them.
     """
-    first = start(*MEMORY_FLAGS).finish()
-    assert first.status == 0, first.output[-3000:]
-    assert "the live advantage estimator is js_memory\n" in first.output
-    memory_shares = first.scalars()["train/js/memory_share"]
-    assert memory_shares[: STEPS + 1] == [0] * STEPS + [1]
-    same_start(first)
-    uninterrupted = first.batches()
-    trained = (first.folder / "model").rename(first.folder / "uninterrupted")
-    assert _weights_differ(trained, policy)
-
-    _leave_two_steps(tmp_path)
-    second = _killed(start)
-    assert second.status == 0, second.output[-3000:]
-    assert "global_step8 is damaged, global_step2 is resumed" in second.output
-    assert "it/s" not in second.output  # no progress bars
-    record = json.loads((second.folder / "tensorboard" / "one" / RECORD).read_text())
+    running = start(*MEMORY_FLAGS, "--js.restarts", "1", program=True)
+    before = _killed_after_seven_steps(running)
+    ended = running.finish()
+    assert ended.status == 0, ended.output[-3000:]
+    assert "the live advantage estimator is js_memory\n" in ended.output
+    assert "global_step6 is damaged, global_step2 is resumed" in ended.output
+    assert "it/s" not in ended.output  # no progress bars
+    record = json.loads((ended.folder / "tensorboard" / "one" / RECORD).read_text())
     outcomes = [earlier["outcome"] for earlier in record["earlier_starts"]]
-    assert [*outcomes, record["outcome"]] == ["done", None, "done"]
+    assert [*outcomes, record["outcome"]] == [None, "done"]
 
-    batches = second.batches()  # of all starts
-    assert len(batches) == len(uninterrupted) == 8
-    for batch, expected in zip(batches, uninterrupted, strict=True):
+    batches = ended.batches()  # of both starts
+    assert len(batches) == 8
+    same_start(ended)
+    for batch, expected in zip(batches[2:], before[2:], strict=False):
         for name, values in expected.items():
             np.testing.assert_array_equal(batch[name], values)
-    assert not _weights_differ(second.folder / "model", trained)
+    for name in ("global_step4", "global_step6"):  # as they were before, and written again
+        first = _trained(tmp_path / "before" / name)
+        second = _trained(tmp_path / "checkpoints" / "_actor" / name)
+        torch.testing.assert_close(second, first, rtol=0, atol=0)
+    assert _weights_differ(ended.folder / "model", policy)
     _check_memory(batches, prompts)
-    _check_logged(second.scalars(), batches)
+    scalars = ended.scalars()
+    assert scalars["train/js/memory_share"][: STEPS + 1] == [0] * STEPS + [1]
+    _check_logged(scalars, batches)
 
 
-def _leave_two_steps(folder: Path) -> None:
-    """Damages the checkpoints after step 2 of a run, and removes the batches."""
-    for step in (4, 6, 8):
-        checkpoint = folder / "checkpoints" / "_actor" / f"global_step{step}"
-        os.truncate(checkpoint / "mp_rank_00_model_states.pt", 10_000)
-    for batch in sorted((folder / "batches").glob("*"))[2:]:
-        batch.unlink()
-
-
-def _killed(start):
-    """A resumed program whose driver is killed, and which starts it again."""
-    running = start(*MEMORY_FLAGS, "--ckpt.load_enable", "--js.restarts", "1", program=True)
-    program = psutil.Process(running.process.pid)
-    running.until_batches(5)
-    (driver,) = program.children()
+def _killed_after_seven_steps(running) -> list[dict[str, np.ndarray]]:
+    """Kills the driver, and damages all that it has saved since step 2; returns its batches."""
+    running.until_batches(7)
+    (driver,) = psutil.Process(running.process.pid).children()
     driver.kill()
-    ended = running.finish()
-    assert "status -9 and is started again" in ended.output
-    return ended
+    # by then all processes of the first start have ended, and the second still imports
+    running.until(lambda: "status -9 and is started again" in running.log.read_text())
+    before = running.batches()
+    for batch in sorted((running.folder / "batches").glob("*"))[2:]:
+        batch.unlink()
+    for checkpoint in (running.folder / "checkpoints" / "_actor").glob("global_step[4-8]"):
+        shutil.copytree(checkpoint, running.folder / "before" / checkpoint.name)
+        os.truncate(checkpoint / "mp_rank_00_model_states.pt", 10_000)
+    return before
+
+
+def _trained(checkpoint: Path) -> list:
+    """The weights in a checkpoint; and of each rank those in float32, and Adam's averages."""
+    found = [torch.load(checkpoint / "mp_rank_00_model_states.pt", weights_only=False)["module"]]
+    for rank in range(2):
+        path = checkpoint / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+        optimizer = torch.load(path, weights_only=False)["optimizer_state_dict"]
+        found.append(optimizer["single_partition_of_fp32_groups"])
+        found.append(optimizer["base_optimizer_state"]["state"])
+    return found
 
 
 def _check_memory(batches: list[dict], prompts: Path) -> None:
@@ -201,29 +207,6 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, 
         assert (batch["advantages"][~batch["valid"]] == 0).all()
     # vLLM has the weights that DeepSpeed trains
     assert max(map(abs, scalars["train/vllm_kl"])) < 0.05
-
-
-def test_a_critic_trains_on_dynamic_batches_until_it_is_interrupted(start, policy, same_start):
-    """Upstream's own estimator trains in our actors."""
-    running = start(
-        *("--algo.advantage.estimator", "gae", "--ds.zero_stage", "2", "--js.gradient_variance"),
-        *("--critic.model_name_or_path", str(policy), "--critic.num_gpus_per_node", "1"),
-        *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "64"),
-        *("--train.num_episodes", "1000"),
-    )
-    running.until(lambda: len(list((running.folder / "batches").glob("*"))) > STEPS)
-    os.kill(running.process.pid, signal.SIGTERM)  # which Ray would take for itself
-    run = running.finish(timeout_seconds=60)
-    assert run.status == 130, run.output[-3000:]
-    assert "openrlhf_js: interrupted" in run.output
-    (record,) = (run.folder / "tensorboard").glob(f"*/{RECORD}")
-    assert json.loads(record.read_text())["outcome"] == "interrupted"
-    same_start(run)
-    # our loader reached the process that trains it: upstream's leaves what was in memory there
-    assert re.search(r"OurCritic.*mean: tensor\(\[0\.?\].*std tensor\(\[1\.?\]", run.output)
-    scalars = run.scalars()
-    assert all(map(math.isfinite, scalars["train/critic_loss"]))
-    assert all(variance > 0 for variance in scalars["train/js/gradient_variance"])
 
 
 # reward_models/second_try.py with a task that a model which has learned nothing solves at times; an

@@ -1,0 +1,57 @@
+"""What a run with weighted prompts must have chosen, and how to take it back to an earlier step."""
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from openrlhf_js import estimators
+from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.estimators.selection import PromptSelector
+
+SEED = 7
+FLAGS = (
+    *("--js.prompt_selection", "weighted", "--train.seed", str(SEED)),
+    *("--train.num_episodes", "1000", "--ckpt.save_steps", "2", "--ckpt.max_num", "9"),
+)
+
+
+class Prompt(NamedTuple):
+    """A row of the prompts' file, as the run knows it."""
+
+    text: str
+    label: str
+    datasource: str = "default"
+
+
+def check_choices(batches: list[dict[str, np.ndarray]], prompts: list[Prompt]) -> None:
+    """The prompts are those that a selector of the same rewards chooses; so are the weights."""
+    keys = torch.tensor([key_of(*prompt) for prompt in prompts])
+    selector = PromptSelector(keys, batch_size=len(batches[0]["rewards"]), seed=SEED)
+    for step, batch in enumerate(batches):
+        chosen = selector.choose(step)
+        assert batch["prompts"][:, 0].tolist() == [prompts[row].text for row in chosen]
+        rewards = torch.tensor(batch["rewards"])
+        greedy = torch.tensor(batch["greedy_rewards"])
+        advantages = estimators.advantage(
+            str(batch["estimator"]), rewards, greedy_rewards=greedy if len(greedy) else None
+        )
+        weights = selector.weights(keys[chosen], step)
+        expected = advantages * weights[:, None]
+        np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
+        selector.learn(keys[chosen], rewards, step)
+    assert (weights - 1).abs().max() > 0.01  # the last step does not weight all alike
+    assert max(np.abs(batch["advantages"]).max() for batch in batches) > 0.01
+
+
+def forget_after_step_2(folder: Path) -> None:
+    """Leaves a run's checkpoint of step 2, and its batches until then."""
+    checkpoints = folder / "checkpoints" / "_actor"
+    for checkpoint in checkpoints.glob("global_step*"):
+        if checkpoint.name != "global_step2":
+            shutil.rmtree(checkpoint)
+    (checkpoints / "latest").write_text("global_step2")
+    for batch in sorted((folder / "batches").glob("*"))[2:]:
+        batch.unlink()
