@@ -19,7 +19,7 @@ import pytest
 import torch
 from kit import read_lines, write_lines
 
-from openrlhf_js.plugin.run import RECORD
+from openrlhf_js.plugin.run.record import RECORD
 from openrlhf_js.tasks import STATUSES, Score, countdown, knights_knaves, maze, task_of
 from openrlhf_js.tasks import math as mathematics
 from openrlhf_js.tasks import prompt_files as writing
