@@ -98,8 +98,10 @@ def races(store: str) -> list[Race]:
     """The cells of a store with several responses to a prompt."""
     by_cell = {cell: runs for cell, runs in cells(store).items() if cell.responses > 1}
     findings = analyse([run for runs in by_cell.values() for run in runs], REFERENCE)
+    tasks = list(dict.fromkeys(cell.task for cell in by_cell))
     store_races = []
-    for cell, runs in by_cell.items():
+    for cell in sorted(by_cell, key=lambda cell: (cell.responses, tasks.index(cell.task))):
+        runs = by_cell[cell]
         title = f"{cell.task}, {cell.mix}, m = {cell.responses}"
         if store == MANY_PROMPTS:
             title += ", 1,024 prompts"

@@ -81,3 +81,20 @@ def test_rivals_are_printed_and_drawn(program, tmp_path, monkeypatch, capsys):
     assert "| questions | natural | `ebpo` | +2.0 | -10.7 | 14.7 |" in capsys.readouterr().out
     assert (tmp_path / "images/rivals.png").stat().st_size > 1000
     assert pd.read_csv(tmp_path / "data/rivals.csv").less_rloo.tolist() == [2.0]
+
+
+def test_chosen_prompts_are_compared_by_kind_of_question(program, tmp_path, monkeypatch, capsys):
+    chosen = program("pretrained_chosen")
+    monkeypatch.setattr(chosen, "RECORDS", tmp_path / "records.jsonl")
+    lines = []
+    for seed in range(5):
+        for estimator, pass1 in ((chosen.UNIFORM, 0.4 + seed / 100), (chosen.CHOSEN, 0.38)):
+            kinds = {"last letter": pass1 / 2} if seed > 2 else {}
+            run = {"estimator": estimator, "seed": seed, "pass1": pass1, "reward": 0.5}
+            lines.append(json.dumps({**run, "kinds": kinds}))
+    chosen.RECORDS.write_text("\n".join(lines))
+    chosen.main()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "10 runs"
+    assert "| pass1 | 42.0 | 38.0 | -4.0 | -6.0 | -2.0 |" in printed
+    assert "| last letter | 21.8 | 19.0 | -2.8 | -5.9 | +0.4 |" in printed

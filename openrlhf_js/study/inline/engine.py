@@ -34,7 +34,11 @@ EVALUATION_SAMPLES = 2  # to each held-out prompt, during training
 
 def train(run: Run, settings: StudySettings) -> Figures:
     """Trains from the warm start, and returns what was measured."""
-    policy = policy_in(settings.start_of(run.task), settings)
+    return train_policy(policy_in(settings.start_of(run.task), settings), run, settings)
+
+
+def train_policy(policy: TinyPolicy, run: Run, settings: StudySettings) -> Figures:
+    """Trains a policy in place, and returns what was measured."""
     order = problem_order(run, settings)
     estimator = RunEstimator(settings.estimator_name(run.estimator), policy)
     estimator.start(STUDY_TASKS[run.task], order.problems, settings.offline)
