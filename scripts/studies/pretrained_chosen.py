@@ -1,6 +1,6 @@
 """A pretrained model with prompts as they come, and chosen: what docs/selection.md says of it.
 
-.venv/bin/python scripts/studies/pretrained_chosen.py    resumable; an hour and a half of one core
+.venv/bin/python scripts/studies/pretrained_chosen.py    resumable; an hour of one core
 
 Prints pass@1 over all held-out questions and by kind, paired by seed.
 """
@@ -25,7 +25,7 @@ from openrlhf_js.tiny.tasks import Problem
 RECORDS = Path(__file__).with_suffix(".jsonl")
 FLAGS = (
     "--estimators js_memory --selection uniform informative --distinct 64 --learning_rates 5e-6 "
-    "--dtype float32 --seeds 5 --out runs/smollm2_chosen"
+    "--dtype float32 --seeds 4 --out runs/smollm2_chosen"
 )
 UNIFORM = "js_memory"
 CHOSEN = "js_memory+informative"
@@ -54,9 +54,13 @@ def print_row(name: str, values: dict[tuple[str, int], float]) -> None:
     seeds = sorted({seed for estimator, seed in values if (CHOSEN, seed) in values})
     uniform = [100 * values[UNIFORM, seed] for seed in seeds]
     chosen = [100 * values[CHOSEN, seed] for seed in seeds]
-    difference = paired_difference(chosen, uniform)
-    ends = [f"{end:+.1f}" for end in (difference.value, difference.low, difference.high)]
-    print(f"| {name} | {fmean(uniform):.1f} | {fmean(chosen):.1f} | {' | '.join(ends)} |")
+    numbers = [f"{fmean(uniform):.1f}", f"{fmean(chosen):.1f}"]
+    numbers.append(f"{fmean(chosen) - fmean(uniform):+.1f}")
+    ends = ["", ""]
+    if len(seeds) > 1:
+        difference = paired_difference(chosen, uniform)
+        ends = [f"{end:+.1f}" for end in (difference.low, difference.high)]
+    print(f"| {name} | {' | '.join([*numbers, *ends, str(len(seeds))])} |")
 
 
 def main() -> None:
@@ -74,8 +78,10 @@ def main() -> None:
             with RECORDS.open("a") as file:
                 file.write(json.dumps(records[-1]) + "\n")
             bar.advance()
-    print(f"{len(records)} runs\n\n|  | `{UNIFORM}` | `{CHOSEN}` | difference | from | to |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print(
+        f"{len(records)} runs\n\n|  | `{UNIFORM}` | `{CHOSEN}` | difference | from | to | pairs |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name in ("pass1", "reward"):
         print_row(name, {run_of(record): record[name] for record in records})
     for kind in records[-1]["kinds"]:

@@ -96,5 +96,5 @@ def test_chosen_prompts_are_compared_by_kind_of_question(program, tmp_path, monk
     chosen.main()
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "10 runs"
-    assert "| pass1 | 42.0 | 38.0 | -4.0 | -6.0 | -2.0 |" in printed
-    assert "| last letter | 21.8 | 19.0 | -2.8 | -5.9 | +0.4 |" in printed
+    assert "| pass1 | 42.0 | 38.0 | -4.0 | -6.0 | -2.0 | 5 |" in printed
+    assert "| last letter | 21.8 | 19.0 | -2.8 | -5.9 | +0.4 | 2 |" in printed
