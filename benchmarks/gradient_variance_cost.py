@@ -129,7 +129,7 @@ def random_experience() -> Any:
 
 def measure(size: Size) -> StepTimes:
     """Trains a model of a size; every second step from the first on is measured."""
-    from openrlhf_js.plugin.run import prepare_device
+    from openrlhf_js.plugin.run.device import prepare_device
 
     prepare_device("cpu")
     from openrlhf_js.plugin.learner import gradient_variance

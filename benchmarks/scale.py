@@ -28,7 +28,7 @@ from ray import cloudpickle
 from run_arguments import run_arguments
 
 from openrlhf_js.estimators import Past, PromptMemory, advantage, diagnostics, make_batch
-from openrlhf_js.plugin.run import prepare_device
+from openrlhf_js.plugin.run.device import prepare_device
 from openrlhf_js.tasks.pool import MOST_WORKERS
 
 RESPONSES = 8  # to a prompt

@@ -22,7 +22,7 @@ import torch
 from markdown_table import print_table
 from run_arguments import run_arguments
 
-from openrlhf_js.plugin.run import prepare_device
+from openrlhf_js.plugin.run.device import prepare_device
 
 PHASES = ("train/timing/make_experience", "train/timing/ppo_train")
 WARM_UP_STEPS = 3

@@ -196,6 +196,8 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     one_hot = np.eye(len(models))[model_number]
     features = _standardised(games[list(FEATURES)], weight)
     design = np.column_stack([one_hot, features])  # so that the first coefficients are theta
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        raise ValueError("too few games to tell style from strength: judge more questions")
     with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
         warnings.simplefilter("ignore")
         regression = sm.GLM(

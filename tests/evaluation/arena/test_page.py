@@ -211,10 +211,14 @@ def test_cells_say_what_they_count(tmp_path):
     assert any("a much better answer as 3" in note for note in scores.notes)
 
 
-def test_rows_are_json_and_style_control_has_its_column(bench):
+def test_rows_are_json_and_style_control_has_its_column(bench, tmp_path):
     pools, boards = bench
     rows = json.loads(json.dumps(boards[0].rows, allow_nan=False))
     assert {"ci_low", "deviations", "much_weight", "worst_case_low"} <= set(rows[0])
-    controlled = board(pools[0], ["j"], Plan(style_control="all"))
+    with pytest.raises(ValueError, match="too few games to tell style from strength"):
+        board(pools[0], ["j"], Plan(style_control="all"))  # of one model on four questions
+    write_judged(tmp_path / "more", random_rows(2, 12))
+    (pool,) = load(Folder(tmp_path / "more", "own"), ["j"])
+    controlled = board(pool, ["j"], Plan(style_control="all"))
     assert controlled.title == "all, judged by j, style controlled"
     assert "without control" in cells(controlled)[0]
