@@ -273,8 +273,10 @@ def main() -> None:
     two_responses = [race for race in few_prompts if race.cell.responses == 2]
     others = [race for race in few_prompts if race.cell.responses > 2] + races(MANY_PROMPTS)
     sections = [
-        results(two_responses),
-        "The first column, in points and %:\n",
+        results([race for race in two_responses if race.cell.mix == "mixed"]),
+        "Prompts as drawn:\n",
+        results([race for race in two_responses if race.cell.mix == "natural"]),
+        "The first column of the first table, in points and %:\n",
         differences(two_responses[0].runs),
         "What `informative` adds to the same estimator with uniform prompts, in points:\n",
         choices(two_responses + others),
