@@ -19,10 +19,12 @@ from openrlhf_js.cli.study import read as read_settings
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.stats import detectable_effect, paired_difference
 from openrlhf_js.study.analysis import StudyRow, analyse
+from openrlhf_js.study.design import StudySettings
 from openrlhf_js.study.inline.prompts import policy_in
 from openrlhf_js.study.inline.rollout import right_probabilities
 from openrlhf_js.study.tasks import PRETRAINED, questions
 from openrlhf_js.study.values import RunRecord, grouped
+from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem
 
 RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
@@ -55,17 +57,23 @@ def keep_errors(folder: Path) -> None:
         rows.to_csv(ERRORS, index=False, float_format="%.4g")
 
 
+def values_by_kind(policy: TinyPolicy, settings: StudySettings) -> dict[str, list[float]]:
+    """The probability of the right response to each held-out question, by its kind."""
+    items = questions.split(settings.start_seed, settings.held_out).held_out
+    problems = [Problem(questions.prompt(item), questions.label(item)) for item in items]
+    values = right_probabilities(policy, questions, problems)
+    pairs = list(zip(items, values, strict=True))
+    by_kind = grouped(pairs, lambda pair: pair[0]["kind"])
+    return {kind: [value for _, value in of_kind] for kind, of_kind in by_kind.items()}
+
+
 def print_start(folder: Path) -> None:
     """The probability of right responses before training, by kind of question."""
     settings = read_settings([str(STUDY), "--out", str(folder)])
-    items = questions.split(settings.start_seed, settings.held_out).held_out
-    problems = [Problem(questions.prompt(item), questions.label(item)) for item in items]
     policy = policy_in(settings.start_of(PRETRAINED), settings)
-    values = right_probabilities(policy, questions, problems)
-    pairs = list(zip(items, values, strict=True))
-    rows = [["all", *_summary(values)]]
-    for kind, of_kind in grouped(pairs, lambda pair: pair[0]["kind"]).items():
-        rows.append([kind, *_summary([value for _, value in of_kind])])
+    by_kind = values_by_kind(policy, settings)
+    rows = [["all", *_summary([value for values in by_kind.values() for value in values])]]
+    rows += [[kind, *_summary(values)] for kind, values in by_kind.items()]
     print_table(["kind", "questions", "pass@1, %", "deviation over questions"], rows)
 
 

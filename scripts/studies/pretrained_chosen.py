@@ -10,17 +10,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pretrained import STUDY, print_table, values_by_kind
+
 from openrlhf_js.cli.study import read as read_settings
 from openrlhf_js.common.console import progress
 from openrlhf_js.stats import paired_difference
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.inline.engine import train_policy
 from openrlhf_js.study.inline.prompts import policy_in
-from openrlhf_js.study.inline.rollout import right_probabilities
 from openrlhf_js.study.running import prepare
-from openrlhf_js.study.tasks import PRETRAINED, questions
-from openrlhf_js.study.values import grouped
-from openrlhf_js.tiny.tasks import Problem
+from openrlhf_js.study.tasks import PRETRAINED
 
 RECORDS = Path(__file__).with_suffix(".jsonl")
 FLAGS = (
@@ -35,11 +34,7 @@ def trained(run: Run, settings: StudySettings) -> dict[str, Any]:
     """The record of one run, with pass@1 by kind of held-out question."""
     policy = policy_in(settings.start_of(PRETRAINED), settings)
     figures = train_policy(policy, run, settings)
-    items = questions.split(settings.start_seed, settings.held_out).held_out
-    problems = [Problem(questions.prompt(item), questions.label(item)) for item in items]
-    pairs = zip(items, right_probabilities(policy, questions, problems), strict=True)
-    by_kind = grouped(list(pairs), lambda pair: pair[0]["kind"])
-    kinds = {kind: fmean(value for _, value in group) for kind, group in by_kind.items()}
+    kinds = {kind: fmean(values) for kind, values in values_by_kind(policy, settings).items()}
     numbers = {name: getattr(figures, name) for name in ("pass1", "reward", "effective_prompts")}
     return {"estimator": run.estimator, "seed": run.seed, **numbers, "kinds": kinds}
 
@@ -49,22 +44,22 @@ def run_of(record: dict[str, Any]) -> tuple[str, int]:
     return record["estimator"], record["seed"]
 
 
-def print_row(name: str, values: dict[tuple[str, int], float]) -> None:
-    """Both means and their difference with its interval, in percent and points."""
-    seeds = sorted({seed for estimator, seed in values if (CHOSEN, seed) in values})
+def row(name: str, values: dict[tuple[str, int], float]) -> list[str]:
+    """Both means in percent, and the differences by seed in points, with the mean's interval."""
+    seeds = sorted({seed for _, seed in values})
     uniform = [100 * values[UNIFORM, seed] for seed in seeds]
     chosen = [100 * values[CHOSEN, seed] for seed in seeds]
-    numbers = [f"{fmean(uniform):.1f}", f"{fmean(chosen):.1f}"]
-    numbers.append(f"{fmean(chosen) - fmean(uniform):+.1f}")
+    gaps = [ours - theirs for ours, theirs in zip(chosen, uniform, strict=True)]
     ends = ["", ""]
     if len(seeds) > 1:
         difference = paired_difference(chosen, uniform)
         ends = [f"{end:+.1f}" for end in (difference.low, difference.high)]
-    print(f"| {name} | {' | '.join([*numbers, *ends, str(len(seeds))])} |")
+    means = [f"{fmean(uniform):.1f}", f"{fmean(chosen):.1f}", f"{fmean(gaps):+.1f}"]
+    return [name, " ".join(f"{gap:+.1f}" for gap in gaps), *means, *ends]
 
 
 def main() -> None:
-    settings = read_settings([str(Path(__file__).with_name("pretrained.yaml")), *FLAGS.split()])
+    settings = read_settings([str(STUDY), *FLAGS.split()])
     records = []
     if RECORDS.is_file():
         records = [json.loads(line) for line in RECORDS.read_text().splitlines()]
@@ -78,15 +73,15 @@ def main() -> None:
             with RECORDS.open("a") as file:
                 file.write(json.dumps(records[-1]) + "\n")
             bar.advance()
-    print(
-        f"{len(records)} runs\n\n|  | `{UNIFORM}` | `{CHOSEN}` | difference | from | to | pairs |"
-    )
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    rows = []
     for name in ("pass1", "reward"):
-        print_row(name, {run_of(record): record[name] for record in records})
-    for kind in records[-1]["kinds"]:
-        with_kinds = [record for record in records if record["kinds"]]
-        print_row(kind, {run_of(record): record["kinds"][kind] for record in with_kinds})
+        rows.append(row(name, {run_of(record): record[name] for record in records}))
+    looked_at = [record for record in records if record["kinds"]]  # the first three seeds were not
+    for kind in looked_at[-1]["kinds"]:
+        rows.append(row(kind, {run_of(record): record["kinds"][kind] for record in looked_at}))
+    print_table(["", "by seed", UNIFORM, CHOSEN, "difference", "from", "to"], rows)
+    effective = [f"{record['effective_prompts'] or 64:.1f}" for record in records]
+    print(f"\neffective number of prompts, run by run: {', '.join(effective)}")
 
 
 if __name__ == "__main__":
