@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from openrlhf_js.stats import (
@@ -16,7 +15,8 @@ from openrlhf_js.stats import (
     mean_of_means,
     paired_difference,
 )
-from openrlhf_js.study.design import OWN, Cell, cell_of
+from openrlhf_js.study.design import OWN
+from openrlhf_js.study.regret import Regret, regrets
 from openrlhf_js.study.values import (
     RunRecord,
     Value,
@@ -51,36 +51,8 @@ class StudyRow(NamedTuple):
     """The smallest true difference that the test would find with a probability of 80 %."""
 
 
-class Regret(NamedTuple):
-    """How far an estimator's mean result is below that of each cell's best one, in points.
-
-    Since the best is picked by the same noisy means, even equal estimators show some.
-    """
-
-    estimator: str
-    points: dict[Cell, float]
-
-    @property
-    def mean(self) -> float:
-        """Over the cells."""
-        return fmean(self.points.values())
-
-    @property
-    def worst_cell(self) -> Cell:
-        """The cell in which it is furthest behind."""
-        return max(self.points, key=lambda cell: self.points[cell])
-
-    @property
-    def worst(self) -> float:
-        """In that cell."""
-        return self.points[self.worst_cell]
-
-
 class Average(NamedTuple):
-    """The difference of results to the reference, averaged over cells, in points.
-
-    Over all cells it is also the reference's mean regret less the estimator's.
-    """
+    """The difference of results to the reference, averaged over cells, in points."""
 
     mix: str  # of the cells; "" of all mixes
     estimator: str
@@ -117,9 +89,9 @@ class Findings(NamedTuple):
     averages: list[Average]
     """Over the cells; none of one cell alone."""
     averages_by_mix: list[Average]
-    """Over the cells of each mix, the least mean regret first; of one cell alone, its own."""
+    """Over the cells of each mix, in the order of regret; of one cell alone, its own."""
     regret: list[Regret]
-    """The lowest mean first."""
+    """The lowest mean first; nothing without a cell that has all estimators and two seeds."""
     curves: list[CurvePoint]
 
     @property
@@ -151,7 +123,9 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
     shown = Comparisons(shown_values, reference, by_rate=False)
     at_each_rate = Comparisons(values, reference, by_rate=True)
     means = shown.means()
-    regret = _regret(means)
+    regret = regrets(runs)
+    by_regret = [row.estimator for row in regret]
+    in_order = by_regret or list(dict.fromkeys(row.estimator for row in means))
     return Findings(
         reference=reference,
         means=means,
@@ -159,7 +133,7 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
         differences=_corrected(shown.differences()),
         differences_at_each_rate=at_each_rate.differences(),
         averages=averages(shown),
-        averages_by_mix=averages_by_mix(shown, [row.estimator for row in regret]),
+        averages_by_mix=averages_by_mix(shown, in_order),
         regret=regret,
         curves=_curves(chosen),
     )
@@ -293,17 +267,6 @@ def _average(mix: str, estimator: str, groups: Sequence[Sequence[PairedValue]]) 
         cells.append([100 * (pair.value.value - pair.reference) for pair in pairs])
     estimate = mean_of_means(cells) if len(cells) > 1 else clustered_mean(cells[0])
     return Average(mix, estimator, *estimate, cells=len(cells))
-
-
-def _regret(means: Iterable[StudyRow]) -> list[Regret]:
-    finals = [row for row in means if row.quantity == "pass1"]
-    regrets: dict[str, Regret] = {}
-    for cell, rows in grouped(finals, lambda row: cell_of(row._asdict())).items():
-        highest = max(row.value for row in rows)
-        for row in rows:
-            regret = regrets.setdefault(row.estimator, Regret(row.estimator, points={}))
-            regret.points[cell] = 100 * (highest - row.value)
-    return sorted(regrets.values(), key=lambda regret: (regret.mean, regret.estimator))
 
 
 def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:

@@ -152,7 +152,7 @@ def regret_picture(findings: Findings) -> alt.ConcatChart:
     forest = Forest(
         title="Regret",
         note="mean over the cells of the study, from the best to the worst",
-        xlabel=f"points of {findings.result} below the cell's best estimator",
+        xlabel=f"points of {findings.result} below the winner of the cell",
         rows=rows,
         looks=style.series_looks(_estimators(findings)),
         form=".1f",

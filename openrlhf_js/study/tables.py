@@ -102,7 +102,7 @@ def cause_table(findings: Findings, cell: str) -> Table:
 
 
 def regret_table(findings: Findings) -> Table:
-    """How far below the best estimator of a cell each one ends; nothing of one cell alone."""
+    """How far below the winner of a cell each one ends; nothing of one cell alone."""
     if len(findings.cells) == 1:
         return []
     over_reference = f"{findings.result} - {findings.reference}, points"

@@ -74,14 +74,14 @@ def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
 def _final_of_others(run: RunRecord, group: Sequence[RunRecord]) -> float:
     """The mean at the run's learning rate over the seeds of the group but its own."""
     others = [
-        _final(other)
+        final_of(other)
         for other in group
         if other["learning_rate"] == run["learning_rate"] and other["seed"] != run["seed"]
     ]
-    return fmean(others) if others else _final(run)
+    return fmean(others) if others else final_of(run)
 
 
-def _final(run: RunRecord) -> float:
+def final_of(run: RunRecord) -> float:
     """pass@1 after training, or where nothing was evaluated the reward."""
     return float(run["reward"] if run["pass1"] is None else run["pass1"])
 
@@ -170,7 +170,7 @@ def values_over_rates(runs: Iterable[RunRecord]) -> list[Value]:
                 chosen=True,
                 quantity="any_rate",
                 seed=seed,
-                value=fmean(map(_final, seed_runs)),
+                value=fmean(map(final_of, seed_runs)),
             )
             values.append(value)
     return values

@@ -107,7 +107,7 @@ def test_steps_to_a_target():
     assert target([[0.5, 0.9, 0.4]]) is None
 
 
-def test_regret_is_the_distance_to_the_best_of_the_cell():
+def test_regret_is_the_distance_to_the_winner_of_the_cell():
     finals = {
         "sort": {"rloo": 0.5, "bloo": 0.7, "js": 0.6},
         "maze": {"rloo": 0.5, "bloo": 0.1, "js": 0.5},
