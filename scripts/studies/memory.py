@@ -15,6 +15,7 @@ from openrlhf_js.study.values import RunRecord, chosen_runs, grouped
 HERE = Path(__file__).parent
 SIZES = {"memory": [(64, 1), (32, 2), (32, 4), (32, 8)], "memory1024": [(64, 2)]}
 MAIN_SIZE = (32, 2)  # which has ten seeds
+COMPARED = ("js_memory", "js_plus", "js", "spo", "rloo")
 FIVE_SEEDS = range(5)  # of the other sizes
 PICTURED = ((32, 2), (32, 4), (64, 2))
 AT_64_RESPONSES = [(64, 1), (32, 2), (16, 4), (8, 8)]
@@ -33,12 +34,13 @@ def of_size(runs: Iterable[RunRecord], size: tuple[int, int]) -> list[RunRecord]
 
 
 def whole_sets(runs: Iterable[RunRecord], size: tuple[int, int]) -> list[RunRecord]:
-    """Those of a size that all seeds have: no rate of 8e-4, and no `js` at 32 x 8."""
+    """Those of a size that all cells and seeds have: no rate of 8e-4, and no `js` at 32 x 8."""
     kept = []
     for run in of_size(runs, size):
         unfinished = size == (32, 8) and run["estimator"] == "js"
         extra_seed = size != MAIN_SIZE and run["seed"] not in FIVE_SEEDS
-        if run["learning_rate"] < 5e-4 and not unfinished and not extra_seed:
+        compared = run["estimator"] in COMPARED and run["learning_rate"] < 5e-4
+        if compared and not unfinished and not extra_seed:
             kept.append(run)
     return kept
 
