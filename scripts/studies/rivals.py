@@ -1,58 +1,111 @@
-"""What docs/training.md says of rivals.yaml: keeps a folder's records, prints tables, draws cells.
+"""What docs/training.md says of rivals.yaml: keeps folders' records, prints tables, draws pictures.
 
-.venv/bin/python scripts/studies/rivals.py [runs/rivals]     (without a folder: of the kept records)
+.venv/bin/python scripts/studies/rivals.py [runs/rivals ...]   (without a folder: the kept records)
 """
 
 import json
 import lzma
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from grid import averages, forest_of, show, wide
 from heat_map import heat_map
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.report import style
-from openrlhf_js.study.analysis import analyse
+from openrlhf_js.report import figures, style
+from openrlhf_js.study.analysis import StudyRow, analyse
+from openrlhf_js.study.regret import regrets
+from openrlhf_js.study.values import RunRecord, grouped
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "rivals.jsonl.xz"
 DOCS = HERE.parents[1] / "docs"
 REFERENCE = "rloo"
+NAMES = ["js_plus", "js", "bloo", "grpo", "ebpo", "opo", REFERENCE]
 IN_POINTS = ["less_rloo", "low", "high", "detects"]
+CAUSES = {"baseline_error": "error of the baseline", "gradient_variance": "gradient's variance"}
 
 
-def keep(folder: Path) -> None:
-    """Packs the records of a study's folder."""
+def keep(folders: Sequence[Path]) -> None:
+    """Packs the records of these folders, which share all settings but the sizes of batches."""
+    lines: list[str] = []
+    for folder in folders:
+        first, *runs = (folder / "runs-inline.jsonl").read_text().splitlines(keepends=True)
+        lines += runs if lines else [first, *runs]
     with atomic_write(RECORDS) as file:
-        file.write(lzma.compress((folder / "runs-inline.jsonl").read_bytes()))
+        file.write(lzma.compress("".join(lines).encode()))
+
+
+def cell_table(differences: Sequence[StudyRow]) -> pd.DataFrame:
+    """The differences of pass@1 to rloo, cell by cell, in points."""
+    cells = pd.DataFrame(differences).query("quantity == 'pass1'")
+    cells = cells.rename(
+        columns={"value": "less_rloo", "detectable": "detects", "p_holm": "p_holm_less_rloo"}
+    )
+    cells[IN_POINTS] *= 100
+    columns = ["task", "mix", "prompts", "responses", "estimator", "learning_rate", "seeds"]
+    return cells[[*columns, *IN_POINTS, "p", "p_holm_less_rloo"]]
+
+
+def show_cells(cells: pd.DataFrame) -> None:
+    """Prints every cell, and how many are significant."""
+    numbers = cells.round({name: 1 for name in IN_POINTS})
+    show("Cells", numbers.drop(columns=["p", "p_holm_less_rloo", "learning_rate"]))
+    significant = cells[cells.p_holm_less_rloo < 0.05]
+    for sign, rows in (
+        ("above", significant.query("less_rloo > 0")),
+        ("below", significant.query("less_rloo < 0")),
+    ):
+        counts = rows.groupby(["responses", "estimator"]).size()
+        print(f"\nSignificantly {sign} rloo, of {len(cells)}\n\n{counts.to_string()}")
+
+
+def show_regret(runs: Sequence[RunRecord]) -> None:
+    """Prints the mean and the worst regret of each number of responses."""
+    for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
+        print(f"\nRegret with {responses} responses: mean, worst\n")
+        for row in regrets(of_size):
+            print(f"{row.estimator:8} {row.mean:5.1f} {row.worst:5.1f} {row.worst_cell.title}")
+
+
+def show_causes(means: Sequence[StudyRow]) -> None:
+    """Prints errors and variances as shares of rloo's, averaged over tasks."""
+    rows = pd.DataFrame(means)
+    for quantity, title in CAUSES.items():
+        values = rows[rows.quantity == quantity]
+        table = values.pivot_table("value", ["responses", "mix", "task"], "estimator", sort=False)
+        shares = table.div(table[REFERENCE], axis=0).groupby(["responses", "mix"], sort=False)
+        shares = shares.mean().stack().rename("share").reset_index()
+        shares["text"] = shares.share.map("{:.2f}".format)
+        show(f"{title}, as a share of rloo's", wide(shares, ["responses", "mix"], NAMES))
 
 
 def main() -> None:
     if len(sys.argv) > 1:
-        keep(Path(sys.argv[1]))
+        keep([Path(folder) for folder in sys.argv[1:]])
     with lzma.open(RECORDS, "rt") as file:
         runs = [json.loads(line) for line in file][1:]
     findings = analyse(runs, REFERENCE)
-    differences = pd.DataFrame(findings.differences).query("quantity == 'pass1'")
-    cells = differences.rename(
-        columns={"value": "less_rloo", "detectable": "detects", "p_holm": "p_holm_less_rloo"}
-    )
-    cells[IN_POINTS] *= 100
-    columns = ["task", "mix", "prompts", "responses", "estimator", "seeds"]
-    cells = cells[[*columns, *IN_POINTS, "p", "p_holm_less_rloo"]]
+    cells = cell_table(findings.differences)
     cells.to_csv(DOCS / "data/rivals.csv", index=False, float_format="%.4g")
-    style.save_png(heat_map(cells), DOCS / "images/rivals.png")
+    style.save_png(heat_map(cells), DOCS / "images/rivals_cells.png")
     print(f"{len(runs)} runs, {len(cells)} differences")
-    print("\n| estimator | cells | points over rloo | low | high |\n|---|---:|---:|---:|---:|")
-    for average in findings.averages:
-        ends = " | ".join(f"{end:.1f}" for end in (average.low, average.high))
-        print(f"| `{average.estimator}` | {average.cells} | {average.value:+.1f} | {ends} |")
-    print("\n| task | mix | estimator | points over rloo | low | high | detects | seeds |")
-    print("|---|---|---|---:|---:|---:|---:|---:|")
-    for row in cells.itertuples():
-        numbers = f"{row.less_rloo:+.1f} | {row.low:.1f} | {row.high:.1f} | {row.detects:.1f}"
-        print(f"| {row.task} | {row.mix} | `{row.estimator}` | {numbers} | {row.seeds} |")
+    sizes = sorted(cells.responses.unique())
+    over_rloo = averages(runs, REFERENCE, sizes)
+    written = over_rloo.drop(columns="text")
+    written.to_csv(DOCS / "data/rivals_averages.csv", index=False, float_format="%.3g")
+    show("pass@1 less rloo's, averaged over cells", wide(over_rloo, ["m", "mix"], NAMES))
+    for reference in (REFERENCE, "bloo", "js", "ebpo"):
+        ours = averages(runs, reference, sizes).query("estimator == 'js_plus'")
+        show(f"js_plus less {reference}", ours.drop(columns=["text", "estimator"]).round(1))
+    note = "95 % intervals over cells and seeds"
+    forests = [forest_of(over_rloo, m, NAMES[:-1], note) for m in sizes]
+    style.save_both(figures.wide_picture(forests), DOCS / "images/rivals.png")
+    show_cells(cells)
+    show_regret(runs)
+    show_causes(findings.means)
 
 
 if __name__ == "__main__":

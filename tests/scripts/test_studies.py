@@ -24,7 +24,9 @@ def program(monkeypatch):
 
 
 def test_every_cell_is_a_square_of_the_heat_map(program):
-    cells = pd.read_csv(STUDIES.parents[1] / "docs/data/training.csv").dropna(subset=["less_rloo"])
+    cells = pd.read_csv(STUDIES.parents[1] / "docs/data/paper_cells.csv").dropna(
+        subset=["less_rloo"]
+    )
     chart = program("heat_map").heat_map(cells).to_dict(validate=False)
     panels = [chart["datasets"][panel["data"]["name"]] for panel in chart["vconcat"]]
     assert [len(values) for values in panels] == [len(cells) // 3] * 3
@@ -39,18 +41,23 @@ def test_every_cell_is_a_square_of_the_heat_map(program):
     assert orders[0][:4] == ["sort 16 x 2", "countdown 16 x 2", "maze 16 x 2", "sort 16 x 4"]
 
 
-def records(path, finals):
-    """Writes runs of 16 x 2 on questions: estimator -> pass@1 by seed."""
-    lines = ["{}"]
+def lines_of(finals, task="questions", responses=2):
+    """Lines of runs with 16 prompts: estimator -> pass@1 by seed."""
+    lines = []
     for estimator, values in finals.items():
         for seed, pass1 in enumerate(values):
-            run = {"task": "questions", "mix": "natural", "prompts": 16, "responses": 2, "vary": ""}
-            run |= {"estimator": estimator, "learning_rate": 1e-5, "seed": seed, "pass1": pass1}
-            run |= {"reward": pass1 - 0.1, "curve": [0.3, pass1], "steps": 30, "dead": 0.8}
-            run |= {"baseline_error": 1.0, "gradient_variance": 1.0, "gradient_snr": 1.0}
-            run |= {"spread": 0.3, "length": 3.0, "entropy": 0.4}
-            lines.append(json.dumps(run))
-    path.write_bytes(lzma.compress("\n".join(lines).encode()))
+            run = {"task": task, "mix": "natural", "prompts": 16, "responses": responses}
+            run |= {"vary": "", "estimator": estimator, "learning_rate": 1e-5, "seed": seed}
+            run |= {"pass1": pass1, "reward": pass1 - 0.1, "curve": [0.3, pass1], "steps": 30}
+            run |= {"dead": 0.8, "baseline_error": 1.0, "gradient_variance": 1.0}
+            run |= {"gradient_snr": 1.0, "spread": 0.3, "length": 3.0, "entropy": 0.4}
+            lines.append(json.dumps(run) + "\n")
+    return lines
+
+
+def records(path, finals):
+    """Writes runs on questions as packed records."""
+    path.write_bytes(lzma.compress("".join(["{}\n", *lines_of(finals)]).encode()))
 
 
 def test_the_pretrained_models_page_says_what_could_have_been_seen(
@@ -69,18 +76,33 @@ def test_the_pretrained_models_page_says_what_could_have_been_seen(
     assert "standard deviation of a pair 2.0 points; 6 pairs find 3 points" in printed
 
 
-def test_rivals_are_printed_and_drawn(program, tmp_path, monkeypatch, capsys):
+def test_rivals_are_kept_printed_and_drawn(program, tmp_path, monkeypatch, capsys):
+    """Two folders, of two and four responses, each with two tasks."""
     rivals = program("rivals")
     monkeypatch.setattr(rivals, "RECORDS", tmp_path / "records.jsonl.xz")
     monkeypatch.setattr(rivals, "DOCS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["rivals.py"])
-    for folder in ("data", "images"):
-        (tmp_path / folder).mkdir()
-    records(rivals.RECORDS, {"rloo": [0.40, 0.44], "ebpo": [0.43, 0.45]})
+    for name in ("data", "images", "two", "four"):
+        (tmp_path / name).mkdir()
+    finals = {"rloo": [0.40, 0.44], "js_plus": [0.43, 0.45], "bloo": [0.40, 0.44]}
+    for name, responses in (("two", 2), ("four", 4)):
+        sort = lines_of(finals, "sort", responses)
+        maze = lines_of({**finals, "js_plus": [0.45, 0.47]}, "maze", responses)
+        (tmp_path / name / "runs-inline.jsonl").write_text("".join(["{}\n", *sort, *maze]))
+    folders = [str(tmp_path / name) for name in ("two", "four")]
+    monkeypatch.setattr(sys, "argv", ["rivals.py", *folders])
     rivals.main()
-    assert "| questions | natural | `ebpo` | +2.0 | -10.7 | 14.7 |" in capsys.readouterr().out
-    assert (tmp_path / "images/rivals.png").stat().st_size > 1000
-    assert pd.read_csv(tmp_path / "data/rivals.csv").less_rloo.tolist() == [2.0]
+    printed = capsys.readouterr().out
+    assert "24 runs, 8 differences" in printed
+    assert "| 2 | as drawn | +3.0 | +0.0 |" in printed  # the mean of 2 and 4 points
+    assert "| 4 | as drawn | +3.0 | +0.0 |" in printed
+    assert "js_plus    0.0   0.0 sort, natural, 16 x 2" in printed  # regret
+    for picture in ("rivals.png", "rivals-dark.png", "rivals_cells.png"):
+        assert (tmp_path / "images" / picture).stat().st_size > 1000
+    cells = pd.read_csv(tmp_path / "data/rivals.csv")
+    assert cells.query("estimator == 'js_plus'").less_rloo.tolist() == [2.0, 4.0, 2.0, 4.0]
+    monkeypatch.setattr(sys, "argv", ["rivals.py"])
+    rivals.main()  # of what was kept
+    assert capsys.readouterr().out == printed
 
 
 def test_chosen_prompts_are_compared_by_kind_of_question(program, tmp_path, monkeypatch, capsys):

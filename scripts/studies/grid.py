@@ -1,0 +1,70 @@
+"""Averages over the cells of a grid of tasks, mixes and sizes, as tables and as a picture."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.report import forest, style
+from openrlhf_js.study import analysis
+from openrlhf_js.study.values import RunRecord, chosen_runs, measured_values
+
+MIXES = {"alike": ["alike"], "as drawn": ["natural"], "mixed": ["mixed"]}
+GROUPS = MIXES | {"not mixed": ["alike", "natural"], "all": ["alike", "natural", "mixed"]}
+
+
+def show(title: str, rows: pd.DataFrame) -> None:
+    """Prints a table in Markdown, names of estimators as code."""
+    heads = [f"`{head}`" if head in ESTIMATORS else str(head) for head in rows]
+    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows.astype(str).to_numpy().tolist()]
+    print(f"\n{title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def wide(rows: pd.DataFrame, index: Sequence[str], names: Sequence[str]) -> pd.DataFrame:
+    """The column `text`, with a column for each estimator; the first of the index once a block."""
+    table = rows.pivot_table("text", index, "estimator", "first", sort=False).fillna("")
+    table = table[[name for name in names if name in table]].reset_index()
+    return table.assign(**{index[0]: table[index[0]].mask(table[index[0]].duplicated(), "")})
+
+
+def averages(
+    runs: Sequence[RunRecord], reference: str, responses: Sequence[int] = (2, 4, 8)
+) -> pd.DataFrame:
+    """The differences of pass@1 to the reference, averaged over cells: m, mix, estimator, points.
+
+    Each seed at the learning rate that is best on the other seeds; intervals over cells and seeds.
+    """
+    values = measured_values(runs, chosen_runs(runs), reference)
+    values = [value for value in values if value.chosen and value.quantity == "pass1"]
+    parts = []
+    for m in responses:
+        for mix, mixes in GROUPS.items():
+            shown = [
+                value for value in values if value.cell.mix in mixes and value.cell.responses == m
+            ]
+            comparisons = analysis.Comparisons(shown, reference, by_rate=False)
+            part = pd.DataFrame(analysis.averages(comparisons), columns=analysis.Average._fields)
+            parts.append(part.assign(m=m, mix=mix))
+    rows = pd.concat(parts).rename(columns={"value": "points"})
+    rows = rows[["m", "mix", "estimator", "points", "low", "high", "cells"]]
+    return rows.assign(text=rows.points.map("{:+.1f}".format))
+
+
+def forest_of(rows: pd.DataFrame, m: int, names: Sequence[str], note: str) -> forest.Forest:
+    """The averages at m responses by mix and estimator, the first name at the top."""
+    at_m = rows[rows.m == m]
+    forest_rows = [
+        forest.ForestRow(row.mix, row.estimator, row.points, row.low, row.high)
+        for mix in MIXES
+        for name in names
+        for row in at_m.query("mix == @mix and estimator == @name").itertuples()
+    ]
+    return forest.Forest(
+        title=f"{m} responses to a prompt",
+        note=note,
+        xlabel="points of pass@1 over rloo",
+        rows=forest_rows,
+        looks=style.series_looks(names),
+        form="+.1f",
+        reference=0,
+    )
