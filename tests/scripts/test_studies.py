@@ -1,26 +1,13 @@
 """The programs beside the studies: what they print and draw."""
 
-import importlib
 import json
 import lzma
 import sys
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 STUDIES = Path(__file__).parents[2] / "scripts/studies"
-
-
-@pytest.fixture
-def program(monkeypatch):
-    """A program of scripts/studies as a module."""
-    monkeypatch.syspath_prepend(str(STUDIES))
-    loaded = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - loaded:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == STUDIES:
-            del sys.modules[name]
 
 
 def test_every_cell_is_a_square_of_the_heat_map(program):
