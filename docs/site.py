@@ -20,7 +20,6 @@ ELSEWHERE = {
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
 PICTURE = re.compile(r'<picture>.*?<img src="([^"]*)"[^>]* alt="([^"]*)">\s*</picture>', re.DOTALL)
-INTERVAL = re.compile(r"(<td[^>]*>[^<(]*?) (\([^()<]*? to [^()<]*?\)|± [\d.]+)(?=[^<]*</td>)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -40,13 +39,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Formulas that any browser shows, without a script; intervals of tables in smaller type."""
+    """Formulas that any browser shows, without a script."""
 
     def mathml(match: re.Match[str]) -> str:
         return convert(html.unescape(match[3]), display="block" if match[2] == "[" else "inline")
 
-    content = FORMULA.sub(mathml, content)
-    return INTERVAL.sub(r'\1 <span class="interval">\2</span>', content)
+    return FORMULA.sub(mathml, content)
 
 
 def _relink(markdown: str, source: str) -> str:

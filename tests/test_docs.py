@@ -52,6 +52,18 @@ async function look(page, width) {
 </script>"""
 
 
+PAGES = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_cell_of_a_table_holds_one_number(page):
+    """Intervals have columns of their own, which can be read down and copied."""
+    tables = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    cells = [cell.strip() for line in tables for cell in line.strip("|").split("|")]
+    intervals = re.compile(r"[-+]?\d\S*( %)? (±|\([-+]?\d\S* to )")
+    assert [cell for cell in cells if intervals.match(cell)] == []
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The built site; a broken link, a missing anchor or a page outside the menu is an error."""
