@@ -36,16 +36,16 @@ def averages(
     """
     values = measured_values(runs, chosen_runs(runs), reference)
     values = [value for value in values if value.chosen and value.quantity == "pass1"]
-    parts = []
+    records = []
     for m in responses:
         for mix, mixes in GROUPS.items():
             shown = [
                 value for value in values if value.cell.mix in mixes and value.cell.responses == m
             ]
             comparisons = analysis.Comparisons(shown, reference, by_rate=False)
-            part = pd.DataFrame(analysis.averages(comparisons), columns=analysis.Average._fields)
-            parts.append(part.assign(m=m, mix=mix))
-    rows = pd.concat(parts).rename(columns={"value": "points"})
+            for average in analysis.averages(comparisons):
+                records.append({**average._asdict(), "m": m, "mix": mix})
+    rows = pd.DataFrame(records).rename(columns={"value": "points"})
     rows = rows[["m", "mix", "estimator", "points", "low", "high", "cells"]]
     return rows.assign(text=rows.points.map("{:+.1f}".format))
 
