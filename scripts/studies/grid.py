@@ -9,7 +9,7 @@ from openrlhf_js.report import forest, style
 from openrlhf_js.study import analysis
 from openrlhf_js.study.values import RunRecord, chosen_runs, measured_values
 
-MIXES = {"alike": ["alike"], "as drawn": ["natural"], "mixed": ["mixed"]}
+MIXES = {mix: [mix] for mix in ("alike", "natural", "mixed")}
 GROUPS = MIXES | {"not mixed": ["alike", "natural"], "all": ["alike", "natural", "mixed"]}
 
 
@@ -32,7 +32,8 @@ def averages(
 ) -> pd.DataFrame:
     """The differences of pass@1 to the reference, averaged over cells: m, mix, estimator, points.
 
-    Each seed at the learning rate that is best on the other seeds; intervals over cells and seeds.
+    Each seed at the learning rate that is best on the other seeds. Intervals are over cells and
+    seeds, as if the cells of one task were independent; a group with one cell is left out.
     """
     values = measured_values(runs, chosen_runs(runs), reference)
     values = [value for value in values if value.chosen and value.quantity == "pass1"]
@@ -44,14 +45,14 @@ def averages(
             ]
             comparisons = analysis.Comparisons(shown, reference, by_rate=False)
             for average in analysis.averages(comparisons):
-                records.append({**average._asdict(), "m": m, "mix": mix})
-    rows = pd.DataFrame(records).rename(columns={"value": "points"})
-    rows = rows[["m", "mix", "estimator", "points", "low", "high", "cells"]]
+                records.append({"m": m, **average._replace(mix=mix)._asdict()})
+    rows = pd.DataFrame(records, columns=["m", *analysis.Average._fields])
+    rows = rows.rename(columns={"value": "points"})
     return rows.assign(text=rows.points.map("{:+.1f}".format))
 
 
 def forest_of(rows: pd.DataFrame, m: int, names: Sequence[str], note: str) -> forest.Forest:
-    """The averages at m responses by mix and estimator, the first name at the top."""
+    """The averages over rloo at m responses by mix and estimator, the first name at the top."""
     at_m = rows[rows.m == m]
     forest_rows = [
         forest.ForestRow(row.mix, row.estimator, row.points, row.low, row.high)

@@ -15,6 +15,7 @@ from heat_map import heat_map
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.report import figures, style
+from openrlhf_js.stats import clustered_mean
 from openrlhf_js.study.analysis import StudyRow, analyse
 from openrlhf_js.study.regret import regrets
 from openrlhf_js.study.values import RunRecord, grouped
@@ -23,7 +24,8 @@ HERE = Path(__file__).parent
 RECORDS = HERE / "rivals.jsonl.xz"
 DOCS = HERE.parents[1] / "docs"
 REFERENCE = "rloo"
-NAMES = ["js_plus", "js", "bloo", "grpo", "ebpo", "opo", REFERENCE]
+OURS = "js_plus"
+COMPARED = [OURS, "js", "bloo", "grpo", "ebpo", "opo"]  # with the reference
 IN_POINTS = ["less_rloo", "low", "high", "detects"]
 
 
@@ -31,8 +33,10 @@ def keep(folders: Sequence[Path]) -> None:
     """Packs the records of these folders, which share all settings but the sizes of batches."""
     lines: list[str] = []
     for folder in folders:
-        first, *runs = (folder / "runs-inline.jsonl").read_text().splitlines(keepends=True)
-        lines += runs if lines else [first, *runs]
+        settings, *runs = (folder / "runs-inline.jsonl").read_text().splitlines(keepends=True)
+        if lines and settings != lines[0]:
+            raise SystemExit(f"{folder} has other settings than {folders[0]}")
+        lines += runs if lines else [settings, *runs]
     with atomic_write(RECORDS) as file:
         file.write(lzma.compress("".join(lines).encode()))
 
@@ -49,16 +53,31 @@ def cell_table(differences: Sequence[StudyRow]) -> pd.DataFrame:
 
 
 def show_cells(cells: pd.DataFrame) -> None:
-    """Prints every cell, and how many are significant."""
+    """Prints every cell, and in how many an estimator is significantly above or below rloo."""
     numbers = cells.round({name: 1 for name in IN_POINTS})
     show("Cells", numbers.drop(columns=["p", "p_holm_less_rloo", "learning_rate"]))
     significant = cells[cells.p_holm_less_rloo < 0.05]
-    for sign, rows in (
-        ("above", significant.query("less_rloo > 0")),
-        ("below", significant.query("less_rloo < 0")),
-    ):
-        counts = rows.groupby(["responses", "estimator"]).size()
-        print(f"\nSignificantly {sign} rloo, of {len(cells)}\n\n{counts.to_string()}")
+    counts = pd.DataFrame(
+        {
+            "cells": cells.groupby(["responses", "estimator"]).size(),
+            "above": significant.query("less_rloo > 0").groupby(["responses", "estimator"]).size(),
+            "below": significant.query("less_rloo < 0").groupby(["responses", "estimator"]).size(),
+        }
+    )
+    print(f"\nSignificant after Holm\n\n{counts.fillna(0).astype(int)}")
+
+
+def show_tasks(cells: pd.DataFrame) -> None:
+    """Prints js_plus less rloo by task, not mixed, with an interval over tasks as a sample."""
+    shown = cells.query("estimator == @OURS and mix != 'mixed'")
+    for responses, rows in shown.groupby("responses"):
+        by_task = rows.groupby("task", sort=False).less_rloo.mean()
+        mean = clustered_mean(list(by_task))
+        tasks = ", ".join(f"{task} {points:+.1f}" for task, points in by_task.items())
+        print(
+            f"\n{responses} responses, not mixed: {tasks}; over tasks as a sample "
+            f"{mean.value:+.1f} ({mean.low:.1f} to {mean.high:.1f})"
+        )
 
 
 def show_regret(runs: Sequence[RunRecord]) -> None:
@@ -75,7 +94,7 @@ def show_errors(means: Sequence[StudyRow]) -> None:
     shares = rows.groupby(["responses", "mix", "estimator"], sort=False).value.mean().reset_index()
     shares["text"] = shares.value.map("{:.2f}".format)
     title = "Error of the baseline, as a share of rloo's"
-    show(title, wide(shares, ["responses", "mix"], NAMES[:-1]))
+    show(title, wide(shares, ["responses", "mix"], COMPARED))
 
 
 def main() -> None:
@@ -92,16 +111,17 @@ def main() -> None:
     over_rloo = averages(runs, REFERENCE, sizes)
     written = over_rloo.drop(columns="text")
     written.to_csv(DOCS / "data/rivals_averages.csv", index=False, float_format="%.3g")
-    show("pass@1 less rloo's, averaged over cells", wide(over_rloo, ["m", "mix"], NAMES))
+    show("pass@1 less rloo's, averaged over cells", wide(over_rloo, ["m", "mix"], COMPARED))
     there = {run["estimator"] for run in runs}
-    for other in NAMES[1:]:
+    for other in [REFERENCE, *COMPARED[1:]]:
         if other in there:
-            ours = averages(runs, other, sizes).query("estimator == 'js_plus'")
-            show(f"js_plus less {other}", ours.drop(columns=["text", "estimator"]).round(1))
+            ours = averages(runs, other, sizes).query("estimator == @OURS")
+            show(f"{OURS} less {other}", ours.drop(columns=["text", "estimator"]).round(1))
     note = "95 % intervals over cells and seeds"
-    forests = [forest_of(over_rloo, m, NAMES[:-1], note) for m in sizes]
+    forests = [forest_of(over_rloo, m, COMPARED, note) for m in sizes]
     style.save_both(figures.wide_picture(forests), DOCS / "images/rivals.png")
     show_cells(cells)
+    show_tasks(cells)
     show_regret(runs)
     show_errors(findings.means)
 

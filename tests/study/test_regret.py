@@ -35,7 +35,7 @@ def test_a_rate_is_picked_by_other_seeds():
 
 
 def test_equal_estimators_have_no_regret_on_average():
-    """The distance to the highest mean would be 3 points here, whatever they are."""
+    """The distance to the highest mean would be above 2 points, though all are equal."""
     rng = np.random.default_rng(0)
     runs = []
     for cell in range(200):
@@ -47,11 +47,25 @@ def test_equal_estimators_have_no_regret_on_average():
     assert [abs(row.mean) < 0.5 for row in regrets(runs)] == [True] * 3
 
 
+def test_the_worst_cell_is_named_and_halves_may_be_unequal():
+    runs = records_of({"rloo": {1e-4: [0.5] * 3}, "js": {1e-4: [0.7] * 3}})
+    runs += records_of({"rloo": {1e-4: [0.2] * 3}, "js": {1e-4: [0.5] * 3}}, task="maze")
+    _, rloo = regrets(runs)
+    assert rloo.mean == pytest.approx(25)
+    assert (rloo.worst_cell.task, rloo.worst) == ("maze", pytest.approx(30))
+
+
+def test_many_seeds_are_halved_at_random(monkeypatch):
+    monkeypatch.setattr("openrlhf_js.study.regret.MOST_HALVES", 10)
+    js, rloo = regrets(records_of({"rloo": {1e-4: [0.5] * 8}, "js": {1e-4: [0.7] * 8}}))
+    assert (js.mean, rloo.mean) == (0, pytest.approx(20))
+
+
 def test_cells_without_an_estimator_and_seeds_without_a_run_are_left_out():
     runs = records_of({"rloo": {1e-4: [0.5, 0.5, 0.0]}, "js": {1e-4: [0.7, 0.7]}})
     runs += records_of({"rloo": {1e-4: [0.9, 0.9]}}, task="maze")
     js, rloo = regrets(runs)
     assert [cell.task for cell in rloo.points] == ["sort"]
-    assert rloo.mean == pytest.approx(20)  # the third seed, rloo's alone, would make it 45
+    assert rloo.mean == pytest.approx(20)  # without the third seed, which is rloo's alone
     assert js.mean == pytest.approx(0)
     assert regrets(records_of({"rloo": {1e-4: [0.5]}, "js": {1e-4: [0.7]}})) == []
