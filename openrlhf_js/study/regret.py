@@ -76,33 +76,41 @@ def _finals(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 def _cell_regrets(finals: pd.DataFrame) -> dict[str, float]:
     """The regret of each estimator in one cell, in points."""
-    picking = _halves(finals.shape[1])
+    picking = _halves(finals.shape[1])  # (H, seeds)
+    halvings = np.arange(len(picking))
     picked = []  # by estimator: (H,) its mean on the picking half, at the rate that is best there
     read = []  # (H,) its mean on the other half at that rate
     estimators = list(dict.fromkeys(finals.index.get_level_values("estimator")))
     for estimator in estimators:
         values = finals.loc[estimator].to_numpy()  # (rates, seeds)
-        on_picking = values @ picking.T / picking.sum(1)  # (rates, H)
-        on_reading = values @ (1 - picking).T / (1 - picking).sum(1)
-        best_rate = on_picking.argmax(0)[None]
-        picked.append(np.take_along_axis(on_picking, best_rate, axis=0)[0])
-        read.append(np.take_along_axis(on_reading, best_rate, axis=0)[0])
-    winner = np.argmax(picked, axis=0)[None]
-    of_winner = np.take_along_axis(np.array(read), winner, axis=0)[0]
+        on_picking = _means(values, picking)
+        on_reading = _means(values, 1 - picking)
+        best_rate = on_picking.argmax(axis=0)
+        picked.append(on_picking[best_rate, halvings])
+        read.append(on_reading[best_rate, halvings])
+    winner = np.argmax(picked, axis=0)
+    of_winner = np.array(read)[winner, halvings]
     return {
         estimator: float(100 * (of_winner - own).mean())
         for estimator, own in zip(estimators, read, strict=True)
     }
 
 
+def _means(values: Floats, halves: Floats) -> Floats:
+    """(rates, H) means of values (rates, seeds) over the seeds of each half (H, seeds)."""
+    means: Floats = values @ halves.T / halves.sum(axis=1)
+    return means
+
+
 def _halves(seeds: int) -> Floats:
     """(H, seeds) the picking seeds of each halving, in both directions: 1 for them, else 0."""
     size = seeds // 2
     if comb(seeds, size) <= MOST_HALVES:
-        chosen = list(combinations(range(seeds), size))
+        chosen = [list(places) for places in combinations(range(seeds), size)]
     else:
         rng = np.random.default_rng(0)
-        chosen = [tuple(rng.permutation(seeds)[:size]) for _ in range(MOST_HALVES)]
-    first = np.zeros((len(chosen), seeds))
-    np.put_along_axis(first, np.array(chosen), 1, axis=1)
-    return np.concatenate([first, 1 - first])
+        chosen = [rng.permutation(seeds)[:size].tolist() for _ in range(MOST_HALVES)]
+    halves = np.zeros((len(chosen), seeds))
+    for half, places in zip(halves, chosen, strict=True):
+        half[places] = 1
+    return np.concatenate([halves, 1 - halves])
