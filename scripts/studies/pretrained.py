@@ -28,7 +28,11 @@ from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem
 
 RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
-ERRORS = Path(__file__).parents[2] / "docs/data/pretrained_mse.csv"
+DATA = Path(__file__).parents[2] / "docs/data"
+ERRORS = {  # what `lab mse` has measured, in the study's folder, and the page's table of it
+    "lab/mse.json": "pretrained_mse.csv",
+    "lab_trained/mse.json": "pretrained_trained_mse.csv",
+}
 STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
 COMPARED = (REFERENCE, "js_plus")
@@ -50,11 +54,12 @@ def keep(folder: Path) -> None:
 
 
 def keep_errors(folder: Path) -> None:
-    """Writes what `lab mse` has measured, if it has, as a table for the page."""
-    path = folder / "lab/mse.json"
-    if path.is_file():
-        rows = pd.DataFrame(json.loads(path.read_bytes())["rows"])
-        rows.to_csv(ERRORS, index=False, float_format="%.4g")
+    """Writes what `lab mse` has measured, if it has, as tables for the page."""
+    for name, table in ERRORS.items():
+        path = folder / name
+        if path.is_file():
+            rows = pd.DataFrame(json.loads(path.read_bytes())["rows"])
+            rows.to_csv(DATA / table, index=False, float_format="%.4g")
 
 
 def values_by_kind(policy: TinyPolicy, settings: StudySettings) -> dict[str, list[float]]:
