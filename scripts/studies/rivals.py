@@ -26,6 +26,7 @@ DOCS = HERE.parents[1] / "docs"
 REFERENCE = "rloo"
 OURS = "js_plus"
 COMPARED = [OURS, "js", "bloo", "grpo", "ebpo", "opo"]  # with the reference
+RUINED = 0.05
 IN_POINTS = ["less_rloo", "low", "high", "detects"]
 
 
@@ -95,6 +96,19 @@ def show_errors(means: Sequence[StudyRow]) -> None:
     shares["text"] = shares.value.map("{:.2f}".format)
     title = "Error of the baseline, as a share of rloo's"
     show(title, wide(shares, ["responses", "mix"], COMPARED))
+    shrinking = rows[rows.estimator.isin([OURS, "js"])]
+    above = shrinking[shrinking.value > 1]
+    print(f"\nAbove rloo's, of {len(shrinking)} cells of {OURS} and js:")
+    for row in above.itertuples():
+        print(f"{row.estimator:8} {row.value:.3f} {row.cell}")
+
+
+def show_ruined(runs: Sequence[RunRecord]) -> None:
+    """Prints how many runs in the mix end below 5 % of pass@1, by learning rate."""
+    rows = pd.DataFrame(runs).query("mix == 'mixed'")
+    rows = rows.assign(ruined=rows.pass1 < RUINED)
+    counts = rows.groupby(["responses", "learning_rate", "estimator"]).ruined.agg(["sum", "size"])
+    print(f"\nMixed runs that end below {RUINED:.0%}\n\n{counts.query('sum > 0')}")
 
 
 def main() -> None:
@@ -124,6 +138,7 @@ def main() -> None:
     show_tasks(cells)
     show_regret(runs)
     show_errors(findings.means)
+    show_ruined(runs)
 
 
 if __name__ == "__main__":
