@@ -27,6 +27,8 @@ REFERENCE = "rloo"
 OURS = "js_plus"
 COMPARED = [OURS, "js", "bloo", "grpo", "ebpo", "opo"]  # with the reference
 RUINED = 0.05
+PICTURED = "16 x"  # the sizes in the picture of averages
+AVERAGE = ["points", "low", "high"]
 IN_POINTS = ["less_rloo", "low", "high", "detects"]
 
 
@@ -40,6 +42,25 @@ def keep(folders: Sequence[Path]) -> None:
         lines += runs if lines else [settings, *runs]
     with atomic_write(RECORDS) as file:
         file.write(lzma.compress("".join(lines).encode()))
+
+
+def with_size(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows, with the size of their batch: `16 x 2`."""
+    return rows.assign(size=[f"{n} x {m}" for n, m in rows[["prompts", "responses"]].to_numpy()])
+
+
+def size_of(run: RunRecord) -> str:
+    """The size of a run's batch."""
+    return f"{run['prompts']} x {run['responses']}"
+
+
+def averages_by_size(runs: Sequence[RunRecord], reference: str) -> pd.DataFrame:
+    """The averages over the cells of each size of batch."""
+    by_size = [
+        averages(of_size, reference, [of_size[0]["responses"]]).assign(size=size)
+        for size, of_size in grouped(runs, size_of).items()
+    ]
+    return pd.concat(by_size, ignore_index=True)
 
 
 def cell_table(differences: Sequence[StudyRow]) -> pd.DataFrame:
@@ -58,12 +79,14 @@ def show_cells(cells: pd.DataFrame) -> None:
     numbers = cells.round({name: 1 for name in IN_POINTS})
     show("Cells", numbers.drop(columns=["p", "p_holm_less_rloo", "learning_rate"]))
     significant = cells[cells.p_holm_less_rloo < 0.05]
+    groups = {
+        "cells": cells,
+        "above": significant.query("less_rloo > 0"),
+        "below": significant.query("less_rloo < 0"),
+    }
+    by = ["size", "estimator"]
     counts = pd.DataFrame(
-        {
-            "cells": cells.groupby(["responses", "estimator"]).size(),
-            "above": significant.query("less_rloo > 0").groupby(["responses", "estimator"]).size(),
-            "below": significant.query("less_rloo < 0").groupby(["responses", "estimator"]).size(),
-        }
+        {name: with_size(rows).groupby(by).estimator.count() for name, rows in groups.items()}
     )
     print(f"\nSignificant after Holm\n\n{counts.fillna(0).astype(int)}")
 
@@ -71,31 +94,31 @@ def show_cells(cells: pd.DataFrame) -> None:
 def show_tasks(cells: pd.DataFrame) -> None:
     """Prints js_plus less rloo by task, not mixed, with an interval over tasks as a sample."""
     shown = cells.query("estimator == @OURS and mix != 'mixed'")
-    for responses, rows in shown.groupby("responses"):
+    for size, rows in with_size(shown).groupby("size"):
         by_task = rows.groupby("task", sort=False).less_rloo.mean()
         mean = clustered_mean(list(by_task))
         tasks = ", ".join(f"{task} {points:+.1f}" for task, points in by_task.items())
         print(
-            f"\n{responses} responses, not mixed: {tasks}; over tasks as a sample "
+            f"\n{size}, not mixed: {tasks}; over tasks as a sample "
             f"{mean.value:+.1f} ({mean.low:.1f} to {mean.high:.1f})"
         )
 
 
 def show_regret(runs: Sequence[RunRecord]) -> None:
-    """Prints the mean and the worst regret of each number of responses."""
-    for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
-        print(f"\nRegret with {responses} responses: mean, worst\n")
+    """Prints the mean and the worst regret of each size of batch."""
+    for size, of_size in grouped(runs, size_of).items():
+        print(f"\nRegret, {size}: mean, worst\n")
         for row in regrets(of_size):
             print(f"{row.estimator:8} {row.mean:5.1f} {row.worst:5.1f} {row.worst_cell.title}")
 
 
 def show_errors(means: Sequence[StudyRow]) -> None:
     """Prints the error of each baseline as a share of rloo's, averaged over tasks."""
-    rows = pd.DataFrame(means).query("quantity == 'baseline_error'")
-    shares = rows.groupby(["responses", "mix", "estimator"], sort=False).value.mean().reset_index()
+    rows = with_size(pd.DataFrame(means).query("quantity == 'baseline_error'"))
+    shares = rows.groupby(["size", "mix", "estimator"], sort=False).value.mean().reset_index()
     shares["text"] = shares.value.map("{:.2f}".format)
     title = "Error of the baseline, as a share of rloo's"
-    show(title, wide(shares, ["responses", "mix"], COMPARED))
+    show(title, wide(shares, ["size", "mix"], COMPARED))
     shrinking = rows[rows.estimator.isin([OURS, "js"])]
     above = shrinking[shrinking.value > 1]
     print(f"\nAbove rloo's, of {len(shrinking)} cells of {OURS} and js:")
@@ -105,9 +128,9 @@ def show_errors(means: Sequence[StudyRow]) -> None:
 
 def show_ruined(runs: Sequence[RunRecord]) -> None:
     """Prints how many runs in the mix end below 5 % of pass@1, by learning rate."""
-    rows = pd.DataFrame(runs).query("mix == 'mixed'")
+    rows = with_size(pd.DataFrame(runs).query("mix == 'mixed'"))
     rows = rows.assign(ruined=rows.pass1 < RUINED)
-    counts = rows.groupby(["responses", "learning_rate", "estimator"]).ruined.agg(["sum", "size"])
+    counts = rows.groupby(["size", "learning_rate", "estimator"]).ruined.agg(["sum", "size"])
     print(f"\nMixed runs that end below {RUINED:.0%}\n\n{counts.query('sum > 0')}")
 
 
@@ -121,18 +144,19 @@ def main() -> None:
     cells.to_csv(DOCS / "data/rivals.csv", index=False, float_format="%.4g")
     style.save_png(heat_map(cells), DOCS / "images/rivals_cells.png")
     print(f"{len(runs)} runs, {len(cells)} differences")
-    sizes = sorted(cells.responses.unique())
-    over_rloo = averages(runs, REFERENCE, sizes)
-    written = over_rloo.drop(columns="text")
+    over_rloo = averages_by_size(runs, REFERENCE)
+    written = over_rloo.drop(columns=["text", "m"])
+    written.insert(0, "size", written.pop("size"))
     written.to_csv(DOCS / "data/rivals_averages.csv", index=False, float_format="%.3g")
-    show("pass@1 less rloo's, averaged over cells", wide(over_rloo, ["m", "mix"], COMPARED))
+    show("pass@1 less rloo's, averaged over cells", wide(over_rloo, ["size", "mix"], COMPARED))
     there = {run["estimator"] for run in runs}
     for other in [REFERENCE, *COMPARED[1:]]:
         if other in there:
-            ours = averages(runs, other, sizes).query("estimator == @OURS")
-            show(f"{OURS} less {other}", ours.drop(columns=["text", "estimator"]).round(1))
+            ours = averages_by_size(runs, other).query("estimator == @OURS")
+            show(f"{OURS} less {other}", ours[["size", "mix", *AVERAGE]].round(1))
     note = "95 % intervals over cells and seeds"
-    forests = [forest_of(over_rloo, m, COMPARED, note) for m in sizes]
+    pictured = over_rloo[over_rloo["size"].str.startswith(PICTURED)]
+    forests = [forest_of(pictured, m, COMPARED, note) for m in pictured.m.unique()]
     style.save_both(figures.wide_picture(forests), DOCS / "images/rivals.png")
     show_cells(cells)
     show_tasks(cells)

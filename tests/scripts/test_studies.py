@@ -80,8 +80,8 @@ def test_rivals_are_kept_printed_and_drawn(program, tmp_path, monkeypatch, capsy
     rivals.main()
     printed = capsys.readouterr().out
     assert "24 runs, 8 differences" in printed
-    assert "| 2 | natural | +3.0 | +0.0 |" in printed  # the mean of 2 and 4 points
-    assert "| 4 | natural | +3.0 | +0.0 |" in printed
+    assert "| 16 x 2 | natural | +3.0 | +0.0 |" in printed  # the mean of 2 and 4 points
+    assert "| 16 x 4 | natural | +3.0 | +0.0 |" in printed
     assert "js_plus    0.0   0.0 sort, natural, 16 x 2" in printed  # regret
     for picture in ("rivals.png", "rivals-dark.png", "rivals_cells.png"):
         assert (tmp_path / "images" / picture).stat().st_size > 1000
