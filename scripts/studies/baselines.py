@@ -1,11 +1,9 @@
 """What docs/paper_baselines.md says: prints tables, draws pictures, writes all cells."""
 
-import json
-import lzma
 from pathlib import Path
 
 import pandas as pd
-from grid import averages, forest_of, show, wide
+from grid import averages, forest_of, read, show, wide
 
 from openrlhf_js.report import figures, style
 from openrlhf_js.study import analysis, page
@@ -18,8 +16,7 @@ SHAPE = ["prompts", "responses"]
 CELL = ["task", "mix", *SHAPE]
 SAFE = 5e-4  # learning rates above it can ruin the start
 
-with lzma.open(HERE / "baselines.jsonl.xz", "rt") as file:
-    runs = [json.loads(line) for line in file][1:]
+runs = read(HERE / "baselines.jsonl.xz")
 runs.sort(key=lambda run: (run["prompts"], run["responses"]))
 findings = analysis.analyse(runs, "rloo")
 all_means = pd.DataFrame(findings.means)

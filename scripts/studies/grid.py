@@ -1,16 +1,38 @@
-"""Averages over the cells of a grid of tasks, mixes and sizes, as tables and as a picture."""
+"""A grid of tasks, mixes and sizes: its records, and averages as tables and as a picture."""
 
+import json
+import lzma
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
+from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.report import forest, style
 from openrlhf_js.study import analysis
-from openrlhf_js.study.values import RunRecord, chosen_runs, measured_values
+from openrlhf_js.study.values import RunRecord, chosen_runs, grouped, measured_values
 
 MIXES = {mix: [mix] for mix in ("alike", "natural", "mixed")}
 GROUPS = MIXES | {"not mixed": ["alike", "natural"], "all": ["alike", "natural", "mixed"]}
+
+
+def keep(folders: Sequence[Path], records: Path) -> None:
+    """Packs the records of these folders, which share all settings but the sizes of batches."""
+    lines: list[str] = []
+    for folder in folders:
+        settings, *runs = (folder / "runs-inline.jsonl").read_text().splitlines(keepends=True)
+        if lines and settings != lines[0]:
+            raise SystemExit(f"{folder} has other settings than {folders[0]}")
+        lines += runs if lines else [settings, *runs]
+    with atomic_write(records) as file:
+        file.write(lzma.compress("".join(lines).encode()))
+
+
+def read(records: Path) -> list[RunRecord]:
+    """The runs of a file of records, without its first line."""
+    with lzma.open(records, "rt") as file:
+        return [json.loads(line) for line in file][1:]
 
 
 def show(title: str, rows: pd.DataFrame) -> None:
@@ -49,6 +71,25 @@ def averages(
     rows = pd.DataFrame(records, columns=["m", *analysis.Average._fields])
     rows = rows.rename(columns={"value": "points"})
     return rows.assign(text=rows.points.map("{:+.1f}".format))
+
+
+def with_size(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows, with the size of their batch: `16 x 2`."""
+    return rows.assign(size=[f"{n} x {m}" for n, m in rows[["prompts", "responses"]].to_numpy()])
+
+
+def size_of(run: RunRecord) -> str:
+    """The size of a run's batch."""
+    return f"{run['prompts']} x {run['responses']}"
+
+
+def averages_by_size(runs: Sequence[RunRecord], reference: str) -> pd.DataFrame:
+    """The averages over the cells of each size of batch."""
+    by_size = [
+        averages(of_size, reference, [of_size[0]["responses"]]).assign(size=size)
+        for size, of_size in grouped(runs, size_of).items()
+    ]
+    return pd.concat(by_size, ignore_index=True)
 
 
 def forest_of(rows: pd.DataFrame, m: int, names: Sequence[str], note: str) -> forest.Forest:

@@ -3,17 +3,14 @@
 .venv/bin/python scripts/studies/rivals.py [runs/rivals ...]   (without a folder: the kept records)
 """
 
-import json
-import lzma
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from grid import averages, forest_of, show, wide
+from grid import averages_by_size, forest_of, keep, read, show, size_of, wide, with_size
 from heat_map import heat_map
 
-from openrlhf_js.common.files import atomic_write
 from openrlhf_js.report import figures, style
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.study.analysis import StudyRow, analyse
@@ -30,37 +27,6 @@ RUINED = 0.05
 PICTURED = "16 x"  # the sizes in the picture of averages
 AVERAGE = ["points", "low", "high"]
 IN_POINTS = ["less_rloo", "low", "high", "detects"]
-
-
-def keep(folders: Sequence[Path]) -> None:
-    """Packs the records of these folders, which share all settings but the sizes of batches."""
-    lines: list[str] = []
-    for folder in folders:
-        settings, *runs = (folder / "runs-inline.jsonl").read_text().splitlines(keepends=True)
-        if lines and settings != lines[0]:
-            raise SystemExit(f"{folder} has other settings than {folders[0]}")
-        lines += runs if lines else [settings, *runs]
-    with atomic_write(RECORDS) as file:
-        file.write(lzma.compress("".join(lines).encode()))
-
-
-def with_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows, with the size of their batch: `16 x 2`."""
-    return rows.assign(size=[f"{n} x {m}" for n, m in rows[["prompts", "responses"]].to_numpy()])
-
-
-def size_of(run: RunRecord) -> str:
-    """The size of a run's batch."""
-    return f"{run['prompts']} x {run['responses']}"
-
-
-def averages_by_size(runs: Sequence[RunRecord], reference: str) -> pd.DataFrame:
-    """The averages over the cells of each size of batch."""
-    by_size = [
-        averages(of_size, reference, [of_size[0]["responses"]]).assign(size=size)
-        for size, of_size in grouped(runs, size_of).items()
-    ]
-    return pd.concat(by_size, ignore_index=True)
 
 
 def cell_table(differences: Sequence[StudyRow]) -> pd.DataFrame:
@@ -136,9 +102,8 @@ def show_ruined(runs: Sequence[RunRecord]) -> None:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        keep([Path(folder) for folder in sys.argv[1:]])
-    with lzma.open(RECORDS, "rt") as file:
-        runs = [json.loads(line) for line in file][1:]
+        keep([Path(folder) for folder in sys.argv[1:]], RECORDS)
+    runs = read(RECORDS)
     findings = analyse(runs, REFERENCE)
     cells = cell_table(findings.differences)
     cells.to_csv(DOCS / "data/rivals.csv", index=False, float_format="%.4g")

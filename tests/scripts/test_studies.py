@@ -92,6 +92,31 @@ def test_rivals_are_kept_printed_and_drawn(program, tmp_path, monkeypatch, capsy
     assert capsys.readouterr().out == printed
 
 
+def test_runs_with_prompts_that_come_again_are_kept_and_printed(
+    program, tmp_path, monkeypatch, capsys
+):
+    """Two folders, with two responses and with one, which leaves no rloo."""
+    again = program("again")
+    monkeypatch.setattr(again, "RECORDS", tmp_path / "records.jsonl.xz")
+    finals = {"rloo": [0.40, 0.44], "js_plus": [0.43, 0.45], "js_memory": [0.45, 0.49]}
+    one_response = {name: values for name, values in finals.items() if name != "rloo"}
+    for name, responses, of_size in (("two", 2, finals), ("one", 1, one_response)):
+        (tmp_path / name).mkdir()
+        lines = lines_of(of_size, "sort", responses) + lines_of(of_size, "maze", responses)
+        (tmp_path / name / "runs-inline.jsonl").write_text("".join(["{}\n", *lines]))
+    monkeypatch.setattr(sys, "argv", ["again.py", str(tmp_path / "two"), str(tmp_path / "one")])
+    again.main()
+    printed = capsys.readouterr().out
+    assert "20 runs" in printed
+    less_rloo = printed.split("js_memory less rloo")[1]
+    assert "| 16 x 2 | natural | 5.0 |" in less_rloo  # as it is in both tasks
+    assert "| 16 x 1 | natural | 3.0 |" in printed  # above js_plus
+    assert "|  | maze | natural | 47.0 | 44.0 | 42.0 |" in printed
+    monkeypatch.setattr(sys, "argv", ["again.py"])
+    again.main()  # of what was kept
+    assert capsys.readouterr().out == printed
+
+
 def test_chosen_prompts_are_compared_by_kind_of_question(program, tmp_path, monkeypatch, capsys):
     chosen = program("pretrained_chosen")
     monkeypatch.setattr(chosen, "RECORDS", tmp_path / "records.jsonl")
