@@ -1,11 +1,10 @@
 """What docs/pretrained.md says of training: prints its tables from the records of pretrained.yaml.
 
-With the study's folder (`pretrained.py runs/smollm2`), first keeps the records that it holds,
-and measures the start of all runs.
+With a study's folder (`pretrained.py runs/smollm2`), first keeps the records that it holds,
+and measures the start of all runs. Passes in bfloat16 and in float32 are studies of their own.
 """
 
 import json
-import lzma
 import sys
 from collections.abc import Sequence
 from itertools import count
@@ -14,9 +13,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pandas as pd
+from grid import keep, read
 
 from openrlhf_js.cli.study import read as read_settings
-from openrlhf_js.common.files import atomic_write
 from openrlhf_js.stats import detectable_effect, paired_difference
 from openrlhf_js.study.analysis import StudyRow, analyse
 from openrlhf_js.study.design import StudySettings
@@ -27,7 +26,10 @@ from openrlhf_js.study.values import RunRecord, grouped
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem
 
-RECORDS = Path(__file__).with_name("pretrained.jsonl.xz")
+RECORDS = {  # by the dtype of the passes
+    "bfloat16": Path(__file__).with_name("pretrained.jsonl.xz"),
+    "float32": Path(__file__).with_name("pretrained_float32.jsonl.xz"),
+}
 DATA = Path(__file__).parents[2] / "docs/data"
 ERRORS = {  # what `lab mse` has measured, in the study's folder, and the page's table of it
     "lab/mse.json": "pretrained_mse.csv",
@@ -35,7 +37,8 @@ ERRORS = {  # what `lab mse` has measured, in the study's folder, and the page's
 }
 STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
-COMPARED = (REFERENCE, "js_plus")
+OURS = "js_plus"
+COMPARED = (REFERENCE, OURS)
 SOUGHT = 3.0  # points of pass@1: the difference that a seed's share of the power is planned for
 UNITS = {  # of each quantity: its name on the page, and what it is multiplied by
     "pass1": ("pass@1, points", 100),
@@ -45,12 +48,6 @@ UNITS = {  # of each quantity: its name on the page, and what it is multiplied b
     "length": ("tokens of a response, late", 1),
     "entropy": ("entropy, nats a token, late", 1),
 }
-
-
-def keep(folder: Path) -> None:
-    """Packs the records of a study's folder."""
-    with atomic_write(RECORDS) as file:
-        file.write(lzma.compress((folder / "runs-inline.jsonl").read_bytes()))
 
 
 def keep_errors(folder: Path) -> None:
@@ -84,12 +81,6 @@ def print_start(folder: Path) -> None:
 
 def _summary(values: Sequence[float]) -> list[str]:
     return [str(len(values)), f"{100 * fmean(values):.1f}", f"{100 * stdev(values):.1f}"]
-
-
-def read() -> list[RunRecord]:
-    """The kept records."""
-    with lzma.open(RECORDS, "rt") as file:
-        return [json.loads(line) for line in file][1:]
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -161,23 +152,37 @@ def compared_runs(runs: Sequence[RunRecord]) -> list[RunRecord]:
     return [run for run in runs if run["seed"] in seeds]
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        keep(Path(sys.argv[1]))
-        keep_errors(Path(sys.argv[1]))
-        print_start(Path(sys.argv[1]))
-    runs = read()
-    print(f"{len(runs)} runs")
+def print_study(runs: Sequence[RunRecord]) -> None:
+    """What was measured at each learning rate, and with the rate chosen on other seeds."""
     for rate, rate_runs in grouped(runs, lambda run: run["learning_rate"]).items():
         print(f"\nLearning rate {rate:g}")
         findings = analyse(rate_runs, REFERENCE)
         print_means(findings.means)
         print_differences(findings.differences)
         print_power(rate_runs)
+        others = {run["estimator"] for run in rate_runs}
+        for other in sorted(others - set(COMPARED)):
+            print(f"\nLess {other}")
+            ours = [run for run in rate_runs if run["estimator"] in (OURS, other)]
+            print_differences(analyse(ours, other).differences)
     print("\nEach at the learning rate that is best on the other seeds")
     findings = analyse(compared_runs(runs), REFERENCE)
     print_means([row for row in findings.means if row.kind == "mean"])
     print_differences([row for row in findings.differences if row.kind == "difference"])
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        folder = Path(sys.argv[1])
+        settings = json.loads((folder / "runs-inline.jsonl").read_text().partition("\n")[0])
+        keep([folder], RECORDS[settings["dtype"]])
+        keep_errors(folder)
+        print_start(folder)
+    for dtype, records in RECORDS.items():
+        if records.is_file():
+            runs = read(records)
+            print(f"\n{len(runs)} runs, passes in {dtype}")
+            print_study(runs)
 
 
 if __name__ == "__main__":

@@ -51,10 +51,11 @@ def test_the_pretrained_models_page_says_what_could_have_been_seen(
     program, tmp_path, monkeypatch, capsys
 ):
     pretrained = program("pretrained")
-    monkeypatch.setattr(pretrained, "RECORDS", tmp_path / "records.jsonl.xz")
     monkeypatch.setattr(sys, "argv", ["pretrained.py"])
     finals = {"rloo": [0.40, 0.44, 0.42], "js_plus": [0.42, 0.44, 0.46]}  # +2, 0 and +4 points
-    records(pretrained.RECORDS, finals)
+    kept = {dtype: tmp_path / f"{dtype}.jsonl.xz" for dtype in ("bfloat16", "float32")}
+    monkeypatch.setattr(pretrained, "RECORDS", kept)
+    records(kept["bfloat16"], finals)
     pretrained.main()
     printed = capsys.readouterr().out
     assert "6 runs" in printed
