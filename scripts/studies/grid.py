@@ -84,11 +84,12 @@ def size_of(run: RunRecord) -> str:
 
 
 def averages_by_size(runs: Sequence[RunRecord], reference: str) -> pd.DataFrame:
-    """The averages over the cells of each size of batch."""
-    by_size = [
-        averages(of_size, reference, [of_size[0]["responses"]]).assign(size=size)
-        for size, of_size in grouped(runs, size_of).items()
-    ]
+    """The averages over the cells of each size of batch that the reference was run with."""
+    by_size = []
+    for size, of_size in grouped(runs, size_of).items():
+        if any(run["estimator"] == reference for run in of_size):
+            responses = of_size[0]["responses"]
+            by_size.append(averages(of_size, reference, [responses]).assign(size=size))
     return pd.concat(by_size, ignore_index=True)
 
 
