@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
@@ -79,6 +79,50 @@ def test_replacements_act_now_or_when_their_module_is_imported():
     assert ds.init_device_mesh.__wrapped__
     cpu.install()  # a second time does no harm
     assert torch.cuda.current_device() == "cpu"
+
+
+@pytest.fixture
+def functional(monkeypatch):
+    """A module with torch's linear, replaced as on a processor that cannot multiply bfloat16."""
+    monkeypatch.setattr(cpu, "_multiplies_bfloat16", lambda: False)
+    module = ModuleType("functional")
+    module.dtypes = []  # of the products that torch is asked for
+
+    def linear(input, weight, bias=None):
+        module.dtypes.append(input.dtype)
+        return torch._C._nn.linear(input, weight, bias)
+
+    module.linear = linear
+    cpu.REPLACEMENTS["torch.nn.functional"][0](module)
+    return module
+
+
+def test_products_in_bfloat16_are_rounded_from_float32(functional):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(8, 256, generator=generator).bfloat16().requires_grad_()
+    weight = torch.randn(4, 256, generator=generator).bfloat16().requires_grad_()
+    bias = torch.randn(4, generator=generator).bfloat16().requires_grad_()
+    outputs = functional.linear(inputs, weight, bias)
+    precise = inputs.double() @ weight.double().T + bias.double()
+    assert outputs.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs.double(), precise, rtol=2**-8, atol=1e-4)
+    outputs.sum().backward()
+    assert {leaf.grad.dtype for leaf in (inputs, weight, bias)} == {torch.bfloat16}
+    expected = inputs.detach().double().sum(0).expand(4, 256)
+    torch.testing.assert_close(weight.grad.double(), expected, rtol=2**-8, atol=1e-4)
+    assert bias.grad.tolist() == [8, 8, 8, 8]
+    without_bias = functional.linear(inputs, weight)
+    torch.testing.assert_close(without_bias, (precise - bias.double()).bfloat16())
+    assert functional.dtypes == [torch.float32, torch.float32]
+
+
+def test_other_products_stay_as_they_are(functional, monkeypatch):
+    inputs = torch.ones(2, 3, dtype=torch.float64)
+    assert functional.linear(inputs, inputs).tolist() == [[3, 3], [3, 3]]
+    monkeypatch.setattr(cpu, "_multiplies_bfloat16", lambda: True)
+    half = torch.full((2, 3), 1 / 3, dtype=torch.bfloat16)
+    assert torch.equal(functional.linear(half, half), torch._C._nn.linear(half, half))
+    assert functional.dtypes == [torch.float64, torch.bfloat16]
 
 
 def test_flash_attn_is_lent_to_openrlhf_alone():
