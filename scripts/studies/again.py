@@ -15,7 +15,7 @@ from openrlhf_js.study.values import RunRecord, grouped
 
 RECORDS = Path(__file__).with_name("again.jsonl.xz")
 OURS = "js_memory"
-MIXES = ["natural", "mixed"]
+MIXES = ["natural", "mixed", "all"]
 NAMES = [OURS, "js_plus", "spo", "rloo"]
 
 
@@ -26,11 +26,11 @@ def show_finals(means: list[StudyRow]) -> None:
     show("pass@1, %", wide(finals, ["size", "task", "mix"], NAMES))
 
 
-def show_less(runs: list[RunRecord], reference: str) -> None:
-    """Prints js_memory less another estimator, averaged over tasks, by mix."""
-    rows = averages_by_size(runs, reference).query("estimator == @OURS and mix in @MIXES")
+def show_less(runs: list[RunRecord], name: str, reference: str) -> None:
+    """Prints one estimator less another, averaged over tasks, by mix."""
+    rows = averages_by_size(runs, reference).query("estimator == @name and mix in @MIXES")
     shown = rows[["size", "mix", "points", "low", "high"]].round(1)
-    show(f"{OURS} less {reference}", shown)
+    show(f"{name} less {reference}", shown)
 
 
 def main() -> None:
@@ -42,7 +42,9 @@ def main() -> None:
         there = {run["estimator"] for run in of_size}
         for reference in NAMES[1:]:
             if reference in there:
-                show_less(of_size, reference)
+                show_less(of_size, OURS, reference)
+        if "rloo" in there:
+            show_less(of_size, "js_plus", "rloo")
         findings = analyse(of_size, "js_plus")
         show_finals(findings.means)
         print("\nRegret: mean, worst\n")
