@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pandas as pd
-from grid import keep, read
+from grid import keep, read, size_of
 
 from openrlhf_js.cli.study import read as read_settings
 from openrlhf_js.stats import detectable_effect, paired_difference
@@ -153,22 +153,31 @@ def compared_runs(runs: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def print_study(runs: Sequence[RunRecord]) -> None:
-    """What was measured at each learning rate, and with the rate chosen on other seeds."""
-    for rate, rate_runs in grouped(runs, lambda run: run["learning_rate"]).items():
-        print(f"\nLearning rate {rate:g}")
-        findings = analyse(rate_runs, REFERENCE)
-        print_means(findings.means)
-        print_differences(findings.differences)
-        print_power(rate_runs)
-        others = {run["estimator"] for run in rate_runs}
-        for other in sorted(others - set(COMPARED)):
-            print(f"\nLess {other}")
-            ours = [run for run in rate_runs if run["estimator"] in (OURS, other)]
-            print_differences(analyse(ours, other).differences)
-    print("\nEach at the learning rate that is best on the other seeds")
-    findings = analyse(compared_runs(runs), REFERENCE)
-    print_means([row for row in findings.means if row.kind == "mean"])
-    print_differences([row for row in findings.differences if row.kind == "difference"])
+    """What was measured with each size of batch: at each learning rate, and at the best."""
+    for size, of_size in grouped(runs, size_of).items():
+        by_rate = grouped(of_size, lambda run: run["learning_rate"])
+        for rate, rate_runs in by_rate.items():
+            print(f"\n{size}, learning rate {rate:g}")
+            print_rate(rate_runs)
+        compared = compared_runs(of_size)
+        if len(by_rate) > 1 and compared:
+            print(f"\n{size}, each at the learning rate that is best on the other seeds")
+            findings = analyse(compared, REFERENCE)
+            print_means([row for row in findings.means if row.kind == "mean"])
+            print_differences([row for row in findings.differences if row.kind == "difference"])
+
+
+def print_rate(runs: Sequence[RunRecord]) -> None:
+    """What was measured at one learning rate."""
+    findings = analyse(runs, REFERENCE)
+    print_means(findings.means)
+    print_differences(findings.differences)
+    print_power(runs)
+    others = {run["estimator"] for run in runs} - set(COMPARED)
+    for other in sorted(others):
+        print(f"\nLess {other}")
+        ours = [run for run in runs if run["estimator"] in (OURS, other)]
+        print_differences(analyse(ours, other).differences)
 
 
 def main() -> None:
