@@ -21,6 +21,8 @@ N questions, and independent of each other and of g:
 Axes: N questions and M responses of the pool, U different responses; B batches; e estimators.
 """
 
+from __future__ import annotations
+
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -67,17 +69,8 @@ class Sketch:
         return self.signed.view(-1, NUMBERS).sum(0)
 
 
-class Responses(NamedTuple):
-    """The different responses of a pool."""
-
-    different: list[TokenSequence]
-    """U of them."""
-    places: Ints
-    """(N, M) which of them each response is."""
-
-
-def different_responses(pool: Samples) -> Responses:
-    """Each response once for each prompt that it was given to."""
+def different_responses(pool: Samples) -> tuple[list[TokenSequence], Ints]:
+    """The U different responses, question by question, and (N, M) which of them each one is."""
     numbers: dict[tuple[int, bytes], int] = {}
     different = []
     places = np.zeros(pool.rewards.shape, dtype=np.int64)
@@ -88,7 +81,7 @@ def different_responses(pool: Samples) -> Responses:
                 numbers[key] = len(different)
                 different.append(TokenSequence(prompt.tokens, tokens))
             places[row, column] = numbers[key]
-    return Responses(different, places)
+    return different, places
 
 
 def gram_matrix(scores: ScoreSum, different: Sequence[TokenSequence], path: Path) -> Floats:
@@ -153,12 +146,61 @@ def baselines(
     return torch.vmap(of_one)(*arrays).numpy()
 
 
-def summed(weights: Floats, places: Ints, different: int) -> Floats:
-    """(B, U) weights (B, ...) of the responses at these places, those of equal responses added."""
-    sums = np.zeros((len(weights), different))
-    rows = np.arange(len(weights)).repeat(weights[0].size)
-    np.add.at(sums, (rows, places.ravel()), weights.ravel())
-    return sums
+class ScorePool(NamedTuple):
+    """A pool of responses, and the products of their score gradients.
+
+    A gradient is given by its weights (U,): how often each score gradient is in the sum.
+    """
+
+    samples: Samples
+    lengths: Floats
+    """(N, M) tokens of the responses."""
+    places: Ints
+    """(N, M) which of the different responses each one is."""
+    gram: Floats
+    """(U, U)"""
+
+    def at(self, questions: Ints) -> ScorePool:
+        """That of some questions."""
+        return ScorePool(
+            samples=self.samples.at(questions),
+            lengths=self.lengths[questions],
+            places=self.places[questions],
+            gram=self.gram,
+        )
+
+    def summed(self, weights: Floats, questions: Ints, columns: Ints) -> Floats:
+        """(B, U) gradients: weights (B, n, m) of the responses at these questions and columns."""
+        sums = np.zeros((len(weights), len(self.gram)))
+        batches = np.arange(len(weights))[:, None, None]
+        np.add.at(sums, (batches, self.places[questions, columns]), weights)
+        return sums
+
+    def product(self, left: Floats, right: Floats) -> float:
+        """The mean inner product of gradients (B, U)."""
+        return float(np.einsum("bu,bu->b", left @ self.gram, right).mean())
+
+    def true_gradients(self, columns: Ints) -> Floats:
+        """(B, U) unbiased estimates of grad J, with rloo on these columns (B, N, k)."""
+        questions = np.arange(len(self.places))[None, :, None]
+        rewards = self.samples.rewards[questions, columns]
+        advantages = rewards - rewards.mean(2, keepdims=True)
+        weights = advantages / (rewards.shape[2] - 1) / rewards.shape[1]
+        return self.summed(weights, questions, columns)
+
+    def batch_gradients(
+        self, drawn: Drawn, m: int, estimators: Sequence[Estimator]
+    ) -> Iterator[Floats]:
+        """(B, U) the gradients of batches with m responses, by each estimator in turn."""
+        questions = drawn.questions[:, :, None]
+        columns = np.take_along_axis(drawn.order, questions, 1)[:, :, :m]
+        rewards = self.samples.rewards[questions, columns]
+        greedy_rewards = self.samples.greedy_rewards[drawn.questions]
+        lengths = self.lengths[questions, columns]
+        of_estimators = baselines(estimators, rewards, greedy_rewards, lengths)
+        for place in range(len(estimators)):
+            weights = (rewards - of_estimators[:, place]) / rewards[0].size
+            yield self.summed(weights, questions, columns)
 
 
 class Moments(NamedTuple):
@@ -182,45 +224,26 @@ class Moments(NamedTuple):
         return self.products**2 / self.squared_norms / self.signal
 
 
-def moments(pool: Samples, places: Ints, gram: Floats, estimators: Sequence[Estimator]) -> Moments:
+def moments(pool: ScorePool, estimators: Sequence[Estimator]) -> Moments:
     """What gradients of batches of these questions come to."""
-    chunks = []
-    largest = max(RESPONSES)
-    lengths = pool.lengths.astype(np.float64)
-    for drawn in draws(*pool.rewards.shape):
-        count = len(drawn.order)
-        every = np.arange(len(pool.rewards))[None, :, None]
-        rest = drawn.order[:, :, largest:]
-        half = rest.shape[2] // 2
-        sums = []
-        for columns in (rest[:, :, :half], rest[:, :, half : 2 * half]):
-            rewards = pool.rewards[every, columns]
-            weights = rewards - rewards.mean(2, keepdims=True)
-            weights /= (half - 1) * len(pool.rewards)
-            sums.append(summed(weights.reshape(count, -1), places[every, columns], len(gram)))
-        toward = (sums[0] + sums[1]) / 2 @ gram
-        signal = np.einsum("bu,bu->b", sums[0] @ gram, sums[1]).mean()
-        rows = drawn.questions[:, :, None]
-        order = np.take_along_axis(drawn.order, rows, 1)
-        norms = np.zeros((len(RESPONSES), len(estimators)))
-        products = np.zeros_like(norms)
-        for at_m, m in enumerate(RESPONSES):
-            columns = order[:, :, :m]
-            rewards = pool.rewards[rows, columns]
-            found = baselines(
-                estimators,
-                rewards,
-                pool.greedy_rewards[drawn.questions],
-                lengths[rows, columns],
-            )
-            for at_estimator in range(len(estimators)):
-                weights = (rewards - found[:, at_estimator]) / rewards[0].size
-                weights = weights.reshape(count, -1)
-                batch = summed(weights, places[rows, columns], len(gram))
-                norms[at_m, at_estimator] = np.einsum("bu,bu->b", batch @ gram, batch).mean()
-                products[at_m, at_estimator] = np.einsum("bu,bu->b", batch, toward).mean()
-        chunks.append(Moments(norms, products, float(signal)))
+    chunks = [moments_of(pool, drawn, estimators) for drawn in draws(*pool.places.shape)]
     return Moments._make(np.mean(field, axis=0) for field in zip(*chunks, strict=True))
+
+
+def moments_of(pool: ScorePool, drawn: Drawn, estimators: Sequence[Estimator]) -> Moments:
+    """The same of some batches, each with true gradients from responses that are not in it."""
+    rest = drawn.order[:, :, max(RESPONSES) :]
+    half = rest.shape[2] // 2
+    first = pool.true_gradients(rest[:, :, :half])
+    second = pool.true_gradients(rest[:, :, half : 2 * half])
+    true = (first + second) / 2
+    squared_norms = []
+    products = []
+    for m in RESPONSES:
+        gradients = list(pool.batch_gradients(drawn, m, estimators))
+        squared_norms.append([pool.product(gradient, gradient) for gradient in gradients])
+        products.append([pool.product(gradient, true) for gradient in gradients])
+    return Moments(np.array(squared_norms), np.array(products), pool.product(first, second))
 
 
 def jackknife(whole: Floats, parts: Sequence[Floats]) -> list[Estimate]:
@@ -238,47 +261,76 @@ def against(figures: Floats, reference: int) -> Floats:
     return 100 * (1 - figures / figures[:, [reference]])
 
 
-def main() -> None:
-    folder, table = map(Path, sys.argv[1:])
-    pool = open_samples(folder)
-    responses = different_responses(pool)
-    model = AutoModelForCausalLM.from_pretrained(pool.settings["model"], dtype=torch.float32)
-    scores = ScoreSum(model, pool.settings["temperature"])
-    digest = hashlib.sha256(pool.settings["model_sha256"].encode())
-    for response in responses.different:
+def score_pool(folder: Path) -> ScorePool:
+    """The pool of a folder of the lab."""
+    samples = open_samples(folder)
+    different, places = different_responses(samples)
+    model = AutoModelForCausalLM.from_pretrained(samples.settings["model"], dtype=torch.float32)
+    scores = ScoreSum(model, samples.settings["temperature"])
+    digest = hashlib.sha256(samples.settings["model_sha256"].encode())
+    for response in different:
         digest.update(np.asarray(response.response, dtype="<i4").tobytes())
     path = folder / f"sketches-{digest.hexdigest()[:12]}.npy"
-    gram = gram_matrix(scores, responses.different, path)
-    estimators = estimators_of(pool)
+    return ScorePool(
+        samples=samples,
+        lengths=samples.lengths.astype(np.float64),
+        places=places,
+        gram=gram_matrix(scores, different, path),
+    )
+
+
+def print_lengths(pool: ScorePool) -> None:
+    """How long the score gradients of right and wrong responses are, and what follows."""
+    rewards = pool.samples.rewards
+    squared = pool.gram.diagonal()[pool.places]
+    right = rewards == 1
+    ratio = squared[right].mean() / squared[~right].mean()
+    least = (squared * rewards).sum() / squared.sum()
+    print(
+        f"{len(pool.gram)} different responses of {rewards.size}; mean reward {rewards.mean():.3f}"
+    )
+    print(f"Squared length of score gradients, right over wrong responses: {ratio:.2f}")
+    print(f"The constant baseline whose terms have the least mean square: {least:.3f}")
+
+
+def table_of(
+    whole: Moments, without: Sequence[Moments], estimators: Sequence[Estimator]
+) -> pd.DataFrame:
+    """By how many percent distances are below rloo's, and squared cosines above, with intervals."""
     names = [estimator.name for estimator in estimators]
     reference = names.index(REFERENCE)
-    whole = moments(pool, responses.places, gram, estimators)
+    rows = []
+    for quantity, sign in (("distances", 1), ("cosines", -1)):
+        of_whole = sign * against(getattr(whole, quantity), reference)
+        of_parts = [sign * against(getattr(part, quantity), reference) for part in without]
+        for place, m in enumerate(RESPONSES):
+            intervals = jackknife(of_whole[place], [of_part[place] for of_part in of_parts])
+            for name, interval in zip(names, intervals, strict=True):
+                rows.append((quantity, m, name, *interval))
+    return pd.DataFrame(rows, columns=["quantity", "m", "estimator", "percent", "low", "high"])
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    folder, path = map(Path, sys.argv[1:])
+    pool = score_pool(folder)
+    print_lengths(pool)
+    estimators = estimators_of(pool.samples)
+    whole = moments(pool, estimators)
     without = []
     with progress("without each part of the questions", PARTS, "parts") as bar:
         for part in range(PARTS):
-            kept = np.flatnonzero(np.arange(len(pool.rewards)) % PARTS != part)
-            without.append(moments(pool.at(kept), responses.places[kept], gram, estimators))
+            kept = np.flatnonzero(np.arange(len(pool.places)) % PARTS != part)
+            without.append(moments(pool.at(kept), estimators))
             bar.advance()
-    print(f"{len(responses.different)} different responses of {pool.rewards.size}")
-    (signal,) = jackknife(np.array([whole.signal]), [np.array([part.signal]) for part in without])
+    signals = [np.array([part.signal]) for part in without]
+    (signal,) = jackknife(np.array([whole.signal]), signals)
     print(f"||grad J||^2 = {signal.value:.3g} ({signal.low:.3g} to {signal.high:.3g})")
-    noise = whole.distances[:, reference] / whole.signal
-    print("rloo's distance over it:", ", ".join(f"{ratio:.1f}" for ratio in noise))
-    rows = []
-    for quantity in ("distances", "cosines"):
-        sign = 1 if quantity == "distances" else -1
-        of_whole = sign * against(getattr(whole, quantity), reference)
-        of_parts = [sign * against(getattr(part, quantity), reference) for part in without]
-        for at_m, m in enumerate(RESPONSES):
-            found = jackknife(of_whole[at_m], [of_part[at_m] for of_part in of_parts])
-            for name, estimate_of_it in zip(names, found, strict=True):
-                rows.append((quantity, m, name, *estimate_of_it))
-    columns = ["quantity", "m", "estimator", "percent", "low", "high"]
-    frame = pd.DataFrame(rows, columns=columns)
-    frame.to_csv(table, index=False, float_format="%.4g")
-    for quantity, of_quantity in frame.groupby("quantity", sort=False):
-        of_quantity = of_quantity[of_quantity.estimator != REFERENCE]
-        show(quantity, of_quantity.round(1).drop(columns="quantity"))
+    table = table_of(whole, without, estimators)
+    table.to_csv(path, index=False, float_format="%.4g")
+    for quantity, rows in table[table.estimator != REFERENCE].groupby("quantity", sort=False):
+        show(quantity, rows.round(1).drop(columns="quantity"))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,13 @@ def test_products_of_sketches_are_those_of_gradients(study, monkeypatch, tmp_pat
     np.testing.assert_array_equal(study.gram_matrix(scores, sequences(), path), gram)
 
 
+def test_a_sketch_has_random_signs(study, monkeypatch):
+    """Without them, the 16 equal numbers of a sum would give a squared length 16 times too long."""
+    monkeypatch.setattr(study, "NUMBERS", 256)
+    found = study.Sketch(4096)([torch.ones(4000), torch.ones(2, 48)])
+    assert float(found.square().sum()) == pytest.approx(4096, rel=0.3)  # standard deviation: 0.09
+
+
 def coins(rng, questions, responses):
     """Tosses of coins, whose sides are responses 0 and 1 and pay 0 and 1."""
     tosses = rng.integers(0, 2, (questions, responses))
@@ -69,17 +76,18 @@ def test_distances_are_those_to_the_true_gradient(study, monkeypatch):
     """
     monkeypatch.setattr(study, "QUESTIONS", 4)
     monkeypatch.setattr(study, "RESPONSES", (2,))
-    monkeypatch.setattr(study, "BATCHES", 100)
-    monkeypatch.setattr(study, "CHUNK", 50)
+    monkeypatch.setattr(study, "BATCHES", 20)
+    monkeypatch.setattr(study, "CHUNK", 20)
     rng = np.random.default_rng(1)
     found = []
-    for _ in range(60):
-        pool = coins(rng, questions=6, responses=10)
-        responses = study.different_responses(pool)
-        question = np.array([response.prompt[0] for response in responses.different])
-        side = np.array([response.response[0] for response in responses.different]) - 0.5
+    for _ in range(600):
+        pool = coins(rng, questions=6, responses=6)
+        different, places = study.different_responses(pool)
+        question = np.array([response.prompt[0] for response in different])
+        side = np.array([response.response[0] for response in different]) - 0.5
         gram = np.outer(side, side) * (question[:, None] == question)
-        found.append(study.moments(pool, responses.places, gram, [find_estimator("rloo")]))
+        scored = study.ScorePool(pool, pool.lengths.astype(float), places, gram)
+        found.append(study.moments(scored, [find_estimator("rloo")]))
     assert np.mean([moments.squared_norms for moments in found]) == pytest.approx(1 / 32, rel=0.05)
     assert np.mean([moments.products for moments in found]) == pytest.approx(1 / 96, rel=0.05)
     assert np.mean([moments.signal for moments in found]) == pytest.approx(1 / 96, rel=0.05)
