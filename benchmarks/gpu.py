@@ -93,8 +93,14 @@ BATCH = 64  # texts: the reward server's default
 CLIENTS = 2 * BATCH  # so that one batch always waits
 FLOAT32_BYTES = 4
 GIB = 2**30
-WEB = ("fastapi", "httptools", "prometheus_client", "pydantic", "uvicorn")
-WEB_MODULES = (*WEB, "fastapi.responses", "fastapi.security", "prometheus_client.exposition")
+WEB = ("fastapi", "httptools", "prometheus_client", "pydantic", "starlette", "uvicorn")
+WEB_MODULES = (
+    *WEB,
+    "fastapi.responses",
+    "fastapi.security",
+    "prometheus_client.exposition",
+    "starlette.requests",
+)
 NOT_IMPORTED = ("common.console", "lab.pool", "lab.results", "stats", "stats.estimate")
 ROOMS = ("lab", "plugin", "reward_model", "sampling")
 

@@ -17,7 +17,11 @@ PROG = "openrlhf-js study"
 
 def main(argv: Sequence[str]) -> int:
     """Trains what is missing, and shows all; the exit status is that of `common.settings.run`."""
-    failures = {ProgramFailed: explained, BrokenProcessPool: "a run was killed: {}".format}
+    failures = {
+        ProgramFailed: explained,
+        BrokenProcessPool: "a run was killed: {}".format,
+        MemoryError: "{}\nGive fewer --jobs; the same command resumes".format,
+    }
     return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
 

@@ -120,8 +120,13 @@ class StudySettings(Settings):
     )
     dtype: Literal["auto", "bf16", "float32"] = Field(
         "auto",
-        description="of the pretrained model's passes; auto: bf16 where the processor computes in "
-        "it, float32 where it is slower there",
+        description="of the pretrained model's passes; auto: bf16 on a GPU or where the processor "
+        "computes in it, float32 where it is slower there",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto",
+        description="of the inline engine; auto: a GPU if any for the pretrained model, the "
+        "processor for the tiny one",
     )
     tasks: NonEmpty[str] = Field(
         ["sort"], description=f"what the model learns: {', '.join(STUDY_TASKS)}"
@@ -172,7 +177,9 @@ class StudySettings(Settings):
         description="responses to each, for pass@1 after training; 0: the probability of the right "
         "response, exact where one alone is right",
     )
-    jobs: int | None = Field(None, ge=1, description="runs at once (inline: number of cores)")
+    jobs: int | None = Field(
+        None, ge=1, description="runs at once (inline: number of cores, on a GPU 1)"
+    )
     print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
     train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
     out: Path = Field(Path("runs/study"), description="folder of the study")
@@ -189,6 +196,11 @@ class StudySettings(Settings):
             raise ValueError(
                 f"--seeds {self.seeds} must be a number above 0, or FIRST-LAST: 100-109"
             )
+        if self.device == "cuda":
+            from torch import cuda
+
+            if not cuda.is_available():
+                raise ValueError("--device cuda needs a GPU, and torch sees none")
         if self.stack:
             self._check_stack()
         elif self.train or self.vary or self.print:
@@ -260,10 +272,23 @@ class StudySettings(Settings):
         """torch's name of the dtype of the pretrained model's passes."""
         if self.dtype != "auto":
             return DTYPES[self.dtype]
+        if self.device_name == "cuda":
+            return DTYPES["bf16"]
         import torch
 
         quick_in_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         return DTYPES["bf16" if quick_in_bf16 else "float32"]
+
+    @property
+    def device_name(self) -> str:
+        """ "cpu" or "cuda"."""
+        if self.device != "auto":
+            return self.device
+        if self.stack or self.model is None:
+            return "cpu"
+        from torch import cuda
+
+        return "cuda" if cuda.is_available() else "cpu"
 
     @property
     def seed_range(self) -> range:
@@ -361,6 +386,8 @@ class StudySettings(Settings):
         if self.model is not None:
             identity["model"] = model_hash(self.model.absolute())
             identity["dtype"] = self.dtype_name
+        if self.device_name != "cpu":  # newer than some stores
+            identity["device"] = self.device_name
         return identity
 
 

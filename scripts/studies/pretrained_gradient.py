@@ -55,11 +55,11 @@ SCALED = ("grpo", "js_fixed")  # has another true gradient; has a coefficient to
 class Sketch:
     """Random signs for all parameters, and sums over every K-th of them."""
 
-    def __init__(self, parameters: int, seed: int = 0):
+    def __init__(self, parameters: int, device: torch.device, seed: int = 0):
         generator = torch.Generator().manual_seed(seed)
         bits = torch.randint(0, 2, (parameters,), generator=generator, dtype=torch.int8)
-        self.signs = (bits * 2 - 1).float()
-        self.signed = torch.zeros(parameters + -parameters % NUMBERS)
+        self.signs = (bits * 2 - 1).float().to(device)
+        self.signed = torch.zeros(parameters + -parameters % NUMBERS, device=device)
 
     def __call__(self, vector: Vector) -> torch.Tensor:
         """(K,)"""
@@ -89,13 +89,14 @@ def gram_matrix(scores: ScoreSum, different: Sequence[TokenSequence], path: Path
     shape = len(different), NUMBERS
     mode = "r+" if path.is_file() else "w+"
     sketches = np.lib.format.open_memmap(path, mode, np.float32, shape)
-    sketch = Sketch(sum(part.numel() for part in scores.total))
+    parameters = sum(part.numel() for part in scores.total)
+    sketch = Sketch(parameters, scores.model.device)
     with progress("score gradients", len(different), "responses") as bar:
         for row, response in enumerate(different):
             if not sketches[row].any():
                 scores.clear()
                 scores.add(terms([response], np.ones(1)))
-                sketches[row] = sketch(scores.total).numpy()
+                sketches[row] = sketch(scores.total).cpu().numpy()
             bar.advance()
     sketches.flush()
     return (sketches @ sketches.T).astype(np.float64)
@@ -266,7 +267,8 @@ def score_pool(folder: Path) -> ScorePool:
     samples = open_samples(folder)
     different, places = different_responses(samples)
     model = AutoModelForCausalLM.from_pretrained(samples.settings["model"], dtype=torch.float32)
-    scores = ScoreSum(model, samples.settings["temperature"])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    scores = ScoreSum(model.to(device), samples.settings["temperature"])
     digest = hashlib.sha256(samples.settings["model_sha256"].encode())
     for response in different:
         digest.update(np.asarray(response.response, dtype="<i4").tobytes())

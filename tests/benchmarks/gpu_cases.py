@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 EXTRAS = (
     *("altair", "fastapi", "httptools", "openai", "pandas", "prometheus_client", "psutil"),
-    *("pydantic", "rich", "scipy", "tyro", "uvicorn"),
+    *("pydantic", "rich", "scipy", "starlette", "tyro", "uvicorn"),
 )
 STACK = ("datasets", "deepspeed", "flash_attn", "openrlhf", "peft", "ray", "vllm")
 sys.modules.update(dict.fromkeys((*EXTRAS, *STACK)))  # None: not found

@@ -49,7 +49,7 @@ def test_products_of_sketches_are_those_of_gradients(study, monkeypatch, tmp_pat
 def test_a_sketch_has_random_signs(study, monkeypatch):
     """Without them, the 16 equal numbers of a sum would give a squared length 16 times too long."""
     monkeypatch.setattr(study, "NUMBERS", 256)
-    found = study.Sketch(4096)([torch.ones(4000), torch.ones(2, 48)])
+    found = study.Sketch(4096, torch.device("cpu"))([torch.ones(4000), torch.ones(2, 48)])
     assert float(found.square().sum()) == pytest.approx(4096, rel=0.3)  # standard deviation: 0.09
 
 

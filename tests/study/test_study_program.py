@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
+import torch
 
 from openrlhf_js.cli import study
 from openrlhf_js.study import running
@@ -105,3 +106,39 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
     assert study.main([str(path)]) == 2
     assert "the names of flags with their values" in capsys.readouterr().err
     assert study.main([str(tmp_path / "none.yaml")]) == 2
+
+
+def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    pretrained = ("--model", str(tmp_path), "--tasks", "questions")
+
+    def read_with(*changes):
+        return study.read([*pretrained, *changes])
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    on_cpu = read_with("--dtype", "bf16")
+    assert on_cpu.device_name == "cpu"
+    with pytest.raises(SystemExit):
+        study.main(["--device", "cuda"])
+    assert "--device cuda needs a GPU" in capsys.readouterr().err
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    on_gpu = read_with()
+    assert (on_gpu.device_name, on_gpu.dtype_name) == ("cuda", "bfloat16")
+    assert running._default_jobs(on_gpu) == 1
+    assert on_gpu.identity() == {**on_cpu.identity(), "device": "cuda"}  # another study
+    assert read_with("--device", "cpu", "--dtype", "bf16").identity() == on_cpu.identity()
+    assert study.read([]).device_name == "cpu"  # of the tiny model, for which that is quicker
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_full_gpu_is_said(tmp_path, monkeypatch, capsys):
+    make_start(tmp_path)
+
+    def fill(run, settings):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("openrlhf_js.study.inline.engine.train", fill)
+    assert study.main(flags(tmp_path, "--jobs", "1")) == 1
+    screen = capsys.readouterr().err
+    assert "openrlhf-js study: CUDA out of memory\nGive fewer --jobs; the same" in screen

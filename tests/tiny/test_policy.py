@@ -1,5 +1,6 @@
 """The plain-tensor Qwen2 and Llama against transformers."""
 
+import copy
 import random
 
 import pytest
@@ -122,6 +123,23 @@ def test_in_bfloat16_passes_are_rounded_and_weights_are_not(policy, prompts):
     assert 0 < difference.mean() < 0.05
     gradients = gradients_of(policy, log_probs.sum())
     assert {gradient.dtype for gradient in gradients} == {torch.float32}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_computes_what_a_cpu_does(policy, prompts):
+    model_on_gpu = copy.deepcopy(policy.model).cuda()
+    on_gpu = TinyPolicy(model_on_gpu, policy.tokenizer)
+    first, again = (on_gpu.sample(prompts, 3, 6, on_gpu.generator(0)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert torch.equal(on_gpu.sample(prompts, 1, 6, None), policy.sample(prompts, 1, 6, None))
+    log_probs = on_gpu.log_probs(prompts, first)
+    on_cpu = policy.log_probs(prompts, first)
+    torch.testing.assert_close(log_probs, on_cpu, atol=1e-4, rtol=0)
+    gpu_gradients = gradients_of(on_gpu, log_probs.sum())
+    cpu_gradients = gradients_of(policy, on_cpu.sum())
+    for on_gpu_one, on_cpu_one in zip(gpu_gradients, cpu_gradients, strict=True):
+        scale = float(on_cpu_one.abs().max())
+        torch.testing.assert_close(on_gpu_one.cpu(), on_cpu_one, atol=1e-4 * scale, rtol=0)
 
 
 def test_another_architecture_is_refused(policy):

@@ -28,6 +28,7 @@ def warm_start(
     *,
     model_folder: Path,
     dtype: torch.dtype,
+    device: str,
     seed: int,
     on_step: Callable[[int, float], None],
 ) -> None:
@@ -35,7 +36,7 @@ def warm_start(
 
     Passes compute in `dtype`; weights and gradients are float32.
     """
-    policy = load(model_folder, chat=True, dtype=dtype)
+    policy = load(model_folder, chat=True, dtype=dtype, device=device)
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(
         policy.model.parameters(), lr=LEARNING_RATE, weight_decay=0, fused=True

@@ -42,6 +42,7 @@ def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None
                 pretrained.warm_start,
                 model_folder=settings.model.absolute(),
                 dtype=getattr(torch, settings.dtype_name),
+                device=settings.device_name,
             )
         imitate(
             unfinished,
@@ -56,9 +57,10 @@ def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None
 
 def policy_in(folder: Path, settings: StudySettings) -> TinyPolicy:
     """The policy of a folder, as the study's runs sample from it and train it."""
+    device = settings.device_name
     if settings.model is None:
-        return load(folder)
-    return load(folder, chat=True, dtype=getattr(torch, settings.dtype_name))
+        return load(folder, device=device)
+    return load(folder, chat=True, dtype=getattr(torch, settings.dtype_name), device=device)
 
 
 def alike(task: str, settings: StudySettings) -> list[str]:

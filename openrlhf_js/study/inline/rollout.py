@@ -101,7 +101,7 @@ def pass_rates(
     policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem], samples: int
 ) -> list[float]:
     """The mean reward of each problem's samples."""
-    generator = torch.Generator().manual_seed(MEASURING_SEED)
+    generator = policy.generator(MEASURING_SEED)
     rates: list[float] = []
     for start in range(0, len(problems), PROMPTS_AT_ONCE):
         chunk = problems[start : start + PROMPTS_AT_ONCE]

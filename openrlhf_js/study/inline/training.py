@@ -110,7 +110,7 @@ class Training:
 
     def _sample(self, number: int, order: ProblemOrder) -> SampledGroups:
         """Groups for one step; where equal ones are dropped, in as many rounds as it takes."""
-        generator = torch.Generator().manual_seed(self.run.seed * SEEDS_PER_RUN + number)
+        generator = self.policy.generator(self.run.seed * SEEDS_PER_RUN + number)
         sampled_problems: list[Problem] = []
         rollouts: list[Rollout] = []
         problems: list[Problem] = []
