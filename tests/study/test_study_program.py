@@ -116,8 +116,8 @@ def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
         return study.read([*pretrained, *changes])
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    on_cpu = read_with("--dtype", "bf16")
-    assert on_cpu.device_name == "cpu"
+    assert read_with().device_name == "cpu"
+    on_cpu = read_with("--dtype", "bf16").identity()
     with pytest.raises(SystemExit):
         study.main(["--device", "cuda"])
     assert "--device cuda needs a GPU" in capsys.readouterr().err
@@ -126,8 +126,8 @@ def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
     on_gpu = read_with()
     assert (on_gpu.device_name, on_gpu.dtype_name) == ("cuda", "bfloat16")
     assert running._default_jobs(on_gpu) == 1
-    assert on_gpu.identity() == {**on_cpu.identity(), "device": "cuda"}  # another study
-    assert read_with("--device", "cpu", "--dtype", "bf16").identity() == on_cpu.identity()
+    assert on_gpu.identity() == {**on_cpu, "device": "cuda"}  # another study
+    assert read_with("--device", "cpu", "--dtype", "bf16").identity() == on_cpu
     assert study.read([]).device_name == "cpu"  # of the tiny model, for which that is quicker
 
 
