@@ -33,9 +33,9 @@ RECORDS = {  # by what computes the passes
     "bfloat16 on a GPU": Path(__file__).with_name("pretrained_gpu.jsonl.xz"),
 }
 DATA = Path(__file__).parents[2] / "docs/data"
-ERRORS = {  # what `lab mse` has measured, in the study's folder, and the page's table of it
-    "lab/mse.json": "pretrained_mse.csv",
-    "lab_trained/mse.json": "pretrained_trained_mse.csv",
+ERRORS = {  # what `lab mse` has measured, in the study's folder, and the end of the table's name
+    "lab/mse.json": "mse.csv",
+    "lab_trained/mse.json": "trained_mse.csv",
 }
 STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
@@ -51,13 +51,13 @@ UNITS = {  # of each quantity: its name on the page, and what it is multiplied b
 }
 
 
-def keep_errors(folder: Path) -> None:
+def keep_errors(folder: Path, prefix: str) -> None:
     """Writes what `lab mse` has measured, if it has, as tables for the page."""
     for name, table in ERRORS.items():
         path = folder / name
         if path.is_file():
             rows = pd.DataFrame(json.loads(path.read_bytes())["rows"])
-            rows.to_csv(DATA / table, index=False, float_format="%.4g")
+            rows.to_csv(DATA / f"{prefix}_{table}", index=False, float_format="%.4g")
 
 
 def values_by_kind(policy: TinyPolicy, settings: StudySettings) -> dict[str, list[float]]:
@@ -190,9 +190,13 @@ def main() -> None:
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])
         settings = json.loads((folder / "runs-inline.jsonl").read_text().partition("\n")[0])
-        on_gpu = settings.get("device") == "cuda"
-        keep([folder], RECORDS[settings["dtype"] + " on a GPU" * on_gpu])
-        keep_errors(folder)
+        passes = settings["dtype"]
+        prefix = "pretrained"
+        if settings.get("device") == "cuda":
+            passes += " on a GPU"
+            prefix += "_gpu"
+        keep([folder], RECORDS[passes])
+        keep_errors(folder, prefix)
         print_start(folder)
     for passes, records in RECORDS.items():
         if records.is_file():
