@@ -1,4 +1,4 @@
-"""Claim: estimators, gradient variance, the lab and the reward server cost little on a GPU.
+"""What estimators, gradient variance, the lab and the reward server cost on a GPU.
 
     PYTHONPATH=. python3 benchmarks/gpu.py --out gpu.json        # at most 8 minutes
     PYTHONPATH=. python3 benchmarks/gpu.py --device cpu --tiny   # the same code, in seconds

@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
     failures = {
         ProgramFailed: explained,
         BrokenProcessPool: "a run was killed: {}".format,
-        MemoryError: "{}\nGive fewer --jobs; the same command resumes".format,
+        MemoryError: "{}\nGive fewer --jobs, or --prompts and --responses".format,
     }
     return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
@@ -60,9 +60,15 @@ def work(settings: StudySettings) -> None:
     if settings.print:
         print_commands(settings)
     else:
+        from torch import OutOfMemoryError
+
         from openrlhf_js.study.running import run_all
 
-        show(settings, run_all(settings))
+        try:
+            records = run_all(settings)
+        except OutOfMemoryError as error:
+            raise MemoryError(str(error)) from None
+        show(settings, records)
 
 
 def print_commands(settings: StudySettings) -> None:

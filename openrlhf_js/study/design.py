@@ -196,11 +196,6 @@ class StudySettings(Settings):
             raise ValueError(
                 f"--seeds {self.seeds} must be a number above 0, or FIRST-LAST: 100-109"
             )
-        if self.device == "cuda":
-            from torch import cuda
-
-            if not cuda.is_available():
-                raise ValueError("--device cuda needs a GPU, and torch sees none")
         if self.stack:
             self._check_stack()
         elif self.train or self.vary or self.print:
@@ -244,6 +239,8 @@ class StudySettings(Settings):
         for flag in self.vary:
             if not flag.partition("=")[2]:
                 raise ValueError(f"--vary {flag} must be NAME=A,B,...")
+        if self.device != "auto":
+            raise ValueError("--device is for the inline engine; the stack has --js.device")
         if self.offline:
             raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
         filters = sorted({"dynamic", "greso"} & set(self.selection))

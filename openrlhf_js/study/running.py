@@ -105,6 +105,8 @@ def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) 
 
 def prepare(settings: StudySettings) -> dict[str, str]:
     """Makes what runs of each task start from; returns fingerprints of model and task."""
+    if settings.device_name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda needs a GPU, and torch sees none")
     settings.out.mkdir(parents=True, exist_ok=True)
     tasks = {run.task for run in settings.runs()} - {OWN}
     if not tasks:
@@ -184,19 +186,13 @@ def _train_in_workers(
 
 
 def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Record:
-    """The record of one run by the engine of the study; `note` is given its progress.
-
-    Raises MemoryError where a GPU has too little.
-    """
+    """The record of one run by the engine of the study; `note` is given its progress."""
     if settings.stack:
         figures = stack.train(run, settings, note)
     else:
         from openrlhf_js.study.inline import engine  # slow to import
 
-        try:
-            figures = engine.train(run, settings)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from None
+        figures = engine.train(run, settings)
     return {**run._asdict(), **figures._asdict()}
 
 

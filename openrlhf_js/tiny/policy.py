@@ -105,7 +105,7 @@ class TinyPolicy:
 
     With `chat`, prompts are questions that the model's chat template puts into a conversation.
     Computes in `dtype`, on the device of the model; gradients are those of the model's weights, in
-    theirs. What goes in and comes out is on the CPU.
+    theirs. Tensors go in and come out on the CPU; `generator` makes one for the device.
     """
 
     def __init__(

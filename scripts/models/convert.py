@@ -27,7 +27,7 @@ def main() -> None:
     loaded = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32
     )
-    # A model like any other: from 5.17 on, transformers saves none that it has read from GGUF.
+    # From 5.17 on, transformers saves no model that it has read from GGUF: the weights go into another.
     vars(loaded.config).pop("quantization_config", None)
     model = AutoModelForCausalLM.from_config(loaded.config, dtype=torch.bfloat16)
     model.load_state_dict(loaded.state_dict())

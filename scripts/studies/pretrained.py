@@ -17,6 +17,7 @@ import pandas as pd
 from grid import keep, read, size_of
 
 from openrlhf_js.cli.study import read as read_settings
+from openrlhf_js.sampling.settings import DTYPES
 from openrlhf_js.stats import detectable_effect, paired_difference
 from openrlhf_js.study.analysis import StudyRow, analyse
 from openrlhf_js.study.design import StudySettings
@@ -37,6 +38,7 @@ ERRORS = {  # what `lab mse` has measured, in the study's folder, and the end of
     "lab/mse.json": "mse.csv",
     "lab_trained/mse.json": "trained_mse.csv",
 }
+FLAGS = {name: flag for flag, name in DTYPES.items()}
 STUDY = Path(__file__).with_suffix(".yaml")
 REFERENCE = "rloo"
 OURS = "js_plus"
@@ -70,9 +72,10 @@ def values_by_kind(policy: TinyPolicy, settings: StudySettings) -> dict[str, lis
     return {kind: [value for _, value in of_kind] for kind, of_kind in by_kind.items()}
 
 
-def print_start(folder: Path) -> None:
+def print_start(folder: Path, dtype: str, device: str) -> None:
     """The probability of right responses before training, by kind of question."""
-    settings = read_settings([str(STUDY), "--out", str(folder)])
+    flags = ["--out", str(folder), "--dtype", FLAGS[dtype], "--device", device]
+    settings = read_settings([str(STUDY), *flags])
     policy = policy_in(settings.start_of(PRETRAINED), settings)
     by_kind = values_by_kind(policy, settings)
     rows = [["all", *_summary([value for values in by_kind.values() for value in values])]]
@@ -190,14 +193,11 @@ def main() -> None:
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])
         settings = json.loads((folder / "runs-inline.jsonl").read_text().partition("\n")[0])
-        passes = settings["dtype"]
-        prefix = "pretrained"
-        if settings.get("device") == "cuda":
-            passes += " on a GPU"
-            prefix += "_gpu"
-        keep([folder], RECORDS[passes])
-        keep_errors(folder, prefix)
-        print_start(folder)
+        device = settings.get("device", "cpu")
+        records = RECORDS[settings["dtype"] + " on a GPU" * (device == "cuda")]
+        keep([folder], records)
+        keep_errors(folder, records.name.partition(".")[0])
+        print_start(folder, settings["dtype"], device)
     for passes, records in RECORDS.items():
         if records.is_file():
             runs = read(records)

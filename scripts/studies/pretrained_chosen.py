@@ -24,7 +24,7 @@ from openrlhf_js.study.tasks import PRETRAINED
 RECORDS = Path(__file__).with_suffix(".jsonl")
 FLAGS = (
     "--estimators js_memory --selection uniform informative --distinct 64 --learning_rates 5e-6 "
-    "--dtype float32 --seeds 4 --out runs/smollm2_chosen"
+    "--device cpu --dtype float32 --seeds 4 --out runs/smollm2_chosen"
 )
 UNIFORM = "js_memory"
 CHOSEN = "js_memory+informative"

@@ -1,6 +1,6 @@
 """The pretrained model after one run of its study, for the lab: makes FOLDER/trained.
 
-.venv/bin/python scripts/studies/pretrained_trained.py [runs/smollm2]   three to eight minutes
+.venv/bin/python scripts/studies/pretrained_trained.py [runs/smollm2 [--dtype float32 ...]]   three to eight minutes
 
 The run is that of rloo, seed 0, at 5e-6. docs/pretrained.md says what the lab finds there.
 """
@@ -22,7 +22,7 @@ RUN = ("--estimators", "rloo", "--learning_rates", "5e-6", "--seeds", "1")
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/smollm2")
-    settings = read_settings([str(STUDY), *RUN, "--out", str(folder)])
+    settings = read_settings([str(STUDY), *RUN, "--out", str(folder), *sys.argv[2:]])
     prepare(settings)
     (run,) = settings.runs()
     policy = policy_in(settings.start_of(PRETRAINED), settings)
