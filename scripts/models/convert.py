@@ -27,7 +27,7 @@ def main() -> None:
     loaded = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32
     )
-    # From 5.17 on, transformers saves no model that it has read from GGUF: the weights go into another.
+    # From 5.17 on, transformers saves no model read from GGUF: another one takes the weights.
     vars(loaded.config).pop("quantization_config", None)
     model = AutoModelForCausalLM.from_config(loaded.config, dtype=torch.bfloat16)
     model.load_state_dict(loaded.state_dict())

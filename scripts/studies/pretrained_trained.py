@@ -1,8 +1,9 @@
 """The pretrained model after one run of its study, for the lab: makes FOLDER/trained.
 
-.venv/bin/python scripts/studies/pretrained_trained.py [runs/smollm2 [--dtype float32 ...]]   three to eight minutes
+.venv/bin/python scripts/studies/pretrained_trained.py [runs/smollm2 [--dtype float32 ...]]
 
-The run is that of rloo, seed 0, at 5e-6. docs/pretrained.md says what the lab finds there.
+Three to eight minutes. The run is that of rloo, seed 0, at 5e-6. docs/pretrained.md says what the
+lab finds there.
 """
 
 import sys
