@@ -17,11 +17,7 @@ PROG = "openrlhf-js study"
 
 def main(argv: Sequence[str]) -> int:
     """Trains what is missing, and shows all; the exit status is that of `common.settings.run`."""
-    failures = {
-        ProgramFailed: explained,
-        BrokenProcessPool: "a run was killed: {}".format,
-        MemoryError: "{}\nGive fewer --jobs, or --prompts and --responses".format,
-    }
+    failures = {ProgramFailed: explained, BrokenProcessPool: "a run was killed: {}".format}
     return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
 
@@ -67,7 +63,8 @@ def work(settings: StudySettings) -> None:
         try:
             records = run_all(settings)
         except OutOfMemoryError as error:
-            raise MemoryError(str(error)) from None
+            advice = "give fewer --jobs, or --prompts and --responses"
+            raise ValueError(f"{error}\nThe GPU is full: {advice}") from None
         show(settings, records)
 
 

@@ -160,9 +160,9 @@ def _train(
 
 def _default_jobs(settings: StudySettings) -> int:
     """How many runs at once: on a GPU one, since its memory may hold no more."""
-    if settings.stack:
+    if settings.stack or settings.device_name == "cuda":
         return 1
-    return len(os.sched_getaffinity(0)) if settings.device_name == "cpu" else 1
+    return len(os.sched_getaffinity(0))
 
 
 def _train_in_workers(

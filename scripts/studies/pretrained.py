@@ -28,10 +28,10 @@ from openrlhf_js.study.values import RunRecord, grouped
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem
 
-RECORDS = {  # by what computes the passes
-    "bfloat16": Path(__file__).with_name("pretrained.jsonl.xz"),
-    "float32": Path(__file__).with_name("pretrained_float32.jsonl.xz"),
-    "bfloat16 on a GPU": Path(__file__).with_name("pretrained_gpu.jsonl.xz"),
+RECORDS = {  # by dtype and device of the passes
+    ("bfloat16", "cpu"): Path(__file__).with_name("pretrained.jsonl.xz"),
+    ("float32", "cpu"): Path(__file__).with_name("pretrained_float32.jsonl.xz"),
+    ("bfloat16", "cuda"): Path(__file__).with_name("pretrained_gpu.jsonl.xz"),
 }
 DATA = Path(__file__).parents[2] / "docs/data"
 ERRORS = {  # what `lab mse` has measured, in the study's folder, and the end of the table's name
@@ -193,15 +193,16 @@ def main() -> None:
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])
         settings = json.loads((folder / "runs-inline.jsonl").read_text().partition("\n")[0])
+        dtype = settings["dtype"]
         device = settings.get("device", "cpu")
-        records = RECORDS[settings["dtype"] + " on a GPU" * (device == "cuda")]
+        records = RECORDS[dtype, device]
         keep([folder], records)
         keep_errors(folder, records.name.partition(".")[0])
-        print_start(folder, settings["dtype"], device)
-    for passes, records in RECORDS.items():
+        print_start(folder, dtype, device)
+    for (dtype, device), records in RECORDS.items():
         if records.is_file():
             runs = read(records)
-            print(f"\n{len(runs)} runs, passes in {passes}")
+            print(f"\n{len(runs)} runs, passes in {dtype} on {device}")
             print_study(runs)
 
 

@@ -53,9 +53,9 @@ def test_the_pretrained_models_page_says_what_could_have_been_seen(
     pretrained = program("pretrained")
     monkeypatch.setattr(sys, "argv", ["pretrained.py"])
     finals = {"rloo": [0.40, 0.44, 0.42], "js_plus": [0.42, 0.44, 0.46]}  # +2, 0 and +4 points
-    kept = {dtype: tmp_path / f"{dtype}.jsonl.xz" for dtype in ("bfloat16", "float32")}
+    kept = {(dtype, "cpu"): tmp_path / f"{dtype}.jsonl.xz" for dtype in ("bfloat16", "float32")}
     monkeypatch.setattr(pretrained, "RECORDS", kept)
-    records(kept["bfloat16"], finals)
+    records(kept["bfloat16", "cpu"], finals)
     pretrained.main()
     printed = capsys.readouterr().out
     assert "6 runs" in printed

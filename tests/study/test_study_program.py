@@ -138,6 +138,6 @@ def test_a_full_gpu_is_said(tmp_path, monkeypatch, capsys):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("openrlhf_js.study.inline.engine.train", fill)
-    assert study.main(flags(tmp_path, "--jobs", "1")) == 1
+    assert study.main(flags(tmp_path, "--jobs", "1")) == 2
     screen = capsys.readouterr().err
-    assert "openrlhf-js study: CUDA out of memory\nGive fewer --jobs" in screen
+    assert "openrlhf-js study: CUDA out of memory\nThe GPU is full: give fewer --jobs" in screen

@@ -59,6 +59,13 @@ def gradients_of(policy, loss):
     return [parameter.grad.clone() for parameter in policy.model.parameters()]
 
 
+def assert_gradients_are(found, expected, atol):
+    """Within so much of the largest number of each parameter's gradient."""
+    for one, other in zip(found, expected, strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(one.cpu(), other, atol=atol * scale, rtol=0)
+
+
 def test_log_probabilities_and_gradients_are_those_of_transformers(policy, prompts):
     responses = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0))
     ours = policy.log_probs(prompts, responses)
@@ -67,8 +74,7 @@ def test_log_probabilities_and_gradients_are_those_of_transformers(policy, promp
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
     our_gradients = gradients_of(policy, (ours * weights).sum())
     their_gradients = gradients_of(policy, (theirs * weights).sum())
-    for our, their in zip(our_gradients, their_gradients, strict=True):
-        torch.testing.assert_close(our, their, atol=1e-5 * float(their.abs().max()), rtol=0)
+    assert_gradients_are(our_gradients, their_gradients, atol=1e-5)
 
 
 def test_greedy_responses_take_the_likeliest_token(policy, prompts):
@@ -105,9 +111,7 @@ def test_what_all_prompts_begin_with_is_computed_once_and_changes_nothing(policy
     torch.testing.assert_close(shared, plain, atol=1e-5, rtol=0)
     plain_gradients = gradients_of(policy, plain.sum())
     shared_gradients = gradients_of(policy, shared.sum())
-    for shared_one, plain_one in zip(shared_gradients, plain_gradients, strict=True):
-        scale = float(plain_one.abs().max())
-        torch.testing.assert_close(shared_one, plain_one, atol=1e-5 * scale, rtol=0)
+    assert_gradients_are(shared_gradients, plain_gradients, atol=1e-5)
     alone = asking.prompts(texts[:1])  # a prompt keeps a token that its response begins from
     assert alone.tokens.shape == (1, 1)
     one = asking.log_probs(alone, responses[:3])
@@ -137,9 +141,7 @@ def test_a_gpu_computes_what_a_cpu_does(policy, prompts):
     torch.testing.assert_close(log_probs, on_cpu, atol=1e-4, rtol=0)
     gpu_gradients = gradients_of(on_gpu, log_probs.sum())
     cpu_gradients = gradients_of(policy, on_cpu.sum())
-    for on_gpu_one, on_cpu_one in zip(gpu_gradients, cpu_gradients, strict=True):
-        scale = float(on_cpu_one.abs().max())
-        torch.testing.assert_close(on_gpu_one.cpu(), on_cpu_one, atol=1e-4 * scale, rtol=0)
+    assert_gradients_are(gpu_gradients, cpu_gradients, atol=1e-4)
 
 
 def test_another_architecture_is_refused(policy):
