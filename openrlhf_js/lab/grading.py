@@ -46,7 +46,7 @@ class Grader:
             rewards = rewards.detach().cpu().flatten().numpy()
             if rewards.shape != (len(queries),) or not np.isfinite(rewards).all():
                 raise ValueError(f"one finite number for each of {len(queries)} queries: {rewards}")
-        except Exception as error:  # whatever a user's own file raises
+        except (Exception, SystemExit) as error:  # whatever a user's own file raises
             raise RewardFailed(
                 f"{self.name}: {type(error).__name__}: {error}\n"
                 f"among responses to {prompts[0]!r:.200}"

@@ -11,7 +11,7 @@ import copy
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -140,6 +140,30 @@ class RememberingExecutor(SingleTurnAgentExecutor):
         return {**response, ERROR: _error.get()}
 
 
+class ExitCalled(RuntimeError):
+    """Code of a grader or an agent has called for the end of Python."""
+
+
+async def without_exits(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns; ExitCalled where it raises SystemExit or KeyboardInterrupt.
+
+    Model-written code under `exec` may call `sys.exit`. Either would pass through asyncio and end
+    the actor's event loop without a word, and the run would wait for its responses for ever. A
+    Ctrl-C of the user's does not come this way: it reaches the driver.
+    """
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise ExitCalled(repr(error)) from error
+
+
+def task_without_exits(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **settings: Any
+) -> asyncio.Task[Any]:
+    """The task factory of an event loop in which code of the user's runs."""
+    return asyncio.Task(without_exits(coroutine), loop=loop, **settings)
+
+
 async def _remember_error(grading: Awaitable[Any]) -> Any:
     try:
         answers = await grading
@@ -179,7 +203,8 @@ def checked_rollout(
         ) -> None:
             if not trust_remote_code:
                 kwargs.pop("trust_remote_code", None)
-            await super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs)
+            asyncio.get_running_loop().set_task_factory(task_without_exits)
+            await without_exits(super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs))
             self.watching = asyncio.create_task(watch.end_with_engine(self.llm))
             media = media_tokens(self.llm.model_config.hf_config)
             self.forbidden = dict.fromkeys(media, FORBIDDEN)

@@ -144,13 +144,15 @@ def test_more_of_everything_keeps_what_is_there(tmp_path):
     assert run(tmp_path / "grown", n=4, m=3).calls == 0
 
 
-def test_a_reward_function_that_fails_costs_no_sampling(tmp_path):
+@pytest.mark.parametrize("error", [KeyError("no such label"), SystemExit("no such label")])
+def test_a_reward_function_that_fails_costs_no_sampling(error, tmp_path):
     def broken(queries, texts, labels):
         if "l1" in labels:
-            raise KeyError("no such label")
+            raise error
         return digits(queries, texts, labels)
 
-    with pytest.raises(RewardFailed, match=r"broken.py: KeyError: 'no such label'\namong resp"):
+    message = rf"broken.py: {type(error).__name__}: '?no such label'?\namong resp"
+    with pytest.raises(RewardFailed, match=message):
         run(tmp_path, grader=Grader(broken, "broken.py", "b1"))
     with pytest.raises(ValueError, match="is unfinished"):
         open_samples(tmp_path)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -24,12 +25,14 @@ from openrlhf_js.plugin.rollout import (
     EVALUATION,
     GREEDY_REWARD,
     PROMPT_NUMBER,
+    ExitCalled,
     NumberedPrompt,
     OrderedSamples,
     RememberingExecutor,
     as_number,
     checked_rollout,
     settle,
+    task_without_exits,
 )
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
 
@@ -73,7 +76,12 @@ async def execute(executor, label="the label") -> dict:
 def respond(tmp_path, grader: str, on_bad_reward: str):
     path = tmp_path / "grader.py"
     path.write_text(f"def reward_func(queries, prompts, labels):\n    {grader}\n")
-    response = asyncio.run(execute(RememberingExecutor([str(path)])))
+
+    async def run():
+        asyncio.get_running_loop().set_task_factory(task_without_exits)  # as the actor does
+        return await execute(RememberingExecutor([str(path)]))
+
+    response = asyncio.run(run())
     settle(response, response.pop(ERROR), on_bad_reward)
     return response
 
@@ -99,6 +107,8 @@ def test_logs_may_be_any_one_number(tmp_path):
 
 BAD = {
     "raise KeyError('gone')": "KeyError: 'gone'",
+    "import sys; sys.exit(3)": "the grader failed: ExitCalled: SystemExit(3)",
+    "exec('raise KeyboardInterrupt')": "the grader failed: ExitCalled: KeyboardInterrupt()",
     "return None": "TypeError: it returned NoneType",
     "return [1.0]": "TypeError: it returned list",
     "return {}": "the reward is None",
@@ -257,6 +267,42 @@ def test_a_model_that_sees_writes_no_images_or_videos(given):
     asyncio.run(generate())
     assert actor.asked[0].logit_bias == {**(given or {}), 7: FORBIDDEN, 8: FORBIDDEN}
     assert parameters.logit_bias == given
+
+
+async def exit_at_once():
+    sys.exit(3)
+
+
+async def exit_in_threads():
+    await asyncio.gather(*(asyncio.to_thread(sys.exit, 3) for _ in range(2)))
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("user_code", [exit_at_once, exit_in_threads])
+def test_an_agent_that_ends_python_is_an_error_and_its_actor_lives(user_code, at_start):
+    """Else the actor's event loop ends in silence, and the run waits for ever."""
+
+    class Actor(_Rollout):
+        async def __init__(self, remote_rm_url=None):
+            if at_start:
+                await user_code()
+            config = SimpleNamespace(hf_config=None)
+            self.llm = SimpleNamespace(model_config=config, errored=False)
+
+        async def generate_responses(self, prompt, label, sampling_params, num_samples):
+            return await asyncio.gather(user_code())
+
+    async def run():
+        with pytest.raises(ExitCalled, match=r"SystemExit\(3\)"):
+            await actor.__init__()
+            await actor.generate_responses(
+                prompt=numbered("a", 0), label="label", sampling_params=_Params()
+            )
+        return "lives"
+
+    cls = plain_class(checked_rollout(ray.remote(Actor), 42, "stop", greedy=False))
+    actor = cls.__new__(cls)
+    assert asyncio.run(run()) == "lives"
 
 
 def test_an_engine_fetches_the_tokenizer_once(monkeypatch):
