@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from openrlhf_js.estimators.group_stats import (
     GroupStatistics,
+    as_tensor,
     check_rewards,
     checked_statistics,
 )
@@ -107,14 +108,14 @@ class Inputs(TypedDict, total=False):
     """(n, m) bool, True where the response is valid; masked rewards may be anything."""
     lengths: Any
     """(n, m) tokens of each response; read by `opo`."""
-    greedy_rewards: Tensor | None
+    greedy_rewards: Any
     """(n,) reward of each prompt's greedy response; read by `remax`."""
-    drift: Tensor | None
+    drift: Any
     """(n,) how far the policy has moved since each prompt's last visit (`Batch.drift`); read by
     `spo`."""
     shrinkage: float | None
     """Coefficient in [0, 1]; read by `js_fixed`."""
-    keys: Tensor | None
+    keys: Any
     """(n,) what the prompts are known by (`key_of`); read by estimators that remember."""
     step: int
     """The number of the batch in its run."""
@@ -134,6 +135,9 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
 
     rewards, mask = check_rewards(rewards, inputs.get("mask"))
     rewards = rewards.double()
+    for name in ("greedy_rewards", "drift", "keys"):
+        if inputs.get(name) is not None:
+            inputs[name] = as_tensor(inputs[name], name)  # type: ignore[literal-required]
     past = inputs.get("past")
     lengths = inputs.get("lengths")
     greedy_rewards = inputs.get("greedy_rewards")

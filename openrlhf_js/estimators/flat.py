@@ -28,16 +28,21 @@ class Groups:
     """
 
     def __init__(self, ids: Iterable[Any]):
-        """Ids (B,) of anything that can be compared: numbers, texts, an array or a tensor."""
-        if hasattr(ids, "tolist"):
-            ids = ids.tolist()
-        rows: dict[Any, int] = {}
-        sizes: list[int] = []
+        """Ids (B,) of anything that can be compared: numbers, texts, an array or a tensor.
+
+        Raises ValueError for ids of another shape.
+        """
+        try:
+            ids = list(ids.tolist() if hasattr(ids, "tolist") else ids)
+            numbers = {group: row for row, group in enumerate(dict.fromkeys(ids))}
+        except TypeError as error:
+            raise ValueError(
+                f"groups must be a flat list (B,) with the id of each reward's prompt ({error})."
+            ) from error
+        sizes = [0] * len(numbers)
         places = []
         for group in ids:
-            row = rows.setdefault(group, len(rows))
-            if row == len(sizes):
-                sizes.append(0)
+            row = numbers[group]
             places.append((row, sizes[row]))
             sizes[row] += 1
         self._rows, self._columns = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).T

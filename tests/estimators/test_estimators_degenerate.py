@@ -112,6 +112,7 @@ EQUAL = torch.zeros(3, 2)
             {"greedy_rewards": torch.tensor([0, 1, NAN])},
             "a greedy reward is not finite",
         ),
+        ("remax", EQUAL, {"greedy_rewards": [1, None, 0]}, "greedy_rewards must be numbers"),
         ("js_fixed", EQUAL, {}, "js_fixed needs shrinkage between 0"),
         ("js_fixed", EQUAL, {"shrinkage": 1.1}, "js_fixed needs shrinkage between 0"),
         ("js_fixed", EQUAL, {"shrinkage": NAN}, "js_fixed needs shrinkage between 0"),

@@ -51,6 +51,12 @@ def test_rewards_and_ids_as_they_come(rewards, groups):
     assert result.tolist() == [0, 1, 1, 1]
 
 
+@pytest.mark.parametrize("make", [list, np.array, torch.tensor])
+def test_greedy_rewards_as_they_come(make):
+    result = advantage("remax", [1, 0, 1], groups=[0, 0, 1], greedy_rewards=make([1, 0]))
+    assert result.tolist() == [0, -1, 1]
+
+
 def test_whole_numbers_in_rows():
     assert advantage("rloo", [[1, 0], [1, 1]]).tolist() == [[1, -1], [0, 0]]
     assert advantage("rloo", np.array([[True, False]])).tolist() == [[1, -1]]
@@ -64,6 +70,8 @@ def test_whole_numbers_in_rows():
         (torch.zeros(2, 2), [1, 2], r"same length; got \(2, 2\) and \(2,\)"),
         ([1.0, float("inf")], ["a", "a"], "prompt 0, response 1 is inf"),
         ([1.0, 0.0], None, "Flat rewards come with groups="),
+        ([1.0, 0.0], torch.zeros(2, 1), r"groups must be a flat list \(B,\) with the id of each"),
+        ([1.0, 0.0], 2, r"groups must be a flat list \(B,\) with the id of each"),
     ],
 )
 def test_what_does_not_fit(rewards, groups, message):
