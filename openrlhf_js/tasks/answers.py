@@ -1,6 +1,6 @@
 """The final answer of a response: in the last `\\boxed{}` or `<answer>`, or after the last `####`.
 
-Only what is behind the last `</think>` counts, and nothing where a `<think>` is never closed.
+Only what follows the thoughts counts, and nothing where a thought is never closed.
 Each function takes the response alone, never the prompt, and time in proportion to its length.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+
+from openrlhf_js.tasks.thinking import after_thinking
 
 # Each alternative begins with its own character, so that the engine skips plain text fast.
 _BRACES = re.compile(
@@ -23,8 +25,6 @@ _END_MARK = re.compile(
     r"<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>"  # noqa: RUF001
 )
 _LONGEST_END_MARK = 48
-_THINK = "<think>"
-_END_THINK = "</think>"
 
 
 def last_boxed(response: str) -> str | None:
@@ -67,30 +67,12 @@ def last_hashes(response: str) -> str | None:
     return behind.partition("\n")[0].strip() if hashes else None
 
 
-def after_thinking(response: str) -> str | None:
-    """What is behind the last `</think>`, all where there is no tag, None in unclosed thoughts."""
-    if "think>" not in response:
-        return response
-    opened = response.rfind(_THINK)
-    closed = response.rfind(_END_THINK)
-    if opened > closed:
-        return None
-    return response if closed < 0 else response[closed + len(_END_THINK) :]
-
-
-def without_think_tags(response: str) -> str:
-    """The response with its thoughts as a part of the answer, for graders that keep them."""
-    return response.replace(_THINK, " ").replace(_END_THINK, " ")
-
-
 def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | None:
     """What the first of the places that the response has holds, without end tokens, or None.
 
     The places are looked for behind the thoughts.
     """
     reply = after_thinking(response)
-    if reply is None:
-        return None
     for place in places:
         answer = place(reply)
         if answer is not None:

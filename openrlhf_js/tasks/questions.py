@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from openrlhf_js.tasks.answers import after_thinking, without_end_marks
+from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.record import (
     BenchmarkRecord,
     GeneratedProblems,
@@ -26,6 +26,7 @@ from openrlhf_js.tasks.record import (
     scored,
     split_of,
 )
+from openrlhf_js.tasks.thinking import after_thinking
 
 NAME = "questions"
 TRIES = 2000  # in a row without a new question of a kind
@@ -145,10 +146,9 @@ def score(response: str, label: str) -> Score:
     """Right is the answer and nothing else; ValueError where the label is no number or letter."""
     if not label.isalnum():
         raise ValueError(f"a label is a number or a letter, got {label!r:.80}")
-    answer = after_thinking(response)
-    if answer is None:
-        return scored("no_answer", "unclosed thoughts")
-    answer = without_end_marks(answer).strip()
+    answer = without_end_marks(after_thinking(response)).strip()
+    if not answer:
+        return scored("no_answer", "nothing that follows the thoughts")
     right = answer == label
     return scored("correct" if right else "wrong", f"{answer!r:.40}, expected {label}")
 

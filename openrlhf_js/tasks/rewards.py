@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from openrlhf_js.tasks.answers import without_end_marks, without_think_tags
+from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.catalogue import task_of
 from openrlhf_js.tasks.record import STATUSES, Score, Task
+from openrlhf_js.tasks.thinking import with_opened_thinking, without_marks
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
@@ -30,7 +31,7 @@ _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by a
 def reward_function(task: str, keep_thinking: bool = False) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
-    An answer counts behind the last `</think>`; with `keep_thinking` one among the thoughts too.
+    Only an answer that follows the thoughts counts; with `keep_thinking` one among them too.
     Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, less
     for others), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError
     for a malformed label, and for a query in which the response cannot be told from the prompt.
@@ -114,11 +115,9 @@ def _graded(
 
 def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool) -> TimedScore:
     began = time.perf_counter()
-    response = response_of(query, prompt)
-    if prompt.rstrip().endswith("<think>"):  # the chat template has opened the thoughts
-        response = f"<think>{response}"
+    response = with_opened_thinking(prompt, response_of(query, prompt))
     if keep_thinking:
-        response = without_think_tags(response)
+        response = without_marks(response)
     score = task.score(response, task.check_label(label))
     return TimedScore(score, time.perf_counter() - began)
 

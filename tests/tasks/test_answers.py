@@ -10,6 +10,7 @@ import pytest
 
 from openrlhf_js.tasks import TASKS, answers, gsm8k
 from openrlhf_js.tasks.record import TEST_SHARE, split_of
+from openrlhf_js.tasks.thinking import TAGS
 
 FINDERS = {
     "last_boxed": answers.last_boxed,
@@ -102,6 +103,10 @@ def test_malformed_labels_are_errors(name, label):
 
 BOX = "\\boxed{%s}"
 TAG = "<answer> %s </answer>"
+CHANNELS = (
+    "<|channel|>analysis<|message|>",
+    "<|end|><|start|>assistant<|channel|>final<|message|>",
+)
 OWN_FORM = dict.fromkeys(PAPER, BOX) | {"countdown": TAG, "maze": TAG}
 
 
@@ -151,6 +156,10 @@ def test_what_is_behind_the_thoughts_counts(name):
         (f"<think>{right}</think>I am done.", "no_answer"),
         (f"<think>{right}", "no_answer"),
         (f"<think>hm</think>{right}<think>{right}", "no_answer"),
+        (f"<think>a <think>b</think> {wrong}</think>{right}", "correct"),
+        (f"<think>a</think>{wrong}<think>b</think>{right}", "correct"),
         (f"rethink> {right}", "correct"),
     ]:
-        assert TASKS[name].score(response, label).status == status, response
+        for opening, closing in [*TAGS, CHANNELS]:
+            marked = response.replace("<think>", opening).replace("</think>", closing)
+            assert TASKS[name].score(marked, label).status == status, marked

@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from openrlhf_js.common.files import atomic_write, read_rows
 from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.common.store import json_line
-from openrlhf_js.evaluation.arena.style import split_thinking, style_of
+from openrlhf_js.evaluation.arena.style import style_of
 from openrlhf_js.sampling.complete import read_samples
+from openrlhf_js.tasks.thinking import split_thinking
 
 log = logging.getLogger(__name__)
 Row = Mapping[str, Any]

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import Record, Store, json_line
 from openrlhf_js.evaluation.arena.data import Folder, Question
-from openrlhf_js.evaluation.arena.style import CountTokens, metadata, split_thinking
+from openrlhf_js.evaluation.arena.style import CountTokens, metadata
 from openrlhf_js.sampling.complete import Outcomes, Sample, complete, missing
 from openrlhf_js.sampling.sampler import Parameters, Request, Sampler, open_store
+from openrlhf_js.tasks.thinking import split_thinking
 
 
 class Generated(NamedTuple):

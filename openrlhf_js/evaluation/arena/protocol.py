@@ -24,7 +24,7 @@ from openrlhf_js.evaluation.arena.data import (
     Folder,
     file_name,
 )
-from openrlhf_js.evaluation.arena.style import split_thinking
+from openrlhf_js.tasks.thinking import split_thinking
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""What an answer looks like: the thinking before it, its style counts, and style control.
+"""What an answer looks like: its style counts, and style control.
 
 Style control is a logistic regression of the games on the models and on how the two answers differ
 in style, with errors clustered by question. Of the model's answer a and the baseline's b:
@@ -30,77 +30,6 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = NDArray[np.float64]
 CountTokens = Callable[[str], int]
-
-# What models write around their thinking, always at the beginning.
-TAGS = (
-    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, QwQ
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"),  # Seed-OSS
-    ("[THINK]", "[/THINK]"),  # Magistral
-    ("◁think▷", "◁/think▷"),  # Kimi
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
-    ("<|channel|>analysis<|message|>", "<|end|>"),  # gpt-oss
-)
-# What stands around the answer itself in some of these.
-AROUND = (
-    ("<|begin_of_solution|>", "<|end_of_solution|>"),
-    ("<|start|>assistant<|channel|>final<|message|>", "<|return|>"),
-    ("<|channel|>final<|message|>", "<|return|>"),
-)
-
-
-def split_thinking(text: str, thinking: str = "") -> tuple[str, str]:
-    """The answer and the thinking before it; the answer is "" where the thinking never ended.
-
-    A closing tag without its opening one counts too where a line begins or ends with it: chat
-    templates write the opening one into the prompt. `thinking` is what the endpoint has split off.
-    """
-    answer, thoughts = _without_opened_thoughts(text)
-    if not thoughts and not thinking:
-        answer, thoughts = _without_unopened_thought(text)
-    if thoughts:
-        answer = _without_wrapping(answer.strip())
-    return answer, "\n\n".join(thought for thought in (thinking, *thoughts) if thought)
-
-
-def _without_opened_thoughts(text: str) -> tuple[str, list[str]]:
-    """What follows the thoughts that a text begins with, and those."""
-    thoughts: list[str] = []
-    while True:
-        start = text.lstrip()
-        tags = [tags for tags in TAGS if start.startswith(tags[0])]
-        if not tags:
-            return text, thoughts
-        opening, closing = tags[0]
-        thought, _, text = start[len(opening) :].partition(closing)
-        thoughts.append(thought.strip())
-
-
-def _without_unopened_thought(text: str) -> tuple[str, list[str]]:
-    """What follows a thought that a text begins with, and that, where only its end is marked."""
-    for opening, closing in TAGS[:-1]:
-        thought, closed, answer = text.partition(closing)
-        if closed and opening not in thought and not _mentioned(thought, answer):
-            return answer, [thought.strip()]
-    return text, []
-
-
-def _without_wrapping(answer: str) -> str:
-    """An answer without the tags that some models put around it."""
-    for start, end in AROUND:
-        if answer.startswith(start):
-            answer = answer[len(start) :].removesuffix(end).strip()
-    return answer
-
-
-def _mentioned(before: str, after: str) -> bool:
-    """Whether a tag between these is only mentioned: quoted, in code, or within a line."""
-    quoted = before.endswith(("`", '"', "'")) or before.count("```") % 2 == 1
-    ends = not before.strip(" \t") or before.endswith("\n") or after[:1] in ("", "\n", "\r")
-    return quoted or not ends
-
 
 STYLE = ("tokens", "headers", "lists", "bold")  # counts of an answer, and their official names
 COUNTS = ("token_len", "header_count", "list_count", "bold_count")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import openrlhf_js.tasks
 from openrlhf_js import __version__
 from openrlhf_js.common.files import fingerprint
-from openrlhf_js.tasks.answers import after_thinking
 from openrlhf_js.tasks.prompt_files import Example
+from openrlhf_js.tasks.thinking import after_thinking
 
 THREADS = 32  # answers that take long do so side by side
 LONGEST_ANSWER = 500  # characters that are kept
@@ -43,7 +43,7 @@ def grade(item: Example, text: str) -> Grade:
 
 def graded_part(text: str) -> str:
     """What graders read of a response: what is behind its thinking, which may be nothing."""
-    return after_thinking(text) or ""
+    return after_thinking(text)
 
 
 def grade_all(items: Sequence[Example], texts: Sequence[str]) -> list[Grade]:

@@ -1,4 +1,4 @@
-"""Thinking, style counts, and style control against a slow fit, a bootstrap and a known truth."""
+"""Style counts, and style control against a slow fit, a bootstrap and a known truth."""
 
 import re
 import time
@@ -14,56 +14,13 @@ from scipy import optimize, special
 from openrlhf_js.evaluation.arena import style
 from openrlhf_js.evaluation.arena.style import (
     FEATURES,
-    TAGS,
     control,
     differences,
     extrapolated,
     metadata,
-    split_thinking,
     style_of,
     without_code,
 )
-
-
-@pytest.mark.parametrize(("start", "end"), TAGS)
-def test_thinking_at_the_beginning(start, end):
-    assert split_thinking(f"\n{start}\nhm\n{end}\n\nyes") == ("yes", "hm")
-    assert split_thinking(f"{start}hm, well") == ("", "hm, well")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("  plain\n", ("  plain\n", "")),
-        ("", ("", "")),
-        ("hm</think>\nyes", ("yes", "hm")),  # the template wrote the opening tag
-        ("<think></think>yes", ("yes", "")),
-        ("<think>a</think><think>b</think>yes", ("yes", "a\n\nb")),
-        ("<think>a</think>The tag <think> opens.", ("The tag <think> opens.", "a")),
-        # a tag that the answer is about
-        ("Use <think>x</think> tags.", ("Use <think>x</think> tags.", "")),
-        ("End with </think> and go on.", ("End with </think> and go on.", "")),
-        ("Close with `</think>`.", ("Close with `</think>`.", "")),
-        ("```\n</think>\n```", ("```\n</think>\n```", "")),
-        ("</think>yes", ("yes", "")),
-        ("hm</think>", ("", "hm")),
-        (
-            "<|begin_of_thought|>a<|end_of_thought|>\n<|begin_of_solution|>b<|end_of_solution|>",
-            ("b", "a"),
-        ),
-        (
-            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b",
-            ("b", "a"),
-        ),
-    ],
-)
-def test_thinking(text, expected):
-    assert split_thinking(text) == expected
-
-
-def test_thinking_that_the_endpoint_has_split_off():
-    assert split_thinking("yes </think>", "hm") == ("yes </think>", "hm")
-    assert split_thinking("<think>more</think>yes", "hm") == ("yes", "hm\n\nmore")
 
 
 def test_counts_by_hand_and_their_order():
