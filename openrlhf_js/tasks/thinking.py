@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 TAGS = (
     ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, QwQ
@@ -15,16 +16,35 @@ TAGS = (
     ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
 )
 # gpt-oss thinks in messages of other channels than `final`.
-_CHANNEL = r"(?:<\|start\|>assistant)?<\|channel\|>"
-_MARK = re.compile(
-    rf"(?P<opening>{'|'.join(re.escape(opening) for opening, _ in TAGS)}"
-    rf"|{_CHANNEL}(?:analysis|commentary)[^<>]{{0,80}}(?:<\|constrain\|>\w{{1,16}})?<\|message\|>)"
-    rf"|(?P<closing>{'|'.join(re.escape(closing) for _, closing in TAGS)}"
-    rf"|{_CHANNEL}final[^<>]{{0,80}}<\|message\|>)"
-    r"|(?P<message_end><\|(?:end|call)\|>)"
+_CHANNEL = (
+    r"<\|channel\|>(?:analysis|commentary|final)[^<>]{0,80}"
+    r"(?:<\|constrain\|>\w{1,16})?<\|message\|>"
 )
-_CLOSINGS = dict(TAGS) | {closing: closing for _, closing in TAGS}
-_CHANNELS = "channels"
+_CHANNEL_MARKS = (_CHANNEL, rf"<\|start\|>assistant{_CHANNEL}", r"<\|end\|>", r"<\|call\|>")
+_TAG_MARKS = (re.escape(tag) for pair in TAGS for tag in pair)
+# Each alternative begins with its own character, so that the engine skips plain text fast.
+_MARK = re.compile("|".join((*_TAG_MARKS, *_CHANNEL_MARKS)))
+_LONGEST_MARK = 160
+_CLOSINGS = dict(TAGS)
+_OPENINGS = {closing: opening for opening, closing in TAGS}
+
+
+class _Kind(NamedTuple):
+    """What a mark does, in which family of marks."""
+
+    opens: bool
+    family: str
+    ends_message: bool = False  # of any channel: alone, it closes no thought
+
+
+def _kind_of(mark: str) -> _Kind:
+    if mark in _CLOSINGS:
+        return _Kind(opens=True, family=mark)
+    if mark in _OPENINGS:
+        return _Kind(opens=False, family=_OPENINGS[mark])
+    if mark in ("<|end|>", "<|call|>"):
+        return _Kind(opens=False, family="channel", ends_message=True)
+    return _Kind(opens="<|channel|>final" not in mark, family="channel")
 
 
 def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> tuple[str, str]:
@@ -40,28 +60,27 @@ def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> 
     """
     thoughts = [thinking]
     start = 0  # of the answer, or of the thought that is open
-    awaited = ""  # what closes that
-    for mark in _MARK.finditer(text):
-        closing = _CLOSINGS.get(mark[0], _CHANNELS)
-        is_opening = mark.lastgroup == "opening"
-        if awaited:
-            if is_opening or closing != awaited:
+    open_family = ""
+    for match in _MARK.finditer(text):
+        mark = _kind_of(match[0])
+        if open_family:
+            if mark.opens or mark.family != open_family:
                 continue
-            awaited = ""
-        elif is_opening:
-            if not anywhere and text[start : mark.start()].strip():
+            open_family = ""
+        elif mark.opens:
+            if not anywhere and text[start : match.start()].strip():
                 break
-            awaited = closing
-            start = mark.end()
+            open_family = mark.family
+            start = match.end()
             continue
-        elif mark.lastgroup == "message_end":
+        elif mark.ends_message:
             continue
-        elif not anywhere and (thinking or _is_mentioned(text, start, mark)):
+        elif not anywhere and (thinking or _is_mentioned(text, start, match)):
             break
-        thoughts.append(text[start : mark.start()].strip())
-        start = mark.end()
+        thoughts.append(text[start : match.start()].strip())
+        start = match.end()
     answer = text[start:]
-    if awaited:
+    if open_family:
         thoughts.append(answer.strip())
         answer = ""
     elif start and not anywhere:
@@ -78,9 +97,9 @@ def after_thinking(text: str) -> str:
 def with_opened_thinking(prompt: str, response: str) -> str:
     """The response with the mark before it by which the prompt has opened a thought, if it has."""
     end = prompt.rstrip()[-_LONGEST_MARK:]
-    for mark in _MARK.finditer(end):
-        if mark.lastgroup == "opening" and mark.end() == len(end):
-            return mark[0] + response
+    for match in _MARK.finditer(end):
+        if match.end() == len(end) and _kind_of(match[0]).opens:
+            return match[0] + response
     return response
 
 
@@ -89,13 +108,10 @@ def without_marks(text: str) -> str:
     return _MARK.sub(" ", text)
 
 
-_LONGEST_MARK = 160
-
-
-def _is_mentioned(text: str, start: int, mark: re.Match[str]) -> bool:
+def _is_mentioned(text: str, start: int, closing: re.Match[str]) -> bool:
     """Whether a closing mark is only mentioned: quoted, in code, or within a line."""
-    before = text[start : mark.start()]
-    after = text[mark.end() :]
+    before = text[start : closing.start()]
+    after = text[closing.end() :]
     is_quoted = before.endswith(("`", '"', "'")) or before.count("```") % 2 == 1
     begins_line = not before.strip(" \t") or before.endswith("\n")
     ends_line = after[:1] in ("", "\n", "\r")
