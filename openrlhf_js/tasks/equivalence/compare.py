@@ -10,10 +10,9 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from openrlhf_js.tasks.equivalence.exact import rational
-from openrlhf_js.tasks.equivalence.sets import infinite, is_domain, same_set
+from openrlhf_js.tasks.equivalence.sets import is_domain, same_set
 from openrlhf_js.tasks.equivalence.statements import (
     SIGN_UNITS,
     is_name,
@@ -25,15 +24,21 @@ from openrlhf_js.tasks.equivalence.statements import (
     with_equals_sign,
 )
 from openrlhf_js.tasks.equivalence.tree import (
+    CONSTANTS,
     NotRead,
     Tree,
+    group_node,
     is_equation,
+    is_group,
     is_set,
     items_of,
+    names,
     node,
+    number,
     relation_node,
     sides_of,
     signs_of,
+    substituted,
     words,
 )
 
@@ -113,24 +118,23 @@ class Judge:
 
     within: Fraction = Fraction(0)
 
-    def values(self, *trees: Tree) -> Iterator[tuple[Any, ...]]:
-        """Values by which to compare expressions; none where there are none, or Undecided."""
-        exact = tuple(map(rational, trees))
-        if None in exact:
+    def same_value(self, left: Tree, right: Tree) -> bool:
+        """Whether two expressions have one value, or differ by no more than is allowed."""
+        left_value = rational(left)
+        right_value = rational(right)
+        if left_value is None or right_value is None:
             raise Undecided
-        yield exact
+        return abs(left_value - right_value) <= self.within
 
-    def agree(self, left: Any, right: Any) -> bool:
-        """Whether two values are the same, or differ by no more than is allowed."""
-        return bool(abs(left - right) <= self.within)
-
-    def size(self, tree: Tree) -> Any:
-        """A real number that can be compared with others, or None."""
-        if infinite(tree):
-            return infinite(tree)
-        for (value,) in self.values(tree):
-            return value
-        return None
+    def sizes(self, trees: Sequence[Tree]) -> Sequence[Fraction] | None:
+        """Numbers that stand in the same order as the values; None if one has no real value."""
+        values = []
+        for tree in trees:
+            value = rational(tree)
+            if value is None:
+                raise Undecided
+            values.append(value)
+        return values
 
     def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
@@ -167,12 +171,7 @@ class Judge:
         are_leaves = {left.kind, right.kind} <= {"sym", "num"}
         if are_leaves and not self.within:
             return False
-        has_values = False
-        for left_value, right_value in self.values(left, right):
-            has_values = True
-            if not self.agree(left_value, right_value):
-                return False
-        return has_values
+        return self.same_value(left, right)
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
@@ -199,8 +198,14 @@ class Judge:
         return difference is not None and difference % size == 0
 
     def _collections(self, answer: Tree, gold: Tree) -> bool:
-        answer = named_tuple(answer, gold)
-        gold = named_tuple(gold, answer)
+        if is_group(gold, "()"):
+            answer = named_tuple(answer) or answer
+        else:
+            items = items_of(answer) if is_group(answer, "()") else members(answer)
+            gold_tuple = None if any(map(is_equation, items)) else named_tuple(gold)
+            if gold_tuple:
+                gold = gold_tuple
+                answer = group_node("()", items)
         if answer.kind == gold.kind == "group" and not is_set(answer):
             items = items_of(answer)
             gold_items = items_of(gold)
@@ -225,7 +230,7 @@ class Judge:
                 return False
             return self.same(answer, values[-1])
         try:
-            return same_set(answer, gold, self.size)
+            return same_set(answer, gold, self.sizes)
         except NotRead:
             return answer.kind == gold.kind == "list" and self._collections(answer, gold)
 
@@ -243,13 +248,15 @@ class Judge:
         return self._vanish_together(left, right)
 
     def _vanish_together(self, left: Tree, right: Tree) -> bool:
-        """Whether one expression is a multiple of the other, and not 0 where it was looked at."""
-        ratios: list[Any] = []
-        for left_value, right_value in self.values(left, right):
-            if self.agree(left_value, 0) or self.agree(right_value, 0):
-                return False
-            ratios.append(left_value / right_value)
-        return len(ratios) > 1 and all(self.agree(ratio, ratios[0]) for ratio in ratios)
+        """Whether one is a multiple of the other, not 0: left(x) right(y) = left(y) right(x)."""
+        nothing = number(0)
+        if self.equal(left, nothing) or self.equal(right, nothing):
+            return False
+        other_left = _elsewhere(left)
+        other_right = _elsewhere(right)
+        if left == other_left or right == other_right:
+            return False
+        return self.equal(node("mul", left, other_right), node("mul", other_left, right))
 
 
 def _last_side(tree: Tree) -> Tree:
@@ -266,6 +273,13 @@ def _difference(equation: Tree) -> Tree | None:
     if left.kind in _STRUCTURES or right.kind in _STRUCTURES:
         return None
     return _minus(left, right)
+
+
+def _elsewhere(tree: Tree) -> Tree:
+    """The tree at another point: with other names for its variables."""
+    for name in names(tree) - CONSTANTS:
+        tree = substituted(tree, name, node("sym", f"other {name}"))
+    return tree
 
 
 def _minus(left: Tree, right: Tree) -> Tree:

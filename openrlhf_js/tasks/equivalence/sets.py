@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -48,6 +49,7 @@ _ANY_VARIABLE = node("sym", "_")  # without a name
 _UNBOUNDED = (math.inf, -math.inf)
 
 Sizes = dict[Tree, Any]  # the sides of relations that are no variable, as numbers
+SizesOf = Callable[[Sequence[Tree]], Sequence[Fraction] | None]
 
 
 def infinite(tree: Tree) -> float:
@@ -64,13 +66,15 @@ def is_domain(tree: Tree) -> bool:
     return tree.kind in _SET_KINDS
 
 
-def same_set(left: Tree, right: Tree, size_of: Callable[[Tree], Any]) -> bool:
-    """Whether two trees are the same set of reals; `size_of` is the value of an end, or None.
+def same_set(left: Tree, right: Tree, sizes_of: SizesOf) -> bool:
+    """Whether two trees are the same set of reals.
 
-    NotRead if one is no set of reals, or an inequality that is not solved for one variable.
+    `sizes_of` gives numbers in the order of the ends' values, or None if one is not real. NotRead
+    if a tree is no set of reals, or an inequality that is not solved for one variable.
     """
     domains = [_domain(left), _domain(right)]
     sizes: Sizes = {}
+    ends: dict[Tree, None] = {}
     variables: set[str] = set()
     for side in _sides(domains):
         variable = _variable(side)
@@ -78,12 +82,16 @@ def same_set(left: Tree, right: Tree, size_of: Callable[[Tree], Any]) -> bool:
             variables.add(variable)
         elif names(side) - _CONSTANTS:
             raise NotRead("inequalities that are not solved for one variable")
+        elif infinite(side):
+            sizes[side] = infinite(side)
         else:
-            sizes[side] = size_of(side)
+            ends[side] = None
     if len(variables - set(_ANY_VARIABLE.args)) > 1:
         raise NotRead("inequalities of several variables")
-    if None in sizes.values():
+    numbers = sizes_of(list(ends))
+    if numbers is None:
         return False
+    sizes |= zip(ends, numbers, strict=True)
     for point in _points_to_try(sizes):
         if _holds(domains[0], sizes, point) != _holds(domains[1], sizes, point):
             return False

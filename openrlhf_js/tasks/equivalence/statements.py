@@ -130,20 +130,23 @@ def stated_values(equation: Tree, with_sums: bool) -> tuple[Tree, ...]:
     return sides
 
 
-def named_tuple(tree: Tree, other: Tree) -> Tree:
-    """The tuple that `x = 1, y = 2` gives, in the order of the names, beside another tuple."""
-    if tree.kind != "list" or not is_group(other, "()"):
-        return tree
-    values: dict[str, Tree] = {}
-    for item in tree.args:
+def named_tuple(tree: Tree) -> Tree | None:
+    """The tuple that `x = 1, y = 2` gives, or None where the tree gives none.
+
+    Coordinates are in the order of their names, and other values as they are listed.
+    """
+    values: dict[Tree, Tree] = {}
+    for item in tree.args if tree.kind == "list" else ():
         sides = sides_of(item) if is_equation(item) else ()
-        if len(sides) != 2:
-            return tree
-        name, value = sides
-        if name.kind != "sym" or name.args[0] in values:
-            return tree
-        values[name.args[0]] = value
-    return group_node("()", [values[name] for name in sorted(values)])
+        if len(sides) != 2 or not is_name(sides[0]) or sides[0] in values:
+            return None
+        values[sides[0]] = sides[1]
+    if not values:
+        return None
+    named = list(values.items())
+    if all(name.kind == "sym" and name.args[0][0] in _COORDINATES for name in values):
+        named.sort(key=lambda item: item[0].args)
+    return group_node("()", [value for _, value in named])
 
 
 def same_variable(answer: Tree, gold: Tree) -> Tree:

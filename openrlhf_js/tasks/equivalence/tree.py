@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+CONSTANTS = frozenset(["e", "i", "\\pi"])  # names that stand for a number
+
 
 class NotRead(Exception):
     """The text cannot be read; the message says why, in a few words."""

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openrlhf_js.tasks import pool
-from openrlhf_js.tasks.equivalence import grader, numeric
+from openrlhf_js.tasks.equivalence import grader
 from openrlhf_js.tasks.equivalence.exact import rational
+from openrlhf_js.tasks.equivalence.points import general_points
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.record import scored
@@ -51,8 +52,9 @@ def test_the_grader_agrees_with_the_tables(in_process):
     assert len(differing) <= 0.025 * len(table), differing
 
 
-def test_once_wrong(in_process):
-    rows = examples("math_known_errors.txt")
+@pytest.mark.parametrize("table", ["math_known_errors.txt", "math_values.txt"])
+def test_once_wrong(in_process, table):
+    rows = examples(table)
     assert [row for row in rows if verdict(*row[1:]) != row[0]] == []
 
 
@@ -92,7 +94,7 @@ def test_letters_may_be_negative_whichever_they_are(in_process):
 
 def test_every_pattern_of_signs_and_order_of_sizes_is_tried():
     for count in (1, 2, 3):
-        points = [point for choices in numeric._points(count) for point in choices]
+        points = [point for choices in general_points(count) for point in choices]
         signs = {tuple(value > 0 for value in point.coordinates) for point in points}
         assert len(signs) == 2**count
         positive = [point.coordinates for point in points if min(point.coordinates) > 0]

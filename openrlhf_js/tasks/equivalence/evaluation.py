@@ -1,0 +1,261 @@
+"""Values of trees, to as many bits as it takes to tell one from another.
+
+A value has no fixed number of digits: 1 - 2^{-2024} is not 1. Each evaluation adds up how large or
+small the numbers are that it begins with and that its powers and functions make, in bits. With
+`_GUARD_BITS` and twice that sum, what still agrees counts as equal. Trees that would take more than
+the limits here are not compared by their values.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from mpmath import mp  # type: ignore[import-untyped]
+
+from openrlhf_js.tasks.equivalence.compare import Undecided
+from openrlhf_js.tasks.equivalence.exact import OPERATIONS
+from openrlhf_js.tasks.equivalence.tree import Tree, subtrees, words
+
+_GUARD_BITS = 128
+MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value
+_LEAST_BITS = 384
+MAX_BITS = 1 << 18
+_MAX_WORK = 1 << 21  # bits of precision times nodes
+_MAX_BITS_OF_FUNCTIONS = 1 << 15  # a logarithm takes the square of its precision
+_MOST_PASSES = 5
+_VALUES = {"e": mp.e, "i": mp.mpc(0, 1), "\\pi": mp.pi}  # of the constants
+Value = Any  # mpf or mpc
+
+
+class NoValue(Exception):
+    """The expression has no finite value here."""
+
+
+# operations
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    magnitude = abs(mp.mag(base)) + 1 if base else 1
+    if magnitude * abs(exponent) > MAX_EXPONENT:
+        raise NoValue
+    if not mp.isint(2 * exponent):
+        _limit_precision()
+    if mp.im(base) == 0 > base and _is_odd_root(exponent):
+        return -mp.power(-base, exponent)  # the real root, as schools take it
+    return mp.power(base, exponent)
+
+
+def _is_odd_root(exponent: Value) -> bool:
+    if not exponent or mp.im(exponent):
+        return False
+    degree = mp.nint(1 / exponent)
+    rounding = mp.ldexp(1, 8 - mp.prec)
+    return bool(abs(degree * exponent - 1) < rounding and degree % 2)
+
+
+def _root(degree: Value, radicand: Value) -> Value:
+    return mp.sqrt(radicand) if degree == 2 else _power(radicand, 1 / degree)
+
+
+def _limit_precision() -> None:
+    if mp.prec > _MAX_BITS_OF_FUNCTIONS:
+        raise Undecided
+
+
+def _elementary(function: Callable[..., Value]) -> Callable[..., Value]:
+    """A function that refuses arguments and a precision at which it takes long."""
+
+    def bounded(*arguments: Value) -> Value:
+        _limit_precision()
+        for argument in arguments:
+            if mp.mag(argument or 1) > 4_000:
+                raise NoValue
+        return function(*arguments)
+
+    return bounded
+
+
+def _combinatorial(
+    function: Callable[..., Value], of_whole_numbers: Callable[..., int]
+) -> Callable[..., Value]:
+    """A function of small numbers, which is exact for those that are whole and not negative."""
+
+    def bounded(*arguments: Value) -> Value:
+        for argument in arguments:
+            if mp.mag(argument or 1) > 16:
+                raise NoValue
+        if all(mp.isint(argument) and argument >= 0 for argument in arguments):
+            return mp.mpf(of_whole_numbers(*map(int, arguments)))
+        _limit_precision()
+        return function(*arguments)
+
+    return bounded
+
+
+def _of_whole_numbers(function: Callable[..., int]) -> Callable[..., Value]:
+    """A function that refuses arguments that are not whole or too large."""
+
+    def checked(*arguments: Value) -> Value:
+        for argument in arguments:
+            if not mp.isint(argument) or mp.mag(argument or 1) > mp.prec:
+                raise NoValue
+        return mp.mpf(function(*map(int, arguments)))
+
+    return checked
+
+
+_FUNCTIONS: dict[str, Callable[..., Value]] = {
+    **OPERATIONS,
+    "pow": _power,
+    "root": _root,
+    "degree": lambda degrees: degrees * mp.pi / 180,
+    "abs": abs,
+    "floor": mp.floor,
+    "ceil": mp.ceil,
+    "max": max,
+    "min": min,
+    "ln": _elementary(mp.log),
+    "lg": _elementary(mp.log10),
+    "log_base": _elementary(mp.log),
+    "cis": _elementary(mp.expj),
+    "exp": lambda exponent: _power(mp.e, exponent),
+    "fact": _combinatorial(mp.factorial, functools.lru_cache(maxsize=16)(math.factorial)),
+    "binom": _combinatorial(mp.binomial, math.comb),
+    "gcd": _of_whole_numbers(math.gcd),
+    "lcm": _of_whole_numbers(math.lcm),
+}
+for _name in words("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh"):
+    _FUNCTIONS[_name] = _elementary(getattr(mp, _name.replace("arc", "a")))
+_SUMS = words("neg add mul apply div percent degree")  # and products, of what was counted before
+_NEVER_NEAR_ZERO = words("neg mul div percent apply pow root exp fact binom abs max min")
+_WITH_POLES = words("tan cot sec csc")
+
+
+# evaluation
+
+
+def _rounded(exact: Fraction) -> Value:
+    return mp.mpf(exact.numerator) / exact.denominator
+
+
+@dataclass
+class Evaluation:
+    r"""Evaluates trees where variables have these values; `\log` is `log`: ln or lg."""
+
+    coordinates: Mapping[str, Fraction]
+    is_real: bool  # whether only real numbers count, also on the way
+    log: str
+    bits: int  # what agrees in so many bits is equal
+    size: int = 0  # of all numbers on the way, in bits
+
+    def value(self, tree: Tree) -> Value:
+        """The value of a tree; NoValue, or Undecided where that would take too long."""
+        if tree.kind == "num":
+            exact = tree.args[0]
+            self.size += exact.numerator.bit_length() + exact.denominator.bit_length()
+            return _rounded(exact)
+        if tree.kind == "sym":
+            (name,) = tree.args
+            result = +_VALUES[name] if name in _VALUES else _rounded(self.coordinates[name])
+        else:
+            result = self._result(tree)
+        if self.is_real and mp.im(result):
+            raise NoValue
+        return result
+
+    def _result(self, tree: Tree) -> Value:
+        """What the function of a node makes of its operands."""
+        name = tree.kind
+        operands: Sequence[Any] = tree.args
+        if tree.kind == "call":
+            name = tree.args[0]
+            operands = tree.args[1:]
+        if name == "log":
+            name = self.log
+        function = _FUNCTIONS.get(name)
+        if function is None:
+            raise NoValue
+        try:
+            values = [self.value(operand) for operand in operands]
+            result = mp.convert(function(*values))
+        except (ArithmeticError, ValueError, TypeError) as problem:
+            raise NoValue from problem
+        if not mp.isfinite(result):
+            raise NoValue
+        if name not in _NEVER_NEAR_ZERO and self._is_rest(result, values):
+            return mp.zero
+        if name in _WITH_POLES and self._is_rest(1 / result, values):
+            raise NoValue
+        result = self._settled(result)
+        if name not in _SUMS and result:
+            self.size += abs(int(mp.mag(result)))
+        return result
+
+    def _is_rest(self, result: Value, operands: Sequence[Value]) -> bool:
+        """Whether a sum or a function of these operands is 0, but for rounding."""
+        largest = max(mp.mag(operand or 1) for operand in operands)
+        return bool(not result or mp.mag(result) <= max(largest, 1) - self.bits)
+
+    def _settled(self, value: Value) -> Value:
+        """The value without what is only rounding: beside a whole number, or an imaginary part."""
+        if not value:
+            return mp.zero
+        magnitude = int(mp.mag(value))
+        if abs(magnitude) > MAX_EXPONENT:
+            raise NoValue
+        if isinstance(value, mp.mpc):
+            parts = []
+            for part in (value.real, value.imag):
+                parts.append(part if part and mp.mag(part) > magnitude - self.bits else mp.zero)
+            real, imaginary = parts
+            if imaginary:
+                return mp.mpc(real, imaginary)
+            value = real
+        whole = mp.nint(value)
+        return whole if whole and self.same(value, whole) else value
+
+    def same(self, left: Value, right: Value) -> bool:
+        """Whether two values are equal, but for rounding."""
+        difference = left - right
+        if not difference:
+            return True
+        largest = max(mp.mag(left or mp.zero), mp.mag(right or mp.zero))
+        return bool(mp.mag(difference) <= largest - self.bits)
+
+
+@contextmanager
+def evaluated(
+    trees: Sequence[Tree],
+    coordinates: Mapping[str, Fraction],
+    log: str,
+    is_real: bool = False,
+    most_bits: int = MAX_BITS,
+) -> Iterator[tuple[Evaluation, list[Value]]]:
+    """The values of trees in the precision that they need, which is mpmath's inside the `with`.
+
+    NoValue where one has none; Undecided where they would need too many bits.
+    """
+    nodes = sum(1 for tree in trees for _ in subtrees(tree))
+    bits = _LEAST_BITS
+    for _ in range(_MOST_PASSES):
+        if bits > most_bits or (bits > _LEAST_BITS and bits * nodes > _MAX_WORK):
+            raise Undecided
+        with mp.workprec(bits + bits // 2 + 64):
+            evaluation = Evaluation(coordinates, is_real, log, bits)
+            values: list[Value] | None = None
+            try:
+                values = [evaluation.value(tree) for tree in trees]
+            except NoValue:
+                if _GUARD_BITS + 2 * evaluation.size <= bits:
+                    raise
+            bits = _GUARD_BITS + 2 * evaluation.size
+            if values is not None and bits <= evaluation.bits:
+                yield evaluation, values
+                return
+    raise Undecided
