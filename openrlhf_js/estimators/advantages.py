@@ -108,8 +108,9 @@ def _of_rewards(
     if inputs.get("mask") is not None:
         mask = mask & grouping.pad(inputs["mask"], "mask").to(mask.device)
     padded["mask"] = mask
-    if inputs.get("lengths") is not None:
-        padded["lengths"] = grouping.pad(inputs["lengths"], "lengths")
+    for name_of_input in ("lengths", "squared_score_norms"):
+        if inputs.get(name_of_input) is not None:
+            padded[name_of_input] = grouping.pad(inputs[name_of_input], name_of_input)
     batch = make_batch(grouping.pad(rewards, "rewards"), **padded)
     check_range(estimator, batch)
     return grouping.flatten(wanted(estimate(estimator, batch))).to(dtype)

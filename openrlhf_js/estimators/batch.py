@@ -72,6 +72,9 @@ class Batch:
     """(n,) reward of each prompt's greedy response."""
     lengths: Tensor | None = None
     """(n, m) tokens of each response, float64, 0 where masked."""
+    squared_score_norms: Tensor | None = None
+    """(n, m) squared length of each response's score gradient up to a common factor, float64, 0
+    where masked."""
     drift: Tensor | None = None
     """(n,) mean absolute change of the policy's log-probability of a token, on each prompt's last
     visit's responses, since that visit."""
@@ -89,6 +92,14 @@ class Batch:
     def statistics(self) -> GroupStatistics:
         """Worked out once, however many ask."""
         return checked_statistics(self.rewards, self.mask)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(n, m) how much each squared advantage counts in the variance of the gradient: the
+        squared score norms; without them 1 for every valid response."""
+        if self.squared_score_norms is None:
+            return self.mask.to(self.rewards.dtype)
+        return self.squared_score_norms
 
     @property
     def present(self) -> Tensor:
@@ -108,6 +119,9 @@ class Inputs(TypedDict, total=False):
     """(n, m) bool, True where the response is valid; masked rewards may be anything."""
     lengths: Any
     """(n, m) tokens of each response; read by `opo`."""
+    squared_score_norms: Any
+    """(n, m) squared length of each response's score gradient, up to a factor that is the same for
+    a whole run (`squared_score_norms`); read by `js_grad`."""
     greedy_rewards: Any
     """(n,) reward of each prompt's greedy response; read by `remax`."""
     drift: Any
@@ -139,7 +153,6 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
         if inputs.get(name) is not None:
             inputs[name] = as_tensor(inputs[name], name)  # type: ignore[literal-required]
     past = inputs.get("past")
-    lengths = inputs.get("lengths")
     greedy_rewards = inputs.get("greedy_rewards")
     drift = inputs.get("drift")
     one_a_prompt = {"greedy_rewards": greedy_rewards, "drift": drift, "keys": inputs.get("keys")}
@@ -154,14 +167,16 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
             )
     if drift is not None:
         inputs["drift"] = drift.to(rewards)
-    if lengths is not None:
-        lengths = torch.as_tensor(lengths, device=mask.device).double()
-        if lengths.shape != mask.shape:
-            shape = tuple(mask.shape)
+    if inputs.get("lengths") is not None:
+        inputs["lengths"] = _one_a_response("lengths", inputs["lengths"], mask)
+    if inputs.get("squared_score_norms") is not None:
+        norms = _one_a_response("squared_score_norms", inputs["squared_score_norms"], mask)
+        if not (norms.isfinite() & (norms >= 0)).all():
             raise ValueError(
-                f"lengths must have the rewards' shape {shape}; got {tuple(lengths.shape)}."
+                "squared_score_norms must be finite and not negative; mask the responses that have "
+                "none."
             )
-        inputs["lengths"] = lengths.where(mask, 0.0)
+        inputs["squared_score_norms"] = norms
     if greedy_rewards is not None:
         greedy_rewards = greedy_rewards.to(rewards).where(mask.any(1), 0.0)
         if not greedy_rewards.isfinite().all():
@@ -172,3 +187,13 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
         inputs["greedy_rewards"] = greedy_rewards
     inputs["mask"] = mask
     return Batch(rewards, **inputs)
+
+
+def _one_a_response(name: str, values: Any, mask: Tensor) -> Tensor:
+    """(n, m) float64 on the mask's device, 0 where masked."""
+    numbers = as_tensor(values, name).to(mask.device).double()
+    if numbers.shape != mask.shape:
+        raise ValueError(
+            f"{name} must have the rewards' shape {tuple(mask.shape)}; got {tuple(numbers.shape)}."
+        )
+    return numbers.where(mask, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openrlhf_js.estimators.baselines import classic, memory, shrinkage
+from openrlhf_js.estimators.baselines import classic, grad, memory, shrinkage
 from openrlhf_js.estimators.baselines.bnpo import BNPO
 from openrlhf_js.estimators.baselines.dbb import DBB
 from openrlhf_js.estimators.baselines.ebpo import EBPO
@@ -13,7 +13,7 @@ from openrlhf_js.estimators.baselines.qae import QAE
 from openrlhf_js.estimators.baselines.spo import SPO
 from openrlhf_js.estimators.record import Estimator
 
-OURS = (*shrinkage.ESTIMATORS, memory.JS_MEMORY)
+OURS = (*shrinkage.ESTIMATORS, memory.JS_MEMORY, grad.JS_GRAD)
 RIVALS = (EBPO, DBB, SPO, OPO, MC_GRPO, KRPO, BNPO, QAE)
 RECORDS = classic.ESTIMATORS + OURS + RIVALS
 ESTIMATORS: dict[str, Estimator] = {record.name: record for record in RECORDS}

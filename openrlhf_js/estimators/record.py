@@ -148,6 +148,8 @@ class Estimator:
     needs_greedy: bool = False
     needs_shrinkage: bool = False
     needs_lengths: bool = False
+    reads_score_norms: bool = False
+    """Whether it weighs responses by `squared_score_norms`; without them all weights are 1."""
     needs_keys: bool = False
     """Whether its memory is of single prompts."""
     needs_drift: bool = False

@@ -1,0 +1,283 @@
+r"""js_grad: the baseline that the variance of the gradient asks for.
+
+With s_ij = grad log pi(y_ij | x_i), w_ij = |s_ij|^2, and a baseline that does not look at response
+(i, j),
+
+    n^2 m^2 E |g - grad J|^2 = sum_ij E[w_ij (r_ij - b_ij)^2] + what hardly depends on b,
+
+so that a baseline should predict rewards with these weights. js_grad is a weighted linear
+regression of a response's reward on what else is known of its prompt:
+
+    b_ij = r + alpha (x_ij - x) + beta (z_i - z)        r, x, z: weighted means of other prompts
+
+    x_ij = (sum_{l != j} w_il r_il + kappa t) / (sum_{l != j} w_il + kappa)
+    z_i  = (sum_past w r + kappa t) / (sum_past w + kappa)
+
+x_ij is the weighted mean of the prompt's other responses, z_i that of its responses in earlier
+steps. Means and slopes are those of the batch's other prompts and of earlier steps together; the
+latter count as PAST_PROMPTS prompts at most. The slopes start from those of rloo, alpha = 1 and
+beta = 0, which count as RLOO_PROMPTS prompts. kappa is PRIOR of the mean weight, and t the weighted
+mean reward, both of earlier steps. So nothing of response (i, j) enters b_ij, nothing of prompt i
+enters the means and slopes, and the gradient is unbiased.
+
+alpha = 1 is rloo; alpha = beta = 0 is bloo, weighted. With equal weights and no past, 1 - alpha
+estimates what the paper's coefficient does. Derivation and measurements: docs/js_grad.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from openrlhf_js.estimators.group_stats import ratio, sum_of_others
+from openrlhf_js.estimators.record import Estimator, Look, TableMemory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
+RLOO_PROMPTS = 3.0
+PAST_PROMPTS = 64.0
+HALF_LIFE = 32.0  # in steps: how long a response counts in its prompt's past
+STATE = ("origin", "moments", "mean_weight")
+ROUNDING = 1e-12  # of a mean square: less is no variance
+
+
+class Earlier(NamedTuple):
+    """What earlier steps tell about a batch of n prompts; rewards count from `origin`."""
+
+    origin: Tensor
+    """() a reward of the first step's size, from which distances have more digits."""
+    moments: Tensor
+    """(4, 4) weighted sums of products of (1, x, z, r); the first is the number of prompts."""
+    mean_weight: Tensor
+    """() of a response."""
+    past_weight: Tensor
+    """(n,) sum of w over each prompt's earlier responses, discounted; 0 if it has none."""
+    past_reward: Tensor
+    """(n,) sum of w r over them."""
+
+
+def grad_baseline(batch: Batch) -> Tensor:
+    """(n, m) b_ij; the formula is above.
+
+    It needs no number of prompts or responses. Without earlier steps kappa is 0 and there is no z.
+    Then a prompt that is alone has x_ij as baseline, a response without another one in its group
+    the mean of the other prompts, and a response without either its own reward, for an advantage of
+    0. With earlier steps one prompt with one response is enough. Masked responses count nowhere,
+    and those of weight 0 in no mean, unless there is nothing else.
+    """
+    origin = _origin(batch) if batch.past is None else batch.past.origin
+    responses = _responses(batch, origin)
+    others = _moments(responses, sum_of_others)
+    if batch.past is not None:
+        others = others + batch.past.moments
+    intercept, alpha, beta = (value[:, None] for value in _line(others))
+    line = intercept + alpha * responses.x + beta * responses.z
+    if batch.past is None:
+        rewards = responses.rewards
+        line = line.where(responses.has_x, _mean_of_other_prompts(batch, rewards, origin))
+    return origin + line
+
+
+class _Responses(NamedTuple):
+    """The responses of a batch as the regression sees them, (n, m) each."""
+
+    weights: Tensor
+    """Those that the regression has, 0 where x does not exist."""
+    rewards: Tensor
+    x: Tensor
+    z: Tensor
+    has_x: Tensor
+
+
+def _responses(batch: Batch, origin: Tensor) -> _Responses:
+    rewards = (batch.rewards - origin) * batch.mask
+    weights = batch.weights
+    weight = sum_of_others(weights, 1)
+    total = sum_of_others(weights * rewards, 1)
+    if batch.past is None:
+        others = sum_of_others(batch.mask.to(rewards.dtype), 1)
+        plain_mean = ratio(sum_of_others(rewards, 1), others)
+        x = ratio(total, weight).where(weight > 0, plain_mean)
+        z = x.new_zeros(x.shape)
+        has_x = others > 0
+    else:
+        kappa = PRIOR * batch.past.mean_weight
+        t = batch.past.moments[0, 3] / batch.past.moments[0, 0]
+        x = (total + kappa * t) / (weight + kappa)
+        past_total = batch.past.past_reward - origin * batch.past.past_weight
+        z = (past_total + kappa * t) / (batch.past.past_weight + kappa)
+        z = z[:, None].expand_as(x)
+        has_x = batch.mask.new_ones(batch.mask.shape)
+    return _Responses(weights * has_x, rewards, x, z, has_x)
+
+
+def _origin(batch: Batch) -> Tensor:
+    """() a reward among those of the batch, from which distances have more digits."""
+    means = batch.statistics.prompt_mean.detach()
+    exists = batch.statistics.valid_responses > 0
+    return means.where(exists, float("nan")).nanmedian().nan_to_num()
+
+
+def _moments(responses: _Responses, total: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """(..., 4, 4) sums over prompts of w f f^T, f = (1, x, z, r), in units of prompts.
+
+    Args:
+        responses: of the batch.
+        total: `torch.sum` for all prompts, or `sum_of_others` for the others of each.
+
+    The scale of the weights is such that the sum of w is how many prompts of equal weight tell as
+    much, (sum_k W_k)^2 / sum_k W_k^2.
+    """
+    import torch
+
+    ones = torch.ones_like(responses.x)
+    features = torch.stack([ones, responses.x, responses.z, responses.rewards], -1)
+    weighted = responses.weights[..., None] * features
+    of_prompts = weighted.transpose(1, 2) @ features
+    weights = of_prompts[:, 0, 0]
+    scale = ratio(total(weights, 0), total(weights.square(), 0))
+    return scale[..., None, None] * total(of_prompts, 0)
+
+
+def _line(moments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(...,) each: the intercept, alpha and beta.
+
+    With C the covariance of x and z, D its diagonal, c their covariance with the reward, and N the
+    prompts that these rest on, least squares and the prior give
+
+        (N C + N_0 D) (alpha, beta) = N c + N_0 D (1, 0)        N_0: RLOO_PROMPTS
+
+    of which both are clipped to [0, 1]. alpha is 1 where x does not vary, and beta 0 where z does
+    not.
+    """
+    prompts = moments[..., 0, 0]
+    mean = ratio(moments[..., 0, :], prompts[..., None])
+    covariance = ratio(moments, prompts[..., None, None])
+    size = covariance.diagonal(dim1=-2, dim2=-1)
+    covariance = covariance - mean[..., :, None] * mean[..., None, :]
+    x_varies = covariance[..., 1, 1] > ROUNDING * size[..., 1]
+    z_varies = covariance[..., 2, 2] > ROUNDING * size[..., 2]
+    xx = covariance[..., 1, 1].where(x_varies, 1.0)
+    zz = covariance[..., 2, 2].where(z_varies, 1.0)
+    xz = covariance[..., 1, 2].where(x_varies & z_varies, 0.0)
+    kept = prompts / (prompts + RLOO_PROMPTS)
+    xr = kept * covariance[..., 1, 3] + (1 - kept) * xx
+    zr = kept * covariance[..., 2, 3]
+    xz = kept * xz
+    determinant = xx * zz - xz.square()
+    alpha = ((zz * xr - xz * zr) / determinant).clamp(0, 1).where(x_varies, 1.0)
+    beta = ((xx * zr - xz * xr) / determinant).clamp(0, 1).where(z_varies, 0.0)
+    return mean[..., 3] - alpha * mean[..., 1] - beta * mean[..., 2], alpha, beta
+
+
+def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Tensor:
+    """(n, m) weighted mean reward of the other prompts, the plain one where they have no weight;
+    the own reward where there is no other prompt. All count from the origin."""
+    weight = sum_of_others(batch.weights.sum(1), 0)
+    total = sum_of_others((batch.weights * rewards).sum(1), 0)
+    plain_mean = batch.statistics.loo_batch_mean - origin
+    mean = ratio(total, weight).where(weight > 0, plain_mean)
+    exists = batch.statistics.other_prompts > 0
+    return mean[:, None].where(exists[:, None], rewards)
+
+
+def _weighted_mean(batch: Batch) -> Tensor:
+    """() mean reward, by the weights."""
+    return ratio((batch.weights * batch.rewards).sum(), batch.weights.sum())
+
+
+class Memory(TableMemory):
+    """The moments of earlier steps, and of each prompt with a key the sums of its responses."""
+
+    columns: ClassVar = {"last": (), "weight": (), "reward": ()}
+
+    def __init__(self, half_life: float = HALF_LIFE):
+        import torch
+
+        super().__init__()
+        self.half_life = half_life
+        self.origin = torch.zeros((), dtype=torch.float64)
+        self.moments = torch.zeros(4, 4, dtype=torch.float64)
+        self.mean_weight = torch.zeros((), dtype=torch.float64)
+
+    def recall(self, batch: Batch) -> Earlier | None:
+        """What earlier steps tell about a batch; None before the first."""
+        if not self.moments[0, 0]:
+            return None
+        past_weight = past_reward = batch.rewards.new_zeros(len(batch.rewards))
+        if batch.keys is not None:
+            age = batch.step - self.table.get("last", batch, 0.0)
+            discount = 0.5 ** (age / self.half_life)
+            past_weight = discount * self.table.get("weight", batch, 0.0)
+            past_reward = discount * self.table.get("reward", batch, 0.0)
+        return Earlier(
+            origin=self.origin.to(batch.rewards),
+            moments=self.moments.to(batch.rewards),
+            mean_weight=self.mean_weight.to(batch.rewards),
+            past_weight=past_weight,
+            past_reward=past_reward,
+        )
+
+    def learn(self, batch: Batch) -> None:
+        """Adds a batch, once it has its advantages."""
+        import torch
+
+        if batch.past is None:
+            self.origin = _weighted_mean(batch).cpu()
+        responses = _responses(batch, self.origin.to(batch.rewards))
+        today = _moments(responses, torch.sum).cpu()
+        if not today[0, 0]:
+            return
+        prompts = today[0, 0] + self.moments[0, 0]
+        counted = (batch.weights > 0).sum()
+        mean_weight = (batch.weights.sum() / counted).cpu()
+        self.mean_weight += today[0, 0] / prompts * (mean_weight - self.mean_weight)
+        self.moments = (self.moments + today) * (PAST_PROMPTS / prompts).clamp(max=1)
+        if batch.keys is not None:
+            self._learn_prompts(batch)
+
+    start = learn
+
+    def _learn_prompts(self, batch: Batch) -> None:
+        """Adds the responses of each prompt to its past; a prompt may be in a batch twice."""
+        answered = batch.mask.any(1).cpu()
+        keys = batch.keys.cpu()[answered]
+        self.table.insert(keys.unique())
+        rows = self.table.place(keys)
+        visited = rows.unique()
+        columns = self.table.columns
+        discount = 0.5 ** ((batch.step - columns["last"][visited]) / self.half_life)
+        columns["last"][visited] = float(batch.step)
+        for name, values in (("weight", batch.weights), ("reward", batch.weights * batch.rewards)):
+            columns[name][visited] *= discount
+            columns[name].index_add_(0, rows, values.sum(1).cpu()[answered])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        own = {name: getattr(self, name) for name in STATE}
+        return own | super().state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        for name in STATE:
+            setattr(self, name, state[name])
+        super().load_state_dict(state)
+
+
+JS_GRAD = Estimator(
+    name="js_grad",
+    summary="weighted regression on the prompt's other responses, today's and earlier ones; the "
+    "weights are the squared lengths of the score gradients",
+    equation=r"b_i^j = \bar r_{-i} + \alpha_{-i} (x_i^j - \bar x_{-i}) "
+    r"+ \beta_{-i} (z_i - \bar z_{-i})",
+    source="docs/js_grad.md",
+    unbiased=True,
+    look=Look("#c25200", "-", "^"),
+    baseline=grad_baseline,
+    reads_score_norms=True,
+    memory=Memory,
+)
