@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
     from openrlhf_js.estimators.memory import PromptMemory, key_of
     from openrlhf_js.estimators.record import Estimate, Estimator
+    from openrlhf_js.estimators.score_norms import squared_score_norms
 
 __all__ = [
     "ESTIMATORS",
@@ -38,6 +39,7 @@ __all__ = [
     "group_statistics",
     "key_of",
     "make_batch",
+    "squared_score_norms",
 ]
 _MODULES = {
     "advantages": ("LiveEstimator", "advantage", "baseline", "diagnostics", "estimate"),
@@ -46,6 +48,7 @@ _MODULES = {
     "group_stats": ("GroupStatistics", "group_statistics"),
     "memory": ("PromptMemory", "key_of"),
     "record": ("Estimate", "Estimator"),
+    "score_norms": ("squared_score_norms",),
 }
 
 

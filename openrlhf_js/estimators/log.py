@@ -28,6 +28,12 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     have. Of `spo`: `js/drift`, how far the policy has moved since the prompts' last visits, in nats
     a token.
 
+    With squared score norms w, for any estimator without bias, `gradient_noise`: sum w (r - b)^2
+    over the same sum with RLOO's baseline, which estimates the ratio of the variances of their
+    gradients; `gradient_noise_no_baseline`: that of b = 0; and `weight_right_over_wrong`: the mean
+    weight of responses whose reward is above the batch's mean over that of the others. An estimator
+    adds what it says of itself (`Estimator.describe`).
+
     Args:
         estimator: the live one.
         batch: a checked batch that fits it.
@@ -58,6 +64,10 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     }
     if error is not None:
         values["js/baseline_mse"] = error.clamp(min=0)
+    if batch.squared_score_norms is not None:
+        values |= _gradient_noise(estimator, batch, result)
+    if estimator.describe is not None:
+        values |= estimator.describe(batch)
     if batch.drift is not None:
         values["js/drift"] = batch.drift[present].mean()
     if isinstance(batch.past, Past) and shrinkage.target_error is not None:
@@ -66,6 +76,28 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
         values["js/memory_error"] = shrinkage.target_error[present].mean()
         values["js/baseline_mse_js_plus"] = without_past.clamp(min=0)
     return {key: float(value) for key, value in values.items()}
+
+
+def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, Tensor]:
+    """What the squared score norms tell; a figure whose divisor is 0 is left out."""
+    weights = batch.weights
+    paired = batch.mask & (batch.statistics.valid_responses >= 2)[:, None]
+
+    def noise(baseline: Tensor | float) -> Tensor:
+        return (weights * (batch.rewards - baseline).square())[paired].sum()
+
+    values = {}
+    of_rloo = noise(batch.statistics.loo_prompt_mean)
+    if of_rloo > 0:
+        if estimator.unbiased:
+            values["js/gradient_noise"] = noise(result.baseline) / of_rloo
+        values["js/gradient_noise_no_baseline"] = noise(0.0) / of_rloo
+    valid = batch.rewards[batch.mask]
+    right = valid > valid.mean() if len(valid) else valid > 0
+    of_right, of_wrong = weights[batch.mask][right], weights[batch.mask][~right]
+    if len(of_right) and of_wrong.sum() > 0:
+        values["js/weight_right_over_wrong"] = of_right.mean() / of_wrong.mean()
+    return values
 
 
 def _moments(batch: Batch) -> Moments:

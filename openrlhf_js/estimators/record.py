@@ -141,6 +141,8 @@ class Estimator:
     error: Callable[[Moments, Batch], Tensor] | None = None
     """() mean of (b_i^j - mu_i)^2; None for an estimator that shrinks, and where no formula is
     known."""
+    describe: Callable[[Batch], dict[str, Tensor]] | None = None
+    """What a training step logs of this estimator besides (`log.describe`), under `js/`."""
     least_prompts: int = 1
     least_responses: int = 1
     least_rewards: int = 1

@@ -16,7 +16,7 @@ regression of a response's reward on what else is known of its prompt:
 x_ij is the weighted mean of the prompt's other responses, z_i that of its responses in earlier
 steps. Means and slopes are those of the batch's other prompts and of earlier steps together; the
 latter count as PAST_PROMPTS prompts at most. The slopes start from those of rloo, alpha = 1 and
-beta = 0, which count as RLOO_PROMPTS prompts. kappa is PRIOR of the mean weight, and t the weighted
+beta = 0, which count as N_0^2 / N prompts where N others are known. kappa is PRIOR of the mean weight, and t the weighted
 mean reward, both of earlier steps. So nothing of response (i, j) enters b_ij, nothing of prompt i
 enters the means and slopes, and the gradient is unbiased.
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
-RLOO_PROMPTS = 3.0
+RLOO_PROMPTS = 5.0
 PAST_PROMPTS = 64.0
-HALF_LIFE = 32.0  # in steps: how long a response counts in its prompt's past
+KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
 STATE = ("origin", "moments", "mean_weight")
 ROUNDING = 1e-12  # of a mean square: less is no variance
 
@@ -49,7 +49,7 @@ class Earlier(NamedTuple):
     """What earlier steps tell about a batch of n prompts; rewards count from `origin`."""
 
     origin: Tensor
-    """() a reward of the first step's size, from which distances have more digits."""
+    """() the mean reward of the first step, from which distances have more digits."""
     moments: Tensor
     """(4, 4) weighted sums of products of (1, x, z, r); the first is the number of prompts."""
     mean_weight: Tensor
@@ -69,28 +69,59 @@ def grad_baseline(batch: Batch) -> Tensor:
     0. With earlier steps one prompt with one response is enough. Masked responses count nowhere,
     and those of weight 0 in no mean, unless there is nothing else.
     """
-    origin = _origin(batch) if batch.past is None else batch.past.origin
+    origin = _origin(batch)
     responses = _responses(batch, origin)
-    others = _moments(responses, sum_of_others)
-    if batch.past is not None:
-        others = others + batch.past.moments
-    intercept, alpha, beta = (value[:, None] for value in _line(others))
-    line = intercept + alpha * responses.x + beta * responses.z
+    line = _line_of_others(batch, responses)
+    baseline = line.at(responses.x, responses.z)
     if batch.past is None:
         rewards = responses.rewards
-        line = line.where(responses.has_x, _mean_of_other_prompts(batch, rewards, origin))
-    return origin + line
+        baseline = baseline.where(responses.has_x, _mean_of_other_prompts(batch, rewards, origin))
+    return origin + baseline
+
+
+def describe_line(batch: Batch) -> dict[str, Tensor]:
+    """The mean slopes and intercept of a batch's prompts: b = intercept + slope x + past_slope z."""
+    origin = _origin(batch)
+    line = _line_of_others(batch, _responses(batch, origin))
+    kept = line.alpha + line.beta
+    return {
+        "js/slope": line.alpha[batch.present].mean(),
+        "js/past_slope": line.beta[batch.present].mean(),
+        "js/intercept": (line.intercept + (1 - kept) * origin)[batch.present].mean(),
+    }
+
+
+class _Line(NamedTuple):
+    """What predicts a reward, (...,) each; rewards, x and z count from the same origin."""
+
+    intercept: Tensor
+    alpha: Tensor
+    beta: Tensor
+
+    def at(self, x: Tensor, z: Tensor) -> Tensor:
+        """(n, m) predictions by a line (n,) a prompt."""
+        intercept, alpha, beta = (value[:, None] for value in self)
+        return intercept + alpha * x + beta * z
+
+
+def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
+    """(n,) of the other prompts of each, and of earlier steps."""
+    # a response without an x tells nothing of the line
+    others = _moments(responses, responses.weights * responses.has_x, sum_of_others)
+    if batch.past is not None:
+        others = others + batch.past.moments
+    return _line(others)
 
 
 class _Responses(NamedTuple):
     """The responses of a batch as the regression sees them, (n, m) each."""
 
     weights: Tensor
-    """Those that the regression has, 0 where x does not exist."""
     rewards: Tensor
     x: Tensor
     z: Tensor
     has_x: Tensor
+    """False where x is 0 because there is nothing that it could be."""
 
 
 def _responses(batch: Batch, origin: Tensor) -> _Responses:
@@ -112,21 +143,26 @@ def _responses(batch: Batch, origin: Tensor) -> _Responses:
         z = (past_total + kappa * t) / (batch.past.past_weight + kappa)
         z = z[:, None].expand_as(x)
         has_x = batch.mask.new_ones(batch.mask.shape)
-    return _Responses(weights * has_x, rewards, x, z, has_x)
+    return _Responses(weights, rewards, x, z, has_x)
 
 
 def _origin(batch: Batch) -> Tensor:
-    """() a reward among those of the batch, from which distances have more digits."""
+    """() a reward among many, from which distances have more digits."""
+    if batch.past is not None:
+        return batch.past.origin
     means = batch.statistics.prompt_mean.detach()
     exists = batch.statistics.valid_responses > 0
     return means.where(exists, float("nan")).nanmedian().nan_to_num()
 
 
-def _moments(responses: _Responses, total: Callable[[Tensor, int], Tensor]) -> Tensor:
+def _moments(
+    responses: _Responses, weights: Tensor, total: Callable[[Tensor, int], Tensor]
+) -> Tensor:
     """(..., 4, 4) sums over prompts of w f f^T, f = (1, x, z, r), in units of prompts.
 
     Args:
         responses: of the batch.
+        weights: (n, m) of the responses.
         total: `torch.sum` for all prompts, or `sum_of_others` for the others of each.
 
     The scale of the weights is such that the sum of w is how many prompts of equal weight tell as
@@ -136,20 +172,20 @@ def _moments(responses: _Responses, total: Callable[[Tensor, int], Tensor]) -> T
 
     ones = torch.ones_like(responses.x)
     features = torch.stack([ones, responses.x, responses.z, responses.rewards], -1)
-    weighted = responses.weights[..., None] * features
+    weighted = weights[..., None] * features
     of_prompts = weighted.transpose(1, 2) @ features
-    weights = of_prompts[:, 0, 0]
-    scale = ratio(total(weights, 0), total(weights.square(), 0))
+    of_prompt = of_prompts[:, 0, 0]
+    scale = ratio(total(of_prompt, 0), total(of_prompt.square(), 0))
     return scale[..., None, None] * total(of_prompts, 0)
 
 
-def _line(moments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(...,) each: the intercept, alpha and beta.
+def _line(moments: Tensor) -> _Line:
+    """The line that moments (..., 4, 4) give.
 
     With C the covariance of x and z, D its diagonal, c their covariance with the reward, and N the
     prompts that these rest on, least squares and the prior give
 
-        (N C + N_0 D) (alpha, beta) = N c + N_0 D (1, 0)        N_0: RLOO_PROMPTS
+        (N^2 C + N_0^2 D) (alpha, beta) = N^2 c + N_0^2 D (1, 0)        N_0: RLOO_PROMPTS
 
     of which both are clipped to [0, 1]. alpha is 1 where x does not vary, and beta 0 where z does
     not.
@@ -164,14 +200,15 @@ def _line(moments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     xx = covariance[..., 1, 1].where(x_varies, 1.0)
     zz = covariance[..., 2, 2].where(z_varies, 1.0)
     xz = covariance[..., 1, 2].where(x_varies & z_varies, 0.0)
-    kept = prompts / (prompts + RLOO_PROMPTS)
+    kept = prompts.square() / (prompts.square() + RLOO_PROMPTS**2)
     xr = kept * covariance[..., 1, 3] + (1 - kept) * xx
     zr = kept * covariance[..., 2, 3]
     xz = kept * xz
     determinant = xx * zz - xz.square()
     alpha = ((zz * xr - xz * zr) / determinant).clamp(0, 1).where(x_varies, 1.0)
     beta = ((xx * zr - xz * xr) / determinant).clamp(0, 1).where(z_varies, 0.0)
-    return mean[..., 3] - alpha * mean[..., 1] - beta * mean[..., 2], alpha, beta
+    intercept = mean[..., 3] - alpha * mean[..., 1] - beta * mean[..., 2]
+    return _Line(intercept, alpha, beta)
 
 
 def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Tensor:
@@ -193,13 +230,12 @@ def _weighted_mean(batch: Batch) -> Tensor:
 class Memory(TableMemory):
     """The moments of earlier steps, and of each prompt with a key the sums of its responses."""
 
-    columns: ClassVar = {"last": (), "weight": (), "reward": ()}
+    columns: ClassVar = {"weight": (), "reward": ()}
 
-    def __init__(self, half_life: float = HALF_LIFE):
+    def __init__(self) -> None:
         import torch
 
         super().__init__()
-        self.half_life = half_life
         self.origin = torch.zeros((), dtype=torch.float64)
         self.moments = torch.zeros(4, 4, dtype=torch.float64)
         self.mean_weight = torch.zeros((), dtype=torch.float64)
@@ -210,10 +246,8 @@ class Memory(TableMemory):
             return None
         past_weight = past_reward = batch.rewards.new_zeros(len(batch.rewards))
         if batch.keys is not None:
-            age = batch.step - self.table.get("last", batch, 0.0)
-            discount = 0.5 ** (age / self.half_life)
-            past_weight = discount * self.table.get("weight", batch, 0.0)
-            past_reward = discount * self.table.get("reward", batch, 0.0)
+            past_weight = self.table.get("weight", batch, 0.0)
+            past_reward = self.table.get("reward", batch, 0.0)
         return Earlier(
             origin=self.origin.to(batch.rewards),
             moments=self.moments.to(batch.rewards),
@@ -229,7 +263,7 @@ class Memory(TableMemory):
         if batch.past is None:
             self.origin = _weighted_mean(batch).cpu()
         responses = _responses(batch, self.origin.to(batch.rewards))
-        today = _moments(responses, torch.sum).cpu()
+        today = _moments(responses, responses.weights, torch.sum).cpu()
         if not today[0, 0]:
             return
         prompts = today[0, 0] + self.moments[0, 0]
@@ -250,10 +284,8 @@ class Memory(TableMemory):
         rows = self.table.place(keys)
         visited = rows.unique()
         columns = self.table.columns
-        discount = 0.5 ** ((batch.step - columns["last"][visited]) / self.half_life)
-        columns["last"][visited] = float(batch.step)
         for name, values in (("weight", batch.weights), ("reward", batch.weights * batch.rewards)):
-            columns[name][visited] *= discount
+            columns[name][visited] *= KEPT
             columns[name].index_add_(0, rows, values.sum(1).cpu()[answered])
 
     def state_dict(self) -> dict[str, Any]:
@@ -278,6 +310,7 @@ JS_GRAD = Estimator(
     unbiased=True,
     look=Look("#c25200", "-", "^"),
     baseline=grad_baseline,
+    describe=describe_line,
     reads_score_norms=True,
     memory=Memory,
 )

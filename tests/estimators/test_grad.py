@@ -1,0 +1,488 @@
+"""js_grad: against a slow second implementation, unbiased, and defined wherever it is asked."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from openrlhf_js.estimators import (
+    LiveEstimator,
+    advantage,
+    baseline,
+    key_of,
+    make_batch,
+    squared_score_norms,
+)
+from openrlhf_js.estimators.baselines import grad
+from openrlhf_js.estimators.baselines.grad import Earlier
+
+
+def draw(n, m, seed=0, prompts=3):
+    """Rewards of 0 and 1 and weights (n, m), the right responses with the smaller ones."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.rand(n, 1, generator=generator, dtype=torch.float64)
+    rewards = (torch.rand(n, m, generator=generator, dtype=torch.float64) < values).double()
+    weights = torch.rand(n, m, generator=generator, dtype=torch.float64) * (1.2 - rewards)
+    return rewards, weights
+
+
+# --- a slow second implementation -----------------------------------------------------------------
+
+
+def slow(rewards, weights, past=None, mask=None):
+    """The baseline of every response as the module's docstring says, one number at a time.
+
+    `past` holds what earlier steps leave: rows (w, x, z, r) that count as `prompts` prompts, the
+    mean weight, t, and each prompt's sums of w and w r.
+    """
+    n, m = rewards.shape
+    there = torch.ones(n, m, dtype=torch.bool) if mask is None else mask
+
+    def x_of(i, j):
+        others = [k for k in range(m) if k != j and there[i, k]]
+        weight = sum(weights[i, k].item() for k in others)
+        total = sum((weights[i, k] * rewards[i, k]).item() for k in others)
+        if past is not None:
+            kappa = grad.PRIOR * past["mean_weight"]
+            return (total + kappa * past["t"]) / (weight + kappa)
+        if not others:
+            return None
+        return total / weight if weight else math.fsum(rewards[i, others].tolist()) / len(others)
+
+    def z_of(i):
+        if past is None:
+            return 0.0
+        kappa = grad.PRIOR * past["mean_weight"]
+        return (past["sum_wr"][i] + kappa * past["t"]) / (past["sum_w"][i] + kappa)
+
+    result = torch.zeros(n, m, dtype=torch.float64)
+    for i, j in itertools.product(range(n), range(m)):
+        if not there[i, j]:
+            continue
+        rows = []
+        for k in range(n):
+            row = [(k, x_of(k, h), z_of(k), h) for h in range(m) if there[k, h] and k != i]
+            rows += [(weights[k, h].item(), x, z, rewards[k, h].item(), k) for k, x, z, h in row]
+        result[i, j] = _slow_one(rows, x_of(i, j), z_of(i), past, rewards[i, j].item())
+    return result
+
+
+def _slow_one(rows, x, z, past, own):
+    everything = rows
+    rows = [row for row in rows if row[1] is not None]
+    of_prompt = {}
+    for w, *_, k in rows:
+        of_prompt[k] = of_prompt.get(k, 0.0) + w
+    total = sum(of_prompt.values())
+    prompts = total**2 / sum(w * w for w in of_prompt.values()) if total else 0.0
+    scaled = [(w / total * prompts, *row) for w, *row, _ in rows] if total else []
+    if past is not None:
+        scaled += past["rows"]
+    count = sum(w for w, *_ in scaled)
+    if x is None:
+        weight = sum(w for w, *_ in everything)
+        if weight:
+            return sum(w * r for w, _, _, r, _ in everything) / weight
+        means = {}
+        for _, _, _, r, k in everything:
+            means.setdefault(k, []).append(r)
+        return sum(sum(v) / len(v) for v in means.values()) / len(means) if means else own
+    if not count:
+        return x
+    mean = [sum(row[0] * row[c] for row in scaled) / count for c in (1, 2, 3)]
+
+    def covariance(a, b):
+        products = (row[0] * (row[a] - mean[a - 1]) * (row[b] - mean[b - 1]) for row in scaled)
+        return sum(products) / count
+
+    left = torch.tensor(
+        [[covariance(a, b) for b in (1, 2)] for a in (1, 2)], dtype=torch.float64
+    )
+    right = torch.tensor([covariance(a, 3) for a in (1, 2)], dtype=torch.float64)
+    prior = grad.RLOO_PROMPTS**2
+    variances = left.diagonal().clone()
+    left, right = count**2 * left, count**2 * right
+    left += prior * variances.diag()
+    right[0] += prior * variances[0]
+    varies = variances > 1e-12
+    slopes = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    if varies.any():
+        slopes[varies] = torch.linalg.solve(left[varies][:, varies], right[varies]).clamp(0, 1)
+    return mean[2] + slopes[0].item() * (x - mean[0]) + slopes[1].item() * (z - mean[1])
+
+
+HOLES = torch.tensor([[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1], [1, 1, 1]], dtype=torch.bool)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 3), (2, 2), (3, 5), (12, 2), (9, 1)])
+def test_agrees_with_the_slow_oracle(n, m):
+    for seed in range(3):
+        rewards, weights = draw(n, m, seed)
+        got = baseline("js_grad", rewards, squared_score_norms=weights)
+        torch.testing.assert_close(got, slow(rewards, weights), rtol=0, atol=1e-12)
+
+
+def test_agrees_with_the_slow_oracle_with_holes():
+    for seed in range(3):
+        rewards, weights = draw(5, 3, seed)
+        got = baseline("js_grad", rewards, squared_score_norms=weights, mask=HOLES)
+        want = slow(rewards, weights * HOLES, mask=HOLES)
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
+ROWS = [(4.0, 0.2, 0.1, 0.0), (3.0, 0.9, 0.4, 1.0), (5.0, 0.4, 0.9, 0.5)]  # w, x, z, r
+
+
+def earlier(n, seed=0, rows=ROWS):
+    """What earlier steps tell, as js_grad takes it and as the slow implementation does."""
+    generator = torch.Generator().manual_seed(seed)
+    sum_w = torch.rand(n, generator=generator, dtype=torch.float64) * 3
+    sum_wr = sum_w * torch.rand(n, generator=generator, dtype=torch.float64)
+    origin = 0.3
+    moments = torch.zeros(4, 4, dtype=torch.float64)
+    for w, x, z, r in rows:
+        row = torch.tensor([1.0, x - origin, z - origin, r - origin], dtype=torch.float64)
+        moments += w * row[:, None] * row
+    past = Earlier(
+        origin=torch.tensor(origin, dtype=torch.float64),
+        moments=moments,
+        mean_weight=torch.tensor(0.7, dtype=torch.float64),
+        past_weight=sum_w,
+        past_reward=sum_wr,
+    )
+    weight = sum(row[0] for row in rows)
+    t = sum(row[0] * row[3] for row in rows) / weight
+    known = dict(rows=rows, mean_weight=0.7, t=t, sum_w=sum_w.tolist(), sum_wr=sum_wr.tolist())
+    return past, known
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 3), (2, 2), (8, 1), (6, 4)])
+def test_agrees_with_the_slow_oracle_after_earlier_steps(n, m):
+    for seed in range(3):
+        rewards, weights = draw(n, m, seed)
+        past, known = earlier(n, seed)
+        got = baseline("js_grad", rewards, squared_score_norms=weights, past=past)
+        torch.testing.assert_close(got, slow(rewards, weights, known), rtol=0, atol=1e-12)
+
+
+# --- what it is for -------------------------------------------------------------------------------
+
+
+def test_it_is_the_prompts_own_mean_where_prompts_differ_and_the_others_where_they_do_not():
+    generator = torch.Generator().manual_seed(0)
+    alike = torch.randn(400, 2, generator=generator, dtype=torch.float64)
+    slope = logged(LiveEstimator("js_grad"), alike)["js/slope"]
+    assert slope < 0.1
+    differ = alike / 10 + torch.randn(400, 1, generator=generator, dtype=torch.float64)
+    assert logged(LiveEstimator("js_grad"), differ)["js/slope"] > 0.9
+
+
+def logged(live, rewards, **inputs):
+    batch = live.batch(rewards, **inputs)
+    return live.describe(batch, live.estimate(batch))
+
+
+def test_with_equal_weights_its_slope_is_one_minus_the_shrinkage_coefficient():
+    """alpha estimates s2 / (s2 + v2): of values with variance 1 and rewards with variance 2."""
+    generator = torch.Generator().manual_seed(1)
+    noise = 2**0.5 * torch.randn(4000, 5, generator=generator, dtype=torch.float64)
+    rewards = torch.randn(4000, 1, generator=generator, dtype=torch.float64) + noise
+    slope = logged(LiveEstimator("js_grad"), rewards)["js/slope"]
+    assert slope == pytest.approx(1 / (1 + 2 / 4), abs=0.03)
+
+
+def test_it_shrinks_to_the_weighted_mean():
+    """All prompts alike, right responses of weight 1 and wrong ones of weight 9: the best constant
+    is E[w r] / E[w] = 0.1, not 0.5."""
+    generator = torch.Generator().manual_seed(2)
+    rewards = torch.randint(0, 2, (2000, 2), generator=generator).double()
+    got = baseline("js_grad", rewards, squared_score_norms=9 - 8 * rewards)
+    assert got.mean().item() == pytest.approx(0.1, abs=0.02)
+    assert got.std().item() < 0.03
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_the_past_of_a_prompt_is_used_as_far_as_it_tells(m):
+    values = torch.linspace(0, 1, 64, dtype=torch.float64)
+    keys = torch.arange(64)
+    useful, useless = LiveEstimator("js_grad"), LiveEstimator("js_grad")
+    generator = torch.Generator().manual_seed(3)
+    for step in range(12):
+        uniform = torch.rand(64, m, generator=generator, dtype=torch.float64)
+        rewards = (uniform < values[:, None]).double()
+        last = useful.batch(rewards, keys=keys, step=step), rewards
+        useful.learn(last[0])
+        shuffled = keys[torch.randperm(64, generator=generator)]
+        unhelped = useless.batch(rewards, keys=shuffled, step=step)
+        useless.learn(unhelped)
+    batch, rewards = last
+    error = (useful.estimate(batch).baseline - values[:, None]).square().mean()
+    worst = (useless.estimate(unhelped).baseline - values[:, None]).square().mean()
+    without = values.var(unbiased=False) if m == 1 else 0.05
+    assert error < 0.03
+    assert worst < 1.25 * without
+
+
+# --- unbiased -------------------------------------------------------------------------------------
+
+POLICY = [[0.2, 0.5, 0.3], [0.6, 0.4], [0.1, 0.7, 0.2]]  # of three prompts, with 3, 2, 3 responses
+REWARD = [[1.0, 0.0, 0.25], [0.0, 1.0], [1.0, 0.2, 0.0]]
+WEIGHT = [[0.1, 2.0, 0.0], [1.5, 0.3], [0.7, 0.2, 3.0]]
+
+
+def bias(m, past):
+    """Largest component of E sum_j b_ij grad log pi(y_ij) by the logits, over all outcomes."""
+    responses = [list(itertools.product(range(len(p)), repeat=m)) for p in POLICY]
+    outcomes = list(itertools.product(*responses))
+    rewards, weights, probabilities, scores = [], [], [], []
+    for outcome in outcomes:
+        rewards.append([[REWARD[i][y] for y in ys] for i, ys in enumerate(outcome)])
+        weights.append([[WEIGHT[i][y] for y in ys] for i, ys in enumerate(outcome)])
+        probabilities.append(
+            math.prod(POLICY[i][y] for i, ys in enumerate(outcome) for y in ys)
+        )
+        score = torch.zeros(3, m, 3, dtype=torch.float64)
+        for i, ys in enumerate(outcome):
+            for j, y in enumerate(ys):
+                score[i, j, : len(POLICY[i])] = -torch.tensor(POLICY[i], dtype=torch.float64)
+                score[i, j, y] += 1
+        scores.append(score)
+
+    def baselines(rewards, weights):
+        mask = torch.ones(3, m, dtype=torch.bool)
+        batch = grad_batch(rewards, mask, weights, past)
+        return grad.grad_baseline(batch)
+
+    b = torch.vmap(baselines)(
+        torch.tensor(rewards, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
+    )
+    p = torch.tensor(probabilities, dtype=torch.float64)
+    return torch.einsum("o,oij,oijk->ik", p, b, torch.stack(scores)).abs().max().item()
+
+
+def grad_batch(rewards, mask, weights, past):
+    from openrlhf_js.estimators import Batch
+
+    return Batch(rewards, mask, squared_score_norms=weights, past=past)
+
+
+@pytest.mark.parametrize("m", [2, 3])
+@pytest.mark.parametrize("steps", ["first step", "with a past"])
+def test_the_gradient_is_exactly_unbiased(m, steps):
+    past = None if steps == "first step" else earlier(3)[0]
+    assert bias(m, past) < 1e-12
+
+
+def test_the_enumeration_sees_a_bias(monkeypatch):
+    """Means and slopes of all prompts, in place of the others', are found out."""
+    of_others = grad.sum_of_others
+
+    def of_all_prompts(values, dim):
+        return values.sum(0, keepdim=True).expand_as(values) if dim == 0 else of_others(values, dim)
+
+    monkeypatch.setattr(grad, "sum_of_others", of_all_prompts)
+    assert bias(2, None) > 1e-3
+
+
+# --- rewards and weights on other scales ----------------------------------------------------------
+
+
+def stream(steps, n=6, m=3, scale=1.0, shift=0.0, factor=1.0, keys=True):
+    """The last step's baselines after a few steps, and what is remembered."""
+    live = LiveEstimator("js_grad")
+    for step in range(steps):
+        rewards, weights = draw(n, m, step)
+        batch = live.batch(
+            scale * rewards + shift,
+            squared_score_norms=factor * weights,
+            keys=torch.arange(n) + 2 * (step % 2) if keys else None,
+            step=step,
+        )
+        last = live.estimate(batch).baseline
+        live.learn(batch)
+    return last
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_rewards_on_another_scale(steps):
+    want = 3.5 * stream(steps) - 1e6
+    torch.testing.assert_close(stream(steps, scale=3.5, shift=-1e6), want, rtol=0, atol=1e-8)
+    torch.testing.assert_close(stream(steps, scale=-2), -2 * stream(steps), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_common_factor_of_the_weights_changes_nothing(steps):
+    torch.testing.assert_close(stream(steps, factor=1e-9), stream(steps), rtol=0, atol=1e-9)
+    torch.testing.assert_close(stream(steps, factor=7e8), stream(steps), rtol=0, atol=1e-9)
+
+
+# --- odd batches ----------------------------------------------------------------------------------
+
+
+def test_one_prompt_in_a_first_batch_has_the_weighted_mean_of_its_other_responses():
+    got = baseline("js_grad", [[1.0, 0.0, 1.0]], squared_score_norms=[[1.0, 3.0, 2.0]])
+    torch.testing.assert_close(got, torch.tensor([[0.4, 1.0, 0.25]]))
+
+
+def test_one_response_in_a_first_batch_has_the_weighted_mean_of_the_other_prompts():
+    got = baseline("js_grad", [[1.0], [0.0], [1.0]], squared_score_norms=[[1.0], [3.0], [2.0]])
+    torch.testing.assert_close(got, torch.tensor([[0.4], [1.0], [0.25]]))
+
+
+def test_one_response_of_one_prompt_in_a_first_batch_has_no_advantage():
+    assert advantage("js_grad", [[0.7]], squared_score_norms=[[2.0]]).tolist() == [[0.0]]
+
+
+def test_equal_rewards_have_no_advantage():
+    live = LiveEstimator("js_grad")
+    for step in range(3):
+        rewards, weights = torch.full((5, 3), 0.1), draw(5, 3, step)[1]
+        batch = live.batch(rewards, squared_score_norms=weights, step=step)
+        assert live.estimate(batch).advantages.abs().max() < 1e-15
+        live.learn(batch)
+
+
+def test_weights_of_0_are_as_if_the_response_were_not_there():
+    rewards, weights = draw(5, 4)
+    weights[:, 3] = 0
+    got = baseline("js_grad", rewards, squared_score_norms=weights)[:, :3]
+    want = baseline("js_grad", rewards[:, :3], squared_score_norms=weights[:, :3])
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_batch_of_weights_of_0_is_defined(m, steps):
+    live = LiveEstimator("js_grad")
+    for step in range(steps):
+        rewards = draw(5, m, step)[0]
+        batch = live.batch(rewards, squared_score_norms=torch.zeros(5, m), step=step)
+        assert live.estimate(batch).advantages.isfinite().all()
+        live.learn(batch)
+    if m == 3:
+        want = baseline("rloo", rewards)
+        torch.testing.assert_close(live.estimate(batch).baseline, want, rtol=0, atol=1e-12)
+
+
+def test_groups_of_different_sizes_and_masked_responses_after_earlier_steps():
+    live = LiveEstimator("js_grad")
+    generator = torch.Generator().manual_seed(5)
+    for step in range(20):
+        rewards, weights = draw(5, 3, step)
+        mask = torch.rand(5, 3, generator=generator) < 0.6
+        batch = live.batch(rewards, squared_score_norms=weights, mask=mask, step=step)
+        result = live.estimate(batch)
+        assert result.advantages.isfinite().all()
+        assert (result.advantages[~mask] == 0).all()
+        live.learn(batch)
+
+
+def test_nothing_valid_teaches_nothing():
+    live = LiveEstimator("js_grad")
+    nothing = live.batch(torch.ones(3, 2), mask=torch.zeros(3, 2, dtype=torch.bool))
+    live.learn(nothing)
+    assert live.batch(torch.ones(3, 2)).past is None
+
+
+def test_one_group_at_a_time_rests_on_earlier_groups():
+    """A trainer that hands over single groups: the others are those of earlier steps."""
+    live = LiveEstimator("js_grad")
+    generator = torch.Generator().manual_seed(6)
+    for step in range(300):
+        rewards = torch.randn(1, 4, generator=generator, dtype=torch.float64)
+        batch = live.batch(rewards, step=step)
+        result = live.estimate(batch)
+        live.learn(batch)
+    assert logged(live, rewards, step=300)["js/slope"] < 0.3
+    assert result.baseline.abs().max() < 0.6
+
+
+# --- what a run keeps -----------------------------------------------------------------------------
+
+
+def test_a_resumed_run_goes_on_bit_for_bit():
+    whole, first, second = (LiveEstimator("js_grad") for _ in range(3))
+    keys = torch.tensor([key_of("a"), key_of("b"), key_of("a"), key_of("c")])  # one comes twice
+    for step in range(6):
+        rewards, weights = draw(4, 2, step)
+        inputs = dict(squared_score_norms=weights, keys=keys, step=step)
+        batch = whole.batch(rewards, **inputs)
+        want = whole.estimate(batch).baseline
+        whole.learn(batch)
+        half = first if step < 3 else second
+        if step == 3:
+            second.load_state_dict(first.state_dict())
+        batch = half.batch(rewards, **inputs)
+        assert torch.equal(half.estimate(batch).baseline, want)
+        half.learn(batch)
+
+
+def test_a_prompt_twice_in_a_batch_adds_both_groups_to_its_past():
+    live = LiveEstimator("js_grad")
+    keys = torch.tensor([5, 5])
+    live.learn(live.batch([[1.0, 0.0], [1.0, 1.0]], keys=keys, step=0))
+    past = live.batch([[0.0, 0.0], [0.0, 0.0]], keys=keys, step=1).past
+    assert past.past_weight.tolist() == [4, 4]
+    assert past.past_reward.tolist() == [3, 3]
+
+
+# --- its inputs -----------------------------------------------------------------------------------
+
+
+def test_squared_score_norms_by_hand():
+    log_probs = torch.tensor([[0.5, 0.25, 0.1], [1.0, 0.5, 0.5]]).log()
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    got = squared_score_norms(log_probs, mask)
+    torch.testing.assert_close(got, torch.tensor([0.8125, 0.5]).double())
+    mean = squared_score_norms(log_probs, mask, mean_over_tokens=True)
+    torch.testing.assert_close(mean, torch.tensor([0.8125 / 4, 0.5 / 9]).double())
+    assert squared_score_norms(torch.full((1, 2), math.nan), torch.zeros(1, 2)).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("norms", "message"),
+    [
+        ([[1.0, 2.0]], "must have the rewards' shape"),
+        ([[1.0, -1.0], [1.0, 1.0]], "finite and not negative"),
+        ([[1.0, math.nan], [1.0, 1.0]], "finite and not negative"),
+    ],
+)
+def test_norms_that_do_not_fit_are_refused(norms, message):
+    with pytest.raises(ValueError, match=message):
+        baseline("js_grad", [[1.0, 0.0], [0.0, 0.0]], squared_score_norms=norms)
+
+
+def test_masked_norms_may_be_anything():
+    norms = [[1.0, math.nan], [1.0, 2.0]]
+    mask = [[True, False], [True, True]]
+    got = baseline(
+        "js_grad",
+        [[1.0, math.nan], [0.0, 1.0]],
+        squared_score_norms=norms,
+        mask=torch.tensor(mask),
+    )
+    assert got.isfinite().all()
+
+
+def test_flat_rewards_take_flat_norms():
+    got = baseline(
+        "js_grad", [1, 0, 0, 1], groups=["a", "b", "a", "b"], squared_score_norms=[1, 2, 3, 4]
+    )
+    want = baseline("js_grad", [[1, 0], [0, 1]], squared_score_norms=[[1, 3], [2, 4]])
+    torch.testing.assert_close(got, torch.stack([want[0, 0], want[1, 0], want[0, 1], want[1, 1]]))
+
+
+def test_gradient_noise_by_hand():
+    """rloo: advantages 1, -1 and 0, 0; no baseline: the rewards."""
+    rewards = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    norms = torch.tensor([[1.0, 3.0], [2.0, 2.0]])
+    live = LiveEstimator("reinforce")
+    values = logged(live, rewards, squared_score_norms=norms)
+    assert values["js/gradient_noise"] == pytest.approx(5 / 4)
+    assert values["js/gradient_noise_no_baseline"] == pytest.approx(5 / 4)
+    assert values["js/weight_right_over_wrong"] == pytest.approx((5 / 3) / 3)
+    assert logged(LiveEstimator("rloo"), rewards, squared_score_norms=norms)[
+        "js/gradient_noise"
+    ] == pytest.approx(1)
+    assert "js/gradient_noise" not in logged(live, rewards)
