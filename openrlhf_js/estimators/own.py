@@ -108,6 +108,7 @@ def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
         unbiased=True,
         look=Look("#8b6508", "-", "d"),
         baseline=functools.partial(_recalled if remembers else _computed, spec, made),
+        remembers_prompts=remembers,
         needs_keys=remembers,
         memory=functools.partial(OwnMemory, spec, made) if remembers else None,
     )

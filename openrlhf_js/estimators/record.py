@@ -152,8 +152,10 @@ class Estimator:
     needs_lengths: bool = False
     reads_score_norms: bool = False
     """Whether it weighs responses by `squared_score_norms`; without them all weights are 1."""
+    remembers_prompts: bool = False
+    """Whether its memory is of single prompts, too, which their keys tell apart."""
     needs_keys: bool = False
-    """Whether its memory is of single prompts."""
+    """Whether it cannot do without the keys."""
     needs_drift: bool = False
     """Whether its memory fades as the policy moves (`Batch.drift`)."""
     needs_unit_rewards: bool = False

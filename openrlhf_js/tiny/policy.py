@@ -100,6 +100,15 @@ class Rotation(NamedTuple):
         return heads * self.cos + swapped * self.sin
 
 
+class Sampled(NamedTuple):
+    """Responses of a policy, padded after their ends."""
+
+    tokens: Tensor
+    """(n * responses, T), the responses of a prompt in a row."""
+    log_probs: Tensor
+    """(n * responses, T) of the tokens; anything after the end."""
+
+
 class TinyPolicy:
     """Samples from a Qwen2 or Llama, and gives log-probabilities to train it by.
 
@@ -158,31 +167,31 @@ class TinyPolicy:
     @torch.no_grad()
     def sample(
         self, prompts: PaddedPrompts, responses: int, tokens: int, generator: torch.Generator | None
-    ) -> Tensor:
-        """Responses at temperature 1, greedy ones without a generator.
-
-        Returns:
-            (n * responses, T <= tokens), the responses of a prompt in a row, padded after the end.
-        """
+    ) -> Sampled:
+        """Responses of at most so many tokens at temperature 1, greedy ones without a generator."""
         weights = self.weights()
         hidden, cache = self._prompt_states(weights, prompts, responses)
         positions = prompts.positions[:, -1:].repeat_interleave(responses, 0)
         mask = prompts.whole_mask.repeat_interleave(responses, 0)[:, None, None]
         columns: list[Tensor] = []  # the tokens at one place of every response
+        log_probs: list[Tensor] = []
         ended = torch.zeros(len(positions), dtype=torch.bool)
         while True:
-            logits = F.linear(hidden[:, 0], weights.head)
-            chosen = _next_tokens(logits.float(), generator).cpu()
+            logits = F.linear(hidden[:, 0], weights.head).float()
+            next_tokens = _next_tokens(logits, generator)
+            chosen_log_probs = logits.log_softmax(-1).gather(1, next_tokens[:, None])
+            log_probs.append(chosen_log_probs[:, 0].cpu())
+            chosen = next_tokens.cpu()
             columns.append(chosen.masked_fill(ended, self.tokenizer.pad_token_id))
             ended |= chosen == self.tokenizer.eos_token_id
             if len(columns) == tokens or bool(ended.all()):
-                return torch.stack(columns, 1)
+                return Sampled(torch.stack(columns, 1), torch.stack(log_probs, 1))
             positions = positions + 1
             mask = F.pad(mask, (0, 1), value=True)
             hidden, cache = self._forward(weights, chosen[:, None], positions, mask, cache)
 
     def log_probs(self, prompts: PaddedPrompts, responses: Tensor) -> Tensor:
-        """Log-probabilities (n * m, T) of responses as `sample` returns them, with gradient."""
+        """Log-probabilities (n * m, T) of tokens as `sample` returns them, with gradient."""
         weights = self.weights()
         repeats = len(responses) // len(prompts.tokens)
         first, cache = self._prompt_states(weights, prompts, repeats)

@@ -49,7 +49,7 @@ def test_a_package_carries_a_model_that_answers(folder):
     policy = load(folder, chat=True, dtype=torch.bfloat16)
     assert policy.tokenizer.eos_token == "<|im_end|>"
     prompts = policy.prompts(["What is 7 + 5? Answer briefly."])
-    (text,) = policy.texts(policy.sample(prompts, 1, 12, None))
+    (text,) = policy.texts(policy.sample(prompts, 1, 12, None).tokens)
     assert text == "7 + 5 = 12.<|im_end|>"
 
 

@@ -67,8 +67,11 @@ def assert_gradients_are(found, expected, atol):
 
 
 def test_log_probabilities_and_gradients_are_those_of_transformers(policy, prompts):
-    responses = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0))
+    sampled = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0))
+    responses = sampled.tokens
     ours = policy.log_probs(prompts, responses)
+    written = responses != policy.tokenizer.pad_token_id
+    torch.testing.assert_close(sampled.log_probs[written], ours[written], atol=1e-5, rtol=0)
     _, theirs = by_transformers(policy, prompts, responses)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
@@ -78,7 +81,7 @@ def test_log_probabilities_and_gradients_are_those_of_transformers(policy, promp
 
 
 def test_greedy_responses_take_the_likeliest_token(policy, prompts):
-    responses = policy.sample(prompts, 1, 6, None)
+    responses = policy.sample(prompts, 1, 6, None).tokens
     logits, _ = by_transformers(policy, prompts, responses)
     ended = (responses == policy.tokenizer.eos_token_id).cumsum(1).roll(1, 1)
     ended[:, 0] = 0
@@ -88,7 +91,7 @@ def test_greedy_responses_take_the_likeliest_token(policy, prompts):
 
 def test_samples_follow_the_distribution_and_their_seed(policy, prompts):
     def sample():
-        tokens = policy.sample(prompts, 4000, 1, torch.Generator().manual_seed(0))
+        tokens = policy.sample(prompts, 4000, 1, torch.Generator().manual_seed(0)).tokens
         return tokens[:, 0].view(6, -1)
 
     first = sample()
@@ -104,8 +107,8 @@ def test_what_all_prompts_begin_with_is_computed_once_and_changes_nothing(policy
     asked = asking.prompts(texts)
     assert policy.tokenizer.decode(asked.beginning) == "sort("
     assert asked.tokens.shape[1] == prompts.tokens.shape[1] - len(asked.beginning)
-    responses = policy.sample(prompts, 3, 6, None)
-    assert torch.equal(asking.sample(asked, 3, 6, None), responses)
+    responses = policy.sample(prompts, 3, 6, None).tokens
+    assert torch.equal(asking.sample(asked, 3, 6, None).tokens, responses)
     plain = policy.log_probs(prompts, responses)
     shared = asking.log_probs(asked, responses)
     torch.testing.assert_close(shared, plain, atol=1e-5, rtol=0)
@@ -120,7 +123,7 @@ def test_what_all_prompts_begin_with_is_computed_once_and_changes_nothing(policy
 
 def test_in_bfloat16_passes_are_rounded_and_weights_are_not(policy, prompts):
     rough = TinyPolicy(policy.model, policy.tokenizer, dtype=torch.bfloat16)
-    responses = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0))
+    responses = policy.sample(prompts, 3, 6, torch.Generator().manual_seed(0)).tokens
     log_probs = rough.log_probs(prompts, responses)
     assert log_probs.dtype == torch.float32
     difference = (log_probs - policy.log_probs(prompts, responses)).abs()
@@ -133,9 +136,9 @@ def test_in_bfloat16_passes_are_rounded_and_weights_are_not(policy, prompts):
 def test_a_gpu_computes_what_a_cpu_does(policy, prompts):
     model_on_gpu = copy.deepcopy(policy.model).cuda()
     on_gpu = TinyPolicy(model_on_gpu, policy.tokenizer)
-    first, again = (on_gpu.sample(prompts, 3, 6, on_gpu.generator(0)) for _ in range(2))
+    first, again = (on_gpu.sample(prompts, 3, 6, on_gpu.generator(0)).tokens for _ in range(2))
     assert torch.equal(first, again)
-    assert torch.equal(on_gpu.sample(prompts, 1, 6, None), policy.sample(prompts, 1, 6, None))
+    assert torch.equal(on_gpu.sample(prompts, 1, 6, None).tokens, policy.sample(prompts, 1, 6, None).tokens)
     log_probs = on_gpu.log_probs(prompts, first)
     on_cpu = policy.log_probs(prompts, first)
     torch.testing.assert_close(log_probs, on_cpu, atol=1e-4, rtol=0)

@@ -76,6 +76,7 @@ DBB = Estimator(
     look=Look("#a0522d", (0, (8, 2, 2, 2)), "s"),
     baseline=lambda batch: success_rate(batch).expand_as(batch.rewards),
     scale=deviation,
+    remembers_prompts=True,
     needs_keys=True,
     needs_unit_rewards=True,
     memory=Memory,

@@ -312,5 +312,6 @@ JS_GRAD = Estimator(
     baseline=grad_baseline,
     describe=describe_line,
     reads_score_norms=True,
+    remembers_prompts=True,
     memory=Memory,
 )

@@ -157,6 +157,7 @@ JS_MEMORY = Estimator(
     look=Look("#c2185b", "-", "*"),
     shrink=memory_shrinkage,
     least_rewards=2,
+    remembers_prompts=True,
     needs_keys=True,
     memory=make_memory,
 )

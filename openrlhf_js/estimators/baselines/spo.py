@@ -80,6 +80,7 @@ SPO = Estimator(
     baseline=lambda batch: centred(batch, tracked_value(batch)),
     scale=lambda batch: batch_std_of(batch, tracked_value(batch)),
     least_rewards=2,
+    remembers_prompts=True,
     needs_keys=True,
     needs_drift=True,
     memory=Memory,

@@ -42,8 +42,8 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
             yield f"--{flag} is for {owner}, not {name}: leave it out"
     if name == "js_fixed" and shrinkage is None:
         yield "js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
-    if flat["js.warm_memory"] and (record is None or not record.needs_keys):
-        remembering = ", ".join(key for key, ours in OURS.items() if ours.needs_keys)
+    if flat["js.warm_memory"] and (record is None or not record.remembers_prompts):
+        remembering = ", ".join(key for key, ours in OURS.items() if ours.remembers_prompts)
         yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
     elif flat["js.warm_memory"]:
         yield from _warm_memory(Path(flat["js.warm_memory"]))

@@ -21,6 +21,7 @@ class Rollout(NamedTuple):
 
     prompts: PaddedPrompts  # (n, P)
     responses: Tensor  # (n * m, T)
+    log_probs: Tensor  # (n * m, T)
     rewards: Tensor  # (n, m)
     greedy_rewards: Tensor | None  # (n,)
 
@@ -39,12 +40,13 @@ def sample(
     sampled = policy.sample(prompts, responses, task.max_new_tokens, generator)
     greedy_rewards = None
     if greedy:
-        greedy_responses = policy.sample(prompts, 1, task.max_new_tokens, None)
+        greedy_responses = policy.sample(prompts, 1, task.max_new_tokens, None).tokens
         greedy_rewards = _grade(policy, task, problems, greedy_responses).squeeze(1)
     return Rollout(
         prompts=prompts,
-        responses=sampled,
-        rewards=_grade(policy, task, problems, sampled),
+        responses=sampled.tokens,
+        log_probs=sampled.log_probs,
+        rewards=_grade(policy, task, problems, sampled.tokens),
         greedy_rewards=greedy_rewards,
     )
 
@@ -58,10 +60,12 @@ def mixed_groups(rewards: Tensor) -> Tensor:
 def kept_groups(rollout: Rollout, kept: Tensor) -> Rollout:
     """The groups of a rollout for which `kept` (n,) is true."""
     responses_per_prompt = rollout.rewards.shape[1]
+    rows = kept.repeat_interleave(responses_per_prompt)
     greedy_rewards = rollout.greedy_rewards
     return Rollout(
         prompts=rollout.prompts.at(kept),
-        responses=rollout.responses[kept.repeat_interleave(responses_per_prompt)],
+        responses=rollout.responses[rows],
+        log_probs=rollout.log_probs[rows],
         rewards=rollout.rewards[kept],
         greedy_rewards=None if greedy_rewards is None else greedy_rewards[kept],
     )
@@ -72,6 +76,7 @@ def joined(policy: TinyPolicy, problems: Sequence[Problem], rollouts: Sequence[R
     if len(rollouts) == 1 or not problems:
         return rollouts[0]
     responses = [response for rollout in rollouts for response in rollout.responses]
+    log_probs = [values for rollout in rollouts for values in rollout.log_probs]
     greedy_rewards = [
         rollout.greedy_rewards for rollout in rollouts if rollout.greedy_rewards is not None
     ]
@@ -80,6 +85,7 @@ def joined(policy: TinyPolicy, problems: Sequence[Problem], rollouts: Sequence[R
         responses=pad_sequence(
             responses, batch_first=True, padding_value=policy.tokenizer.pad_token_id
         ),
+        log_probs=pad_sequence(log_probs, batch_first=True),
         rewards=torch.cat([rollout.rewards for rollout in rollouts]),
         greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators import LiveEstimator, key_of
+from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 from openrlhf_js.study.inline.drift import LastVisits
 from openrlhf_js.study.inline.rollout import Rollout, pass_rates, valid_tokens
 from openrlhf_js.tiny.policy import TinyPolicy
@@ -42,7 +42,7 @@ class RunEstimator:
 
     def start(self, task: TinyTask, problems: Sequence[Problem], samples: int) -> None:
         """Learns so many responses of the policy to each prompt, if it remembers prompts."""
-        if not self.live.record.needs_keys or samples == 0:
+        if not self.live.record.remembers_prompts or samples == 0:
             return
         distinct = list(dict.fromkeys(problems))
         rates = torch.tensor(pass_rates(self.policy, task, distinct, samples), dtype=torch.float64)
@@ -55,10 +55,12 @@ class RunEstimator:
         drift = None
         if self.live.record.needs_drift:
             drift = self._last_visits.replace(keys, rollout, self.policy)
-        lengths = valid_tokens(self.policy, rollout.responses).sum(1)
+        valid = valid_tokens(self.policy, rollout.responses)
+        shape = rollout.rewards.shape
         batch = self.live.batch(
             rollout.rewards,
-            lengths=lengths.view(rollout.rewards.shape),
+            lengths=valid.sum(1).view(shape),
+            squared_score_norms=squared_score_norms(rollout.log_probs, valid).view(shape),
             greedy_rewards=rollout.greedy_rewards,
             drift=drift,
             keys=keys,
