@@ -23,11 +23,11 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 )
 
 from openrlhf_js.common.labels import label_text
-from openrlhf_js.estimators import LiveEstimator
+from openrlhf_js.estimators import LiveEstimator, squared_score_norms
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.estimators.selection import Choice, PromptSelector, reliability
 from openrlhf_js.plugin.checks.labels import grades_with_our_task
-from openrlhf_js.plugin.flags import our_estimator
+from openrlhf_js.plugin.flags import means_over_tokens, our_estimator
 from openrlhf_js.plugin.memory import LastVisits, keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
@@ -90,6 +90,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
         graded = order.gather([e.rewards for e in experiences])
         valid = self._valid(experiences, graded)
+        norms = order.gather(self._squared_score_norms(experiences))
         if self.is_ours:
             for experience in experiences:  # as upstream does: penalties in at least float32
                 dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
@@ -102,7 +103,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         if self.estimator is not None:
             prompts, responses = rewards.shape
             if self.estimator.record.lacks(prompts, responses) is None:
-                self.metrics = self._estimate(self.estimator, order, rewards, valid)
+                self.metrics = self._estimate(self.estimator, order, rewards, valid, norms)
             elif self.is_ours:  # an episode's end, if the checks could not know it
                 name = self.live_estimator
                 logger.warning("%d prompts are too few for %s: skipped", prompts, name)
@@ -113,7 +114,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             learned = graded if self.selector is None else rewards
             self.metrics |= self._apply_choice(self._choice, order, learned, valid)
         if self.args.js.save_batches:
-            self._save_batch(order, rewards, valid)
+            self._save_batch(order, rewards, valid, norms)
         return experiences
 
     def _estimate(
@@ -122,12 +123,14 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         order: _PromptOrder,
         rewards: torch.Tensor,
         valid: torch.Tensor,
+        norms: torch.Tensor,
     ) -> dict[str, float]:
         """Trains on our advantages, where the estimator is ours, and returns what is logged."""
         batch = estimator.batch(
             rewards,
             mask=valid,
             lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
+            squared_score_norms=norms,
             greedy_rewards=self._greedy_rewards,
             drift=self._drift,
             keys=order.prompt_keys(),
@@ -140,7 +143,24 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             estimator.learn(batch)  # last: the advantages rest on earlier steps
         return metrics
 
-    def _save_batch(self, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor) -> None:
+    def _squared_score_norms(self, experiences: list[Any]) -> list[torch.Tensor]:
+        """(b,) of each experience, as the loss weighs its responses."""
+        return [
+            squared_score_norms(
+                experience.action_log_probs,
+                experience.action_mask,
+                mean_over_tokens=means_over_tokens(self.args),
+            )
+            for experience in experiences
+        ]
+
+    def _save_batch(
+        self,
+        order: _PromptOrder,
+        rewards: torch.Tensor,
+        valid: torch.Tensor,
+        norms: torch.Tensor,
+    ) -> None:
         """Writes the batch's .npz file; what the estimator does not need is empty in it."""
         nothing = torch.empty(0)
         greedy = nothing if self._greedy_rewards is None else self._greedy_rewards
@@ -152,6 +172,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             estimator=self.live_estimator,
             rewards=rewards.numpy(),
             valid=valid.numpy(),
+            squared_score_norms=norms.numpy(),
             greedy_rewards=greedy.numpy(),
             drift=drift.numpy(),
         )

@@ -62,6 +62,7 @@ def make_experiences(rewards, micro_batch_size=4, order=None, seed=0):
     flat = rewards.reshape(-1)
     lengths = torch.randint(1, LENGTH + 1, (len(flat),), generator=generator)
     kl = torch.randn(len(flat), LENGTH, generator=generator)
+    log_probs = -torch.rand(len(flat), LENGTH, generator=generator)
     order = list(range(len(flat))) if order is None else order
     made = []
     for start in range(0, len(flat), micro_batch_size):
@@ -72,6 +73,7 @@ def make_experiences(rewards, micro_batch_size=4, order=None, seed=0):
                 index=index,
                 rewards=flat[index].clone(),
                 kl=kl[index] * mask,
+                action_log_probs=log_probs[index],
                 action_mask=mask,
                 prompts=[f"prompt {i // M}" for i in index],
                 labels=[f"label {i // M}" for i in index],
@@ -106,6 +108,13 @@ def without_kl(maker, rewards, **how):
     experiences = make_experiences(rewards, **how)
     mask = by_response(experiences, "action_mask")
     return by_response(maker.compute_advantages_and_returns(experiences)), mask
+
+
+def assert_logs(maker, name, rewards):
+    """All that is said of the rewards alone, and what the log-probabilities add."""
+    logged = {key: value for key, value in maker.metrics.items() if "gradient_noise" not in key}
+    del logged["js/weight_right_over_wrong"]
+    assert logged == estimators.diagnostics(name, rewards)
 
 
 def our_maker(name, kl_coefficient=0.0, **settings):
@@ -147,7 +156,7 @@ def test_the_whole_rollout_batch_makes_the_baseline_however_it_is_split(rewards,
         maker = our_maker(name)
         actual, mask = without_kl(maker, rewards, **how)
         torch.testing.assert_close(actual, expected.unsqueeze(1) * mask)
-        assert maker.metrics.keys() == estimators.diagnostics(name, rewards).keys()
+        assert maker.metrics.keys() >= estimators.diagnostics(name, rewards).keys()
 
 
 def test_the_logged_rewards_are_rewards_and_not_advantages(rewards):
@@ -279,7 +288,7 @@ def test_what_filtering_leaves_of_the_expected_gradient(name, m, chance):
 def test_the_error_of_reinforce_is_that_of_the_batch_mean_which_whitening_subtracts(rewards):
     maker = our_maker("reinforce")
     maker.compute_advantages_and_returns(make_experiences(rewards))
-    assert maker.metrics == estimators.diagnostics("reinforce++", rewards)
+    assert_logs(maker, "reinforce++", rewards)
 
 
 def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
@@ -290,6 +299,32 @@ def test_samples_without_a_reward_are_filled_so_that_a_batch_can_be_made():
     _fill_gaps([full, bare])
     assert bare.info["x"].item() == 3.0
     assert bare.scores.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "mean_over_tokens"),
+    [
+        ({}, False),
+        ({"js__loss": "token_mean"}, False),
+        ({"js__loss": "constant"}, False),
+        ({"js__loss": "sequence_mean"}, True),
+        ({"actor__loss_agg_mode": "seq-mean-token-mean"}, True),
+        ({"actor__policy_loss_type": "gspo"}, True),
+    ],
+)
+def test_js_grad_weighs_responses_as_the_loss_does(rewards, settings, mean_over_tokens):
+    maker = our_maker("js_grad", **settings)
+    experiences = make_experiences(rewards, order=torch.randperm(N * M).tolist())
+    mask = by_response(experiences, "action_mask")
+    norms = estimators.squared_score_norms(
+        by_response(experiences, "action_log_probs"), mask, mean_over_tokens=mean_over_tokens
+    )
+    expected = estimators.advantage(
+        "js_grad", rewards, squared_score_norms=norms.view(rewards.shape)
+    )
+    assert not torch.equal(expected, estimators.advantage("js_grad", rewards))
+    actual = by_response(maker.compute_advantages_and_returns(experiences))
+    torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["js", "rloo"])

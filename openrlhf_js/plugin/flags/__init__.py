@@ -42,6 +42,12 @@ LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes t
 }
 
 
+def means_over_tokens(args: argparse.Namespace) -> bool:
+    """Whether the loss divides each response by its own number of tokens."""
+    mode = LOSSES[args.js.loss] if args.js.loss else args.actor.loss_agg_mode
+    return args.actor.policy_loss_type == "gspo" or mode == "seq-mean-token-mean"
+
+
 LIMITS = {
     "at least": operator.ge,
     "above": operator.gt,
