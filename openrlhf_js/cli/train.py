@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-from openrlhf_js.common.console import complain
+from openrlhf_js.common.console import complain, say
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.checks.everything import check
 from openrlhf_js.plugin.checks.models import check_hub_models
@@ -25,6 +25,7 @@ from openrlhf_js.plugin.run.leftovers import RUN_ID
 from openrlhf_js.plugin.run.record import recorded
 from openrlhf_js.plugin.run.restarts import keep_running
 from openrlhf_js.plugin.run.training import train
+from openrlhf_js.plugin.schedule import summary
 from openrlhf_js.plugin.upstream import BadInput
 
 
@@ -43,11 +44,12 @@ def main(argv: list[str] | None = None) -> int:
             if problems := earlier_run_problems(flat):
                 raise BadInput("\n".join(problems))
             return keep_running(sys.argv[1:] if argv is None else argv, flat)
-        check(args)
+        prompts = check(args)
         device = prepare_device(flat["js.device"])
         checked = validate_upstream(args)
         if flat["js.dry_run"]:
             print("\n".join(flag_values(args, parser)))
+            say(f"openrlhf_js: {summary(flat, prompts)}")
             return 0
         check_hub_models(flat)
         if flat["ckpt.load_enable"]:

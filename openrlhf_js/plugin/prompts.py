@@ -183,11 +183,10 @@ class DataSet:
     left_out: Collection[int] = ()  # places of prompts, from 0
 
 
-def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
-    """The problems of both data sets, and the numbers of the rows that an episode trains.
+def check_prompts(flat: Flat) -> tuple[list[str], int | None]:
+    """The problems of both data sets, and the number of prompts of an episode.
 
-    The numbers are from 1, over all training sets; None if they are not known. Data sets on a hub
-    pass unseen: the trainer measures their prompts.
+    None if it is not known. Data sets on a hub pass unseen: the trainer measures their prompts.
     """
     names = flat["data.prompt_dataset"]
     probabilities = flat["data.prompt_probs"]
@@ -209,21 +208,17 @@ def check_prompts(flat: Flat) -> tuple[list[str], list[int] | None]:
         return problems, None
     if flat["js.on_long_prompt"] == "drop" and not measured:
         return problems, None
-    return problems, _all_rows(trained)
+    return problems, _all_prompts(trained)
 
 
-def _all_rows(data_sets: Sequence[DataSet]) -> list[int] | None:
-    """The numbers of the trained rows in the sets one after the other."""
-    numbers: list[int] = []
-    number = 0
+def _all_prompts(data_sets: Sequence[DataSet]) -> int | None:
+    """How many prompts are trained in an episode; None where a set was not seen."""
+    count = 0
     for data_set in data_sets:
         if data_set.prompts is None or data_set.problems:
             return None
-        for place in range(len(data_set.prompts)):
-            number += 1
-            if place not in data_set.left_out:
-                numbers.append(number)
-    return numbers
+        count += len(data_set.prompts) - len(data_set.left_out)
+    return count
 
 
 def _measure_all(data_sets: Sequence[DataSet], flat: Flat) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import itertools
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -286,6 +287,7 @@ class OrderedSamples(SamplesGenerator):
     sent: Sent | None = None  # the tokenizer
     selector: PromptSelector | None = None  # chooses the prompts of training
     tokenizer: Any
+    _sample_buffer: list[Any]  # responses that wait for their training step
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -302,7 +304,7 @@ class OrderedSamples(SamplesGenerator):
     def generate_samples(self, **settings: Any) -> tuple[list[Any], float | None, int, bool]:
         """Upstream's, with the share of groups that passed the filter, and full rollouts only.
 
-        What filtering leaves of an episode's end is dropped: an optimizer step or a rank may need
+        What an episode's end leaves is dropped: an optimizer step, a rank or a baseline may need
         more prompts. After `--js.max_steps` there is nothing more.
         """
         if self.steps_left < 1:
@@ -312,21 +314,28 @@ class OrderedSamples(SamplesGenerator):
         if passed is not None:
             passed /= 100 * sizes.n_samples_per_prompt
         size = sizes.batch_size * sizes.n_samples_per_prompt
-        if self.args.algo.dynamic_filtering_enable and 0 < len(samples) < size:
+        if 0 < len(samples) < size:
             logger.warning("an episode's last %d responses dropped, of %d", len(samples), size)
             samples = []
         self.steps_left -= bool(samples)
         return samples, passed, consumed, exhausted
 
     def _generate_vllm(
-        self, dataloader_iter: Iterator[Any], **settings: Any
+        self,
+        dataloader_iter: Iterator[Any],
+        num_prompts: int,
+        dynamic_filtering: bool,
+        **settings: Any,
     ) -> tuple[list[Any], int, bool]:
         choice = None
-        if self.selector is not None and dataloader_iter is self._training_iter:
+        trains = dataloader_iter is self._training_iter
+        if trains and self.selector is not None:
             choice = self.selector.choice(self.selector.next_step)
             dataloader_iter = self._chosen(choice, dataloader_iter)
+        if trains and not dynamic_filtering:
+            dataloader_iter = self._of_whole_rollouts(dataloader_iter, num_prompts)
         samples, consumed, exhausted = super()._generate_vllm(
-            dataloader_iter=dataloader_iter, **settings
+            dataloader_iter, num_prompts, dynamic_filtering, **settings
         )
         samples.sort(key=lambda sample: sample.index)
         if samples:
@@ -338,6 +347,16 @@ class OrderedSamples(SamplesGenerator):
         """The loader of the prompts of training; None before the first step."""
         iterator: Iterator[Any] | None = getattr(self, "_dataloader_iter", None)
         return iterator
+
+    def _of_whole_rollouts(self, turns: Iterator[Any], most: int) -> Iterator[Any]:
+        """The next prompts, at an episode's end without those that would not fill a rollout."""
+        prompts = list(itertools.islice(turns, most))
+        if len(prompts) < most:
+            sizes = self.args.rollout
+            waiting = len(self._sample_buffer) // sizes.n_samples_per_prompt
+            surplus = (waiting + len(prompts)) % sizes.batch_size
+            prompts = prompts[: max(0, len(prompts) - surplus)]
+        return iter(prompts)
 
     def _chosen(self, choice: Choice, turns: Iterator[Any]) -> Iterator[Any]:
         """The chosen prompts of the next step, one for each that the loader has its turn for.

@@ -21,10 +21,12 @@ from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
 from openrlhf_js.plugin import rewards, watch
+from openrlhf_js.plugin.checks.batch_sizes import too_few_prompts
 from openrlhf_js.plugin.experience import ShrinkageExperienceMaker, SourcedPrompts
 from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.memory import keep_memory, resume_memory
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
+from openrlhf_js.plugin.schedule import FLAGS, Schedule
 from openrlhf_js.plugin.selection import (
     SELECTION,
     keep_selection,
@@ -53,7 +55,8 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             ppo_trainer.PromptDataset = SourcedPrompts
             torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
             super().__init__(pretrain, strategy, *args, **kwargs)
-            self.max_steps = optimizer_steps(self)
+            if hasattr(self, "prompts_dataloader"):  # not the asynchronous trainer's other half
+                self.max_steps = optimizer_steps(self)
             if strategy.args.js.tracker:  # upstream calls it wherever it logs
                 self.wandb_logger = Tracker(strategy.args)
             asked = strategy.args.algo.advantage.estimator
@@ -174,15 +177,31 @@ def refuse_prompts(trainer: Any) -> None:
     for flag, loader in loaders.items():
         if loader is not None and loader.dataset.problem:
             raise BadInput(f"--{flag}: {loader.dataset.problem}")
+    prompts = len(trainer.prompts_dataloader.dataset)
+    batch = trainer.args.rollout.batch_size
+    for problem in too_few_prompts(prompts, batch):
+        raise BadInput(f"--data.prompt_dataset: {problem}")
+    if prompts % batch and not trainer.args.algo.dynamic_filtering_enable:
+        print(
+            f"openrlhf_js: {prompts % batch:,} of {prompts:,} prompts, other ones in each episode, "
+            f"are left out: too few for a rollout of {batch:,}",
+            flush=True,
+        )
+
+
+def schedule_of(trainer: Any) -> Schedule:
+    """How long the run of a trainer with prompts is."""
+    values = {}
+    for flag in FLAGS:
+        section, _, name = flag.partition(".")
+        values[flag] = getattr(getattr(trainer.args, section), name)
+    return Schedule.of(len(trainer.prompts_dataloader.dataset), values)
 
 
 def optimizer_steps(trainer: Any) -> int:
     """How many there will be at most, which the schedule of the learning rate wants to know."""
-    most = getattr(trainer, "max_steps", 0)
-    args = trainer.args
-    responses = args.rollout.batch_size * args.rollout.n_samples_per_prompt
-    updates = responses * args.train.max_epochs // args.train.batch_size  # in a training step
-    return min(most, args.js.max_steps * updates) if args.js.max_steps else most
+    schedule = schedule_of(trainer)
+    return schedule.rollouts * schedule.updates
 
 
 def sourced_generator(actor_class: Any) -> Any:

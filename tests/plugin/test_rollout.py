@@ -378,8 +378,9 @@ def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, ar
     rewards = [[number, number + 0.5] for number in range(5)]  # of two responses to each prompt
     rollouts = _Rollouts(monkeypatch, rewards, arrivals)
     random_state = torch.get_rng_state()
-    for numbers in ([0, 1], [2, 3], [4]):
-        batch, _, consumed, _ = rollouts.samples.generate_samples()
+    for numbers in ([0, 1], [2, 3], []):  # the fifth prompt would not fill a rollout
+        batch, _, consumed, exhausted = rollouts.samples.generate_samples()
+        assert exhausted == (not numbers)
         prompts = [sample.prompts[0] for sample in batch]
         assert prompts == [str(number) for number in numbers for _ in range(2)]
         rewards_of_batch = [sample.rewards.item() for sample in batch]
@@ -389,7 +390,7 @@ def test_a_batch_is_in_the_order_in_which_its_prompts_were_drawn(monkeypatch, ar
         assert [sample.prompts[0] for sample in evaluated] == ["0", "0", "1", "1", "2", "2"]
     assert torch.equal(torch.get_rng_state(), random_state)  # the order of training comes from it
     of_training = [number for number in rollouts.numbers if number < EVALUATION]
-    assert of_training == list(range(5))
+    assert of_training == list(range(4))
     evaluations = [number - EVALUATION for number in rollouts.numbers if number >= EVALUATION]
     assert evaluations == [0, 1, 2] * 3
 
@@ -414,16 +415,36 @@ def test_a_selector_chooses_what_the_loader_has_its_turn_for(monkeypatch):
     rollouts.samples.selector = selector
     rollouts.samples.prompts_dataloader = _Rows(5)
     chosen_prompts = set()
-    for step, turns in enumerate([2, 2, 1, 2, 2, 1]):  # two episodes, each with an odd end
+    step = 0
+    for turns in [2, 2, 0, 2, 2, 0]:  # two episodes, each with an odd end
         rollouts.samples.generate_eval_samples()
         batch, _, consumed, exhausted = rollouts.samples.generate_samples()
         assert consumed == turns
-        assert exhausted == (turns == 1)
-        rows = selector.choose(step)[:turns]
+        assert exhausted == (turns == 0)
+        if exhausted:
+            continue
+        rows = selector.choose(step)
         assert [sample.prompts[0] for sample in batch[::2]] == [str(int(row)) for row in rows]
         chosen_prompts.update(rows.tolist())
         selector.learn(rows, torch.tensor([[0.0, 1.0]]).expand(turns, 2), step)
+        step += 1
     assert len(chosen_prompts) > 3
+
+
+@pytest.mark.parametrize(
+    ("at_once", "generated"),
+    [(2, 6), (3, 7), (4, 6)],  # of seven prompts; the third of three waits for a fourth
+)
+def test_no_rollout_is_short_however_many_are_generated_at_once(monkeypatch, at_once, generated):
+    rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]] * 7, rollout__vllm_generate_batch_size=at_once)
+    lengths = []
+    exhausted = False
+    while not exhausted:
+        batch, _, _, exhausted = rollouts.samples.generate_samples()
+        lengths.append(len(batch))
+    assert lengths[:3] == [4, 4, 4]
+    assert not any(lengths[3:])
+    assert len(rollouts.numbers) <= generated
 
 
 @pytest.mark.parametrize("arrivals", range(4))

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import math
 
-from openrlhf_js.plugin.flags import OURS
 from openrlhf_js.plugin.prompts import Flat
 
 
-def batch_size_problems(flat: Flat, rows: list[int] | None) -> list[str]:
+def batch_size_problems(flat: Flat, prompts: int | None) -> list[str]:
     """Whether batch sizes, processes and the number of prompts fit each other.
 
-    `rows` are the numbers of the data sets' rows that an episode trains, None if not known.
+    `prompts` are those of an episode, None if not known.
 
     Upstream checks little of it: it would drop samples, carry half a gradient into the next batch,
     or wait for ever for a rank that has run out of samples.
     """
-    name = flat["algo.advantage.estimator"]
     batch = flat["rollout.batch_size"]
     responses = flat["rollout.n_samples_per_prompt"]
     train = flat["train.batch_size"]
     at_once = flat["rollout.vllm_generate_batch_size"]
-    prompts = None if rows is None else len(rows)
-    last = 0  # prompts in an episode's last, short rollout
-    drop = ""  # how to do without it
-    if rows and len(rows) >= batch and not flat["algo.dynamic_filtering_enable"]:
-        last = len(rows) % batch
-        drop = f"use --data.max_samples {rows[-last - 1]}"
     problems = []
     if (flat["vllm.num_engines"] or 0) < 1:
         problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
-    for role in ("actor", "critic") if name == "gae" else ("actor",):
-        problems += _rank_problems(flat, role, last, drop)
+    for role in ("actor", "critic") if flat["algo.advantage.estimator"] == "gae" else ("actor",):
+        problems += _rank_problems(flat, role)
     problems += multiple_problems(
         batch * responses,
         of=train,
@@ -39,31 +31,27 @@ def batch_size_problems(flat: Flat, rows: list[int] | None) -> list[str]:
         why="--train.batch_size",
         use=_larger(flat, train),
     )
-    if not flat["train.dynamic_batch_enable"]:
-        problems += multiple_problems(
-            last * responses,
-            of=train,
-            what="responses of the last rollout:",
-            why="--train.batch_size",
-            use=drop,
-        )
-    if prompts is not None and prompts < batch:
-        problems.append(
-            f"there are {prompts} prompts, fewer than one rollout of --rollout.batch_size {batch}: "
-            "use a smaller one, or more prompts"
-        )
+    if prompts is not None:
+        problems += too_few_prompts(prompts, batch)
     if at_once is not None and at_once < batch:
         problems.append(
             f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
             f"{batch}: upstream would train on rollouts of {at_once} prompts"
         )
-    lacking = OURS[name].lacks(last, responses) if last and name in OURS else None
-    if lacking:
-        problems.append(f"an episode's last rollout is too small, {drop}: {name} {lacking}")
     return list(dict.fromkeys(problems))
 
 
-def _rank_problems(flat: Flat, role: str, last: int, drop: str) -> list[str]:
+def too_few_prompts(prompts: int, batch: int) -> list[str]:
+    """The problem of a data set that does not fill one rollout."""
+    if prompts >= batch:
+        return []
+    return [
+        f"there are {prompts} prompts, fewer than one rollout of --rollout.batch_size {batch}: "
+        "use a smaller one, or more prompts"
+    ]
+
+
+def _rank_problems(flat: Flat, role: str) -> list[str]:
     """The optimizer's batch and the rollout, each cut evenly among the data-parallel ranks."""
     gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
     gpus_per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
@@ -85,20 +73,14 @@ def _rank_problems(flat: Flat, role: str, last: int, drop: str) -> list[str]:
         why=f"--train.micro_batch_size x {ranks} ranks of the {role}",
     )
     if ranks > 1:  # one rank takes every sample, whatever the size of the last micro-batch
-        responses = flat["rollout.n_samples_per_prompt"]
         rollout_multiple = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
-        rollouts = (
-            (flat["rollout.batch_size"], "a rollout", _larger(flat, rollout_multiple)),
-            (last, "the last rollout", drop),
+        problems += multiple_problems(
+            flat["rollout.batch_size"] * flat["rollout.n_samples_per_prompt"],
+            of=rollout_multiple,
+            what="responses of a rollout:",
+            why=f"--rollout.micro_batch_size x {ranks} ranks of the {role}",
+            use=_larger(flat, rollout_multiple),
         )
-        for prompts, rollout, use in rollouts:
-            problems += multiple_problems(
-                prompts * responses,
-                of=rollout_multiple,
-                what=f"responses of {rollout}:",
-                why=f"--rollout.micro_batch_size x {ranks} ranks of the {role}",
-                use=use,
-            )
     return problems
 
 

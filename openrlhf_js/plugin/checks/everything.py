@@ -19,10 +19,20 @@ from openrlhf_js.plugin.prompts import Flat, check_prompts
 from openrlhf_js.plugin.run.leftovers import RUN_ID
 from openrlhf_js.plugin.upstream import BadInput
 
+NO_ESTIMATOR = (
+    "--algo.advantage.estimator is missing: what judges a response. Take js, or --help shows the "
+    "others (OpenRLHF by itself would take gae, which trains a critic)"
+)
 
-def check(args: argparse.Namespace) -> None:
-    """Raises BadInput with every problem of the flat arguments and their files, one per line."""
+
+def check(args: argparse.Namespace) -> int | None:
+    """Raises BadInput with every problem of the flat arguments and their files, one per line.
+
+    Returns the number of prompts of an episode, None where it is not known yet.
+    """
     flat: Flat = vars(args)
+    if flat["algo.advantage.estimator"] is None:
+        raise BadInput(NO_ESTIMATOR)
     grader = grader_of(flat)
     problems = list(estimator_problems(flat))
     problems += model_problems(flat)
@@ -30,9 +40,9 @@ def check(args: argparse.Namespace) -> None:
     problems += start_problems(flat)
     if RUN_ID not in os.environ:  # a restart finds what its own run has left
         problems += earlier_run_problems(flat)
-    prompt_problems, rows = check_prompts(flat)
+    prompt_problems, prompts = check_prompts(flat)
     problems += prompt_problems
-    problems += batch_size_problems(flat, rows)
+    problems += batch_size_problems(flat, prompts)
     if grader and not prompt_problems and is_our_task(grader.task):
         problems += label_problems(flat, grader.task)
     problems += selection_problems(flat)
@@ -41,3 +51,4 @@ def check(args: argparse.Namespace) -> None:
         problems.append("--js.tracker is instead of --logger.wandb.key: give one")
     if problems:
         raise BadInput("\n".join(problems))
+    return prompts

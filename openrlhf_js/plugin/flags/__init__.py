@@ -285,6 +285,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     estimator.choices = EstimatorNames(upstreams + list(OURS))
     estimator.type = estimator_name
     estimator.metavar = "NAME"
+    estimator.default = None  # upstream's would train a critic unasked
     names = ", ".join(upstreams)
     described = "; ".join(f"{name}: {record.summary}" for name, record in OURS.items())
     estimator.help = (

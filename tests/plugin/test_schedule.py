@@ -1,0 +1,101 @@
+"""How long a run is, as its first line says and as the learning rate's schedule has it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from openrlhf_js.plugin import flags
+from openrlhf_js.plugin.flags.parser import upstream_parser, validate_upstream
+from openrlhf_js.plugin.schedule import Schedule, summary
+from openrlhf_js.plugin.trainer import optimizer_steps, refuse_prompts
+from openrlhf_js.plugin.upstream import BadInput
+
+GSM8K = 7473
+PARSER = upstream_parser()
+flags.add_flags(PARSER)
+GIVEN = {
+    "algo.advantage.estimator": "js",
+    "reward.remote_url": "r.py",
+    "rollout.batch_size": 64,
+    "rollout.n_samples_per_prompt": 4,
+    "train.batch_size": 256,
+}
+
+
+def arguments(**changes):
+    words = []
+    for name, value in {**GIVEN, **changes}.items():
+        words.append(f"--{name.replace('__', '.')}={value}" if value != "" else f"--{name}")
+    return PARSER.parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "changes", "rollouts", "updates", "left_out", "oldest"),
+    [
+        (GSM8K, {}, 116, 1, 49, 0),
+        (128, {}, 2, 1, 0, 0),
+        (GSM8K, {"train.num_episodes": 3}, 348, 1, 49, 0),
+        (GSM8K, {"train.num_episodes": 3, "js.max_steps": 200}, 200, 1, 49, 0),
+        (GSM8K, {"train.batch_size": 128}, 116, 2, 49, 1),
+        (GSM8K, {"train.max_epochs": 3}, 116, 3, 49, 2),
+        (GSM8K, {"rollout.batch_size": 1024, "train.batch_size": 128}, 7, 32, 305, 31),
+        (GSM8K, {"rollout.vllm_generate_batch_size": 192}, 116, 1, 49, 2),
+        (GSM8K, {"rollout.vllm_generate_batch_size": 96}, 116, 1, 49, 1),
+    ],
+)
+def test_a_run_has_as_many_rollouts_as_fill_and_updates_of_each(
+    prompts, changes, rollouts, updates, left_out, oldest
+):
+    schedule = Schedule.of(prompts, vars(arguments(**changes)))
+    assert schedule[2:] == (rollouts, updates, left_out, oldest)
+
+
+def test_a_queue_of_rollouts_makes_responses_older():
+    values = {**vars(arguments()), "train.async_enable": True, "train.async_queue_size": 2}
+    assert Schedule.of(GSM8K, values | {"train.batch_size": 64}).oldest == 2 * 4 + 3
+
+
+def trainer(prompts, **changes):
+    """A trainer with as many prompts, and upstream's nested arguments."""
+    args = arguments(**changes)
+    dataset = type("Prompts", (), {"problem": None, "__len__": lambda self: prompts})()
+    loader = SimpleNamespace(dataset=dataset)
+    args = validate_upstream(args)
+    return SimpleNamespace(args=args, prompts_dataloader=loader, eval_dataloader=None)
+
+
+def test_the_learning_rate_ends_with_the_last_update():
+    assert optimizer_steps(trainer(21, **{"rollout.batch_size": 8, "train.batch_size": 32})) == 2
+    assert optimizer_steps(trainer(GSM8K, **{"train.num_episodes": 2})) == 232
+
+
+def test_the_trainer_says_what_is_left_out_and_refuses_what_fills_no_rollout(capsys):
+    refuse_prompts(trainer(128))
+    assert capsys.readouterr().out == ""
+    refuse_prompts(trainer(GSM8K))
+    assert (
+        "49 of 7,473 prompts, other ones in each episode, are left out" in capsys.readouterr().out
+    )
+    with pytest.raises(BadInput, match="there are 63 prompts, fewer than one rollout"):
+        refuse_prompts(trainer(63))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "changes", "said"),
+    [
+        (GSM8K, {}, "116 rollouts of 64 prompts x 4 responses (in each episode 49 of 7,473 "),
+        (GSM8K, {}, "1 update after each, 116 in all; no response is older than the policy"),
+        (GSM8K, {"train.batch_size": 128}, "up to 1 update old (--train.batch_size 256: one"),
+        (128, {"data.max_len": 1000}, "at most 512,000 tokens generated in all"),
+        (128, {"rollout.max_new_tokens": 10}, "at most 5,120 tokens"),
+        (None, {"rollout.max_new_tokens": 10}, "at most 2,560 tokens generated a rollout"),
+        (None, {}, "as many as the prompts that are not loaded yet make; 1 update after each; "),
+        (GSM8K, {"ckpt.output_dir": "a/model"}, "saves the model in a/model at the end"),
+        (GSM8K, {"ckpt.save_steps": 20, "ckpt.path": "c"}, "checkpoints in c every 20 rollouts"),
+        (GSM8K, {"logger.tensorboard_dir": "t"}, "on the way (--ckpt.save_steps), curves in t"),
+    ],
+)
+def test_one_line_says_what_a_run_will_do(prompts, changes, said):
+    line = summary(vars(arguments(**changes)), prompts)
+    assert said in line
+    assert "\n" not in line
