@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 ROW_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
 
@@ -55,33 +57,46 @@ class FileRow(NamedTuple):
 def read_rows(path: Path) -> Iterator[FileRow]:
     """The rows of a JSON lines, JSON list, CSV or Parquet file, in constant memory but for a list.
 
-    A bad row is yielded with its error, so that a check can list all of them. Raises ValueError
-    where the file's name or format is not one of `ROW_FORMATS`.
+    JSON and CSV may be packed (`.jsonl.gz`). A bad row is yielded with its error, so that a check
+    can list all of them. Raises ValueError where the file's name or format is not one of
+    `ROW_FORMATS`.
     """
     readers = {".csv": _csv_rows, ".parquet": _parquet_rows}
-    if path.suffix not in ROW_FORMATS:
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    if suffix not in ROW_FORMATS:
         raise ValueError(f"{path}: its name must end in one of {', '.join(ROW_FORMATS)}")
-    return readers.get(path.suffix, _json_rows)(path)
+    return readers.get(suffix, _json_rows)(path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The content of a file that may be packed, and the file itself, whose place is progress."""
+    with path.open("rb") as file:
+        if path.suffix.lower() != ".gz":
+            yield file, file
+            return
+        try:
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)), file
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is not readable as gzip: {error}") from None
 
 
 def _json_rows(path: Path) -> Iterator[FileRow]:
-    with path.open("rb") as file:
+    with _opened(path) as (file, packed):
         if file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
             file.seek(0)
-            text = file.read()
-            items = _parsed(text)
+            items = _parsed(file.read())
+            size = packed.tell()
             if isinstance(items, ValueError):
-                yield FileRow("the list", items, len(text))
+                yield FileRow("the list", items, size)
                 return
             for number, item in enumerate(items, 1):
-                yield FileRow(f"item {number}", _object(item), len(text) * number // len(items))
+                yield FileRow(f"item {number}", _object(item), size * number // len(items))
             return
         file.seek(0)
-        read_bytes = 0
         for number, line in enumerate(file, 1):  # bytes: only a newline ends a line
-            read_bytes += len(line)
             if line.strip():
-                yield FileRow(f"line {number}", _object(_parsed(line)), read_bytes)
+                yield FileRow(f"line {number}", _object(_parsed(line)), packed.tell())
 
 
 def _parsed(text: bytes) -> Any:
@@ -103,15 +118,15 @@ def _object(value: Any) -> dict[str, Any] | ValueError:
 
 
 def _csv_rows(path: Path) -> Iterator[FileRow]:
-    with path.open("rb") as file, TextIOWrapper(file, "utf-8-sig", newline="") as text:
+    with _opened(path) as (file, packed), TextIOWrapper(file, "utf-8-sig", newline="") as text:
         reader = csv.DictReader(text)
         try:
             for row in reader:
                 values = {key: value or None for key, value in row.items()}
-                yield FileRow(f"line {reader.line_num}", values, file.tell())
+                yield FileRow(f"line {reader.line_num}", values, packed.tell())
         except (csv.Error, UnicodeDecodeError) as error:
             problem = ValueError(f"not CSV ({error})")
-            yield FileRow(f"line {reader.line_num}", problem, file.tell())
+            yield FileRow(f"line {reader.line_num}", problem, packed.tell())
 
 
 def _parquet_rows(path: Path) -> Iterator[FileRow]:

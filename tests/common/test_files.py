@@ -1,5 +1,6 @@
 """Files are whole or absent, and a bad row says where it stands."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -27,14 +28,26 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
     lines = "\n\n".join(json.dumps(row) for row in ROWS)
     (tmp_path / "a.jsonl").write_text("\ufeff" + lines)
     (tmp_path / "a.json").write_text(json.dumps(ROWS))
+    (tmp_path / "A.JSONL").write_text(lines)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet")
-    for name, second in (("a.jsonl", "line 3"), ("a.json", "item 2"), ("a.parquet", "row 2")):
+    seconds = {
+        "a.jsonl": "line 3",
+        "A.JSONL": "line 3",
+        "a.jsonl.gz": "line 3",
+        "a.json": "item 2",
+        "a.parquet": "row 2",
+    }
+    for name, second in seconds.items():
         found = list(read_rows(tmp_path / name))
         assert [row.value for row in found] == ROWS
         assert found[1].place == second
         assert found[1].read_bytes == (tmp_path / name).stat().st_size
-    (tmp_path / "a.csv").write_text("q,n\na,1\nü,2\n")
-    assert [row.value["q"] for row in read_rows(tmp_path / "a.csv")] == ["a", "ü"]
+    table = "q,n\na,1\nü,2\n"
+    (tmp_path / "a.csv").write_text(table)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(table.encode()))
+    for name in ("a.csv", "a.csv.gz"):
+        assert [row.value["q"] for row in read_rows(tmp_path / name)] == ["a", "ü"]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +73,9 @@ def test_other_names_and_formats_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no")
     with pytest.raises(ValueError, match="not readable as Parquet"):
         list(read_rows(tmp_path / "a.parquet"))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}")[:-4])
+    with pytest.raises(ValueError, match="not readable as gzip"):
+        list(read_rows(tmp_path / "a.jsonl.gz"))
     with pytest.raises(ValueError, match="must end in one of"):
         read_rows(tmp_path / "a.txt")
 
