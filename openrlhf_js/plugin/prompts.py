@@ -6,31 +6,24 @@ is left. An empty prompt ends the run at the step that draws it.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.processors import parts
+from openrlhf_js.plugin.data_files import first_rows, order_of, parse_probabilities, read_local
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import first_line
 
 Flat = dict[str, Any]  # "rollout.batch_size" -> value
 
-BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}  # flags
 BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
 AT_ONCE = 256  # prompts
 OWN_CODE = "trust_remote_code"  # in what transformers says of a tokenizer that has some
-
-
-def looks_local(name: str) -> bool:
-    """Whether a name can only be a path, and not a name on a hub (`name`, `org/name`)."""
-    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith(".")
 
 
 # --- lengths -----------------------------------------------------------------------------------
@@ -189,7 +182,6 @@ def check_prompts(flat: Flat) -> tuple[list[str], int | None]:
     None if it is not known. Data sets on a hub pass unseen: the trainer measures their prompts.
     """
     names = flat["data.prompt_dataset"]
-    probabilities = flat["data.prompt_probs"]
     if not names:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
     trained = _data_sets(flat, "data.prompt_dataset")
@@ -202,23 +194,26 @@ def check_prompts(flat: Flat) -> tuple[list[str], int | None]:
         problems.append(str(error))
     for data_set in data_sets:
         problems += [f"{data_set.name}: {problem}" for problem in data_set.problems]
-    if probabilities is not None:  # drawn with replacement until every set is used up
-        if probabilities.count(",") != names.count(","):
-            problems.append(f"--data.prompt_probs {probabilities}: one for each of {names}")
-        return problems, None
     if flat["js.on_long_prompt"] == "drop" and not measured:
         return problems, None
-    return problems, _all_prompts(trained)
+    try:
+        return problems, _count_prompts(trained, flat)
+    except BadInput as error:
+        return [*problems, str(error)], None
 
 
-def _all_prompts(data_sets: Sequence[DataSet]) -> int | None:
+def _count_prompts(data_sets: Sequence[DataSet], flat: Flat) -> int | None:
     """How many prompts are trained in an episode; None where a set was not seen."""
-    count = 0
+    shares = None
+    if flat["data.prompt_probs"] is not None:
+        shares = parse_probabilities(flat["data.prompt_probs"], len(data_sets))
+    sizes = []
     for data_set in data_sets:
         if data_set.prompts is None or data_set.problems:
             return None
-        count += len(data_set.prompts) - len(data_set.left_out)
-    return count
+        sizes.append(len(data_set.prompts))
+    order = order_of(sizes, shares, flat["train.seed"])[: flat["data.max_samples"]]
+    return sum(row not in data_sets[number].left_out for number, row in order)
 
 
 def _measure_all(data_sets: Sequence[DataSet], flat: Flat) -> bool:
@@ -245,27 +240,19 @@ def _measure_all(data_sets: Sequence[DataSet], flat: Flat) -> bool:
 
 
 def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
-    """The data sets of a comma-separated list.
-
-    The names are read as upstream's `datasets.utils.blending_datasets` reads them: `file`,
-    `folder`, `org/name` or `name@folder`. Of all sets, `--data.max_samples` rows are taken.
-    """
+    """The data sets of a comma-separated list, of which `--data.max_samples` rows are taken."""
     data_sets: list[DataSet] = []
     most = flat["data.max_samples"]
     if not flat[flag]:
         return data_sets
     for name in flat[flag].split(","):
-        path = name.split("@")[0].strip()
-        data_set = DataSet(f"--{flag} {path or repr(name)}")
+        data_set = DataSet(f"--{flag} {name.strip() or repr(name)}")
         try:
-            data = read_upstream_rows(path, flat[SPLITS[flag]])
-            if data is not None:
-                data = data.select(range(min(most, len(data))))
-                data_set.problems += _column_problems(data, flat)
-                data_set.problems += _image_problems(data, flat["data.image_key"])
-                if not data_set.problems:
-                    data_set.prompts = list(data[flat["data.input_key"]])
-                    data_set.problems += _type_problems(data_set.prompts, flat)
+            rows = read_local(name, flat[SPLITS[flag]])
+            if rows is not None:
+                data_set.problems += _column_problems(rows, flat)
+                columns = (flat["data.input_key"], flat["data.image_key"])
+                _check_rows(data_set, first_rows(rows, most, columns), flat)
         except BadInput as error:
             data_set.problems.append(str(error))
         if flat["data.prompt_probs"] is None:
@@ -274,25 +261,18 @@ def _data_sets(flat: Flat, flag: str) -> list[DataSet]:
     return data_sets
 
 
-def read_upstream_rows(path: str, split: str) -> Any:
-    """The rows of local files as upstream reads them; None for what is no file or on a hub."""
-    from datasets import load_dataset
-
-    is_file_name = path.endswith(tuple(BUILDERS))
-    if not glob.glob(path):
-        if "://" not in path and (is_file_name or looks_local(path)):
-            raise BadInput("does not exist")
-        return None
-    if not is_file_name:
-        return None
-    if split and split != "train":  # upstream would take what it loaded without a split
-        raise BadInput(f"a file has the split train only, not {split}")
-    if os.path.isfile(path) and not os.path.getsize(path):
-        raise BadInput("is empty")
-    try:
-        return load_dataset(BUILDERS[Path(path).suffix], data_files=path, split="train")
-    except Exception as error:  # of Arrow, pandas and the file
-        raise BadInput(f"cannot be read ({first_line(error.__cause__ or error)})") from error
+def _check_rows(data_set: DataSet, rows: Iterable[Mapping[str, Any]], flat: Flat) -> None:
+    """Adds the first problem of prompts and of images, or the prompts if there is none."""
+    if data_set.problems:
+        return
+    images_of_rows = []
+    prompts = []
+    for row in rows:
+        prompts.append(row[flat["data.input_key"]])
+        images_of_rows.append(row.get(flat["data.image_key"]))
+    data_set.problems += _image_problems(images_of_rows)
+    data_set.problems += _type_problems(prompts, flat)
+    data_set.prompts = prompts
 
 
 def _column_problems(data: Any, flat: Flat) -> Iterator[str]:
@@ -317,11 +297,9 @@ def _type_problems(prompts: Sequence[Any], flat: Flat) -> list[str]:
     return []
 
 
-def _image_problems(data: Any, key: str) -> list[str]:
+def _image_problems(images_of_rows: Iterable[Any]) -> list[str]:
     """The first image that does not exist, of those that upstream takes for paths."""
-    if key not in data.column_names:
-        return []
-    for number, images in enumerate(data[key], 1):
+    for number, images in enumerate(images_of_rows, 1):
         for image in images if isinstance(images, list) else [images]:
             if not isinstance(image, str) or len(image) > BASE64_CHARACTERS:
                 continue

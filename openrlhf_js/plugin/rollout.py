@@ -159,7 +159,7 @@ async def without_exits(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def task_without_exits(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **settings: Any
+    loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any
 ) -> asyncio.Task[Any]:
     """The task factory of an event loop in which code of the user's runs."""
     return asyncio.Task(without_exits(coroutine), loop=loop, **settings)

@@ -22,6 +22,7 @@ from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
 from openrlhf_js.plugin import rewards, watch
 from openrlhf_js.plugin.checks.batch_sizes import too_few_prompts
+from openrlhf_js.plugin.data_files import blend
 from openrlhf_js.plugin.experience import ShrinkageExperienceMaker, SourcedPrompts
 from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.memory import keep_memory, resume_memory
@@ -53,6 +54,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
             ppo_trainer.RemoteExperienceMaker = ShrinkageExperienceMaker
             ppo_trainer.PromptDataset = SourcedPrompts
+            ppo_trainer.blending_datasets = blend
             torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
             super().__init__(pretrain, strategy, *args, **kwargs)
             if hasattr(self, "prompts_dataloader"):  # not the asynchronous trainer's other half
@@ -212,6 +214,7 @@ def sourced_generator(actor_class: Any) -> Any:
 
         def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
             ppo_trainer.PromptDataset = SourcedPrompts
+            ppo_trainer.blending_datasets = blend
             torch.manual_seed(strategy.args.train.seed)
             super().__init__(pretrain, strategy, *args, **kwargs)
             self.max_steps = optimizer_steps(self)

@@ -76,6 +76,7 @@ RELIED_ON: Names = {
         "PromptDataset": "dataset tokenizer strategy input_template",
         "PromptDataset.__getitem__": "self idx",
         "prepare_datasets": "strategy tokenizer",
+        "blending_datasets": "datasets probabilities strategy seed max_count",
         "AdaptiveKLController": "init_kl_coef target horizon",
         "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",

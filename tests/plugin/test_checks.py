@@ -1,8 +1,10 @@
 """Checks before a run: every problem in one go, one line each, before anything is loaded."""
 
+import gzip
 import shutil
 from pathlib import Path
 
+import datasets
 import pytest
 import transformers
 from kit import flag_table, save_policy, save_scorer, write_lines
@@ -90,6 +92,7 @@ def write_prompt_files() -> None:
         [{"question": "3?", "answer": "3", "datasource": source} for source in sources],
     )
     Path("p.csv").write_text("question,answer\n" + "1?,1\n" * 4)
+    write_other_files(rows)
 
     chat = {"question": [{"role": "user", "content": "1?"}], "answer": "1"}
     without_content = {"question": [{"role": "user"}], "answer": "1"}
@@ -102,6 +105,25 @@ def write_prompt_files() -> None:
     missing = {"question": "3?", "answer": "1", "images": ["no/1.png"]}
     write_lines("figures.jsonl", figures)
     write_lines("gone.jsonl", [*figures, missing])
+
+
+def write_other_files(rows: list[dict[str, str]]) -> None:
+    """Files in other formats, and folders."""
+    lines = Path("prompts.jsonl").read_bytes()
+    Path("packed.jsonl.gz").write_bytes(gzip.compress(lines))
+    Path("CAPITALS.JSONL").write_bytes(lines)
+    Path("lines.txt").write_text("1?\n" * 4)
+    Path("table.tsv").write_text("question\tanswer\n1?\t1\n")
+    Path("latin.jsonl").write_bytes('{"question": "\xe9?", "answer": "1"}\n'.encode("latin1"))
+    Path("latin.csv").write_bytes("question,answer\n\xe9?,1\n".encode("latin1"))
+    write_lines("numbers.jsonl", [{**row, "answer": int(row["answer"])} for row in rows])
+    Path("folder").mkdir()
+    Path("folder/test.jsonl").write_bytes(lines)
+    Path("folder/train.jsonl").write_bytes(lines)
+    Path("tables").mkdir()
+    shutil.copy("p.csv", "tables")
+    table = datasets.Dataset.from_list(rows)
+    datasets.DatasetDict({"train": table, "test": table}).save_to_disk("saved")
 
 
 def write_user_files() -> None:
@@ -246,11 +268,14 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     "content, said",
     [
         (b"", "is empty"),
-        (b'{"question": "1", "answer": "1"}\nnot json\n', "cannot be read (JSON parse error"),
+        (
+            b'{"question": "1", "answer": "1"}\nnot json\n',
+            "cannot be read (bad.jsonl, line 2: not JSON (",
+        ),
         (b'{"question": "1"}\n', "no column 'answer' (--data.label_key); there are question"),
         (b'{"question": null, "answer": "1"}\n', "'question' holds NoneType, not text"),
         (b'{"question": "3", "answer": "1"}\n{"question": 3, "answer": "1"}\n', "holds int, not"),
-        (b"\xff\xfe\x00", "cannot be read ("),
+        (b"\xff\xfe\x00", "cannot be read (bad.jsonl, line 1: not JSON in UTF-8 ("),
     ],
 )
 def test_a_bad_prompt_file(content, said):

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 def prompts(labels: list[Any], reward_file: Path) -> SourcedPrompts:
     """The data set of a run that is rewarded by a file."""
     rows = [{"input": "2 + 2?", "label": label, "datasource": "math/a"} for label in labels]
-    args = upstream_args(data__label_key="label", reward__remote_url=str(reward_file))
+    args = upstream_args(data__label_key="label", reward__remote_url=[str(reward_file)])
     args.train.agent_func_path = "agent"  # prompts are not measured, which takes a tokenizer
     strategy = SimpleNamespace(args=args, is_rank_0=lambda: False)
     return SourcedPrompts(rows, tokenizer=None, strategy=strategy)
@@ -34,7 +34,7 @@ def prompts(labels: list[Any], reward_file: Path) -> SourcedPrompts:
 @pytest.fixture
 def math_grades(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is rewarded by a file of the task `math`."""
-    monkeypatch.setattr(label_checks, "grader_of", lambda flat: UserFile(None, "math"))
+    monkeypatch.setattr(label_checks, "grader_of", lambda **_: UserFile(None, "math"))
 
 
 @pytest.mark.usefixtures("math_grades")
@@ -61,17 +61,19 @@ def test_other_labels_are_refused_with_their_row(label: Any) -> None:
 
 def test_whose_file_it_is_is_found_out_by_loading_it(tmp_path: Path) -> None:
     """A reward function of the user's may take any labels."""
-    ours = upstream_args(reward__remote_url=str(ROOT / "reward_models/math.py"))
+    ours = upstream_args(reward__remote_url=[str(ROOT / "reward_models/math.py")])
     assert label_checks.grades_with_our_task(ours)
     own_file = tmp_path / "reward.py"
     own_file.write_text("def reward_func(queries, prompts, labels): ...\n")
-    assert not label_checks.grades_with_our_task(upstream_args(reward__remote_url=str(own_file)))
+    for addresses in ([str(own_file)], ["http://localhost:1/r"]):
+        own = upstream_args(reward__remote_url=addresses)
+        assert not label_checks.grades_with_our_task(own)
 
 
 def test_labels_of_a_users_own_reward_function_pass_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(label_checks, "grader_of", lambda flat: UserFile(None, ""))
+    monkeypatch.setattr(label_checks, "grader_of", lambda **_: UserFile(None, ""))
     labels = [["4"], None, {"answer": 4}, 4]
     data_set = prompts(labels, Path("reward.py"))
     assert data_set.problem is None

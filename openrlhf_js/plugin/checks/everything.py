@@ -33,7 +33,12 @@ def check(args: argparse.Namespace) -> int | None:
     flat: Flat = vars(args)
     if flat["algo.advantage.estimator"] is None:
         raise BadInput(NO_ESTIMATOR)
-    grader = grader_of(flat)
+    grader = grader_of(
+        agent=flat["train.agent_func_path"],
+        addresses=(flat["reward.remote_url"] or "").split(","),
+        device=flat["js.device"],
+        limit_seconds=flat["js.reward_timeout_seconds"],
+    )
     problems = list(estimator_problems(flat))
     problems += model_problems(flat)
     problems += reward_problems(flat, grader)

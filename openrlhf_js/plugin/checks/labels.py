@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.plugin.checks.rewards import grader_of
-from openrlhf_js.plugin.prompts import SPLITS, Flat, read_upstream_rows
+from openrlhf_js.plugin.data_files import DATASOURCE, first_rows, read_local
+from openrlhf_js.plugin.prompts import SPLITS, Flat
 
 
 def is_our_task(name: str) -> bool:
@@ -23,13 +24,12 @@ def is_our_task(name: str) -> bool:
 
 def grades_with_our_task(args: argparse.Namespace) -> bool:
     """Whether the reward file or the agent of nested arguments grades with a task of ours."""
-    flat = {
-        "train.agent_func_path": args.train.agent_func_path,
-        "reward.remote_url": args.reward.remote_url,
-        "js.device": args.js.device,
-        "js.reward_timeout_seconds": args.js.reward_timeout_seconds,
-    }
-    grader = grader_of(flat)
+    grader = grader_of(
+        agent=args.train.agent_func_path,
+        addresses=args.reward.remote_url or (),
+        device=args.js.device,
+        limit_seconds=args.js.reward_timeout_seconds,
+    )
     return grader is not None and is_our_task(grader.task)
 
 
@@ -41,25 +41,23 @@ def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
         return
     for flag, split in SPLITS.items():
         for name in (flat[flag] or "").split(","):
-            path = name.split("@")[0].strip()
-            rows = read_upstream_rows(path, flat[split]) if path else None
+            rows = read_local(name, flat[split]) if name else None
             if rows is not None:
-                used = rows.select(range(min(flat["data.max_samples"], len(rows))))
+                used = first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
                 for problem in _refused_labels(used, key, task_name):
-                    yield f"--{flag} {path}: {problem}"
+                    yield f"--{flag} {name.strip()}: {problem}"
 
 
-def _refused_labels(rows: Any, key: str, task_name: str) -> list[str]:
+def _refused_labels(rows: Sequence[Any], key: str, task_name: str) -> list[str]:
     """The first label that is refused, and how many are."""
     from openrlhf_js.tasks.rewards import check_row_label
 
-    columns = [name for name in (key, "datasource") if name in rows.column_names]
     first = ""
     refused = 0
     with progress("checking labels", len(rows)) as bar:
-        for number, row in enumerate(rows.select_columns(columns), 1):
+        for number, row in enumerate(rows, 1):
             try:
-                check_row_label(task_name, row[key], row.get("datasource"))
+                check_row_label(task_name, row[key], row.get(DATASOURCE))
             except ModuleNotFoundError as error:  # it names the extra
                 return [str(error)]
             except ValueError as error:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.run.user_file import UserFile, load_file
 from openrlhf_js.plugin.upstream import BadInput
 
 
-def grader_of(flat: Flat) -> UserFile | None:
-    """The reward file or the agent of the run, None where it has neither."""
-    agent = flat["train.agent_func_path"]
-    url = flat["reward.remote_url"]
-    if not agent and not (url and url.split(",")[0].endswith(".py")):
-        return None
-    path = agent or url.split(",")[0]
-    name = "AgentExecutor" if agent else "reward_func"
-    return load_file(path, name, flat["js.device"], flat["js.reward_timeout_seconds"])
+def grader_of(
+    agent: str | None, addresses: Sequence[str], device: str, limit_seconds: float
+) -> UserFile | None:
+    """The agent of the run, or the reward file that it has in place of addresses; None for none."""
+    if agent:
+        return load_file(agent, "AgentExecutor", device, limit_seconds)
+    if addresses and addresses[0].endswith(".py"):
+        return load_file(addresses[0], "reward_func", device, limit_seconds)
+    return None
 
 
 def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
