@@ -103,9 +103,12 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Enough prompts for STEPS rollout batches."""
-    numbers = [str(number) for number in range(10, 10 + PROMPTS * STEPS)]
-    rows = [{"input": sort.prompt(number), "label": sort.label(number)} for number in numbers]
+    """Enough prompts for STEPS rollout batches, with labels of every kind that JSON has."""
+    rows = []
+    for number in range(10, 10 + PROMPTS * STEPS):
+        gold = sort.label(str(number))
+        labels = (gold, int(gold), number / 2, {"gold": [gold, None]}, [number], None, True)
+        rows.append({"input": sort.prompt(str(number)), "label": labels[number % len(labels)]})
     return write_lines(tmp_path_factory.mktemp("data") / "prompts.jsonl", rows)
 
 

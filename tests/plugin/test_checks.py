@@ -261,6 +261,21 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     assert problems(changes) == []
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_checkpoint_is_resumed_on_the_ranks_that_it_is_of(ranks):
+    checkpoint = Path("run/_actor/global_step2")
+    checkpoint.mkdir(parents=True)
+    for rank in range(ranks):
+        (checkpoint / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+    (checkpoint.parent / "latest").write_text("global_step2")
+    resumed = {"ckpt.path": "run", "ckpt.load_enable": ""}
+    assert problems({**resumed, "actor.num_gpus_per_node": str(ranks)}) == []
+    assert the_problem({**resumed, "actor.num_gpus_per_node": str(3 - ranks)}) == (
+        f"--ckpt.load_enable: {checkpoint} is of {ranks} ranks, and --actor.num_nodes x "
+        f"--actor.num_gpus_per_node is {3 - ranks}: resume it on {ranks}"
+    )
+
+
 # --- prompt files ------------------------------------------------------------------------------
 
 

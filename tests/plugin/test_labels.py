@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,8 @@ from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.checks import labels as label_checks
 from openrlhf_js.plugin.experience import SourcedPrompts
 from openrlhf_js.plugin.memory import keys_of
+from openrlhf_js.plugin.rewards import Answer, RemoteRewards, RewardServers, RewardSource
+from openrlhf_js.plugin.rollout import RememberingExecutor
 from openrlhf_js.plugin.run.user_file import UserFile
 from openrlhf_js.sampling.prompts import sourced
 from openrlhf_js.tasks.rewards import reward_by_datasource, reward_function
@@ -70,14 +73,37 @@ def test_whose_file_it_is_is_found_out_by_loading_it(tmp_path: Path) -> None:
         assert not label_checks.grades_with_our_task(own)
 
 
-def test_labels_of_a_users_own_reward_function_pass_as_they_are(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("served", [False, True])
+def test_labels_of_every_kind_reach_the_users_own_reward(
+    served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(label_checks, "grader_of", lambda **_: UserFile(None, ""))
-    labels = [["4"], None, {"answer": 4}, 4]
+    labels = [["4"], None, {"answer": {"is": [4, 1.5]}}, 4, "4", 1.5, True, []]
     data_set = prompts(labels, Path("reward.py"))
     assert data_set.problem is None
-    assert [data_set[row][2] for row in range(4)] == labels
+    sent = [data_set[row][2] for row in range(len(labels))]
+    sent = ray.cloudpickle.loads(ray.cloudpickle.dumps(sent))
+    received = []
+
+    async def answer(servers: RewardServers, content: dict[str, Any]) -> Answer:
+        received.extend(json.loads(json.dumps(content))["labels"])
+        return Answer(reward=1.0, score=1.0, logs={})
+
+    async def grade() -> None:
+        remote = RemoteRewards([RewardSource("", 1.0, ("http://a/r",))], timeout_seconds=1)
+        path = tmp_path / "reward.py"
+        path.write_text("seen = []\ndef reward_func(q, p, l): seen.extend(l); return {}\n")
+        executor = RememberingExecutor([str(path)])
+        for label in sent:
+            if served:
+                await remote.grade("q", "p", label)
+            else:
+                await executor._fetch_rewards_via_func(["q"], ["p"], [label])
+        received.extend(executor.reward_func.__globals__["seen"])
+
+    monkeypatch.setattr(RewardServers, "ask", answer)
+    asyncio.run(grade())
+    assert json.dumps(received) == json.dumps(labels)
 
 
 def test_a_number_and_its_text_are_one_prompt_to_a_memory() -> None:

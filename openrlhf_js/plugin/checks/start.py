@@ -7,7 +7,7 @@ import os
 
 from openrlhf_js.plugin import cpu
 from openrlhf_js.plugin.prompts import Flat
-from openrlhf_js.plugin.run.checkpoints import latest_checkpoint
+from openrlhf_js.plugin.run.checkpoints import latest_checkpoint, rank_problems
 from openrlhf_js.plugin.run.device import CPU_STACK, find_device
 from openrlhf_js.plugin.run.failures import WRITTEN, existing_folder
 
@@ -39,6 +39,8 @@ def start_problems(flat: Flat) -> list[str]:
             f"--ckpt.load_enable: there is no checkpoint in {flat['ckpt.path']}: "
             "leave it out to start afresh"
         )
+    if flat["ckpt.load_enable"]:
+        problems += rank_problems(flat)
     for flag in filter(flat.get, WRITTEN):
         folder = existing_folder(flat[flag])
         if not os.access(folder, os.W_OK | os.X_OK):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -13,6 +14,26 @@ from openrlhf_js.plugin.upstream import BadInput
 def latest_checkpoint(flat: Flat, role: str = "_actor") -> Path:
     """The file with the name of the checkpoint to resume; DeepSpeed writes it last."""
     return Path(flat["ckpt.path"], role, "latest")
+
+
+def rank_problems(flat: Flat) -> Iterator[str]:
+    """Another number of ranks than that of the checkpoint to resume.
+
+    Under ZeRO each rank keeps its part of the optimizer's state in a file of its own, and DeepSpeed
+    cannot cut them anew.
+    """
+    for role in ("actor", "critic"):
+        latest = latest_checkpoint(flat, f"_{role}")
+        if not latest.is_file() or flat["ds.use_universal_ckpt"]:
+            continue
+        checkpoint = latest.with_name(latest.read_text(encoding="utf-8").strip())
+        saved = len(list(checkpoint.glob("*_optim_states.pt")))
+        ranks = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+        if saved not in (0, ranks):
+            yield (
+                f"--ckpt.load_enable: {checkpoint} is of {saved} ranks, and --{role}.num_nodes x "
+                f"--{role}.num_gpus_per_node is {ranks}: resume it on {saved}"
+            )
 
 
 def choose_checkpoint(flat: Flat) -> None:
