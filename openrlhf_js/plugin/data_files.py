@@ -26,9 +26,9 @@ BUILDERS = {  # of `datasets`, by the ending of a file's name, in small letters 
     ".jsonl": JSON,
     ".json": JSON,
     ".csv": "csv",
+    ".txt": "text",
     ".parquet": "parquet",
     ".arrow": "arrow",
-    ".txt": "text",
 }
 SAVED = ("state.json", "dataset_dict.json")  # `save_to_disk` writes one of them
 
@@ -65,8 +65,9 @@ def read_local(name: str, split: str) -> Any:
             raise BadInput("does not exist")
         return None
     if builder is None:
-        endings = ", ".join(BUILDERS)
-        raise BadInput(f"is none of the files that can be read: {endings}, each also with .gz")
+        raise BadInput(
+            f"is none of the files that can be read: {', '.join(BUILDERS)}; texts also with .gz"
+        )
     if split and split != "train":  # upstream would take what it loaded without a split
         raise BadInput(f"a file has the split train only, not {split}")
     if builder == JSON:
