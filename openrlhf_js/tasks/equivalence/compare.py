@@ -39,11 +39,15 @@ from openrlhf_js.tasks.equivalence.tree import (
     sides_of,
     signs_of,
     substituted,
+    union_node,
     words,
 )
+from openrlhf_js.tasks.equivalence.vocabulary import in_base_units
 
 MAX_MEMBERS = 64
-_STRUCTURES = words("group list rel mod union minus meet field text")
+_PLACES = (2, 5, 11, -3)  # values of a name at which an equation is looked at
+_STRUCTURES = words("group list rel mod union minus meet both field text")
+_COMMUTATIVE = words("union meet both")  # operations on sets, or on statements
 
 
 class Undecided(Exception):
@@ -67,8 +71,12 @@ def members(tree: Tree) -> list[Tree]:
             singles.append(item)
         else:
             singles += members(item)
-    if all(single.kind == "group" for single in singles):  # a set holds nothing twice
-        return list(dict.fromkeys(singles))
+    if is_set(tree) or all(single.kind == "group" for single in singles):
+        distinct: dict[Tree | Fraction, Tree] = {}
+        for single in singles:  # a set holds nothing twice
+            value = rational(single)
+            distinct.setdefault(single if value is None else value, single)
+        return list(distinct.values())
     return singles
 
 
@@ -87,11 +95,14 @@ def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) ->
     return True
 
 
-def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
+def _values(
+    answer: Tree, gold: Tree, unit_is_asked_for: bool = False
+) -> Iterator[tuple[Tree, Tree]]:
     """The pairs of values of which one must agree; none where the units contradict each other.
 
-    Where one has no unit, a percentage may be its hundredth or, from 1 up, the number before the
-    sign, and degrees may be in radians.
+    Two units of the same dimensions are converted, unless the label asks for its own. Where one has
+    no unit, a percentage may be its hundredth or, from 1 up, the number before the sign, and
+    degrees may be in radians.
     """
     _, unit_in_answer = quantity(answer)
     gold_value, gold_unit = quantity(gold, unit_in_answer)
@@ -99,6 +110,12 @@ def _values(answer: Tree, gold: Tree) -> Iterator[tuple[Tree, Tree]]:
     if answer_unit and gold_unit:
         if answer_unit == gold_unit:
             yield answer_value, gold_value
+        elif not unit_is_asked_for:
+            answer_base = in_base_units(answer_unit)
+            gold_base = in_base_units(gold_unit)
+            if answer_base.dimensions == gold_base.dimensions:
+                ratio = number(answer_base.size / gold_base.size)
+                yield node("mul", answer_value, ratio), gold_value
         return
     sign = " ".join(answer_unit or gold_unit or ())
     size = rational(answer_value if answer_unit else gold_value)
@@ -117,6 +134,7 @@ class Judge:
     """Compares answers by exact rational values, within a difference that is allowed."""
 
     within: Fraction = Fraction(0)
+    unit_is_asked_for: bool = False
 
     def same_value(self, left: Tree, right: Tree) -> bool:
         """Whether two expressions have one value, or differ by no more than is allowed."""
@@ -157,9 +175,11 @@ class Judge:
             return answer.kind == "num" and str(answer.args[0]) == digits
         if gold.kind == "num" and answer == node("sym", f"{gold.args[0]}_10"):
             return True
+        if answer.kind == gold.kind and gold.kind in _COMMUTATIVE:
+            return self._operations(answer, gold)
         if _STRUCTURES & kinds:
             return False
-        for answer_value, gold_value in _values(answer, gold):
+        for answer_value, gold_value in _values(answer, gold, self.unit_is_asked_for):
             if self.equal(answer_value, gold_value):
                 return True
         return False
@@ -219,20 +239,40 @@ class Judge:
 
     def _relations(self, answer: Tree, gold: Tree) -> bool:
         """Where one is a relation or a set of reals."""
-        if is_equation(answer) and is_equation(gold):
-            return self._equations(answer, gold)
+        answer_condition = _as_equation(answer)
+        gold_condition = _as_equation(gold)
+        if answer_condition and gold_condition:
+            return self._equations(answer_condition, gold_condition)
         if is_equation(answer):
-            return all(self.same(side, gold) for side in stated_values(answer, with_sums=True))
+            values = stated_values(answer, with_sums=True)
+            says_value = all(self.same(value, gold) for value in values)
+            return says_value or self._sets(union_node([answer]), gold)
         if is_equation(gold):
             values = stated_values(gold, with_sums=False)
             gives_value = len(values) < len(sides_of(gold))
-            if not gives_value or answer.kind == "rel":
+            if not gives_value:
                 return False
-            return self.same(answer, values[-1])
+            says_value = answer.kind != "rel" and self.same(answer, values[-1])
+            return says_value or self._sets(answer, union_node([gold]))
+        return self._sets(answer, gold)
+
+    def _sets(self, answer: Tree, gold: Tree) -> bool:
+        """Whether both are the same set of reals, or lists of the same conditions."""
         try:
             return same_set(answer, gold, self.sizes)
         except NotRead:
-            return answer.kind == gold.kind == "list" and self._collections(answer, gold)
+            if answer.kind != gold.kind:
+                return False
+            if gold.kind in _COMMUTATIVE:
+                return self._operations(answer, gold)
+            return gold.kind == "list" and self._collections(answer, gold)
+
+    def _operations(self, answer: Tree, gold: Tree) -> bool:
+        """Whether both are the same operation on the same operands, in any order."""
+        tests = []
+        for operand in _operands(gold):
+            tests.append(functools.partial(self.same, gold=operand))
+        return matched(_operands(answer), tests)
 
     def _equations(self, answer: Tree, gold: Tree) -> bool:
         """Whether both say the same of the same name, or hold for the same points."""
@@ -245,7 +285,11 @@ class Judge:
         right = _difference(gold)
         if left is None or right is None:
             return False
-        return self._vanish_together(left, right)
+        if self._vanish_together(left, right):
+            return True
+        solved_for = _solved_name(gold)
+        is_asked_for = solved_for is None or _solved_name(answer) in (None, solved_for)
+        return is_asked_for and self._have_the_same_roots(left, right)
 
     def _vanish_together(self, left: Tree, right: Tree) -> bool:
         """Whether one is a multiple of the other, not 0: left(x) right(y) = left(y) right(x)."""
@@ -257,6 +301,90 @@ class Judge:
         if left == other_left or right == other_right:
             return False
         return self.equal(node("mul", left, other_right), node("mul", other_left, right))
+
+    def _have_the_same_roots(self, left: Tree, right: Tree) -> bool:
+        """Whether both are 0 for the same value of each name, as `1/x + 1/y - 2` and `x+y-2xy` are.
+
+        Only if each is linear, or a quotient of two such, in each of its names.
+        """
+        variables = names(left) - CONSTANTS
+        if len(variables) < 2 or variables != names(right) - CONSTANTS:
+            return False
+        return all(self._have_the_same_root(left, right, name) for name in sorted(variables))
+
+    def _have_the_same_root(self, left: Tree, right: Tree, name: str) -> bool:
+        left_values = _at_places(left, name)
+        right_values = _at_places(right, name)
+        for values in (left_values, right_values):
+            if not self.equal(*_cross_ratios(values)):
+                return False
+        return self.equal(_root(left_values), _root(right_values))
+
+
+def _at_places(expression: Tree, name: str) -> list[Tree]:
+    """The expression with each of `_PLACES` in the place of a name."""
+    return [substituted(expression, name, number(place)) for place in _PLACES]
+
+
+def _cross_ratios(values: Sequence[Tree]) -> tuple[Tree, Tree]:
+    """Two that are equal where the values at `_PLACES` are those of a quotient of linear ones.
+
+    (v1 - v3) (v2 - v4) / (v1 - v4) / (v2 - v3) is that of the places.
+    """
+    first, second, third, fourth = values
+    place_1, place_2, place_3, place_4 = _PLACES
+    ratio = Fraction(
+        (place_1 - place_3) * (place_2 - place_4), (place_1 - place_4) * (place_2 - place_3)
+    )
+    left = node("mul", _minus(first, third), _minus(second, fourth))
+    right = node("mul", _minus(first, fourth), _minus(second, third))
+    return left, node("mul", number(ratio), right)
+
+
+def _root(values: Sequence[Tree]) -> Tree:
+    """Where a quotient of linear expressions is 0, by its values at three of `_PLACES`."""
+    first, second, third, _ = values
+    place_1, place_2, place_3, _ = _PLACES
+    ratio = number(Fraction(place_2 - place_1, place_2 - place_3))
+    weight_1 = node("mul", third, _minus(second, first))
+    weight_3 = node("mul", ratio, node("mul", first, _minus(second, third)))
+    numerator = _minus(
+        node("mul", number(place_1), weight_1), node("mul", number(place_3), weight_3)
+    )
+    return node("div", numerator, _minus(weight_1, weight_3))
+
+
+def _operands(tree: Tree, kind: str = "") -> list[Tree]:
+    """What an operation joins: A, B and C for `A and (B and C)`."""
+    if kind and tree.kind != kind:
+        return [tree]
+    operands: list[Tree] = []
+    for operand in tree.args:
+        operands += _operands(operand, tree.kind)
+    return operands
+
+
+def _as_equation(tree: Tree) -> Tree | None:
+    """An equation itself, and `a b = 0` for the alternatives `a = 0` and `b = 0`; else None."""
+    if is_equation(tree):
+        return tree
+    if tree.kind != "union":
+        return None
+    product = number(1)
+    for item in tree.args:
+        difference = _difference(item) if is_equation(item) else None
+        if difference is None:
+            return None
+        product = node("mul", product, difference)
+    return relation_node(["="], [product, number(0)])
+
+
+def _solved_name(equation: Tree) -> str | None:
+    """The name that an equation of two sides is solved for, or None."""
+    for side in sides_of(equation):
+        if side.kind == "sym":
+            return str(side.args[0])
+    return None
 
 
 def _last_side(tree: Tree) -> Tree:

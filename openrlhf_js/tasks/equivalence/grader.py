@@ -70,8 +70,8 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
         return decimal(text) == gold_tree.args[0]
     tests = []
     for gold in golds:
-        lenient = replace(judge, within=gold.within)
-        tests.append(partial(_fits, lenient, gold.trees))
+        own = replace(judge, within=gold.within, unit_is_asked_for=gold.unit_is_asked_for)
+        tests.append(partial(_fits, own, gold.trees))
     for answer in _answers(text):
         if is_number:
             answer = without_modulus(answer)

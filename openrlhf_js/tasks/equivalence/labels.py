@@ -26,6 +26,7 @@ class Gold(NamedTuple):
     text: str  # in canonical spelling
     trees: tuple[Tree, ...]  # its readings; none where our grammar ends
     within: Fraction = Fraction(0)  # the greatest difference that is allowed
+    unit_is_asked_for: bool = False  # so that no other unit will do
 
 
 class _Fields(BaseModel, extra="forbid", strict=True):
@@ -61,7 +62,9 @@ def golds_of(label: str) -> tuple[Gold, ...]:
     tolerances = _tolerances(fields.tolerance or "", len(golds))
     with_tolerances = []
     for gold, within in zip(golds, tolerances, strict=True):
-        with_tolerances.append(gold._replace(within=within))
+        with_tolerances.append(
+            gold._replace(within=within, unit_is_asked_for=fields.unit is not None)
+        )
     return tuple(with_tolerances)
 
 

@@ -6,7 +6,7 @@ import re
 
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, list_node, node, number
-from openrlhf_js.tasks.equivalence.vocabulary import ORDINALS
+from openrlhf_js.tasks.equivalence.vocabulary import MONTHS, ORDINALS
 
 _SO = r"(?:so |thus |therefore |hence )?"
 _ANNOUNCED = re.compile(
@@ -22,6 +22,14 @@ _ANNOUNCED = re.compile(
 _CLOCK = re.compile(
     r"(?P<hour>\d{1,2})(?: ?: ?(?P<minute>[0-5]\d))?(?: ?(?P<half>[aApP])\.? ?[mM]\.?)?\Z"
 )
+_ANGLE = re.compile(r"\\angle ([A-Z])([A-Z])([A-Z])")
+_MONTHS = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in sorted(MONTHS))
+_DATE = re.compile(
+    rf"(?:the )?(?:(?P<day>\d{{1,2}}) (?:of )?(?P<month>{_MONTHS})\.?"
+    rf"|(?P<first_month>{_MONTHS})\.? (?:the )?(?P<last_day>\d{{1,2}}))"
+    r"(?:,? ?(?P<year>\d{4}))?\Z",
+    re.IGNORECASE,
+)
 _YES_OR_NO = re.compile(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", re.IGNORECASE)
 _CHOICE = re.compile(  # perhaps with its value behind it, which begins as no operation does
     r"(?:(?:[Oo]ption|[Cc]hoice):? )?(?:\((?P<enclosed>[A-J])\)|(?P<bare>[A-J])(?:[.):]|\Z))[ .:]*"
@@ -30,6 +38,7 @@ _CHOICE = re.compile(  # perhaps with its value behind it, which begins as no op
 _SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
 _CAPITALS = re.compile("[A-Z]{2,}")
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d{2})+")
+_LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,(\d)\d\d")
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
 _MEANINGS = {"dne": "does not exist"}
 
@@ -39,9 +48,15 @@ def readings(text: str) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
     if announced:
         text = text[announced.end() :]
-    time = _time(text)
-    if time:
-        return [time]
+    if r"\angle" in text:
+        turned = _ANGLE.sub(r"\3\2\1", text)  # angle CBA is ABC
+        return [*readings(_ANGLE.sub(r"\1\2\3", text)), *readings(turned)]
+    dates = _dates(text)
+    if dates:
+        return dates
+    times = _times(text)
+    if times:
+        return times
     yes_or_no = _YES_OR_NO.match(text)
     if yes_or_no:  # what is said behind it is not weighed
         return [node("text", yes_or_no[1].lower())]
@@ -63,16 +78,33 @@ def readings(text: str) -> list[Tree]:
     return trees + _letters(text)
 
 
-def _time(text: str) -> Tree | None:
-    """The time of day that the text is, or None; the half of the day is like a unit."""
+def _dates(text: str) -> list[Tree]:
+    """The date that the text is, as words: `5 March 2024` as `march 5 2024`; or none."""
+    date = _DATE.match(text)
+    if not date:
+        return []
+    month = date["month"] or date["first_month"]
+    day = date["day"] or date["last_day"]
+    year = date["year"] or ""
+    return [node("text", f"{month[:3].lower()} {int(day)} {year}".rstrip())]
+
+
+def _times(text: str) -> list[Tree]:
+    """The time of day that the text is, or none; the half of the day is like a unit.
+
+    A time in the other half than its hour alone says, such as 8:34 pm, is also 20:34.
+    """
     clock = _CLOCK.match(text)
     if not clock or not (clock["minute"] or clock["half"]):
-        return None
+        return []
     hour = int(clock["hour"])
     minute = clock["minute"] or "00"
-    half = clock["half"]
-    unit = (half.lower(),) if half else ()
-    return node("measure", node("text", f"{hour}:{minute}"), unit)
+    half = (clock["half"] or "").lower()
+    times = [node("measure", node("text", f"{hour}:{minute}"), (half,) if half else ())]
+    hour_of_day = {"a": hour % 12, "p": hour % 12 + 12}.get(half, hour)
+    if hour_of_day != hour <= 12:
+        times.append(node("measure", node("text", f"{hour_of_day}:{minute}"), ()))
+    return times
 
 
 def _letters(text: str) -> list[Tree]:
@@ -97,6 +129,9 @@ def _trees(text: str) -> list[Tree]:
         return [_words(tree.args[0])]
     if _GROUPED_DIGITS.fullmatch(text):  # a number, or else a list: 70,110
         return [tree, read(text, thousands=False)]
+    lakhs = _LAKHS.fullmatch(text)
+    if lakhs and lakhs[1] == "0":  # no element of a list begins so
+        return [read(text.replace(",", ""))]
     return [tree]
 
 

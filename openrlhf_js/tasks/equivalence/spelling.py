@@ -18,8 +18,8 @@ _SIGNS = r"""
 ≥ ⩾ \geq ≠ \neq ≈ \approx ≡ \equiv ± \pm ∓ \mp ∪ \cup ∩ \cap ∖ \setminus ∈ \in ∅ \emptyset
 ⟨ \langle ⟩ \rangle ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil ℝ \mathbb{R} ℤ \mathbb{Z} ℕ \mathbb{N}
 ℚ \mathbb{Q} ℂ \mathbb{C} € \euro £ \gbp ¥ \yen ¢ \cents ’ ‘ ` ´ ′ ' “ ” " ， 、 , ； ; 。 . ∶ :
-∠ △ \, → \rightarrow ∨ \vee ℏ \hbar α \alpha β \beta γ \gamma δ \delta ε \epsilon θ \theta λ
-\lambda μ \mu π \pi ρ \rho σ \sigma τ \tau φ \phi ω \omega Δ \Delta Σ \Sigma Ω \Omega
+∠ △ \, → \rightarrow ∨ \vee ∧ \wedge ¬ \neg ℏ \hbar α \alpha β \beta γ \gamma δ \delta ε \epsilon
+θ \theta λ \lambda μ \mu π \pi ρ \rho σ \sigma τ \tau φ \phi ω \omega Δ \Delta Σ \Sigma Ω \Omega
 """
 _TRANSLATED: dict[int, str] = {}
 for _sign in reversed(_SIGNS.split()):  # each run of signs stands before its spelling
@@ -34,7 +34,8 @@ overline=bar le=<= leq=<= leqslant=<= ge=>= geq=>= geqslant=>= ne=!= neq=!= equi
 to=rightarrow sim=approx varnothing=emptyset cdot=* times=* ast=* div=/ lt=< gt=> lbrace=\{
 rbrace=\} lbrack=[ rbrack=] lvert=| rvert=| vert=| degree=^\circ colon=: textdollar=\$
 Reals=\mathbb{R} R=\mathbb{R} dots=ldots cdots=ldots dotsc=ldots percent=% lor=vee
-backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon vartheta=theta newline=\\
+land=wedge lnot=neg backslash=setminus smallsetminus=setminus varphi=phi varepsilon=epsilon
+vartheta=theta newline=\\
 pounds=gbp texteuro=euro cent=cents langle=( rangle=) lfloor=\floor( rfloor=) lceil=\ceil( rceil=)
 over=frac choose=binom
 """

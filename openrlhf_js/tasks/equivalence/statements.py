@@ -20,7 +20,12 @@ from openrlhf_js.tasks.equivalence.tree import (
     substituted,
     words,
 )
-from openrlhf_js.tasks.equivalence.vocabulary import Unit, is_sentence
+from openrlhf_js.tasks.equivalence.vocabulary import (
+    Unit,
+    in_base_units,
+    is_sentence,
+    unit_of,
+)
 
 SIGN_UNITS = ("degree", "percent")
 _OF_NAMES = words("sin cos tan cot sec csc gcd lcm max min det")  # `\sin A = 1/2` gives the sine
@@ -29,6 +34,7 @@ _COORDINATES = frozenset("abcpqrxyz")  # names that have an order in a tuple
 _FUNCTIONS = frozenset("fghFGHPQRST")  # names that a rule `f(x) = ...` is of
 _INDICES = ("i", "j", "k", "m", "n", "t")  # of sequences
 _UNKNOWNS = frozenset("xyz")  # `x + y = 5` is a condition rather than the value of a sum
+NO_RULE = ("", "")
 _COMPLEX_NUMBERS = ("z", "w")
 
 
@@ -92,7 +98,10 @@ def name_the_same(name: Tree, other: Tree) -> bool:
     """Whether two trees name the same: equal names, or `f(x)` and `y`."""
     if not (is_name(name) and is_name(other)):
         return False
-    return name == other or {name.kind, other.kind} == {"sym", "mul"}
+    if name == other:
+        return True
+    rules = [tree for tree in (name, other) if _rule_head(tree) != NO_RULE]
+    return len(rules) == 1 and {name.kind, other.kind} == {"sym", "mul"}
 
 
 def _is_sum_of_names(tree: Tree) -> bool:
@@ -178,7 +187,7 @@ def _rule_head(head: Tree) -> tuple[str, str]:
         sequence, _, index = head.args[0].partition("_")
         if index in _INDICES:
             return f"{sequence}_", index
-    return "", ""
+    return NO_RULE
 
 
 def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
@@ -188,8 +197,10 @@ def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
         return value, (tree.kind,)
     if tree.kind == "mul":
         value, factor = tree.args
-        if other and factor.args == other:
-            return value, other
+        if other and factor.kind == "sym" and factor.args[0].isalpha():
+            unit = unit_of(factor.args[0])
+            if in_base_units(unit).dimensions == in_base_units(other).dimensions:
+                return value, unit
         return tree, None
     if tree.kind != "measure":
         return tree, None

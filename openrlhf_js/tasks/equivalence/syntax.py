@@ -36,10 +36,11 @@ _GREEK = words(
     """pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau psi xi eta zeta
     kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell hbar"""
 )
-_LIST, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(9)
+_LIST, _BOTH, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(10)
 _ENDS = -1  # how tightly a sign binds that ends every tree
 _INFIX = {  # how tightly a sign binds, and the kind of node that it makes
     **dict.fromkeys((",", ";", "\\\\", "vee", "and", "or"), (_LIST, "list")),
+    "wedge": (_BOTH, "both"),
     **dict.fromkeys(("=", "<", ">", "<=", ">=", "!=", "in", "approx"), (_RELATION, "rel")),
     "pmod": (_RELATION, "mod"),
     "cup": (_SET, "union"),
@@ -211,6 +212,8 @@ class _Parser:
             return listed(left, sign, right)
         if kind == "rel":
             return related(left, sign, right)
+        if kind == "both" and "rel" in (left.kind, right.kind):
+            return list_node([left, right])
         if level == _RATIO:
             return self.ratio(left, right)
         if kind == "mul":
@@ -382,6 +385,7 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "infty": lambda _: node("inf"),
     "emptyset": lambda _: group_node("{}", []),
     "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
+    "neg": lambda parser: call_node("not", [parser.primary()]),
     "mathbb": lambda parser: node("field", parser.enclosed()),
     "sqrt": lambda parser: call_node("root", [number(2), parser.primary()]),
     "root": lambda parser: call_node("root", [parser.primary(), parser.primary()]),
@@ -395,7 +399,7 @@ _FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")
 def listed(left: Tree, sign: str, right: Tree) -> Tree:
     """A list that goes on, or relations that are alternatives rather than a system: `x<1 or x=2`.
 
-    Equations alone are a list of values, whatever joins them.
+    Equations of one name alone are a list of values, whatever joins them.
     """
     items = list(left.args) if left.kind == "list" else [left]
     items.append(right)
@@ -410,7 +414,7 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
         count += 1
     first_alternative = len(items) - count
     alternatives = items[first_alternative:]
-    if count < 2 or all(is_equation(item) for item in alternatives):
+    if count < 2 or _are_values_of_one_name(alternatives):
         return list_node(items)
     union = union_node(alternatives)
     others = items[:first_alternative]
@@ -418,6 +422,14 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
         return union
     others.append(union)
     return list_node(others)
+
+
+def _are_values_of_one_name(alternatives: list[Tree]) -> bool:
+    """Whether these are equations such as `x = 1`, `x = 2`, but not `a = 0`, `b = 0`."""
+    if not all(is_equation(item) for item in alternatives):
+        return False
+    first_sides = [sides_of(item)[0] for item in alternatives]
+    return any(side.kind != "sym" for side in first_sides) or len(set(first_sides)) == 1
 
 
 def related(left: Tree, sign: str, right: Tree) -> Tree:

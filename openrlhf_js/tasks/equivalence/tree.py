@@ -5,7 +5,7 @@ Kinds of node and their arguments, where `tree` is any node:
     num Fraction - sym name - text words - inf - field name
     neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
     apply name tree - measure tree unit - group brackets trees... - list trees...
-    rel signs sides... - mod tree modulus - union/minus/meet tree tree
+    rel signs sides... - mod tree modulus - union/minus/meet/both tree tree
 """
 
 from __future__ import annotations

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import zip_longest
+from typing import NamedTuple
 
 from openrlhf_js.tasks.equivalence.tree import NotRead, words
 
 Unit = tuple[str, ...]  # names of units, their powers and signs
 
 _SPELLINGS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
-in inch inche,ft foot feet,yd yard,mi mile,s sec second,ms,min minute,h hr hrs hour,year yr,
-kg kilogram,g gram,mg milligram,lb lbs pound,oz ounce,l liter litre,ml mL milliliter,dl dL,kl kL,
-gallon gal,quart qt,pint pt,N newton,J joule,kj kJ,W watt,kw kW,A ampere,V volt,hz Hz,khz kHz,
-mhz MHz,pa Pa,kpa kPa,K kelvin,C celsius,F fahrenheit,B byte,kb KB,mb MB,gb GB,tb TB,
+in inch inche,ft foot feet,yd yard,mi mile,s sec second,ms millisecond,min minute,h hr hrs hour,
+year yr,kg kilogram,g gram,mg milligram,lb lbs pound,oz ounce,l liter litre,ml mL milliliter,
+dl dL,kl kL,gallon gal,quart qt,pint pt,N newton,J joule,kj kJ,W watt,kw kW,A ampere,V volt,
+hz Hz,khz kHz,mhz MHz,pa Pa,kpa kPa,K kelvin,C celsius,F fahrenheit,B byte,kb KB,mb MB,gb GB,tb TB,
 dollar usd buck,euro eur,gbp,yen jpy,rupee rs Rs inr,degree deg,radian rad,
 percent pct percentage,2 square sq squared,3 cubic cu cubed,/ per,kmh kph"""
 _UNIT_NAMES: dict[str, str] = {}
 for _group in _SPELLINGS.split(","):
     _unit_name = _group.split()[0]
     _UNIT_NAMES |= dict.fromkeys(_group.split(), _unit_name)
+_SIZES = """m=1 m,km=1000 m,cm=1/100 m,mm=1/1000 m,in=0.0254 m,ft=0.3048 m,yd=0.9144 m,
+mi=1609.344 m,s=1 s,ms=1/1000 s,min=60 s,h=3600 s,day=86400 s,week=604800 s,g=1 g,kg=1000 g,
+mg=1/1000 g,lb=453.59237 g,oz=28.349523125 g,l=1/1000 m 3,dl=1/10000 m 3,ml=1/1000000 m 3,kl=1 m 3,
+gallon=4 quart,pint=1/2 quart,kmh=5/18 m / s,kj=1000 J,kw=1000 W,khz=1000 hz,mhz=1000000 hz,
+kpa=1000 pa,cent=1/100 dollar"""
+_UNIT_SIZES: dict[str, tuple[Fraction, Unit]] = {}  # in base units; all others are base units
+for _definition in _SIZES.split(","):
+    _unit_name, _, _meaning = _definition.strip().partition("=")
+    _size, *_base = _meaning.split()
+    _UNIT_SIZES[_unit_name] = (Fraction(_size), tuple(_base))
 _SKIPPED_IN_UNITS = words("of the a an ^ * 1")
 _MOST_UNIT_WORDS = 10
+_UNIT_POWER = re.compile("-?[1-9]")
 
 SHORT_WORDS = (_UNIT_NAMES.keys() - {"in"}) | words("am pm AM PM of is an no No")
 # A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
@@ -34,6 +48,10 @@ _SENTENCE = words(
 )
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
     fifteen sixteen seventeen eighteen nineteen twenty"""
+
+MONTHS = words(
+    """January February March April May June July August September October November December"""
+)
 
 NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
 ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
@@ -79,3 +97,36 @@ def unit_of(text: str) -> Unit:
     if not is_unit or len(phrase) > _MOST_UNIT_WORDS or is_sentence(phrase):
         raise NotRead("a number in a sentence")
     return tuple(unit)
+
+
+class BaseUnits(NamedTuple):
+    """What a unit is in base units: 1000 m for `km`, 1/3600 m and 1/s for `m / h`."""
+
+    size: Fraction
+    dimensions: tuple[tuple[str, int], ...]  # base units and their powers, by name
+
+
+def in_base_units(unit: Unit) -> BaseUnits:
+    """The unit in base units; one that is not known, such as `apple`, is a base unit itself."""
+    size = Fraction(1)
+    powers: Counter[str] = Counter()
+    for name, power in _factors(unit):
+        factor, base = _UNIT_SIZES.get(name, (Fraction(1), (name,)))
+        size *= factor**power
+        for base_name, base_power in _factors(base):
+            powers[base_name] += base_power * power
+    dimensions = [(name, power) for name, power in sorted(powers.items()) if power]
+    return BaseUnits(size, tuple(dimensions))
+
+
+def _factors(unit: Unit) -> list[tuple[str, int]]:
+    """The names in a unit with their powers: m with 1 and s with -2 in `m / s 2`."""
+    factors: list[tuple[str, int]] = []
+    sign = 1
+    for name, following in zip_longest(unit, unit[1:], fillvalue=""):
+        if name == "/":
+            sign = -1
+        elif not _UNIT_POWER.fullmatch(name):
+            power = int(following) if _UNIT_POWER.fullmatch(following) else 1
+            factors.append((name, sign * power))
+    return factors
