@@ -140,6 +140,11 @@ _WITH_POLES = words("tan cot sec csc")
 # evaluation
 
 
+def _bits_for(size: int) -> int:
+    """How many bits tell numbers from one another that are made of others of this size."""
+    return _GUARD_BITS + 2 * size
+
+
 def _rounded(exact: Fraction) -> Value:
     return mp.mpf(exact.numerator) / exact.denominator
 
@@ -158,7 +163,7 @@ class Evaluation:
         """The value of a tree; NoValue, or Undecided where that would take too long."""
         if tree.kind == "num":
             exact = tree.args[0]
-            self.size += exact.numerator.bit_length() + exact.denominator.bit_length()
+            self._count(exact.numerator.bit_length() + exact.denominator.bit_length())
             return _rounded(exact)
         if tree.kind == "sym":
             (name,) = tree.args
@@ -194,8 +199,13 @@ class Evaluation:
             raise NoValue
         result = self._settled(result)
         if name not in _SUMS and result:
-            self.size += abs(int(mp.mag(result)))
+            self._count(abs(int(mp.mag(result))))
         return result
+
+    def _count(self, bits: int) -> None:
+        self.size += bits
+        if _bits_for(self.size) > MAX_BITS:
+            raise Undecided
 
     def _is_rest(self, result: Value, operands: Sequence[Value]) -> bool:
         """Whether a sum or a function of these operands is 0, but for rounding."""
@@ -252,9 +262,9 @@ def evaluated(
             try:
                 values = [evaluation.value(tree) for tree in trees]
             except NoValue:
-                if _GUARD_BITS + 2 * evaluation.size <= bits:
+                if _bits_for(evaluation.size) <= bits:
                     raise
-            bits = _GUARD_BITS + 2 * evaluation.size
+            bits = _bits_for(evaluation.size)
             if values is not None and bits <= evaluation.bits:
                 yield evaluation, values
                 return

@@ -66,17 +66,34 @@ class Line(NamedTuple):
 
 def line(tree: Tree, variable: str) -> Line | None:
     """The tree as a linear expression of the variable with exact coefficients, or None."""
-    if _degree(tree, variable) != 1:
+    coefficients = parabola(tree, variable)
+    if coefficients is None or coefficients.square or _degree(tree, variable) != 1:
         return None
-    at_zero = rational(substituted(tree, variable, number(0)))
-    at_one = rational(substituted(tree, variable, number(1)))
-    if at_zero is None or at_one is None:
+    return Line(slope=coefficients.slope, constant=coefficients.constant)
+
+
+class Parabola(NamedTuple):
+    """`square * x^2 + slope * x + constant`."""
+
+    square: Fraction
+    slope: Fraction
+    constant: Fraction
+
+
+def parabola(tree: Tree, variable: str) -> Parabola | None:
+    """The tree as a polynomial of degree 2 or less with exact coefficients, or None."""
+    if _degree(tree, variable) > 2:
         return None
-    return Line(slope=at_one - at_zero, constant=at_zero)
+    values = [rational(substituted(tree, variable, number(place))) for place in (-1, 0, 1)]
+    below, constant, above = values
+    if below is None or constant is None or above is None:
+        return None
+    mean = (above + below) / 2
+    return Parabola(square=mean - constant, slope=(above - below) / 2, constant=constant)
 
 
 def _degree(tree: Tree, variable: str) -> int:
-    """The degree of a linear expression in the variable, 0 or 1; more where it is none."""
+    """The degree of a polynomial in the variable; more than 2 where it is none."""
     if variable not in names(tree):
         return 0
     if tree.kind == "sym":
@@ -86,4 +103,6 @@ def _degree(tree: Tree, variable: str) -> int:
         return max(degrees)
     if tree.kind == "mul" or (tree.kind == "div" and degrees[1] == 0):
         return sum(degrees)
-    return 2
+    if tree.kind == "pow" and tree.args[1] == number(2):
+        return 2 * degrees[0]
+    return 3

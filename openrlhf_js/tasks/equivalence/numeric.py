@@ -102,6 +102,8 @@ class Numeric(Judge):
 
 _OF_TEN = re.compile(r"\\ln|\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
 _LATEX = [math_verify.LatexExtractionConfig()]
+_DIGITS = 100  # to which math-verify compares closed forms
+_DECIMALS_OF_FLOATS = 14  # to which it knows what is written as a decimal number
 _ADVANCED = re.compile(  # what math-verify may read: no words, lists, relations or towers of powers
     r"(?=.*\\(?:[io]*nt|sum|prod|lim|det|partial|nabla|frac\{ ?d)(?![a-z]))"
     r"(?!.*(?:\^ ?\{[^{}+-]*\^ ?\{|(?:[({] ?){6}))(?:_ ?\{[^{}]*\}|_(?! ?\{)|\d{1,8}(?!\d)"
@@ -114,7 +116,9 @@ def compare(answer: str, label: str) -> tuple[Status, str]:
     golds = golds_of(label)
     text = normal(answer)
     gold_text = " ".join(gold.text for gold in golds)
-    logs = ["lg"] if _OF_TEN.search(gold_text) else ["ln", "lg"]  # a gold `\\log` may mean either
+    logs = ["ln"]
+    if "log" in text + gold_text:  # a gold `\\log` may mean either
+        logs = ["lg"] if _OF_TEN.search(gold_text) else ["ln", "lg"]
     verdict: tuple[Status, str] = ("wrong", "another value")
     try:
         for log in logs:
@@ -133,7 +137,15 @@ def _math_verify_agrees(text: str, gold_text: str) -> bool:
     """Whether math-verify's LaTeX grammar finds both equal; the worker's own limit bounds it."""
     gold = _math_verify_parse(gold_text)
     answer = _math_verify_parse(text)
-    return bool(math_verify.verify(gold, answer, timeout_seconds=None))
+    return bool(
+        math_verify.verify(
+            gold,
+            answer,
+            float_rounding=_DECIMALS_OF_FLOATS,
+            numeric_precision=_DIGITS,
+            timeout_seconds=None,
+        )
+    )
 
 
 def _math_verify_parse(latex: str) -> list[Any]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from openrlhf_js.tasks.equivalence.exact import line, rational
+from openrlhf_js.tasks.equivalence.exact import Parabola, parabola, rational
 from openrlhf_js.tasks.equivalence.tree import Tree, node, subtrees, words
 
 Coordinates = tuple[Fraction, ...]
@@ -95,12 +96,16 @@ def _share(seed: str) -> Fraction:
 
 # where pieces meet
 
-_PIECEWISE = words("abs floor ceil max min root gcd lcm arcsin arccos arctan")
+_STEPWISE = words("floor ceil")
+_PERIODIC = words("gcd lcm arcsin arccos arctan")  # and other functions with more pieces than two
 _MOST_CONSTANTS = 8
-_MOST_MEETINGS = 24  # places with a positive coordinate where pieces may meet
+_MOST_MEETINGS = 24
 _SMALL_NUMBERS = range(1, 7)
-_BEYOND = (Fraction(3), Fraction(21, 2), Fraction(1001), Fraction(2_000_003, 2))
-_POINTS_OF_SEVERAL = 60
+_LARGE_NUMBERS = [10**power + 10**power // 3 for power in range(7)]
+_POINTS_OF_SEVERAL = 40
+_MOST_NODES = 40_000  # that may be evaluated
+_LEAST_POINTS = 16
+_ROOT_BITS = 64
 
 
 def piece_points(trees: Sequence[Tree], variables: Sequence[str]) -> Iterator[Coordinates]:
@@ -108,82 +113,120 @@ def piece_points(trees: Sequence[Tree], variables: Sequence[str]) -> Iterator[Co
 
     None for expressions without pieces. `variables`: in the order of the coordinates.
     """
-    if not variables or not any(map(_has_pieces, trees)):
+    folds = [fold for tree in trees for fold in _folds(tree)]
+    if not variables or not folds:
         return
-    places = _places(_meetings(trees, variables))
-    if len(variables) == 1:
-        for place in places:
-            yield (place,)
+    nodes = sum(1 for tree in trees for _ in subtrees(tree))
+    most_points = max(_LEAST_POINTS, _MOST_NODES // nodes)
+    if len(variables) > 1:
+        places = _many_places(trees, [])
+        for index in range(min(_POINTS_OF_SEVERAL, most_points)):
+            shares = [_share(f"piece {index}/{variable}") for variable in range(len(variables))]
+            yield tuple(places[int(share * len(places))] for share in shares)
         return
-    for index in range(_POINTS_OF_SEVERAL):
-        coordinates = []
-        for variable in range(len(variables)):
-            share = _share(f"piece {index}/{variable}")
-            coordinates.append(places[int(share * len(places))])
-        yield tuple(coordinates)
+    (variable,) = variables
+    meetings: list[Fraction] = []
+    are_all = True
+    for fold in folds:
+        polynomial = parabola(fold.argument, variable)
+        if polynomial is not None:
+            for offset in fold.offsets:
+                meetings += _turns(polynomial._replace(constant=polynomial.constant - offset))
+        are_all = are_all and fold.is_at_zero and polynomial is not None
+    places = _few_places(meetings) if are_all else _many_places(trees, meetings)
+    step = 1 + len(places) // most_points
+    for place in places[::step]:
+        yield (place,)
 
 
-def _has_pieces(tree: Tree) -> bool:
+class _Fold(NamedTuple):
+    """A function has pieces that meet where its argument is one of some numbers, and elsewhere."""
+
+    argument: Tree
+    offsets: tuple[int, ...]
+    is_at_zero: bool  # and nowhere else
+
+
+def _folds(tree: Tree) -> Iterator[_Fold]:
+    """The functions with pieces in a tree."""
     for subtree in subtrees(tree):
-        if subtree.kind == "call" and subtree.args[0] in _PIECEWISE:
-            return True
-        if subtree.kind == "pow":
-            exponent = rational(subtree.args[1])
-            if exponent is not None and exponent.denominator > 1:
-                return True
-    return False
+        kind, args = subtree
+        function = args[0] if kind == "call" else kind
+        arguments = args[1:]
+        if function == "abs":
+            yield _Fold(arguments[0], (0,), is_at_zero=True)
+        elif function == "root":
+            yield _Fold(arguments[1], (0,), is_at_zero=True)
+        elif function == "pow" and _is_broken(rational(args[1])):
+            yield _Fold(args[0], (0,), is_at_zero=True)
+        elif function in ("max", "min"):
+            are_few = len(arguments) <= _MOST_CONSTANTS
+            for first, second in itertools.combinations(arguments[:_MOST_CONSTANTS], 2):
+                difference = node("add", first, node("neg", second))
+                yield _Fold(difference, (0,), is_at_zero=are_few)
+        elif function in _STEPWISE:
+            yield _Fold(arguments[0], (-1, 0, 1), is_at_zero=False)
+        elif function in _PERIODIC:
+            yield _Fold(arguments[0], (), is_at_zero=False)
 
 
-def _meetings(trees: Sequence[Tree], variables: Sequence[str]) -> list[Fraction]:
-    """Positive coordinates where pieces may meet, in order."""
-    zeros: dict[Fraction, None] = {}
-    for tree in trees:
-        for subtree in subtrees(tree):
-            zeros |= dict.fromkeys(_zeros(subtree, variables))
-    constants = dict.fromkeys(abs(zero) for zero in zeros)
+def _is_broken(exponent: Fraction | None) -> bool:
+    return exponent is not None and exponent.denominator > 1
+
+
+def _turns(polynomial: Parabola) -> Iterator[Fraction]:
+    """The zeros of a polynomial, nearly, and where it turns."""
+    square, slope, constant = polynomial
+    if square == 0:
+        if slope:
+            yield -constant / slope
+        return
+    turn = -slope / (2 * square)
+    yield turn
+    distance = turn**2 - constant / square
+    if distance > 0:
+        root = Fraction(math.isqrt(int(distance * 4**_ROOT_BITS)), 2**_ROOT_BITS)
+        yield turn - root
+        yield turn + root
+
+
+def _few_places(meetings: Sequence[Fraction]) -> list[Fraction]:
+    """The meetings, points between each two, and beyond them."""
+    ends = sorted(set(meetings))
+    places = list(ends)
+    for low, high in itertools.pairwise(ends):
+        places.append(low + (high - low) * Fraction(3, 7))
+    if ends:
+        for factor in (Fraction(1, 3), Fraction(7)):
+            places.append(ends[0] - (1 + abs(ends[0])) * factor)
+            places.append(ends[-1] + (1 + abs(ends[-1])) * factor)
+    return places
+
+
+def _many_places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fraction]:
+    """Places of both signs: the meetings, the constants and their quotients, between and beyond."""
+    constants = dict.fromkeys(map(abs, meetings))
     for tree in trees:
         constants |= dict.fromkeys(_constants(tree))
     constants.pop(Fraction(0), None)
     chosen = list(constants)[:_MOST_CONSTANTS]
     quotients = [first / second for first, second in itertools.product(chosen, repeat=2)]
-    meetings = dict.fromkeys([*chosen, *map(Fraction, _SMALL_NUMBERS), *quotients])
-    return sorted(list(meetings)[:_MOST_MEETINGS])
+    candidates = [*constants, *map(Fraction, _SMALL_NUMBERS), *quotients]
+    ends = sorted(list(dict.fromkeys(candidates))[:_MOST_MEETINGS])
+    places = []
+    for low, high in itertools.pairwise([Fraction(0), *ends]):
+        places += [low + (high - low) * Fraction(3, 7), high]
+    places += [2 * constant + Fraction(1, 3) for constant in chosen]
+    for number in _LARGE_NUMBERS:
+        places += [Fraction(number), number + Fraction(2, 5)]
+    return [Fraction(0), *places, *(-place for place in places)]
 
 
 def _constants(tree: Tree) -> Iterator[Fraction]:
-    """The largest parts of a tree that are exact numbers."""
+    """The exact numbers in a tree, and what those are made of."""
     value = rational(tree)
     if value is not None:
         yield abs(value)
-        return
     for arg in tree.args:
         if isinstance(arg, Tree):
             yield from _constants(arg)
-
-
-def _zeros(call: Tree, variables: Sequence[str]) -> Iterator[Fraction]:
-    """Where the argument of an absolute value is 0, or two of a maximum are equal, if linear."""
-    if call.kind != "call" or call.args[0] not in ("abs", "max", "min"):
-        return
-    arguments = call.args[1:]
-    differences = list(arguments) if call.args[0] == "abs" else []
-    for first, second in itertools.combinations(arguments[:_MOST_CONSTANTS], 2):
-        differences.append(node("add", first, node("neg", second)))
-    for difference in differences:
-        for variable in variables:
-            linear = line(difference, variable)
-            if linear is not None and linear.slope:
-                yield -linear.constant / linear.slope
-
-
-def _places(meetings: Sequence[Fraction]) -> list[Fraction]:
-    """The meetings, points between each two and beyond the last, with both signs, and 0."""
-    places = [Fraction(0)]
-    before = Fraction(0)
-    for meeting in meetings:
-        places += [before + (meeting - before) * Fraction(3, 7), meeting]
-        before = meeting
-    places += [before * factor + Fraction(1, 3) for factor in _BEYOND]
-    places += [Fraction(int(before * factor)) for factor in _BEYOND]
-    negative = [-place for place in places[1:]]
-    return places + negative

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import secrets
+from collections.abc import Callable
 
 from openrlhf_js.tasks.equivalence.exact import rational
 from openrlhf_js.tasks.equivalence.tree import Tree
@@ -68,7 +69,7 @@ def _quotient(numerator: int, denominator: int) -> int | None:
     return numerator * pow(denominator, -1, _prime()) % _prime()
 
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[..., int | None]] = {
     "neg": lambda value: -value % _prime(),
     "add": lambda left, right: (left + right) % _prime(),
     "mul": lambda left, right: left * right % _prime(),
