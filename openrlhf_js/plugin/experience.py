@@ -7,6 +7,7 @@ the penalised rewards, and their advantages go on through upstream's per-token K
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from openrlhf.datasets import PromptDataset
 from openrlhf.models.utils import compute_reward
+from openrlhf.trainer.ppo_utils import experience_maker
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
     apply_length_penalties,
@@ -58,6 +60,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self._drift: torch.Tensor | None = None
         self._greedy_rewards: torch.Tensor | None = None
         self._error: str | None = None  # of the first masked response
+        self._clipped: list[torch.Tensor] | None = []  # of a step, each (b,); None once said
+        experience_maker.compute_reward = self._compute_reward  # where upstream's estimators clip
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Upstream's step, on samples that all have the same fields."""
@@ -113,6 +117,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             # the asynchronous trainer's other half learns rewards before their penalties
             learned = graded if self.selector is None else rewards
             self.metrics |= self._apply_choice(self._choice, order, learned, valid)
+        self._say_clipped()
         if self.args.js.save_batches:
             self._save_batch(order, rewards, valid, norms)
         return experiences
@@ -153,6 +158,29 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             )
             for experience in experiences
         ]
+
+    @functools.wraps(compute_reward)
+    def _compute_reward(self, values: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Upstream's `compute_reward`, which clips (b,) values, with a note of what it clips."""
+        if self._clipped is not None:
+            low, high = self.args.reward.clip_range
+            self._clipped.append((values < low) | (values > high))
+        return compute_reward(values, *args, **kwargs)
+
+    def _say_clipped(self) -> None:
+        """Prints, at the first step that has any, the share of values that were clipped."""
+        if self._clipped is None:
+            return
+        share = torch.cat(self._clipped).double().mean().item()
+        self._clipped = [] if share == 0 else None
+        if share > 0:
+            low, high = self.args.reward.clip_range
+            print(
+                f"openrlhf_js: {share:.2%} of the rewards of step {self.step}, less their "
+                f"baseline, are beyond --reward.clip_range {low:g} {high:g} and are cut to it: "
+                "scale the rewards, or give a wider range",
+                flush=True,
+            )
 
     def _save_batch(
         self,
@@ -206,7 +234,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         Responses that are not `valid` (n, m) have no action token: they leave the loss.
         """
         for experience, advantage in order.parts(advantages):
-            token_rewards = compute_reward(
+            token_rewards = self._compute_reward(
                 advantage,
                 self.kl_ctl.value,
                 experience.kl,

@@ -12,7 +12,7 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -37,6 +37,16 @@ PROMPT_NUMBER = "openrlhf_js_prompt_number"
 EVALUATION = 2**32  # the number of an evaluation's first prompt; every one has the same seeds
 GRADING_THREADS = 64
 
+# What a run logs of each response and update besides, under `train/`.
+OWN_CURVES = {
+    *("policy_loss", "entropy_loss", "actor_lr", "actor_grad_norm"),
+    *("critic_loss", "critic_lr", "critic_grad_norm", "values"),
+    *("ppo_clip_ratio", "ppo_kl", "vllm_kl", "is_filter_ratio", "kl", "logprobs_diff"),
+    *("reward", "score", "return", "group_reward_std", "dynamic_filtering_pass_rate"),
+    *("response_clip_ratio", "response_length", "total_length", "truncated"),
+    *("generated_samples", "global_step"),
+}
+
 _error: ContextVar[Exception | None] = ContextVar("grader's error", default=None)
 
 
@@ -54,12 +64,18 @@ def as_number(reward: Any) -> float:
 def numeric_logs(logs: Any) -> dict[str, Any]:
     """A grader's `extra_logs`, all of which are numbers, or tensors of one; {} for None.
 
-    Raises BadInput for any other: no response of that grader could be logged.
+    Raises BadInput for any other, since no response of that grader could be logged, and for the
+    name of a curve of the run, which upstream would replace.
     """
     logs = {} if logs is None else logs
     if not isinstance(logs, dict):
         raise BadInput(f"the grader's extra_logs are {type(logs).__name__}, not a dict of numbers")
     for name, value in logs.items():
+        if name in OWN_CURVES:
+            raise BadInput(
+                f"the grader's extra_logs have {name}, which is a curve of the run: give it "
+                "another name"
+            )
         try:
             size = torch.as_tensor(value, dtype=torch.float64).numel()
         except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -185,13 +201,17 @@ def checked_rollout(
     remote: Callable[[], RemoteRewards] | None = None,
     limit_seconds: float | None = None,
     trust_remote_code: bool = False,
+    filtering: bool = False,
+    stop: Sequence[str] = (),
 ) -> Any:
     """Upstream's rollout actor, its responses seeded and its rewards settled.
 
     It is defined here so that Ray sends it by value. With `greedy` (remax) each prompt of training
     also gets one greedy response, whose reward the others carry in their logs as `GREEDY_REWARD`.
     `remote` makes, in the actor, the client of reward models behind HTTP; a grader may take
-    `limit_seconds` for a response. Upstream always gives vLLM `trust_remote_code`.
+    `limit_seconds` for a response. Upstream always gives vLLM `trust_remote_code`. With `filtering`
+    a group of equal rewards leaves training, whatever they are. Every response, and every turn of
+    an agent, ends with one of the `stop` strings where the model writes it.
     """
 
     class CheckedRollout(plain_class(actor_class)):  # type: ignore[misc]
@@ -222,6 +242,9 @@ def checked_rollout(
                 sampling_params.seed = key(sampling_params.seed, len(prompt_token_ids), 0)
             if self.forbidden:
                 sampling_params.logit_bias = (sampling_params.logit_bias or {}) | self.forbidden
+            if stop:
+                sampling_params.stop = [*(sampling_params.stop or ()), *stop]
+                sampling_params.include_stop_str_in_output = True  # as in the tokens that train
             return await super().generate(prompt_token_ids, sampling_params, **more)
 
         async def generate_responses(
@@ -242,7 +265,8 @@ def checked_rollout(
                 return response
 
             jobs = [respond(seed=key(seed, prompt.number, draw)) for draw in range(num_samples)]
-            needs_greedy = greedy and prompt.number < EVALUATION
+            trains = prompt.number < EVALUATION
+            needs_greedy = greedy and trains
             if needs_greedy:
                 jobs.append(respond(temperature=0.0, top_p=1.0, top_k=0))
             responses = await asyncio.gather(*jobs)
@@ -250,6 +274,9 @@ def checked_rollout(
             if getattr(self.executor, "reward_endpoints", True):
                 for response in responses:
                     settle(response, response.pop(ERROR, None), on_bad_reward)
+            if filtering and trains and len({response["reward"] for response in responses}) == 1:
+                for response in responses:
+                    response["scores"] = math.nan  # which is in no range of upstream's filter
             for response in responses[:num_samples]:
                 response[PROMPT_NUMBER] = prompt.number
                 if needs_greedy:

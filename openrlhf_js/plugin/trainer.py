@@ -8,7 +8,10 @@ name in its own process, and confirms which estimator is live before the first s
 from __future__ import annotations
 
 import argparse
+import copy
+import hashlib
 import math
+from collections.abc import Collection
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
@@ -18,6 +21,7 @@ import ray
 import torch
 from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
+from openrlhf.trainer.ppo_trainer import compute_eval_metrics
 from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
 
 from openrlhf_js.plugin import rewards, watch
@@ -38,6 +42,7 @@ from openrlhf_js.plugin.selection import (
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
+PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
 KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
@@ -51,6 +56,8 @@ def shrinkage_trainer(actor_class: Any) -> Any:
     """
 
     class ShrinkageTrainer(plain_class(actor_class)):  # type: ignore[misc]
+        wandb_logger: Any
+
         def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
             ppo_trainer.RemoteExperienceMaker = ShrinkageExperienceMaker
             ppo_trainer.PromptDataset = SourcedPrompts
@@ -61,6 +68,8 @@ def shrinkage_trainer(actor_class: Any) -> Any:
                 self.max_steps = optimizer_steps(self)
             if strategy.args.js.tracker:  # upstream calls it wherever it logs
                 self.wandb_logger = Tracker(strategy.args)
+            elif self.wandb_logger:
+                draw_over_steps(self.wandb_logger.handle)
             asked = strategy.args.algo.advantage.estimator
             live = getattr(self.experience_maker, "live_estimator", None)
             if live != asked:
@@ -70,8 +79,14 @@ def shrinkage_trainer(actor_class: Any) -> Any:
 
         def get_max_steps(self) -> int:
             refuse_prompts(self)
+            hold_place(self.prompts_dataloader, self.args.js.changed or ())
             self.experience_maker.selector = start_selection(self)
             return super().get_max_steps()
+
+        def fit(self, *args: Any, **kwargs: Any) -> None:
+            super().fit(*args, **kwargs)
+            if self.experience_maker.step == 0:  # upstream would save the model as it was
+                raise BadInput(nothing_trained(self.args))
 
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
             self.experience_maker.step = global_step + 1
@@ -110,6 +125,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
 
         def init_checkpoint_states(self) -> dict:
             states = super().init_checkpoint_states()
+            self.experience_maker.step = states["global_step"]
             resume_memory(states, self.experience_maker)
             if states["global_step"]:
                 resume_selection(states, self.experience_maker.selector)
@@ -132,6 +148,12 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             return states
 
     return ray.remote(watch.announce_phases(ShrinkageTrainer))
+
+
+def draw_over_steps(wandb: Any) -> None:
+    """Gives W&B's evaluations the axis that upstream logs; the one it defines it never does."""
+    wandb.define_metric("eval/global_step")
+    wandb.define_metric("eval/*", step_metric="eval/global_step", step_sync=True)
 
 
 class Tracker:
@@ -200,6 +222,63 @@ def schedule_of(trainer: Any) -> Schedule:
     return Schedule.of(len(trainer.prompts_dataloader.dataset), values)
 
 
+def metrics_by_datasource(loader: Any, samples: list[Any], responses: int) -> dict[str, float]:
+    """Upstream's metrics of an evaluation, with every prompt under its own datasource.
+
+    `samples` are in the order of the data set. Upstream looks the datasource up by the text of the
+    prompt, so that the prompts of two data sets would all count for the second. Rows without a
+    datasource beside rows with one are "default", as they are by themselves.
+    """
+    numbered = [
+        ([datasource or "default"], [str(number)], None, None)
+        for number, datasource in enumerate(loader.dataset.datasources)
+    ]
+    samples = [copy.copy(sample) for sample in samples]
+    for place, sample in enumerate(samples):
+        sample.prompts = [str(place // responses)]
+    metrics: dict[str, float] = compute_eval_metrics(numbered, samples, responses)
+    return metrics
+
+
+def nothing_trained(args: argparse.Namespace) -> str:
+    """What to say of a run whose filter has left nothing to train on."""
+    low, high = args.algo.dynamic_filtering_range
+    return (
+        f"no step was trained, and no model is saved: in an episode fewer than "
+        f"--rollout.batch_size {args.rollout.batch_size} prompts have rewards that differ, with a "
+        f"mean inside --algo.dynamic_filtering_range {low:g} {high:g}"
+    )
+
+
+def hold_place(loader: Any, changed: Collection[str]) -> None:
+    """Makes the loader's place in the data one in these prompts, which a resumed run must have.
+
+    Where `changed`, of `--js.changed`, names a flag of the data, other prompts begin at the first.
+    `load_state_dict` raises BadInput for them otherwise: their first rows would be skipped.
+    """
+    digest = hashlib.sha256()
+    for row in zip(loader.dataset.prompts, loader.dataset.labels, strict=True):
+        digest.update(repr(row).encode(errors="surrogatepass"))
+    prompts = digest.hexdigest()
+    state_dict = loader.state_dict
+    load_state_dict = loader.load_state_dict
+
+    def resume(state: dict[str, Any]) -> None:
+        state = dict(state)
+        if state.pop(PROMPTS, prompts) == prompts:
+            load_state_dict(state)
+        elif any(name.startswith("data.") for name in changed):
+            print("openrlhf_js: the prompts are new ones: they begin at the first", flush=True)
+        else:
+            raise BadInput(
+                "--ckpt.load_enable: the prompts are not those of the checkpoint's run: give the "
+                "same ones, or begin new ones with --js.changed data.prompt_dataset"
+            )
+
+    loader.state_dict = lambda: {**state_dict(), PROMPTS: prompts}
+    loader.load_state_dict = resume
+
+
 def optimizer_steps(trainer: Any) -> int:
     """How many there will be at most, which the schedule of the learning rate wants to know."""
     schedule = schedule_of(trainer)
@@ -221,6 +300,7 @@ def sourced_generator(actor_class: Any) -> Any:
 
         def get_max_steps(self) -> int:
             refuse_prompts(self)
+            hold_place(self.prompts_dataloader, self.args.js.changed or ())
             start_selection(self)
             return super().get_max_steps()
 
@@ -272,6 +352,8 @@ def put_our_actors(args: argparse.Namespace) -> None:
         remote=rewards.client_of(args),
         limit_seconds=args.js.reward_timeout_seconds,
         trust_remote_code=args.js.trust_remote_code,
+        filtering=args.algo.dynamic_filtering_enable,
+        stop=args.rollout.stop or (),
     )
     places = {
         (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
@@ -284,6 +366,8 @@ def put_our_actors(args: argparse.Namespace) -> None:
         (train_ppo_ray, "PolicyModelActor"): actors.our_policy(train_ppo_ray.PolicyModelActor),
         (train_ppo_ray, "CriticModelActor"): actors.our_critic(train_ppo_ray.CriticModelActor),
         # Ray sends an actor's class with the globals of its methods
+        (ppo_trainer, "compute_eval_metrics"): metrics_by_datasource,
+        (ppo_trainer_async, "compute_eval_metrics"): metrics_by_datasource,
         (ppo_trainer, "SamplesGenerator"): OrderedSamples,
         (ppo_trainer_async, "SamplesGenerator"): OrderedSamples,
         (launcher, "get_llm_for_sequence_regression"): actors.load_with_scale,

@@ -44,6 +44,7 @@ RELIED_ON: Names = {
         "create_vllm_engines": "num_engines",
         f"PolicyModelActor.{ACTOR}.fit": "self kl_ctl",
         f"PolicyModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
+        f"PolicyModelActor.{ACTOR}.save_checkpoint": "self tag client_states",
         f"CriticModelActor.{ACTOR}.fit": "self",
         f"CriticModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
     },
@@ -67,6 +68,7 @@ RELIED_ON: Names = {
     "openrlhf.utils.loss_utils": {
         "get_loss_batch_info": "strategy loss_mask replay_buffer step dynamic_batch",
     },
+    "openrlhf.utils.deepspeed": {"DeepspeedStrategy.load_ckpt": "self model load_dir"},
     "deepspeed.runtime.engine": {
         "DeepSpeedEngine.get_global_grad_norm": "self",
         "DeepSpeedEngine.set_gradient_accumulation_boundary": "self is_boundary",
@@ -75,11 +77,13 @@ RELIED_ON: Names = {
         "RemoteExperienceMaker": "",
         "PromptDataset": "dataset tokenizer strategy input_template",
         "PromptDataset.__getitem__": "self idx",
+        "compute_eval_metrics": "eval_dataloader samples_list n_samples_per_prompt",
         "prepare_datasets": "strategy tokenizer",
         "blending_datasets": "datasets probabilities strategy seed max_count",
         "AdaptiveKLController": "init_kl_coef target horizon",
         "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",
+        f"PPOTrainer.{ACTOR}.fit": "self global_step",
         f"PPOTrainer.{ACTOR}.get_max_steps": "self",
         "BasePPOTrainer.train_step": "self rollout_samples global_step",
         "BasePPOTrainer.ppo_train": "self global_steps",
@@ -92,7 +96,8 @@ RELIED_ON: Names = {
         "preprocess_data": "data input_template input_key label_key apply_chat_template",
     },
     "openrlhf.trainer.ppo_trainer_async": {
-        f"TrainingActor.{ACTOR}": "",
+        "compute_eval_metrics": "eval_dataloader samples_list n_samples_per_prompt",
+        f"TrainingActor.{ACTOR}.fit": "self global_step",
         f"GenerateSamplesActor.{ACTOR}.fit": "self episode total_consumed_prompts",
         f"GenerateSamplesActor.{ACTOR}.get_max_steps": "self",
         f"GenerateSamplesActor.{ACTOR}.load_state_dict": "self state_dict",
@@ -110,6 +115,7 @@ RELIED_ON: Names = {
     },
     "openrlhf.trainer.ppo_utils.experience_maker": {
         "apply_length_penalties": "experiences args",
+        "compute_reward": "r kl_coef kl action_mask reward_clip_range",
         "RemoteExperienceMaker.make_experience_batch": "self rollout_samples",
         "RemoteExperienceMaker.compute_advantages_and_returns": "self experiences",
     },

@@ -1,17 +1,22 @@
 """Prompt groups, dynamic batches and the normalisation of reward models in upstream's actors."""
 
+import copy
+import inspect
 import itertools
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import ray
 import torch
-from kit import save_scorer, save_seeing_policy
+from kit import save_scorer, save_seeing_policy, upstream_args
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ray import ppo_actor
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch.utils.data import DataLoader
+from transformers import get_scheduler
 
 from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.learner import actors
@@ -247,3 +252,87 @@ def test_what_a_step_draws_depends_on_the_seed_and_its_number_alone(ours):
     actor.critic.global_steps = 5
     assert actor.fit() != first
     assert make(seed=2, steps=4).fit() != first
+
+
+# --- a resumed run ------------------------------------------------------------------------------
+
+
+def engine_with(rate: float, steps: int, betas: tuple[float, float] = (0.9, 0.95)):
+    """A DeepSpeed engine as far as `load_with_flags` leans on it."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.AdamW([weight], lr=rate, betas=betas, weight_decay=0.0)
+    schedule = get_scheduler(
+        "cosine_with_min_lr", optimizer, 0, steps, scheduler_specific_kwargs={"min_lr_rate": 0.1}
+    )
+    return SimpleNamespace(optimizer=optimizer, lr_scheduler=schedule, weight=weight)
+
+
+def train_steps(engine, steps: int) -> list[float]:
+    """The learning rates of some steps."""
+    rates = []
+    for _ in range(steps):
+        rates.append(engine.optimizer.param_groups[0]["lr"])
+        engine.weight.grad = torch.ones(1)
+        engine.optimizer.step()
+        engine.lr_scheduler.step()
+    return rates
+
+
+def load_from(engine):
+    """A checkpoint of the engine, loaded as DeepSpeed loads it."""
+
+    def load(other):
+        other.optimizer.load_state_dict(copy.deepcopy(engine.optimizer.state_dict()))
+        other.lr_scheduler.load_state_dict(copy.deepcopy(engine.lr_scheduler.state_dict()))
+        return "loaded"
+
+    return load
+
+
+def test_a_resumed_optimizer_has_the_flags_of_the_resumed_run():
+    whole = train_steps(engine_with(1e-3, steps=10), 10)
+    first = engine_with(1e-3, steps=10)
+    train_steps(first, 4)
+    load = load_from(first)
+
+    same = engine_with(1e-3, steps=10)
+    assert actors.load_with_flags(load, same) == "loaded"
+    assert same.optimizer.state_dict() == first.optimizer.state_dict()  # with what Adam remembers
+    assert train_steps(same, 6) == whole[4:]
+
+    slower = engine_with(1e-5, steps=10, betas=(0.9, 0.99))
+    actors.load_with_flags(load, slower)
+    assert slower.optimizer.param_groups[0]["betas"] == (0.9, 0.99)
+    assert slower.optimizer.state_dict()["state"] == first.optimizer.state_dict()["state"]
+    assert train_steps(slower, 6) == pytest.approx([rate / 100 for rate in whole[4:]])
+
+    longer = engine_with(1e-3, steps=20)
+    actors.load_with_flags(load, longer)
+    assert train_steps(longer, 16) == train_steps(engine_with(1e-3, steps=20), 20)[4:]
+
+
+@pytest.mark.parametrize(
+    ("saved", "kept"),
+    [
+        (["global_step2", "global_step4", "global_step6"], ["global_step4", "global_step6"]),
+        # saved once more by a run that was resumed at step 1
+        (["global_step4", "global_step6", "global_step2"], ["global_step2", "global_step6"]),
+        (["best_global_step2", "global_step2", "best_global_step4"],
+         ["best_global_step4", "global_step2"]),
+    ],
+)  # fmt: skip
+def test_as_many_models_are_kept_as_checkpoints(tmp_path, saved, kept):
+    class Upstream:
+        def save_checkpoint(self, tag, client_states=None):
+            (tmp_path / f"{tag}_hf").mkdir(exist_ok=True)
+            os.utime(tmp_path / f"{tag}_hf", (0, next(clock)))
+
+    clock = itertools.count()
+    arguments = upstream_args(ckpt__path=str(tmp_path), ckpt__max_num=2)
+    actor = plain_class(actors.our_policy(ray.remote(Upstream)))()
+    actor.strategy = SimpleNamespace(args=arguments, is_rank_0=lambda: True)
+    for tag in saved:
+        actor.save_checkpoint(tag, client_states={})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{tag}_hf" for tag in kept]
+    source = inspect.getsource(plain_class(ppo_actor.PolicyModelActor).save_checkpoint)
+    assert "max_num" not in source.partition("save_hf_ckpt")[2]  # until upstream removes old ones

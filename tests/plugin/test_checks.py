@@ -1,5 +1,6 @@
 """Checks before a run: every problem in one go, one line each, before anything is loaded."""
 
+import fnmatch
 import gzip
 import shutil
 from pathlib import Path
@@ -19,6 +20,7 @@ from openrlhf_js.plugin.checks.everything import check
 from openrlhf_js.plugin.checks.models import reward_model_problems
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.run.leftovers import RUN_ID
+from openrlhf_js.plugin.run.record import MAY_CHANGE, RECORD, STEPS, recorded
 from openrlhf_js.plugin.upstream import BadInput
 
 GOOD = {
@@ -274,6 +276,102 @@ def test_a_checkpoint_is_resumed_on_the_ranks_that_it_is_of(ranks):
         f"--ckpt.load_enable: {checkpoint} is of {ranks} ranks, and --actor.num_nodes x "
         f"--actor.num_gpus_per_node is {3 - ranks}: resume it on {ranks}"
     )
+
+
+# --- a resumed run ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def earlier_run():
+    """A checkpoint of a run with the flags GOOD, and its record."""
+    latest = Path("ckpt/checkpoints_ppo_ray/_actor/latest")
+    latest.parent.mkdir(parents=True)
+    latest.write_text("global_step2")
+    with recorded(PARSER.parse_args(argv({})), PARSER):
+        pass
+
+
+RESUMED = {"ckpt.load_enable": ""}
+OTHER_RUN = [
+    ({"data.prompt_dataset": "p.csv"}, "--data.prompt_dataset prompts.jsonl (now p.csv)"),
+    ({"actor.adam.lr": "1e-5"}, "--actor.adam.lr 1e-06 (now 1e-05)"),
+    ({"actor.adam.betas": "0.9 0.99"}, "--actor.adam.betas 0.9 0.95 (now 0.9 0.99)"),
+    ({"algo.advantage.estimator": "rloo"}, "--algo.advantage.estimator js (now rloo)"),
+    ({"train.seed": "7"}, "--train.seed 42 (now 7)"),
+    ({"rollout.batch_size": "2"}, "--rollout.batch_size 4 (now 2)"),
+    ({"train.batch_size": "4"}, "--train.batch_size 8 (now 4)"),
+    ({"rollout.n_samples_per_prompt": "2"}, "--rollout.n_samples_per_prompt 4 (now 2)"),
+    ({"actor.model_name_or_path": "no_template"}, "--actor.model_name_or_path model (now no_"),
+    ({"ds.lora.rank": "8"}, "--ds.lora.rank 0 (now 8)"),
+]
+
+
+def resumed(changes: dict[str, str]) -> list[str]:
+    """The problems of a resumed run; a value with spaces is several."""
+    words = argv(RESUMED | {name: value for name, value in changes.items() if " " not in value})
+    for name, value in changes.items():
+        if " " in value:
+            words += [f"--{name}", *value.split()]
+    try:
+        check(PARSER.parse_args(words))
+    except BadInput as error:
+        return str(error).splitlines()
+    return []
+
+
+@pytest.mark.parametrize(("changes", "said"), OTHER_RUN, ids=str)
+def test_a_resumed_run_that_trains_something_else_is_refused(changes, said, earlier_run, capsys):
+    (flag,) = changes
+    (line,) = resumed(changes)
+    assert line.startswith(f"--ckpt.load_enable: the run in ckpt/checkpoints_ppo_ray had {said}")
+    assert line.endswith(f"--js.changed {flag}")
+    capsys.readouterr()
+    assert resumed({**changes, "js.changed": f"{flag} train.seed"}) == []
+    assert f"the checkpoint's run had {said}" in capsys.readouterr().out
+
+
+def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch):
+    changes = {"train.seed": "7", "actor.adam.lr": "1e-5", "data.max_len": "100"}
+    monkeypatch.setenv(RUN_ID, "of its supervisor")  # a restart is refused, too
+    (line,) = resumed(changes)
+    assert line.endswith("--js.changed actor.adam.lr data.max_len train.seed")
+    (line,) = resumed({**changes, "js.changed": "train.seed actor.adam.lr"})
+    assert line.endswith("--js.changed data.max_len")
+    assert resumed({"js.changed": "seed actor.adam.lr"}) == [
+        "--js.changed seed: no such flag; write it as train.num_episodes"
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"logger.logging_steps": "5", "logger.wandb.run_name": "again", "ckpt.save_steps": "7"},
+        {"vllm.num_engines": "2", "train.micro_batch_size": "2", "js.on_bad_reward": "mask"},
+        {"js.restarts": "3", "js.requeued": "", "js.dry_run": ""},
+        {"js.max_steps": "9", "actor.lr_scheduler": "cosine_with_min_lr"},
+    ],
+    ids=str,
+)
+def test_what_does_not_change_the_training_may_change(changes, earlier_run, capsys):
+    assert resumed(changes) == []
+    assert ("--js.max_steps 0 (now 9): the schedule" in capsys.readouterr().out) == (
+        "js.max_steps" in changes
+    )
+
+
+def test_a_checkpoint_without_a_record_is_resumed_with_a_notice(earlier_run, capsys):
+    Path("ckpt/checkpoints_ppo_ray", RECORD).unlink()
+    assert resumed({"train.seed": "7"}) == []
+    assert "whether the run of that checkpoint had these flags is not known" in (
+        capsys.readouterr().out
+    )
+
+
+def test_every_flag_that_a_resumed_run_may_change_is_one(earlier_run):
+    names = vars(PARSER.parse_args([]))
+    for pattern in (*MAY_CHANGE, *STEPS):
+        assert fnmatch.filter(names, pattern), pattern
 
 
 # --- prompt files ------------------------------------------------------------------------------

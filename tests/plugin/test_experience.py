@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from queue import SimpleQueue
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import openrlhf
@@ -18,16 +18,19 @@ import ray
 import ray.cloudpickle
 import torch
 from kit import upstream_args
+from openrlhf.models.utils import compute_reward as upstreams_reward
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
 )
+from openrlhf.utils.logging_utils import WandbLogger
 
 from openrlhf_js import estimators
 from openrlhf_js.common.store import Store
 from openrlhf_js.estimators import PromptMemory, key_of, make_batch
 from openrlhf_js.estimators.selection import Choice, PromptSelector
+from openrlhf_js.plugin import experience as our_experience
 from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.experience import (
     ShrinkageExperienceMaker,
@@ -327,6 +330,9 @@ def test_js_grad_weighs_responses_as_the_loss_does(rewards, settings, mean_over_
     torch.testing.assert_close(actual, expected.reshape(-1, 1) * mask, rtol=0, atol=1e-6)
 
 
+CLIPPED = ["js", "rloo", "group_norm", "dr_grpo", "reinforce_baseline", "flash_reinforce"]
+
+
 @pytest.mark.parametrize("name", ["js", "rloo"])
 def test_the_clip_comes_after_the_baseline(rewards, name):
     rewards = 100 * rewards
@@ -335,6 +341,31 @@ def test_the_clip_comes_after_the_baseline(rewards, name):
     assert raw.min() < -3
     assert raw.max() > 5
     torch.testing.assert_close(actual, raw.clamp(-3, 5) * mask)
+
+
+@pytest.mark.parametrize("name", [*CLIPPED, "reinforce", "gae"])
+def test_what_is_clipped_is_said_once_with_its_share(name, rewards, monkeypatch, capsys):
+    unclipped = []
+
+    def compute_reward(reward, kl_coef, kl, **how):
+        unclipped.append(reward)
+        return upstreams_reward(reward, kl_coef, kl, **how)
+
+    monkeypatch.setattr(our_experience, "compute_reward", compute_reward)
+    maker = our_maker(name, reward__clip_range=(-0.4, 0.5))
+    for step in range(1, 4):
+        maker.step = step
+        experiences = make_experiences(rewards if step > 1 else 0 * rewards)
+        for each in experiences:
+            each.values = torch.zeros_like(each.kl)
+        unclipped.clear()
+        maker.compute_advantages_and_returns(experiences)
+        values = torch.cat(unclipped)
+        share = ((values < -0.4) | (values > 0.5)).double().mean().item()
+        said = capsys.readouterr().out
+        assert (f"{share:.2%} of the " in said) == (step == 2)
+        assert bool(said) == (step == 2)
+    assert 0 < share < 1
 
 
 @pytest.mark.parametrize("responses", [M, 1])
@@ -589,7 +620,7 @@ class Upstream:
     def __init__(self, pretrain, strategy):
         self.data_set = ppo_trainer.PromptDataset
         self.experience_maker = SimpleNamespace(
-            live_estimator="js_plus", estimator=None, selector=None
+            live_estimator="js_plus", estimator=None, selector=None, metrics={}
         )
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.kl_ctl = SimpleNamespace(value=0.1)
@@ -598,11 +629,13 @@ class Upstream:
         self.samples_generator = SimpleNamespace(drawn=0, steps_left=10, selector=None)
         self.args = strategy.args
         self.tensorboard_logger = None
+        self.wandb_logger = None
         self.generate_kwargs = {"max_len": 9, "temperature": 1.0}
         self.eval_dataloader = ["prompts"]
         self.evaluated = []
         self._last_eval_step = -1
         self.max_steps = 1000
+        self.prompts_dataloader = SimpleNamespace(dataset=range(1000))
 
     def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
         self.disk = {**client_states, "global_step": global_step}
@@ -615,6 +648,9 @@ class Upstream:
 
     def fit(self, episode, total_consumed_prompts):
         self.rollout_queue.put("done", block=True)
+
+    def train_step(self, rollout_samples, global_step):
+        return {}, global_step + 1
 
     def evaluate(self, global_step, **generate_kwargs):
         self.evaluated.append((global_step, generate_kwargs))
@@ -734,6 +770,93 @@ def test_the_asynchronous_trainer_is_evaluated_once_all_is_trained(start):
     assert payloads == [("eval", 10, {}), ("eval", 10, {"eval_default_pass1": 0.5}), "done"]
 
 
+class Rollouts(Upstream):
+    """Trains on so many rollouts, from where it is resumed."""
+
+    rollouts = 0
+
+    def fit(self, global_step=0):
+        self.init_checkpoint_states()
+        for step in range(self.rollouts):
+            self.train_step([], global_step + step)
+
+
+@pytest.mark.parametrize(("rollouts", "resumed_after", "fails"), [(0, 0, 1), (1, 0, 0), (0, 3, 0)])
+def test_a_run_that_trains_nothing_fails(start, monkeypatch, rollouts, resumed_after, fails):
+    monkeypatch.setitem(globals(), "Upstream", Rollouts)
+    filtering = {"algo__dynamic_filtering_enable": True, "algo__dynamic_filtering_range": (0, 0.5)}
+    actor = start(trainer.shrinkage_trainer, **filtering)
+    actor.rollouts = rollouts
+    actor.disk["global_step"] = resumed_after
+    if not fails:
+        return actor.fit()
+    with pytest.raises(BadInput, match=r"size 8 prompts have .*_filtering_range 0 0\.5"):
+        actor.fit()
+
+
+def evaluated(datasources, rewards):
+    """Upstream's metrics, and ours, of prompts that are all alike."""
+    data = SimpleNamespace(datasources=datasources)
+    loader = [([source], ["prompt"], ["label"], [None]) for source in datasources]
+    samples = [
+        SimpleNamespace(
+            prompts=["prompt"],
+            rewards=torch.tensor([float(reward)]),
+            response_length=torch.tensor([3]),
+            truncated=torch.tensor([False]),
+        )
+        for pair in rewards
+        for reward in pair
+    ]
+    upstreams = ppo_trainer.compute_eval_metrics(loader, samples, 2)
+    ours = trainer.metrics_by_datasource(SimpleNamespace(dataset=data), samples, 2)
+    assert samples[0].prompts == ["prompt"]
+    return upstreams, ours
+
+
+def test_two_evaluation_sets_with_the_same_prompts_are_two():
+    upstreams, ours = evaluated(["a", "b", "a", None], [(1, 1), (0, 1), (1, 1), (0, 0)])
+    assert upstreams["eval_None_pass1"] == 0.625  # of all: as long as it is so, ours is needed
+    assert {name: ours[f"eval_{name}_pass1"] for name in ("a", "b", "default")} == {
+        **{"a": 1.0, "b": 0.5, "default": 0.0},
+    }
+    assert ours["eval_b_pass2"] == 1.0
+    assert ours["eval_num_samples"] == 8
+
+
+def test_wandb_draws_evaluations_over_the_step_that_upstream_logs(start, monkeypatch):
+    calls = []
+
+    class Wandb(ModuleType):
+        """Notes what is defined and logged."""
+
+        api = SimpleNamespace(api_key="key")
+
+        def __getattr__(self, name):
+            return lambda *args, **named: calls.append((name, args, named))
+
+    def steps():
+        return [
+            named["step_metric"]
+            for name, args, named in calls
+            if name == "define_metric" and args == ("eval/*",)
+        ]
+
+    class Logged(Upstream):
+        def __init__(self, pretrain, strategy):
+            super().__init__(pretrain, strategy)
+            self.wandb_logger = WandbLogger(strategy.args)
+
+    monkeypatch.setitem(sys.modules, "wandb", Wandb("wandb"))
+    monkeypatch.setitem(globals(), "Upstream", Logged)
+    actor = start(trainer.shrinkage_trainer, logger__wandb__key="key")
+    actor.wandb_logger.log_eval(3, {"eval_a_pass1": 0.5})
+    name, (logged,), _ = calls[-1]
+    assert name == "log"
+    assert steps()[-1] in logged
+    assert steps()[0] not in logged  # upstream's: as long as it is so, ours is needed
+
+
 def test_a_trainer_whose_live_estimator_is_another_stops(start):
     with pytest.raises(UpstreamMismatch, match="asked for estimator 'js', but 'js_plus' is live"):
         start(trainer.shrinkage_trainer, estimator="js")
@@ -804,9 +927,9 @@ def test_long_prompts_are_refused(start):
     said = "more than 4 tokens, which --data.max_len 8 leaves beside 4 for the response: 2 of 4, up"
     assert said in data.problem
     assert "to 7 in row 3; raise --data.max_len" in data.problem
-    half = start(trainer.sourced_generator)
+    half = start(trainer.sourced_generator, rollout__batch_size=4)
     half.eval_dataloader = None
-    half.prompts_dataloader = SimpleNamespace(dataset=data)
+    half.prompts_dataloader = SimpleNamespace(dataset=data, state_dict=dict, load_state_dict=id)
     with pytest.raises(BadInput, match="prompts of more than 4 tokens"):
         half.get_max_steps()
     data.problem = None

@@ -85,7 +85,7 @@ def test_an_old_flag_sets_successors_whose_default_it_had(program, spellings, re
         assert changed == set(successors), old
         for new in successors:
             assert args[new] == vars(program.parse_args([f"--{new}", *values]))[new]
-            if "default" in released[old]:
+            if "default" in released[old] and new != "algo.advantage.estimator":
                 default = defaults[new]
                 if isinstance(default, tuple):
                     default = list(default)
@@ -170,7 +170,8 @@ def test_help_starts_with_an_example_and_ends_with_our_group():
     assert "openrlhf-js train --algo.advantage.estimator js_plus" in first
     assert "0.10.1" in first
     assert set(re.findall(r"^  --([\w.]+)", last, re.M)) == {
-        name for name in parse("") if name.startswith("js.")
+        *(name for name in parse("") if name.startswith("js.")),
+        "rollout.stop",
     }
     estimator = text.split("--algo.advantage.estimator")[-1]
     assert all(f"{name}:" in estimator for name in flags.OURS)

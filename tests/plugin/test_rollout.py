@@ -1,11 +1,14 @@
 """Rollouts are seeded and ordered, and have no reward that nobody computed."""
 
 import asyncio
+import inspect
 import math
 import random
+import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +17,10 @@ import ray
 import ray.cloudpickle
 import torch
 from kit import upstream_args
-from openrlhf.trainer.ppo_utils import samples_generator
+from openrlhf.trainer import ppo_trainer
+from openrlhf.trainer.ppo_utils import experience_maker, samples_generator
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ray import ppo_actor, ppo_critic
 
 from openrlhf_js.common.processors import FORBIDDEN
 from openrlhf_js.estimators.selection import PromptSelector
@@ -24,6 +30,7 @@ from openrlhf_js.plugin.rollout import (
     ERROR,
     EVALUATION,
     GREEDY_REWARD,
+    OWN_CURVES,
     PROMPT_NUMBER,
     ExitCalled,
     NumberedPrompt,
@@ -98,6 +105,25 @@ def test_logs_that_are_no_numbers_are_a_mistake_of_the_grader(logs, on_bad_rewar
     grader = f"return {{'rewards': [1.0], 'extra_logs': {logs}}}"
     with pytest.raises(BadInput, match=r"not a (number|dict)"):
         respond(tmp_path, grader, on_bad_reward)
+
+
+def test_logs_do_not_replace_a_curve_of_the_run(tmp_path):
+    grader = "return {'rewards': [1.0], 'extra_logs': {'policy_loss': 1.0}}"
+    with pytest.raises(BadInput, match="extra_logs have policy_loss, which is a curve of the run"):
+        respond(tmp_path, grader, "mask")
+
+
+def test_the_curves_of_a_run_are_those_that_upstream_logs():
+    """Upstream's own logs would come after a grader's; as long as they do not, ours are needed."""
+    modules = (ppo_actor, ppo_critic, ppo_trainer, samples_generator, experience_maker)
+    sources = [inspect.getsource(module) for module in modules]
+    pattern = r'(?:info|metrics|status)\["([a-z]\w*)"\]|"(\w+)": \w*(?:loss|lr|values)\w*[.(]'
+    found = {name for source in sources for pair in re.findall(pattern, source) for name in pair}
+    figures = {f.name for f in fields(Experience) if Experience.is_episode_tensor_field(f.name)}
+    not_logged = {"", "metrics", "weights", "num_action_tokens", "num_samples", "ent_loss"}
+    assert (found | figures) - not_logged - {"rewards", "scores"} <= OWN_CURVES
+    step = inspect.getsource(ppo_actor.ActorPPOTrainer.training_step)
+    assert step.index('"policy_loss": actor_loss') < step.index("metrics[k] = v")
 
 
 def test_logs_may_be_any_one_number(tmp_path):
@@ -445,6 +471,66 @@ def test_no_rollout_is_short_however_many_are_generated_at_once(monkeypatch, at_
     assert lengths[:3] == [4, 4, 4]
     assert not any(lengths[3:])
     assert len(rollouts.numbers) <= generated
+
+
+def filtered(rewards: list[float], number: int = 0, filtering: bool = True) -> list[float]:
+    """The scores, by which upstream filters, of a group with these rewards."""
+
+    class Graded(_Rollout):
+        left = iter(rewards)
+
+        async def generate_responses(self, prompt, label, sampling_params, num_samples):
+            reward = next(self.left)
+            return [{"reward": reward, "scores": reward, "extra_logs": {}}]
+
+    cls = plain_class(checked_rollout(ray.remote(Graded), 42, "stop", False, filtering=filtering))
+    responses = cls.__new__(cls).generate_responses(
+        numbered("prompt", number), label="", sampling_params=_Params(), num_samples=len(rewards)
+    )
+    return [response["scores"] for response in asyncio.run(responses)]
+
+
+def test_filtering_drops_groups_of_equal_rewards_whatever_they_are(monkeypatch):
+    assert all(map(math.isnan, filtered([0.5, 0.5])))
+    assert filtered([0.5, 0.25]) == [0.5, 0.25]
+    assert filtered([0.5, 0.5], number=EVALUATION) == [0.5, 0.5]
+    assert filtered([0.5, 0.5], filtering=False) == [0.5, 0.5]
+
+    equal, varied = [0.5, 0.5], [0.5, 0.25]
+    as_graded = _Rollouts(monkeypatch, [equal, varied], algo__dynamic_filtering_enable=True)
+    batch, passed, _, _ = as_graded.samples.generate_samples()
+    assert passed == 1  # by upstream's filter: as long as it is so, ours is needed
+    for low, high in ((0, 1), (-math.inf, math.inf)):
+        rollouts = _Rollouts(
+            monkeypatch,
+            [filtered(equal), varied, varied],
+            algo__dynamic_filtering_enable=True,
+            algo__dynamic_filtering_range=(low, high),
+        )
+        batch, passed, _, _ = rollouts.samples.generate_samples()
+        assert [sample.prompts[0] for sample in batch] == ["1", "1", "2", "2"]
+        assert passed == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("own", [None, ["###"]])
+def test_responses_end_at_stop_strings_the_greedy_one_too(own):
+    class Stopped(_Params):
+        stop = own
+        include_stop_str_in_output = False
+
+    cls = plain_class(
+        checked_rollout(ray.remote(_Rollout), 42, "stop", greedy=True, stop=["END", "\n\n"])
+    )
+    actor = cls.__new__(cls)
+    responses = actor.generate_responses(
+        numbered("prompt", 0), label="", sampling_params=Stopped(), num_samples=2
+    )
+    asyncio.run(responses)
+    assert [each.temperature for each in actor.asked] == [0.7, 0.7, 0.0]
+    for each in actor.asked:
+        assert each.stop == [*(own or []), "END", "\n\n"]
+        assert each.include_stop_str_in_output
+    assert Stopped.stop == own
 
 
 @pytest.mark.parametrize("arrivals", range(4))

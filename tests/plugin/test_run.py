@@ -218,7 +218,9 @@ PARSER.add_argument("--actor.adam.betas", type=float, nargs=2, default=[0.9, 0.9
 
 def arguments(folder, **more):
     flags = {
-        "logger.tensorboard_dir": folder and str(folder),
+        "ckpt.path": str(folder / "checkpoints"),
+        "ckpt.load_enable": False,
+        "logger.tensorboard_dir": str(folder),
         "logger.wandb.run_name": "js",
         "logger.wandb.key": "hush-hush",
         "train.seed": 7,
@@ -251,6 +253,8 @@ def test_the_flags_are_there_while_it_runs(tmp_path):
     assert found["outcome"] == "done"
     assert found["ended"] >= found["started"]
     assert [path.name for path in (tmp_path / "js").iterdir()] == [RECORD]  # nothing half-written
+    beside_checkpoints = tmp_path / "checkpoints" / RECORD
+    assert beside_checkpoints.read_text() == (tmp_path / "js" / RECORD).read_text()
 
 
 def test_a_resumed_run_keeps_each_start(tmp_path):
@@ -266,6 +270,15 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
     assert config.settings["--train.seed"] == "3"
     assert config.outcome == "done"
     assert config.settings["--actor.adam.betas"] == "0.9 0.95"
+
+
+def test_a_run_without_a_log_has_a_record_beside_its_checkpoints(tmp_path):
+    without_log = {"logger.tensorboard_dir": None}
+    for resumes, earlier in ((False, 0), (True, 1), (False, 0)):  # the last is another run
+        changes = {"ckpt.load_enable": resumes, **without_log}
+        with recorded(arguments(tmp_path, **changes), PARSER):
+            found = json.loads((tmp_path / "checkpoints" / RECORD).read_text())
+            assert len(found["earlier_starts"]) == earlier
 
 
 # --- a user's file ----------------------------------------------------------------------------
@@ -519,6 +532,45 @@ def test_without_a_terminal_there_are_no_progress_bars():
     assert shown() > 18
     bars = ray_session.BARS
     assert shown(**{f"TQDM_{name.upper()}": f"{value:g}" for name, value in bars.items()}) == 0
+
+
+class _Prompts(list):
+    """A data set of prompts, read as upstream's is."""
+
+    def __init__(self, count):
+        super().__init__(f"prompt {number}" for number in range(count))
+        self.prompts = self.labels = list(self)
+
+
+@pytest.mark.parametrize("changed", [[], ["train.seed"], ["data.prompt_dataset"]])
+def test_a_place_in_the_data_is_one_in_these_prompts(changed, capsys):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    from openrlhf_js.plugin.trainer import hold_place
+
+    def loader_of(count, generator_seed=0):
+        generator = torch.Generator().manual_seed(generator_seed)
+        loader = StatefulDataLoader(_Prompts(count), None, shuffle=True, generator=generator)
+        hold_place(loader, changed)
+        return loader
+
+    first = loader_of(9)
+    rows = iter(first)
+    for _ in range(4):
+        next(rows)
+    state = first.state_dict()
+    resumed = loader_of(9, generator_seed=1)
+    resumed.load_state_dict(state)
+    assert list(resumed) == list(rows)  # in the checkpoint's order
+
+    other = loader_of(10)
+    if changed == ["data.prompt_dataset"]:
+        other.load_state_dict(state)
+        assert "the prompts are new ones" in capsys.readouterr().out
+        assert sorted(other) == sorted(other.dataset)
+    else:
+        with pytest.raises(BadInput, match=r"begin new ones with --js\.changed data\.prompt"):
+            other.load_state_dict(state)
 
 
 def test_a_resumed_run_logs_no_step_twice(tmp_path, monkeypatch):

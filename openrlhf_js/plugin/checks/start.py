@@ -10,6 +10,7 @@ from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.run.checkpoints import latest_checkpoint, rank_problems
 from openrlhf_js.plugin.run.device import CPU_STACK, find_device
 from openrlhf_js.plugin.run.failures import WRITTEN, existing_folder
+from openrlhf_js.plugin.run.record import resume_problems
 
 EARLIER_RUNS = {  # flag of a folder -> what a run leaves there
     "ckpt.path": "_actor/*",
@@ -34,13 +35,19 @@ def start_problems(flat: Flat) -> list[str]:
             f"--rollout.max_new_tokens {max_new_tokens} leaves no room in --data.max_len {max_len} "
             "for a prompt"
         )
+    if flat["eval.dataset"] and flat["eval.steps"] == -1:
+        problems.append(
+            f"--eval.dataset {flat['eval.dataset']} is never evaluated without --eval.steps: give "
+            "it, or leave both out"
+        )
     if flat["ckpt.load_enable"] and not latest_checkpoint(flat).is_file():
         problems.append(
             f"--ckpt.load_enable: there is no checkpoint in {flat['ckpt.path']}: "
             "leave it out to start afresh"
         )
-    if flat["ckpt.load_enable"]:
+    elif flat["ckpt.load_enable"]:
         problems += rank_problems(flat)
+        problems += resume_problems(flat)
     for flag in filter(flat.get, WRITTEN):
         folder = existing_folder(flat[flag])
         if not os.access(folder, os.W_OK | os.X_OK):

@@ -242,6 +242,12 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="this is the same run once more, as a scheduler starts it: resume its last "
         "checkpoint, or begin again if it has none yet",
     ),
+    "changed": dict(
+        nargs="+",
+        metavar="NAME",
+        help="resume although these flags are not those of the checkpoint's run, such as "
+        "actor.adam.lr: from here on it trains with the new ones (docs/long_runs.md)",
+    ),
     "gradient_variance": dict(
         type=Number("at least 0", int),
         nargs="?",
@@ -273,6 +279,13 @@ def estimator_name(name: str) -> str:
     return name if own is None else own.spec
 
 
+def stop_string(text: str) -> str:
+    """A value of --rollout.stop; vLLM would refuse an empty one at the first step."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be text, got an empty string")
+    return text
+
+
 def our_estimator(name: str) -> Estimator | None:
     """The record of an estimator that we compute; None for upstream's own."""
     return OURS.get(name) if parse_own(name) is None else find_estimator(name)
@@ -295,6 +308,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")
     for name, options in FLAGS.items():
         group.add_argument(f"--js.{name}", **options)
+    group.add_argument(
+        "--rollout.stop",
+        nargs="+",
+        type=stop_string,
+        metavar="STRING",
+        help="end a response after any of these strings, which belong to it, in training and in "
+        "evaluations (default: only at the model's own end, or at --rollout.max_new_tokens)",
+    )
 
 
 def our_group(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +82,28 @@ def divide_loss(trainer: Any, tokens_each: int | None) -> None:
         return status
 
     trainer.training_step = training_step
+
+
+def load_with_flags(load: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
+    """Upstream's `load_ckpt`, after which the optimizer has the flags of this run.
+
+    DeepSpeed gives it those of the checkpoint's run. They are the same ones but for what
+    `--js.changed` names, and for the number of steps, which the schedule of the learning rate is
+    made for.
+    """
+    names = ("betas", "eps", "weight_decay", "momentum")
+    settings = [
+        {name: group[name] for name in names if name in group}
+        for group in engine.optimizer.param_groups
+    ]
+    schedule = engine.lr_scheduler
+    rates = schedule.base_lrs
+    loaded = load(engine, *args, **kwargs)
+    schedule.base_lrs = rates
+    for number, group in enumerate(engine.optimizer.param_groups):
+        group.update(settings[number])
+        group["lr"] = rates[number] * schedule.lr_lambdas[number](schedule.last_epoch)
+    return loaded
 
 
 class PromptGroups(NaiveReplayBuffer):
@@ -160,6 +184,7 @@ def our_policy(actor_class: Any) -> Any:
             train = strategy.args.train
             if ours.loss:
                 strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
+            strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
             super().init_model_from_pretrained(strategy, *args, **kwargs)
             if self.actor.is_vlm:
                 # is saved with the model, and must be its processor: upstream has the tokenizer
@@ -189,6 +214,12 @@ def our_policy(actor_class: Any) -> Any:
             measured = self.gradient_variance.metrics() if self.gradient_variance else {}
             return {**status, **measured}
 
+        def save_checkpoint(self, tag: str, *args: Any, **kwargs: Any) -> None:
+            super().save_checkpoint(tag, *args, **kwargs)
+            if self.strategy.is_rank_0():
+                checkpoints = self.strategy.args.ckpt
+                remove_old_copies(Path(checkpoints.path), tag, checkpoints.max_num)
+
         def is_ours(self) -> bool:
             return True
 
@@ -202,6 +233,7 @@ def our_critic(actor_class: Any) -> Any:
         trainer: Any
 
         def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+            strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
             super().init_model_from_pretrained(strategy, *args, **kwargs)
             if strategy.args.train.dynamic_batch_enable:
                 sum_dynamic_batches(self.trainer, self.trainer.critic, step_at=1)
@@ -211,6 +243,20 @@ def our_critic(actor_class: Any) -> Any:
             return super().fit()
 
     return ray.remote(num_gpus=1)(OurCritic)
+
+
+def remove_old_copies(folder: Path, tag: str, most: int) -> None:
+    """Removes all but the newest models of `--ckpt.save_hf`, `tag` among them; upstream keeps all.
+
+    `most` of them are kept, and of those of the best evaluation one.
+    """
+    is_best = tag.startswith("best")
+    copies = folder.glob("best_global_step*_hf" if is_best else "global_step*_hf")
+    others = [copy for copy in copies if copy.name != f"{tag}_hf"]
+    others.sort(key=lambda copy: copy.stat().st_mtime)
+    kept = 0 if is_best else most - 1
+    for copy in others[: max(0, len(others) - kept)]:
+        shutil.rmtree(copy)
 
 
 def confirm(group: Any) -> None:
