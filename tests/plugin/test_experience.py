@@ -680,7 +680,7 @@ def run_args(estimator="js_plus", **settings):
 @pytest.fixture
 def start(monkeypatch):
     """Starts one of our actors on upstream's class, with a flag for js_plus."""
-    for name in ("PromptDataset", "RemoteExperienceMaker"):
+    for name in ("PromptDataset", "RemoteExperienceMaker", "blending_datasets"):
         monkeypatch.setattr(ppo_trainer, name, None)
 
     def start(ours, estimator="js_plus", **settings):

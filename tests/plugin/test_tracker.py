@@ -46,7 +46,7 @@ class Upstreams:
 def test_a_tracker_gets_what_upstream_logs_to_wandb(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, module := Recorder())
     monkeypatch.setattr(actors, "confirm", lambda group: None)
-    for replaced in ("RemoteExperienceMaker", "PromptDataset"):  # and put back
+    for replaced in ("RemoteExperienceMaker", "PromptDataset", "blending_datasets"):  # and put back
         monkeypatch.setattr(ppo_trainer, replaced, getattr(ppo_trainer, replaced))
     names = {"logger__wandb__project": "math", "logger__wandb__run_name": "js-1"}
     args = upstream_args(algo__advantage__estimator="js", js__tracker=name, **names)
