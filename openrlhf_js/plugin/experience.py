@@ -61,7 +61,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self._greedy_rewards: torch.Tensor | None = None
         self._error: str | None = None  # of the first masked response
         self._clipped: list[torch.Tensor] | None = []  # of a step, each (b,); None once said
-        experience_maker.compute_reward = self._compute_reward  # where upstream's estimators clip
+        # where upstream's estimators clip
+        experience_maker.compute_reward = functools.wraps(compute_reward)(self._compute_reward)
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Upstream's step, on samples that all have the same fields."""
@@ -159,7 +160,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             for experience in experiences
         ]
 
-    @functools.wraps(compute_reward)
     def _compute_reward(self, values: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Upstream's `compute_reward`, which clips (b,) values, with a note of what it clips."""
         if self._clipped is not None:
