@@ -62,7 +62,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self._error: str | None = None  # of the first masked response
         self._clipped: list[torch.Tensor] | None = []  # of a step, each (b,); None once said
         # where upstream's estimators clip
-        experience_maker.compute_reward = functools.wraps(compute_reward)(self._compute_reward)
+        experience_maker.compute_reward = functools.update_wrapper(
+            functools.partial(self._compute_reward), compute_reward
+        )
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Upstream's step, on samples that all have the same fields."""
