@@ -15,10 +15,12 @@ from openrlhf_js.tasks.equivalence.exact import rational
 from openrlhf_js.tasks.equivalence.sets import is_domain, same_set
 from openrlhf_js.tasks.equivalence.statements import (
     SIGN_UNITS,
+    as_vector,
     is_name,
     name_the_same,
     named_tuple,
     quantity,
+    same_constant,
     same_variable,
     stated_values,
     with_equals_sign,
@@ -161,6 +163,8 @@ class Judge:
             if not is_name(before_last):
                 return self._rounded(answer, gold)
             answer = with_equals_sign(answer)
+        answer = as_vector(same_constant(answer, gold), gold)
+        gold = as_vector(gold, answer)
         if answer == gold:
             return True
         kinds = {answer.kind, gold.kind}

@@ -22,6 +22,7 @@ from openrlhf_js.tasks.record import Score, scored
 _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
 _RATIO = re.compile(r"\d{1,2} ?: ?\d\d", re.ASCII)
+_LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,\d{3}", re.ASCII)  # grouped as in India
 _LETTER_UNIT = re.compile(  # the whole answer is a number and a unit: `5 m`
     r"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+) ([ABCFJKLNVWghlms])\Z"
 )
@@ -82,12 +83,17 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
 
 
 def _answers(text: str) -> list[Tree]:
-    """The readings of an answer: an option may have a small letter, and a time be a ratio."""
+    """The readings of an answer: an option may have a small letter, and a time be a ratio.
+
+    A number that is grouped as in India may be a list, too.
+    """
     if _OPTION.fullmatch(text):
         small_letter = node("sym", text)
         return [small_letter, *readings(text.upper())]
     if _RATIO.fullmatch(text):
         return [*readings(text), read(text)]
+    if _LAKHS.fullmatch(text):
+        return [*readings(text), read(text.replace(",", ""))]
     with_unit = _LETTER_UNIT.sub(r"\1 \\\2", text)
     return readings(with_unit)
 

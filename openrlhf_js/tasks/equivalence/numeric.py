@@ -21,7 +21,7 @@ from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
 from openrlhf_js.tasks.equivalence.evaluation import MAX_BITS, NoValue, evaluated
 from openrlhf_js.tasks.equivalence.grader import decide
 from openrlhf_js.tasks.equivalence.labels import golds_of
-from openrlhf_js.tasks.equivalence.points import Point, general_points, piece_points
+from openrlhf_js.tasks.equivalence.points import Point, are_physical, general_points, piece_points
 from openrlhf_js.tasks.equivalence.residues import residue
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.tree import CONSTANTS, NotRead, Tree, names
@@ -53,8 +53,11 @@ class Numeric(Judge):
         trees = (left, right)
         variables = sorted((names(left) | names(right)) - CONSTANTS)
         has_values = False
+        are_positive = are_physical(variables)
         for choices in general_points(len(variables)):
             for point in choices:
+                if are_positive and min(point.coordinates) < 0:
+                    continue
                 try:
                     if not self._agree_at(trees, variables, point):
                         return False
@@ -63,6 +66,8 @@ class Numeric(Judge):
                 has_values = True
                 break
         for coordinates in piece_points(trees, variables):
+            if are_positive and min(coordinates) < 0:
+                continue
             point = Point(coordinates, is_real=True)
             with contextlib.suppress(NoValue, Undecided):
                 if not self._agree_at(trees, variables, point, _BITS_AT_PIECES):

@@ -30,6 +30,8 @@ class Point(NamedTuple):
 
 # in no special place
 
+_MASS_OR_CHARGE = words("m q M Q")
+_QUANTITIES = words(r"g k l r \hbar \lambda \rho \mu \epsilon \omega \ell")  # beside capitals
 _POSITIVE_POINTS = 3
 _MOST_PATTERNS = 12
 _LEAST_SIZE = Fraction(1, 5)
@@ -86,6 +88,14 @@ def _coordinates(index: int, count: int, reach: Fraction) -> Coordinates:
         share = _share(f"{index}/{place}")
         coordinates.append(_LEAST_SIZE + share * reach)
     return tuple(coordinates)
+
+
+def are_physical(variables: Sequence[str]) -> bool:
+    """Whether these are positive quantities of a formula of physics: with a mass or a charge."""
+    letters = {variable.partition("_")[0] for variable in variables}
+    others = letters - _MASS_OR_CHARGE
+    are_quantities = all(letter in _QUANTITIES or letter.isupper() for letter in others)
+    return len(variables) >= 3 and len(others) < len(letters) and are_quantities
 
 
 def _share(seed: str) -> Fraction:

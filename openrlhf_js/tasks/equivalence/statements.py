@@ -35,6 +35,9 @@ _FUNCTIONS = frozenset("fghFGHPQRST")  # names that a rule `f(x) = ...` is of
 _INDICES = ("i", "j", "k", "m", "n", "t")  # of sequences
 _UNKNOWNS = frozenset("xyz")  # `x + y = 5` is a condition rather than the value of a sum
 NO_RULE = ("", "")
+_AXES = ("i", "j", "k")
+_INTEGRATION_CONSTANTS = (node("sym", "C"), node("sym", "c"))
+_INTEGRATED = frozenset(["x", "y", "z", "t", "u", "v", "s", "\\theta"])  # variables
 _COMPLEX_NUMBERS = ("z", "w")
 
 
@@ -156,6 +159,65 @@ def named_tuple(tree: Tree) -> Tree | None:
     if all(name.kind == "sym" and name.args[0][0] in _COORDINATES for name in values):
         named.sort(key=lambda item: item[0].args)
     return group_node("()", [value for _, value in named])
+
+
+def as_vector(tree: Tree, other: Tree) -> Tree:
+    """The group (2, -3, 1) for `2i - 3j + k`, beside another group of two or three elements."""
+    if tree.kind != "add" or not is_group(other, "()"):
+        return tree
+    components = _components(tree)
+    axes = _AXES[: len(items_of(other))]
+    if not components or len(components) < 2 or not components.keys() <= set(axes):
+        return tree
+    return group_node("()", [components.get(axis, number(0)) for axis in axes])
+
+
+def _components(tree: Tree) -> dict[str, Tree]:
+    """The factors of i, j and k in a sum of their multiples; empty if the tree is none."""
+    kind, args = tree
+    if kind == "sym":
+        return {args[0]: number(1)} if args[0] in _AXES else {}
+    if kind == "neg":
+        return {axis: node("neg", factor) for axis, factor in _components(args[0]).items()}
+    if kind == "add":
+        first, second = map(_components, args)
+        is_sum = first and second and first.keys().isdisjoint(second)
+        return first | second if is_sum else {}
+    if kind not in ("mul", "div"):
+        return {}
+    vector, factor = args
+    if kind == "mul" and names(vector).isdisjoint(_AXES):
+        factor, vector = args
+    if not names(factor).isdisjoint(_AXES):
+        return {}
+    return {axis: node(kind, own, factor) for axis, own in _components(vector).items()}
+
+
+def same_constant(answer: Tree, gold: Tree) -> Tree:
+    """The answer with the gold answer's name of a constant of integration: `x + C` for `x + c`."""
+    constant = _integration_constant(gold)
+    own_constant = _integration_constant(answer)
+    if not constant or not own_constant or constant == own_constant:
+        return answer
+    return substituted(answer, own_constant, node("sym", constant))
+
+
+def _integration_constant(tree: Tree) -> str:
+    """The `C` or `c` that is added to an expression in a usual variable such as x, or ""."""
+    expression = sides_of(tree)[-1] if is_equation(tree) else tree
+    constants = [term.args[0] for term in _terms(expression) if term in _INTEGRATION_CONSTANTS]
+    if len(constants) != 1:
+        return ""
+    others = names(expression) - {constants[0], "e", "\\pi"}
+    return constants[0] if others and others <= _INTEGRATED else ""
+
+
+def _terms(tree: Tree) -> Iterator[Tree]:
+    """The terms of a sum; none of what is no sum."""
+    if tree.kind == "add":
+        for operand in tree.args:
+            yield operand
+            yield from _terms(operand)
 
 
 def same_variable(answer: Tree, gold: Tree) -> Tree:

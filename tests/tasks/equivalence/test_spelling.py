@@ -1,14 +1,30 @@
 """LaTeX, unicode and plain text are spelt in one way, in linear time."""
 
 import contextlib
+import re
 import time
 from pathlib import Path
 
+import pytest
+
 from openrlhf_js.tasks.equivalence.spelling import normal
+from openrlhf_js.tasks.equivalence.spelling_rules import (
+    LATEX_RULES,
+    PLAIN_RULES,
+    WHOLE_ANSWER_RULES,
+)
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.equivalence.tree import NotRead
 
 SPELLINGS = Path(__file__).with_name("spellings.txt").read_text("utf-8").splitlines()[2:]
+
+
+@pytest.mark.parametrize("rule", [*WHOLE_ANSWER_RULES, *LATEX_RULES, *PLAIN_RULES])
+def test_each_rule_by_its_example(rule):
+    before, after = rule.example
+    assert before != after
+    assert rule.where in before
+    assert re.sub(rule.pattern, rule.to, before) == after
 
 
 def test_spelling():
@@ -20,6 +36,8 @@ PIECES = [
     *r"{}()[]$\^_,.1a '~½²",
     *(r"\frac", r"\text{", r"\boxed{", "1,", "1 ", "base", "{,}", r"\,", "(1)_", "12", "for all "),
     *("x for any ", "th", "_{1", r"\over", "C_1", "0.1", "A1 base ", "1 1/", r"1\frac{1}{2}"),
+    *("1.234", "2,50", "0.(", "1 (ten)", ", in total", "+ -", "'1", r"\angle A", "5 厘米", "= "),
+    *(r"\frac a", "March 5", "{1,2}", r"\land A", "a = 0 or ", "8:34 pm"),
 ]
 
 
