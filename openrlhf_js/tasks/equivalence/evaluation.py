@@ -130,11 +130,17 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "gcd": _of_whole_numbers(math.gcd),
     "lcm": _of_whole_numbers(math.lcm),
 }
-for _name in words("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh"):
+for _name in words("sin cos arcsin arccos arctan sinh cosh"):
     _FUNCTIONS[_name] = _elementary(getattr(mp, _name.replace("arc", "a")))
 _SUMS = words("neg add mul apply div percent degree")  # and products, of what was counted before
 _NEVER_NEAR_ZERO = words("neg mul div percent apply pow root exp fact binom abs max min")
-_WITH_POLES = words("tan cot sec csc")
+_QUOTIENTS = {
+    "tan": ("sin", "cos"),
+    "cot": ("cos", "sin"),
+    "sec": ("", "cos"),
+    "csc": ("", "sin"),
+    "tanh": ("sinh", "cosh"),
+}
 
 
 # evaluation
@@ -151,9 +157,9 @@ def _rounded(exact: Fraction) -> Value:
 
 @dataclass
 class Evaluation:
-    r"""Evaluates trees where variables have these values; `\log` is `log`: ln or lg."""
+    r"""Evaluates trees where names stand for values; `\log` is `log`: ln or lg."""
 
-    coordinates: Mapping[str, Fraction]
+    names: Mapping[str, tuple[Value, int]]  # with how large or small each is, in bits
     is_real: bool  # whether only real numbers count, also on the way
     log: str
     bits: int  # what agrees in so many bits is equal
@@ -166,8 +172,8 @@ class Evaluation:
             self._count(exact.numerator.bit_length() + exact.denominator.bit_length())
             return _rounded(exact)
         if tree.kind == "sym":
-            (name,) = tree.args
-            result = +_VALUES[name] if name in _VALUES else _rounded(self.coordinates[name])
+            result, magnitude = self.names[tree.args[0]]
+            self._count(magnitude)
         else:
             result = self._result(tree)
         if self.is_real and mp.im(result):
@@ -183,50 +189,60 @@ class Evaluation:
             operands = tree.args[1:]
         if name == "log":
             name = self.log
-        function = _FUNCTIONS.get(name)
-        if function is None:
+        if name not in _FUNCTIONS and name not in _QUOTIENTS:
             raise NoValue
+        return self._applied(name, [self.value(operand) for operand in operands])
+
+    def _applied(self, name: str, operands: Sequence[Value]) -> Value:
+        """The value of a function; one that may saturate or have poles as a quotient of others."""
+        if name in _QUOTIENTS:
+            above, below = _QUOTIENTS[name]
+            numerator = self._applied(above, operands) if above else mp.one
+            return self._applied("div", [numerator, self._applied(below, operands)])
+        if name not in _SUMS:
+            operands = [self._whole(operand) for operand in operands]
         try:
-            values = [self.value(operand) for operand in operands]
-            result = mp.convert(function(*values))
+            result = mp.convert(_FUNCTIONS[name](*operands))
         except (ArithmeticError, ValueError, TypeError) as problem:
             raise NoValue from problem
         if not mp.isfinite(result):
             raise NoValue
-        if name not in _NEVER_NEAR_ZERO and self._is_rest(result, values):
+        if not result:
             return mp.zero
-        if name in _WITH_POLES and self._is_rest(1 / result, values):
+        magnitude = int(mp.mag(result))
+        if name not in _NEVER_NEAR_ZERO and self._is_rest(magnitude, operands):
+            return mp.zero
+        if abs(magnitude) > MAX_EXPONENT:
             raise NoValue
-        result = self._settled(result)
-        if name not in _SUMS and result:
-            self._count(abs(int(mp.mag(result))))
-        return result
+        if name not in _SUMS:
+            self._count(abs(magnitude))
+        return self._real(result, magnitude) if isinstance(result, mp.mpc) else result
 
     def _count(self, bits: int) -> None:
         self.size += bits
         if _bits_for(self.size) > MAX_BITS:
             raise Undecided
 
-    def _is_rest(self, result: Value, operands: Sequence[Value]) -> bool:
-        """Whether a sum or a function of these operands is 0, but for rounding."""
+    def _is_rest(self, magnitude: int, operands: Sequence[Value]) -> bool:
+        """Whether a sum or a function of operands is 0, but for rounding, by its size in bits."""
+        if magnitude > self.size - self.bits:  # for no operand has more bits
+            return False
         largest = max(mp.mag(operand or 1) for operand in operands)
-        return bool(not result or mp.mag(result) <= max(largest, 1) - self.bits)
+        return bool(magnitude <= max(largest, 1) - self.bits)
 
-    def _settled(self, value: Value) -> Value:
-        """The value without what is only rounding: beside a whole number, or an imaginary part."""
-        if not value:
-            return mp.zero
-        magnitude = int(mp.mag(value))
-        if abs(magnitude) > MAX_EXPONENT:
-            raise NoValue
-        if isinstance(value, mp.mpc):
-            parts = []
-            for part in (value.real, value.imag):
-                parts.append(part if part and mp.mag(part) > magnitude - self.bits else mp.zero)
-            real, imaginary = parts
-            if imaginary:
-                return mp.mpc(real, imaginary)
-            value = real
+    def _real(self, value: Value, magnitude: int) -> Value:
+        """A complex value without a part that is only rounding."""
+        parts = []
+        for part in (value.real, value.imag):
+            is_rest = not part or mp.mag(part) <= magnitude - self.bits
+            parts.append(mp.zero if is_rest else part)
+        real, imaginary = parts
+        return mp.mpc(real, imaginary) if imaginary else real
+
+    def _whole(self, value: Value) -> Value:
+        """The whole number that a value is, but for rounding; else the value."""
+        if isinstance(value, mp.mpc) or mp.isint(value):
+            return value
         whole = mp.nint(value)
         return whole if whole and self.same(value, whole) else value
 
@@ -237,6 +253,11 @@ class Evaluation:
             return True
         largest = max(mp.mag(left or mp.zero), mp.mag(right or mp.zero))
         return bool(mp.mag(difference) <= largest - self.bits)
+
+
+def _most_bits(trees: Sequence[Tree]) -> int:
+    nodes = sum(1 for tree in trees for _ in subtrees(tree))
+    return _MAX_WORK // nodes
 
 
 @contextmanager
@@ -251,13 +272,18 @@ def evaluated(
 
     NoValue where one has none; Undecided where they would need too many bits.
     """
-    nodes = sum(1 for tree in trees for _ in subtrees(tree))
     bits = _LEAST_BITS
     for _ in range(_MOST_PASSES):
-        if bits > most_bits or (bits > _LEAST_BITS and bits * nodes > _MAX_WORK):
+        if bits > _LEAST_BITS and bits > min(most_bits, _most_bits(trees)):
             raise Undecided
         with mp.workprec(bits + bits // 2 + 64):
-            evaluation = Evaluation(coordinates, is_real, log, bits)
+            values_of_names = {name: +value for name, value in _VALUES.items()}
+            values_of_names |= {name: _rounded(value) for name, value in coordinates.items()}
+            names = {
+                name: (value, abs(int(mp.mag(value or 1))))
+                for name, value in values_of_names.items()
+            }
+            evaluation = Evaluation(names, is_real, log, bits)
             values: list[Value] | None = None
             try:
                 values = [evaluation.value(tree) for tree in trees]
