@@ -341,6 +341,11 @@ class PoolSettings(BenchSettings):
     ci: Literal["clustered", "official"] = Field(
         "clustered", description="95 %, by question; or by row, as the bench's own script has it"
     )
+    verdict: Literal["stated", "official"] | None = Field(
+        None,
+        description="the judge's last statement; or the last label of its text, as the bench's own "
+        "script reads it, which --ci official takes too (default: stated)",
+    )
     style_control: tuple[Literal["none", "all"], ...] = Field(
         ("none",), description="each gives a table; all: at equal length and markup"
     )
@@ -376,7 +381,13 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
     judges = [file_name(name) for name in settings.judge] or folder.judges()
     if not settings.judge and len(judges) != 1:
         raise ValueError(f"--judge says whose judgments; {folder.root} has {judges or 'none'}")
-    pools = load(folder, judges, settings.category, settings.baseline)
+    pools = load(
+        folder,
+        judges,
+        settings.category,
+        settings.baseline,
+        rule=settings.verdict or ("official" if settings.ci == "official" else "stated"),
+    )
     models = [file_name(name) for name in settings.models]
     boards: list[Board] = []
     comparisons: list[str] = []

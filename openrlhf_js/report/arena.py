@@ -12,6 +12,7 @@ from markupsafe import Markup
 from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Row
 from openrlhf_js.evaluation.arena.pool import Pool
+from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
 from openrlhf_js.report import style
 from openrlhf_js.report.figures import picture
 from openrlhf_js.report.foreign import script_of
@@ -50,6 +51,7 @@ class ShownGame(NamedTuple):
 
     first_shown: str  # "baseline" or "model"
     verdict: str  # the judge's own, "" without one
+    official: str  # the one by the official rule, where it is another one
     words: str
     text: str | None
 
@@ -208,7 +210,7 @@ def questions(
             for judge in judges:
                 judgment = judgments[model, judge].get(uid)
                 if judgment and judgment.baseline in ("", baseline):
-                    judged[judge] = _shown(judgment)
+                    judged[judge] = _shown(judgment, pools[0].rule)
             if judged:
                 answered.append(ShownAnswer(model, answers[model].get(uid), judged))
         if answered:
@@ -217,7 +219,7 @@ def questions(
     return shown
 
 
-def _shown(judgment: data.Judgment) -> ShownJudgment:
+def _shown(judgment: data.Judgment, rule: Rule) -> ShownJudgment:
     """A judgment as the model fared: it is A in the second game, and B in the first."""
     shown = []
     outcomes = []
@@ -225,12 +227,15 @@ def _shown(judgment: data.Judgment) -> ShownJudgment:
     for game, held, first_shown in sides:
         if not held:
             continue
-        margin = data.MARGIN_OF_A.get(game.verdict or "") if game else None
+        verdict = game.verdict(rule) if game else None
+        official = game.official if game else None
+        margin = MARGIN_OF_A[verdict] if verdict else None
         if margin is not None and first_shown == "baseline":
             margin = -margin
         shown_game = ShownGame(
             first_shown=first_shown,
-            verdict=game.verdict or "" if game else "",
+            verdict=verdict or "",
+            official=(official or NO_VERDICT) if official != verdict else "",
             words=VERDICTS[margin],
             text=game.text if game else None,
         )

@@ -15,7 +15,15 @@ from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
-from judged_bench import BASELINE, answer_row, read_lines, write_bench, write_lines
+from judged_bench import (
+    BASELINE,
+    answer_row,
+    judgment_row,
+    read_lines,
+    write_bench,
+    write_judged,
+    write_lines,
+)
 from kit import until
 from stub_judge import by_hash, faulty, reply, serving, user
 
@@ -173,6 +181,28 @@ def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert eval_arena.main(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "score"),
+    [
+        ([], "stated", 100),
+        (["--ci", "official"], "official", 25),
+        (["--verdict", "official"], "official", 25),
+        (["--verdict", "stated", "--ci", "official"], "stated", 100),
+    ],
+)
+def test_official_intervals_take_official_verdicts(words, rule, score, tmp_path):
+    """Of two games that the model wins, the text of one quotes the loser at its end."""
+    rows = [judgment_row("q0", -2, 1)]
+    rows[0]["games"][0]["judgment"]["answer"] = "Verdict: [[B>A]], though it says `[[A>>B]]`."
+    write_judged(tmp_path, rows)
+    place = ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    path = tmp_path / "scores.json"
+    assert eval_arena.main(["score", *place, "--json", str(path), *words]) == 0
+    (row,) = [row for row in json.loads(path.read_bytes()) if row["model"] == "m"]
+    assert row["verdict"] == rule
+    assert row["score"] == score
 
 
 @pytest.mark.timeout(300)  # starts the program three times

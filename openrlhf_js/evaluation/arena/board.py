@@ -70,7 +70,7 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
     if plan.style_control == "none":
         judge_model = recorded.get(judges[0], {}).get("judge_model", judges[0])
         lines += notes.of_the_floor(judge_model, scored.games, rows)
-    lines += notes.of_the_protocol(deviations, plan.much_weight)
+    lines += notes.of_the_protocol(deviations, plan.much_weight, pool.rule)
     lines += notes.of_missing_games(rows)
     lines += notes.of_sides(judging(judged))
     rows.append(_baseline_row(pool, shared))
@@ -154,6 +154,7 @@ def _shared_columns(scored: _Scored, deviations: Sequence[str]) -> Row:
         "confidence": round(high - low, 3),
         "style_control": plan.style_control,
         "much_weight": plan.much_weight,
+        "verdict": pool.rule,
         "games": int(scored.judged.held.max()),
         "questions_of_category": pool.questions,
         "deviations": deviations,
@@ -180,7 +181,9 @@ def _score_columns(model: str, score: stats.Estimate) -> Row:
 def _counts(scored: _Scored, model: str) -> Row:
     """What is counted of a model beside its score."""
     counted = scored.games[scored.games.model == model]
-    row = judging(scored.judged[scored.judged.model == model])
+    judged = scored.judged[scored.judged.model == model]
+    row = judging(judged)
+    row["games_read_otherwise"] = int(judged.read_otherwise.sum())
     row |= _outcomes(counted)
     row |= _missing_games(scored, model, row)
     row |= _worst_case(row, scored.plan.much_weight)

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from openrlhf_js.common.files import atomic_write, read_rows
 from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.common.store import json_line
+from openrlhf_js.evaluation.arena import verdicts
 from openrlhf_js.evaluation.arena.style import style_of
 from openrlhf_js.sampling.complete import read_samples
 from openrlhf_js.tasks.thinking import split_thinking
@@ -27,25 +28,6 @@ Row = Mapping[str, Any]
 T = TypeVar("T")
 
 HUB = "lmarena-ai/arena-hard-auto"
-# Verdicts, and the reversed spellings that the official programs score as well.
-MEANING = {
-    **{verdict: verdict for verdict in ("A>>B", "A>B", "A=B", "B>A", "B>>A")},
-    **{
-        "B<<A": "A>>B",
-        "B<A": "A>B",
-        "B=A": "A=B",
-        "A<B": "B>A",
-        "A<<B": "B>>A",
-    },
-}
-# How A fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same for B.
-MARGIN_OF_A = {
-    "A>>B": 2,
-    "A>B": 1,
-    "A=B": 0,
-    "B>A": -1,
-    "B>>A": -2,
-}
 FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
 UID = (("uid",), ("question_id",))
 
@@ -177,10 +159,15 @@ class ModelAnswer(NamedTuple):
 
 
 class GameResult(NamedTuple):
-    """One comparison: a verdict, None where the judge gave none, and all that it said."""
+    """One comparison: all that the judge said, and its verdict by either rule, None without one."""
 
-    verdict: str | None
     text: str
+    stated: str | None
+    official: str | None
+
+    def verdict(self, rule: verdicts.Rule) -> str | None:
+        """The verdict by one of the rules."""
+        return self.official if rule == "official" else self.stated
 
 
 class Judgment(NamedTuple):
@@ -202,9 +189,9 @@ class Judgment(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Games that have no verdict, of those that are held."""
+        """Games in which the judge states no verdict, of those that are held."""
         games = zip(self.games, self.held, strict=True)
-        return sum(held and not (game and game.verdict) for game, held in games)
+        return sum(held and not (game and game.stated) for game, held in games)
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
@@ -266,9 +253,12 @@ def read_judgments(path: Path) -> dict[str, Judgment]:
 
 
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
-    """A row of `model_judgment`, in the schema of v2.0, with what the judge was given."""
+    """A row of `model_judgment`, in the schema of v2.0, with what the judge was given.
+
+    `score` is the official verdict, since the official programs read it.
+    """
     games = [
-        game and {"score": game.verdict, "judgment": {"answer": game.text}, "prompt": messages}
+        game and {"score": game.official, "judgment": {"answer": game.text}, "prompt": messages}
         for game, messages in zip(judgment.games, prompts, strict=True)
     ]
     return {**judgment._asdict(), "games": games}
@@ -338,11 +328,16 @@ def _judgment(row: Row) -> Judgment:
 
 
 def _game(game: Any) -> GameResult | None:
-    """A game of a judgment; None where the judge's call failed."""
+    """A game of a judgment; None where the judge's call failed.
+
+    Where the text holds no label, the recorded verdict is the stated one.
+    """
     if not isinstance(game, dict):
         return None
-    text = _at(game, ("judgment", "answer"), ("judgment",))
-    return GameResult(MEANING.get(str(game.get("score"))), str(text or ""))
+    text = str(_at(game, ("judgment", "answer"), ("judgment",)) or "")
+    official = verdicts.MEANING.get(str(game.get("score")))
+    stated = verdicts.stated_verdict(text) if verdicts.has_label(text) else official
+    return GameResult(text, stated, official)
 
 
 def _at(row: Row, *paths: Sequence[str | int]) -> Any:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from openrlhf_js.common.store import Record, Store
-from openrlhf_js.evaluation.arena import data, protocol
+from openrlhf_js.evaluation.arena import data, protocol, verdicts
 from openrlhf_js.evaluation.arena.batch import JudgeBatch
 
 NO_REPLY: Record = {
@@ -70,7 +70,7 @@ class Ledger:
         """A game that is not open: the reply with a verdict, or else the last; None if refused."""
         if self.refusal(key):
             return None
-        return self._verdict(key) or data.GameResult(None, self._counted(key)[-1]["text"])
+        return self._verdict(key) or _result(self._counted(key)[-1])
 
     def refusal(self, key: str) -> str:
         """The words with which the endpoint refused a game; "" where it did not."""
@@ -80,11 +80,11 @@ class Ledger:
         return str(refusals[-1]) if refusals else ""
 
     def _verdict(self, key: str) -> data.GameResult | None:
-        """The first reply that has a verdict."""
+        """The first reply that states a verdict."""
         for record in self.replies.get(key, []):
-            verdict = protocol.verdict_of_reply(record["text"])
-            if verdict:
-                return data.GameResult(verdict, record["text"])
+            result = _result(record)
+            if result.stated:
+                return result
         return None
 
     def _counted(self, key: str) -> list[Record]:
@@ -96,3 +96,13 @@ class Ledger:
         """Removes a ledger without replies, which would bind later calls to its settings."""
         if not self.store.records and not self.batch.games:
             self.store.path.unlink()
+
+
+def _result(record: Record) -> data.GameResult:
+    """What a reply says."""
+    text = record["text"]
+    return data.GameResult(
+        text=text,
+        stated=verdicts.stated_verdict(text),
+        official=verdicts.official_verdict(text),
+    )

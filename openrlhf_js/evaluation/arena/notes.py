@@ -11,6 +11,7 @@ import pandas as pd
 from openrlhf_js import stats
 from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.score import clustered
+from openrlhf_js.evaluation.arena.verdicts import Rule
 
 FLOOR = 5.0  # a score below it says little of a change
 NORMAL_95 = 1.96  # standard errors to either end of a 95 % interval
@@ -20,6 +21,10 @@ MISSING = {  # columns of games that do not count, and why
     "games_left_out": "left out, as their question's other game is missing",
     "games_unanswered": "without an answer to judge",
     "games_not_judged": "not judged",
+}
+RULES: dict[Rule, str] = {
+    "stated": "A verdict is the last that the judge states, not a label that it lists or quotes.",
+    "official": "A verdict is the last label of the judge's text, stated or not (official rule).",
 }
 Row = Mapping[str, Any]  # one of a board, of a model
 
@@ -63,11 +68,11 @@ def _detectable_points(games: pd.DataFrame) -> float:
     return 100 * stats.detectable_effect(math.sqrt(2) * standard_error, degrees_of_freedom)
 
 
-def of_the_protocol(deviations: Sequence[str], much_weight: float) -> list[str]:
-    """What a score is a share of, and whether judging was official."""
+def of_the_protocol(deviations: Sequence[str], much_weight: float, rule: Rule) -> list[str]:
+    """What a score is a share of, how verdicts were read, and whether judging was official."""
     rows = (
         f"A game counts as one row, a much better answer as {much_weight:g}; the score is the "
-        "share of rows won, ties as half."
+        f"share of rows won, ties as half. {RULES[rule]}"
     )
     if deviations:
         return [rows, f"Not the official protocol: {'; '.join(deviations)}."]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from openrlhf_js.evaluation.arena import data, style
+from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,15 @@ class JudgedRow(NamedTuple):
     settings: str
     margin_1: float  # of the game in which A is the baseline; NaN without a verdict
     margin_2: float  # of the game in which A is the model
+    read_otherwise: int  # games whose verdict is another one by the official rule
     failed: int  # games that were refused, or failed
     held: int  # games: 2, or 1
 
 
 class Pool(NamedTuple):
     """Everything that some judges judged in one category against one baseline."""
+
+    rule: Rule  # of the verdicts
 
     folder: data.Folder
     bench: data.Bench
@@ -50,7 +54,11 @@ class Pool(NamedTuple):
 
 
 def load(
-    folder: data.Folder, judges: Sequence[str], categories: Sequence[str] = (), baseline: str = ""
+    folder: data.Folder,
+    judges: Sequence[str],
+    categories: Sequence[str] = (),
+    baseline: str = "",
+    rule: Rule = "stated",
 ) -> list[Pool]:
     """What judges judged, by category (default: all) in the bench's order.
 
@@ -58,7 +66,7 @@ def load(
     """
     questions = data.read_questions(folder)
     data.select(questions, categories)  # ValueError for a category that is none
-    rows = list(_judged_rows(folder, judges, questions))
+    rows = list(_judged_rows(folder, judges, questions, rule))
     judged = pd.DataFrame(rows, columns=[*JudgedRow._fields])
     nothing = ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
     if judged.empty:
@@ -71,6 +79,7 @@ def load(
         if len(kept):
             asked = data.select(questions, [category])
             pool = _pool(
+                rule=rule,
                 folder=folder,
                 bench=bench,
                 category=category,
@@ -85,7 +94,7 @@ def load(
 
 
 def _judged_rows(
-    folder: data.Folder, judges: Sequence[str], questions: Questions
+    folder: data.Folder, judges: Sequence[str], questions: Questions, rule: Rule
 ) -> Iterator[JudgedRow]:
     """A row for each judgment of these judges; others are logged."""
     for judge in judges:
@@ -93,7 +102,7 @@ def _judged_rows(
             left_out = 0
             for judgment in data.read_judgments(path).values():
                 if judgment.uid in questions and judgment.model not in judges:
-                    yield _judged_row(judge, judgment)
+                    yield _judged_row(judge, judgment, rule)
                 else:
                     left_out += 1
             if left_out:
@@ -101,10 +110,11 @@ def _judged_rows(
                 log.warning(message, path, left_out)
 
 
-def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
+def _judged_row(judge: str, judgment: data.Judgment, rule: Rule) -> JudgedRow:
     """A judgment, in the model's view."""
     first, second = judgment.games
     held = sum(judgment.held)
+    others = [game for game in judgment.games if game and game.stated != game.official]
     return JudgedRow(
         judge=judge,
         model=judgment.model,
@@ -112,16 +122,18 @@ def _judged_row(judge: str, judgment: data.Judgment) -> JudgedRow:
         category=judgment.category,
         baseline=judgment.baseline,
         settings=judgment.settings,
-        margin_1=-_margin_of_a(first),
-        margin_2=_margin_of_a(second),
+        margin_1=-_margin_of_a(first, rule),
+        margin_2=_margin_of_a(second, rule),
+        read_otherwise=len(others) if rule == "stated" else 0,
         failed=judgment.games.count(None) - (2 - held),
         held=held,
     )
 
 
-def _margin_of_a(game: data.GameResult | None) -> float:
+def _margin_of_a(game: data.GameResult | None, rule: Rule) -> float:
     """How A fared; NaN without a verdict."""
-    return data.MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
+    verdict = game.verdict(rule) if game else None
+    return MARGIN_OF_A[verdict] if verdict else math.nan
 
 
 def _bench_and_baselines(
@@ -162,6 +174,7 @@ def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.Da
 
 
 def _pool(
+    rule: Rule,
     folder: data.Folder,
     bench: data.Bench,
     category: str,
@@ -175,6 +188,7 @@ def _pool(
     for model in models:
         unanswered[model] = questions.keys() & data.failed_answers(folder, model)
     return Pool(
+        rule=rule,
         folder=folder,
         bench=bench,
         category=category,

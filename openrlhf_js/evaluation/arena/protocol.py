@@ -17,14 +17,13 @@ from openrlhf_js.common.files import write_json
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.evaluation.arena.data import (
     BENCHES,
-    MEANING,
     TEMPLATE,
     Bench,
     Category,
     Folder,
     file_name,
 )
-from openrlhf_js.tasks.thinking import split_thinking
+from openrlhf_js.evaluation.arena.verdicts import PATTERNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +32,7 @@ Messages = list[dict[str, str]]
 
 TEXTS = ("QUESTION", "ANSWER_A", "ANSWER_B")  # of a template
 PLACES = r"\{(" + "|".join(TEXTS) + r")\}"
-PATTERNS = (r"\[\[([AB<>=]+)\]\]", r"\[([AB<>=]+)\]")  # the official ones, tried in this order
 IGNORED_KEYS = ("reference", "regex_pattern")  # of the official settings files
-LONGEST_TEXT = 1 << 20  # characters of a judge's text that are searched, from its end
 MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
 PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
 # what may follow an official judge's name and leave it the same model: gemini-2.5-pro, a date
@@ -69,26 +66,6 @@ _OWN_TEMPLATE = """<request>
 <answer_B>
 {ANSWER_B}
 </answer_B>"""
-
-
-def parse_verdict(text: str) -> str | None:
-    """The verdict in a judge's text, such as "A>>B", or None.
-
-    As upstream: the text is upper-cased, single brackets are tried if double ones hold no verdict,
-    the last one wins. Unlike upstream, brackets without a verdict, such as `[[A]]`, are skipped.
-    """
-    text = text[-LONGEST_TEXT:].upper()
-    for pattern in PATTERNS:
-        verdicts = [MEANING[label] for label in re.findall(pattern, text) if label in MEANING]
-        if verdicts:
-            return verdicts[-1]
-    return None
-
-
-def verdict_of_reply(text: str) -> str | None:
-    """The verdict in a judge's reply; one in its thinking does not count."""
-    answer, _ = split_thinking(text)
-    return parse_verdict(answer)
 
 
 class Price(Settings):
@@ -246,10 +223,15 @@ def deviations(
 ) -> list[str]:
     """In what judging is not as officially, or what of it is not known; [] if it is followed.
 
-    `recorded` is `identity_of` each judge; `judged` has columns judge, model, settings (hash).
+    `recorded` is `identity_of` each judge; `judged` has columns judge, model, settings
+    (hash), read_otherwise.
     """
+    others: list[str] = []
+    if judged is not None and judged.read_otherwise.any():
+        games = int(judged.read_otherwise.sum())
+        others.append(f"{games} games have another official verdict (--verdict official)")
     if not bench.judges:
-        return [f"{bench.name} is no official benchmark"]
+        return [f"{bench.name} is no official benchmark", *others]
     category_here = bench.category(category)
     official = BENCHES[bench.name].category(category)
     differences = [
@@ -257,7 +239,6 @@ def deviations(
         _difference("the baseline", file_name(category_here.baseline), official.baseline),
         _difference("the weight of much better", much_weight, MUCH_WEIGHT),
     ]
-    others: list[str] = []
     for judge in judges:
         settings = recorded.get(judge)
         if judge not in bench.judges:

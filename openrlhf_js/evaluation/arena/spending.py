@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from openrlhf_js.common.store import Record
 from openrlhf_js.evaluation.arena import protocol
-from openrlhf_js.evaluation.arena.data import MARGIN_OF_A
 from openrlhf_js.evaluation.arena.pairs import Game
+from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, stated_verdict
 
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
 OUTPUT_TOKENS = 900  # of the official judges' replies, on average
@@ -125,7 +125,7 @@ class Tally:
         if "refused" in record:
             self.refused += 1
             return
-        verdict = protocol.verdict_of_reply(record["text"])
+        verdict = stated_verdict(record["text"])
         if verdict is None:
             self.without_verdict += 1
             return

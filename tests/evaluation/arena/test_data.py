@@ -116,12 +116,12 @@ def test_judgments_of_both_schemas(folder, caplog):
     ]
     path = write_lines(folder.judgments("j", "m"), rows)
     found = read_judgments(path)
-    assert found["a"].games == (GameResult("B>A", "because"), None)
+    assert found["a"].games == (GameResult("because", "B>A", "B>A"), None)
     assert found["b"].model == "m"
     assert found["b"].category == V1
     assert found["b"].baseline == ""
-    assert found["b"].games == (GameResult("B>A", "text"), GameResult(None, ""))
-    assert found["c"].games[0].verdict == "A>B"  # the last one counts
+    assert found["b"].games == (GameResult("text", "B>A", "B>A"), GameResult("", None, None))
+    assert found["c"].games[0].stated == "A>B"  # the last one counts
     assert "line 5: there are not two games" in caplog.text
 
 
@@ -136,11 +136,11 @@ def test_the_official_programs_read_what_is_written(folder):
         judge="j",
         model="m",
         baseline="base",
-        games=(GameResult("A>>B", "x\u2028y\ud800"), GameResult("B>A", "z")),
+        games=(GameResult("x\u2028y\ud800", "A>>B", "A>>B"), GameResult("z", "B>A", "B>A")),
         settings="hash",
         asked=("1", "2"),
     )
-    failed = judged._replace(uid="0b", games=(GameResult(None, "none"), None))
+    failed = judged._replace(uid="0b", games=(GameResult("none", None, None), None))
     rows = {
         "0a": row_of(judged, (prompt, prompt)),
         "0b": row_of(failed, (prompt, prompt)),

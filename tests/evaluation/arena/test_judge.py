@@ -1,7 +1,6 @@
 """Verdicts, settings, deviations; judging with a stub judge: every game paid and written once."""
 
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -26,7 +25,6 @@ from openrlhf_js.evaluation.arena.protocol import (
     deviations,
     digest,
     identity_of,
-    parse_verdict,
     prompt_of,
     read_settings,
 )
@@ -36,31 +34,6 @@ from openrlhf_js.sampling.endpoint import PLAIN_QUESTION, Endpoint, EndpointErro
 
 V2 = "arena-hard-v2.0"
 HARD = "hard_prompt"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("My final verdict is tie: [[A=B]]", "A=B"),
-        ("[[b>>a]].", "B>>A"),  # upper-cased
-        ("At first [[A>B]], but no: [[B>A]]", "B>A"),  # the last wins
-        ("[[A>B]] and then only [B>A]", "A>B"),  # double brackets come first
-        ("so [A>B] or rather [A=B]", "A=B"),  # single ones where there are no double ones
-        ("[[A<<B]]", "B>>A"),  # reversed, as upstream scores it
-        ("[[A>B]] with M = [[A]]", "A>B"),  # no verdict, skipped
-        ("[[A>>>B]]", None),
-        ("\ufb06 \u00df [[a>b]] \u0131", "A>B"),  # characters that grow when upper-cased
-    ],
-)
-def test_verdicts(text, expected):
-    assert parse_verdict(text) == expected
-
-
-@pytest.mark.parametrize("part", ["[", "[[A", "[[A>B]", "]", "A"])
-def test_hostile_texts_take_no_time(part):
-    began = time.process_time()
-    assert parse_verdict(part * 300_000) in (None, "A>B")
-    assert time.process_time() - began < 20  # a quadratic reading takes hours
 
 
 def test_messages_hold_the_texts_as_they_are():
@@ -302,6 +275,31 @@ def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
     assert place.last.given_up == 0
     judgments = read_judgments(place.folder.judgments("j", "m"))
     assert not any(judgment.missing for judgment in judgments.values())
+
+
+def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
+    """Of each question the first reply quotes the loser, and the judge of q3 never decides."""
+    quoting = 'My verdict is [[A>B]], but B\'s last line is "[[B>>A]]".'
+    undecided = 'I cannot decide. B contains "[[B>>A]]".'
+    place.stub.answer = lambda request, _: reply(undecided if "q3" in user(request) else quoting)
+    assert place.judge() == 0
+    assert len(place.stub.requests) == 6 + 2 * 2
+    assert place.last.given_up == 2
+    assert place.last.tally.without_verdict == 4
+    assert {game["score"] for row in place.rows() for game in row["games"]} == {"B>>A"}
+
+    (pool,) = load(place.folder, ["j"], baseline=BASELINE)
+    scores = board(pool, ["j"], Plan())
+    (row,) = [row for row in scores.rows if row["model"] == "m"]
+    assert row["verdict"] == "stated"
+    assert [row["wins"], row["losses"]] == [3, 3]
+    assert row["games_without_verdict"] == 2
+    assert row["games_read_otherwise"] == 8
+    (pool,) = load(place.folder, ["j"], baseline=BASELINE, rule="official")
+    (row,) = [row for row in board(pool, ["j"], Plan()).rows if row["model"] == "m"]
+    assert row["verdict"] == "official"
+    assert [row["wins"], row["losses"]] == [12, 12]
+    assert row["games_without_verdict"] == row["games_read_otherwise"] == 0
 
 
 def test_one_game_for_each_question_is_a_setting_that_is_recorded(place):

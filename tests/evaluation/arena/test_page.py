@@ -170,6 +170,19 @@ def test_a_judgment_is_said_as_the_model_fared(tmp_path, margins, words, kind):
     assert shown.kind == kind
 
 
+def test_a_game_with_another_official_verdict_says_both(tmp_path):
+    row = judgment_row("q0", 1, 2)
+    row["games"][0]["judgment"]["answer"] = "Verdict: [[A>>B]], though it says `[[B>A]]`."
+    write_judged(tmp_path, [row])
+    pools = load(Folder(tmp_path, "own"), ["j"])
+    games = questions(pools, ["j"], ["m"])[0].models[0].judged["j"].games
+    assert [(game.verdict, game.official) for game in games] == [("A>>B", "B>A"), ("A>>B", "")]
+    boards = [board(pools[0], ["j"], Plan())]
+    assert "1 games have another official verdict (--verdict official)" in str(boards[0].notes)
+    said = "(A&gt;&gt;B) (by the official rule B&gt;A), with the baseline shown"
+    assert said in page(pools, boards)
+
+
 def test_one_game_is_won_or_lost(tmp_path):
     row = judgment_row("q0", "failed", 2)
     row["asked"] = ["", "hash"]  # the first game was not held
