@@ -25,14 +25,17 @@ def write_lines(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
-def answer_row(uid: str, model: str, text: str, counts: Any = None) -> dict[str, Any]:
-    """A row of `model_answer`."""
+def answer_row(
+    uid: str, model: str, text: str, counts: Any = None, prompt: str | None = None
+) -> dict[str, Any]:
+    """A row of `model_answer`; without the question's text where no `prompt` is given."""
+    question = [] if prompt is None else [{"role": "user", "content": prompt}]
     row = {
         "uid": uid,
         "ans_id": f"{model}-{uid}",
         "model": model,
         "messages": [
-            {"role": "user", "content": uid},
+            *question,
             {"role": "assistant", "content": {"answer": text}},
         ],
         "tstamp": 0.0,

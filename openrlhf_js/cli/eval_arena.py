@@ -249,7 +249,7 @@ def _judge(flags: JudgeFlags) -> int:
     name = data.file_name(flags.judge_name or settings.judge_model)
     bench_name = flags.bench or settings.bench_name or "arena-hard-v2.0"
     bench = data.bench_of(bench_name, flags.baseline or settings.baseline)
-    models = [data.file_name(model) for model in flags.models or settings.model_list]
+    models = data.file_names(flags.models or settings.model_list)
     if not models:
         raise ValueError("--models says whose answers to judge")
     if flags.budget is not None and settings.price(name) is None:
@@ -274,7 +274,7 @@ def _judge(flags: JudgeFlags) -> int:
         judge=name,
         settings=settings,
         wanted=data.select(data.read_questions(folder), flags.category),
-        models=list(dict.fromkeys(models)),
+        models=models,
         tries=flags.tries,
         retry_failed=flags.retry_failed,
         batch=flags.batch,
@@ -374,11 +374,11 @@ class PageSettings(PoolSettings):
 
 def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]:
     """What was judged, leaderboards of each judge and of all pooled, and comparisons."""
-    from openrlhf_js.evaluation.arena.data import file_name
+    from openrlhf_js.evaluation.arena.data import file_names
     from openrlhf_js.evaluation.arena.pool import load
 
     folder = settings.folder
-    judges = [file_name(name) for name in settings.judge] or folder.judges()
+    judges = file_names(settings.judge) or folder.judges()
     if not settings.judge and len(judges) != 1:
         raise ValueError(f"--judge says whose judgments; {folder.root} has {judges or 'none'}")
     pools = load(
@@ -388,7 +388,7 @@ def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]
         settings.baseline,
         rule=settings.verdict or ("official" if settings.ci == "official" else "stated"),
     )
-    models = [file_name(name) for name in settings.models]
+    models = file_names(settings.models)
     boards: list[Board] = []
     comparisons: list[str] = []
     problems = _unknown_models(models, pools)

@@ -102,6 +102,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
         "settings": settings.manifest(),
         "identity": identity,
         "description": {**scored.description, "model": settings.model},
+        "repetitions": evaluation.repetitions(texts),
         **evaluation.evaluate(
             scored.rewards,
             lengths=evaluation.response_lengths(tokenizer, pairs),

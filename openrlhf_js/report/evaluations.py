@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.passk.compare import compare
-from openrlhf_js.evaluation.passk.summary import FILE, Results, read_results
+from openrlhf_js.evaluation.passk.summary import FILE, Results, items_with, read_results
 from openrlhf_js.report import lab, plot, style
 from openrlhf_js.report.forest import Forest, ForestRow
 
@@ -30,6 +30,12 @@ class BenchmarkScore(NamedTuple):
     value: float
     low: float | None
     high: float | None
+    items: int | None = None  # where they are fewer than the benchmark's other figures have
+
+    @property
+    def label(self) -> str:
+        """The measure, and of how many items it is where they are fewer than others'."""
+        return self.measure if self.items is None else f"{self.measure} of {self.items:,} items"
 
 
 class Model(NamedTuple):
@@ -136,9 +142,11 @@ def _passk_scores(results: Results) -> list[BenchmarkScore]:
         for row in task["rows"]:
             if row["quantity"] != "pass_at":
                 continue
+            items = items_with(task, row["j"])
             score = BenchmarkScore(
                 benchmark=name,
                 measure=f"pass@{row['j']}",
+                items=items if items < items_with(task, 1) else None,
                 value=100 * row["value"],
                 low=_per_cent(row["low"]),
                 high=_per_cent(row["high"]),
@@ -165,7 +173,7 @@ def _rows_of_steps(models: Sequence[Model]) -> list[plot.Row]:
             row = {
                 "run": model.run,
                 "step": model.step,
-                "quantity": ", ".join(filter(None, [score.benchmark, score.measure])),
+                "quantity": ", ".join(filter(None, [score.benchmark, score.label])),
                 "value": score.value,
                 "low": score.low,
                 "high": score.high,
@@ -225,7 +233,7 @@ def _levels(benchmark: str, models: Sequence[Model]) -> list[ForestRow]:
     for model in models:
         for score in model.scores:
             if score.benchmark == benchmark:
-                row = ForestRow(score.measure, model.name, score.value, score.low, score.high)
+                row = ForestRow(score.label, model.name, score.value, score.low, score.high)
                 rows.append(row)
     return rows
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from openrlhf_js.evaluation.passk.summary import items_with
 from openrlhf_js.report import figures, plot, style
 from openrlhf_js.report.plot import Axis, Panel
 
@@ -23,7 +24,7 @@ def scores(results: Mapping[str, Any]) -> Table:
             "items": f"{task['items']:,}",
             "k": str(task["samples"]),
             "mean@k %": _share(task, "mean_at_k"),
-            "pass@k %": _share(task, "pass_at", task["samples"]),
+            "pass@k %": _pass(task, task["samples"]),
             "majority@k %": _share(task, "majority_at_k"),
             "tokens": _number(task, "tokens"),
         }
@@ -39,7 +40,7 @@ def passes(results: Mapping[str, Any]) -> Table:
     for name, task in tasks.items():
         row = {"pass@j %, j =": name}
         for j in sorted(counts):
-            row[str(j)] = _share(task, "pass_at", j)
+            row[str(j)] = _pass(task, j)
         table.append(row)
     return table
 
@@ -79,7 +80,13 @@ def notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
     lines = ["Intervals are 95 %, by item."]
     for name, task in results["tasks"].items():
-        for line in (_refused(task), _truncated(task), _ungraded(task)):
+        for line in (
+            _refused(task),
+            _fewer_items(task),
+            _asked_again(task),
+            _truncated(task),
+            _ungraded(task),
+        ):
             if line:
                 lines.append(f"{name}: {line}")
     return lines
@@ -97,6 +104,37 @@ def _refused(task: TaskResults) -> str:
         f"{refused:,} of {samples:,} responses were refused and are in no figure "
         f"({answered.count(0)} items have no other); if they count as not correct, mean@k is "
         f"{score:.1f} %. --retry_failed asks them again."
+    )
+
+
+def _of_fewer_items(task: TaskResults) -> list[str]:
+    """The pass@j of fewer items than pass@1, since some items have fewer than j responses."""
+    fewer = []
+    for row in task["rows"]:
+        count = items_with(task, row["j"] or 1)
+        if count < items_with(task, 1):
+            fewer.append(f"pass@{row['j']} of {count:,}")
+    return fewer
+
+
+def _fewer_items(task: TaskResults) -> str:
+    fewer = _of_fewer_items(task)
+    if not fewer:
+        return ""
+    return (
+        f"some items have too few responses: {', '.join(fewer)} items, the others of "
+        f"{items_with(task, 1):,}. Do not compare these figures with each other."
+    )
+
+
+def _asked_again(task: TaskResults) -> str:
+    """How many items ask a question again; results of earlier versions do not say."""
+    again = task["items"] - task.get("questions", task["items"])
+    if not again:
+        return ""
+    return (
+        f"{again:,} of {task['items']:,} items ask the question of another item again, with "
+        "another gold answer or data source; each counts as an item."
     )
 
 
@@ -127,7 +165,7 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
         panels[name] = Panel(
             title=name,
             ylabel="pass@j",
-            note=f"{task['items']:,} items",
+            note=", ".join([f"{task['items']:,} items", *_of_fewer_items(task)]),
             limits=(0, 1),
         )
         for row in task["rows"]:
@@ -154,6 +192,13 @@ def value_of(task: TaskResults, quantity: str, j: int | None = None) -> Mapping[
 
 def _per_cent(task: TaskResults, quantity: str) -> float:
     return 100 * (value_of(task, quantity)["value"] or 0)
+
+
+def _pass(task: TaskResults, j: int) -> str:
+    """pass@j, with its number of items where that is not the benchmark's."""
+    count = items_with(task, j)
+    cell = _share(task, "pass_at", j)
+    return cell if count in (0, items_with(task, 1)) else f"{cell} of {count:,} items"
 
 
 def _share(task: TaskResults, quantity: str, j: int | None = None) -> str:

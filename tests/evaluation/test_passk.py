@@ -30,7 +30,7 @@ from openrlhf_js.evaluation.passk.grading import (
     majority,
 )
 from openrlhf_js.evaluation.passk.summary import summarise
-from openrlhf_js.report.passk import notes, value_of
+from openrlhf_js.report.passk import notes, passes, value_of
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
@@ -484,6 +484,24 @@ def test_pass_at_j_of_the_samples_that_were_answered():
     assert figure(task, "pass_at", 4) == 1  # of the one item with four answers
     assert task["per_item"]["majority"] == [0, 0.5, None]
     assert values_of(task, "pass@4").tolist() == pytest.approx([np.nan, 1, np.nan], nan_ok=True)
+
+    results = {"tasks": {"toy": {**task, "settings": {"max_new_tokens": 64}}}}
+    (row,) = passes(results)
+    assert row["4"].startswith("100.0") and row["4"].endswith(" of 1 items")
+    assert "items" not in row["1"] + row["2"]
+    said = "toy: some items have too few responses: pass@4 of 1 items, the others of 2. Do not"
+    assert any(note.startswith(said) for note in notes(results))
+
+
+def test_a_question_with_two_golds_is_two_items_and_said(tmp_path):
+    path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, {**ROW, "input": "?"}])
+    asked = items_of_file(path)
+    groups = [group(number, "rr") for number in range(3)]
+    task = summarise({uid_of(item): item for item in asked}, groups)
+    assert task["items"] == 3
+    assert task["questions"] == 2
+    results = {"tasks": {"toy": {**task, "settings": {"max_new_tokens": 64}}}}
+    assert "toy: 1 of 3 items ask the question of another item again" in " ".join(notes(results))
 
 
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):

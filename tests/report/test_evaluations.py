@@ -80,6 +80,15 @@ def test_two_models_without_steps_are_two_rows_with_their_paired_differences(tmp
     assert "pass@4, js-model: +" in differences.sentence()
 
 
+def test_pass_at_j_of_fewer_items_is_no_figure_beside_others(tmp_path):
+    folder = evaluated(tmp_path / "a", "js-step5", 0.5)
+    results = results_of(folder)
+    results["tasks"]["maze"]["per_item"]["answered"] = [4] * 3 + [2] * 9
+    (folder / "results.json").write_text(json.dumps(results))
+    (row,) = evaluations.table(evaluations.read([folder]))
+    assert list(row)[2:] == ["maze, pass@1", "maze, pass@2", "maze, pass@4 of 3 items"]
+
+
 def test_models_of_one_name_are_told_apart(tmp_path):
     folders = [evaluated(tmp_path / name, "ckpt/js/model", 0.5) for name in ("a", "b")]
     names = [model.name for model in evaluations.read(folders)]

@@ -63,6 +63,10 @@ OFF = "are off: 77.0% on average, calibration error 0.100, against 0.018 by chan
         ({MORE: interval(0.05, 0.01, 0.09)}, "favours longer responses more than"),
         ({MORE: interval(-0.05, -0.09, -0.01)}, "favours shorter responses more than"),
         ({"calibration.error": 0.1}, OFF),
+        (
+            {"repetitions": {"repeated": 3, "reversed": 1}},
+            "Of these, 3 repeat an earlier pair and 1 are one with its sides swapped: each counts.",
+        ),
     ],
 )
 def test_sentences_follow_from_figures(found, changes, sentence):

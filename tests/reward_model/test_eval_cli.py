@@ -86,6 +86,20 @@ def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_pat
     assert re.search(r"texts: '\w+' there", capsys.readouterr().err)
 
 
+def test_repeated_and_reversed_pairs_are_counted(data, model, tmp_path, capsys):
+    rows = [
+        {"prompt": "ab", "chosen": "a<eos>", "rejected": "b<eos>"},
+        {"prompt": "ab", "chosen": "b<eos>", "rejected": "a<eos>"},
+        {"prompt": "ab", "chosen": "a<eos>", "rejected": "b<eos>"},
+        {"prompt": "ba", "chosen": "a<eos>", "rejected": "b<eos>"},
+    ]
+    write_lines(data, rows)
+    assert rm.main(call(data, model, tmp_path / "out")) == 0
+    evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert evaluation["repetitions"] == {"repeated": 1, "reversed": 1}
+    assert "1 repeat an earlier pair" in capsys.readouterr().out
+
+
 def test_a_forgotten_prompt_is_a_warning(data, model, tmp_path, capsys):
     words = call(data, model, tmp_path / "out")
     words.remove("prompt")

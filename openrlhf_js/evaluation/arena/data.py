@@ -104,6 +104,19 @@ def bench_of(name: str, baseline: str = "") -> Bench:
     return bench._replace(categories=categories)
 
 
+def file_names(models: Sequence[str]) -> list[str]:
+    """The file names of models, each once; ValueError where two models have the same one."""
+    names: dict[str, str] = {}
+    for model in models:
+        first = names.setdefault(file_name(model), model)
+        if first != model:
+            raise ValueError(
+                f"{first} and {model} would have the same files, as {file_name(model)}: give one "
+                "of them another name (generate: --name)"
+            )
+    return list(names)
+
+
 def file_name(model: str) -> str:
     """The name of a model or judge in file names: its last part, as in the official repository."""
     name = model.rstrip("/").rsplit("/", 1)[-1]
@@ -156,6 +169,11 @@ class ModelAnswer(NamedTuple):
     text: str
     style: Sequence[int] | None = None  # STYLE; None: the file has no counts of this text
     thinking: str = ""
+    prompt: str | None = None  # what it answers; None: the file does not say
+
+    def answers(self, question: Question) -> bool:
+        """Whether it answers the question as its text is now."""
+        return self.prompt in (None, question.prompt)
 
 
 class GameResult(NamedTuple):
@@ -218,7 +236,13 @@ def read_questions(folder: Folder) -> dict[str, Question]:
             f"{folder.questions}: no such file; `openrlhf-js eval arena fetch` gets the official "
             "questions, and --data and --bench name the folder that has them"
         )
-    questions = {question.uid: question for question in records(folder.questions, _question)}
+    questions: dict[str, Question] = {}
+    for question in records(folder.questions, _question):
+        if questions.setdefault(question.uid, question) != question:
+            raise ValueError(
+                f"{folder.questions}: two questions have the uid {question.uid!r}; give each its "
+                "own"
+            )
     if not questions:
         raise ValueError(f"{folder.questions} holds no question that can be read")
     return questions
@@ -305,7 +329,21 @@ def _answer(row: Row) -> ModelAnswer:
         text=text,
         style=style_of(counts),
         thinking=thoughts,
+        prompt=_prompt_of(row),
     )
+
+
+def _prompt_of(row: Row) -> str | None:
+    """The last message of the user in an answer's row; the older schema has none."""
+    for message in reversed(row.get("messages") or ()):
+        if message.get("role") == "user" and isinstance(message.get("content"), str):
+            return _encodable(message["content"])
+    return None
+
+
+def _encodable(text: str) -> str:
+    """The text as a file of ours holds it: lone surrogates become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _judgment(row: Row) -> Judgment:
@@ -363,7 +401,7 @@ def _text(row: Row, *paths: Sequence[str | int], default: str | None = None) -> 
     if not isinstance(value, str | int):
         names = " or ".join(repr(path[0]) for path in paths)
         raise ValueError(f"no text under {names}; keys: {list(row)!r:.200}")
-    return str(value)
+    return _encodable(str(value))
 
 
 def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterator[str]:

@@ -49,7 +49,7 @@ def generate(
     system: str = "",
     retry_failed: bool = False,
 ) -> Generated:
-    """Has a model answer the `wanted` questions that it has not answered yet.
+    """Has a model answer the `wanted` questions that it has not answered in their present text.
 
     ValueError if there are answers made with other settings, of another model, or by another
     program.
@@ -58,6 +58,7 @@ def generate(
     if folder.answers(name).is_file() and not path.is_file():
         answers = folder.answers(name)
         raise ValueError(f"another program made {answers}: give this model another --name")
+    longer_name = "-".join(Path(sampler.name.rpartition("#")[2]).parts[-2:])
     requests = []
     for number, (uid, question) in enumerate(questions.items()):
         if uid in wanted:
@@ -74,9 +75,11 @@ def generate(
         settings={**parameters._asdict(), "system": system},
         key_fields=("uid",),
         content="answers",
-        elsewhere="this one another --name",
+        elsewhere=f"this one another --name, such as {longer_name}",
     ) as store:
-        open_requests = missing(store, requests, retry_failed)
+        open_uids = {request.uid for request in missing(store, requests, retry_failed)}
+        open_uids |= {uid for uid, question in wanted.items() if not _record(store, question)}
+        open_requests = [request for request in requests if request.uid in open_uids]
         try:
             if open_requests:
                 sampler.make_room(open_requests, parameters)
@@ -95,12 +98,21 @@ def generate(
                 questions=questions,
                 count_tokens=count_tokens,
             )
-    samples = [Sample.of(store.records[uid,]) for uid in wanted if (uid,) in store]
+    records = [_record(store, question) for question in wanted.values()]
+    samples = [Sample.of(record) for record in records if record]
     return Generated(
         answers=[sample for sample in samples if sample.refused is None],
         failed={sample.uid: sample.refused for sample in samples if sample.refused is not None},
         still_open={request.uid: str(reply) for request, reply in unanswered},
     )
+
+
+def _record(store: Store, question: Question) -> Record | None:
+    """What a store has of a question; None where it has nothing, or the answer to another text."""
+    record = store.records.get((question.uid,))
+    if record is None or record.get("prompt", question.prompt) != question.prompt:
+        return None
+    return record
 
 
 def _messages(question: Question, system: str) -> list[dict[str, str]]:
@@ -113,9 +125,12 @@ def _messages(question: Question, system: str) -> list[dict[str, str]]:
 
 def _records(results: Outcomes) -> list[Record]:
     """What is stored of answers: nobody grades them yet."""
-    return [
-        {"uid": request.uid, **reply._asdict(), "tstamp": time.time()} for request, reply in results
-    ]
+    records = []
+    for request, reply in results:
+        prompt = request.messages[-1]["content"]
+        record = {"uid": request.uid, "prompt": prompt, **reply._asdict(), "tstamp": time.time()}
+        records.append(record)
+    return records
 
 
 def _export(
@@ -124,11 +139,10 @@ def _export(
     """Writes the answers that are there as the official programs read them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
-        for uid, question in questions.items():
-            if (uid,) not in store:
-                continue
-            sample = Sample.of(store.records[uid,])
-            if sample.refused is None:
+        for question in questions.values():
+            record = _record(store, question)
+            sample = Sample.of(record) if record else None
+            if sample and sample.refused is None:
                 row = _answer_row(
                     sample=sample,
                     question=question,

@@ -76,6 +76,14 @@ class Judging:
             for category, questions_of_category in questions.items():
                 self._open_category(category, questions_of_category, stack)
             self._open_ledgers = stack.pop_all()
+        for model, uids in self.to_judge.outdated.items():
+            log.warning(
+                "%d answers of %s, such as that to %s, are to another text of their question than "
+                "the one that is there now, and are not judged: generate or fetch them anew",
+                len(uids),
+                model,
+                uids[0],
+            )
         if self.missing:
             message = "%d questions lack an answer and are not judged (generate or fetch them)"
             log.warning(message, self.missing)

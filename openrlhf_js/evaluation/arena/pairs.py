@@ -118,6 +118,7 @@ class PairsToJudge:
     pairs: list[AnswerPair] = field(default_factory=list)
     complete: int = 0  # judgments that are there
     missing: int = 0  # questions without one of the two answers, but for those that failed
+    outdated: dict[str, list[str]] = field(default_factory=dict)  # uids whose text is another now
 
     def add_model(
         self,
@@ -129,8 +130,8 @@ class PairsToJudge:
     ) -> None:
         """Adds a model's answers to the questions of one category."""
         baseline = ledger.store.identity["baseline"]
-        answers = data.read_answers(folder, model)
-        baseline_answers = data.read_answers(folder, baseline)
+        answers = self._current_answers(folder, model, questions)
+        baseline_answers = self._current_answers(folder, baseline, questions)
         failed = data.failed_answers(folder, model) | data.failed_answers(folder, baseline)
         judgments = _complete_judgments(folder, ledger, questions, model)
         for number, question in enumerate(questions):
@@ -155,6 +156,22 @@ class PairsToJudge:
                 self.complete += 1
             else:
                 self.pairs.append(pair)
+
+    def _current_answers(
+        self, folder: data.Folder, model: str, questions: Sequence[data.Question]
+    ) -> dict[str, data.ModelAnswer]:
+        """A model's answers by uid, without those to another text of their question."""
+        current = {}
+        answers = data.read_answers(folder, model)
+        for question in questions:
+            answer = answers.get(question.uid)
+            if answer is None:
+                continue
+            if answer.answers(question):
+                current[question.uid] = answer
+            else:
+                self.outdated.setdefault(model, []).append(question.uid)
+        return current
 
 
 def _complete_judgments(

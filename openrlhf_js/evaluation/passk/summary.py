@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from openrlhf_js.evaluation.passk import grading
+from openrlhf_js.evaluation.passk.benchmarks import question_of
 from openrlhf_js.sampling.complete import REFUSED, Sample
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, mean_pass_at_k
 from openrlhf_js.tasks import STATUSES
@@ -57,6 +58,7 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
     graders = sorted({sample.graded_by for sample in samples})
     return {
         "items": len(items),
+        "questions": len({question_of(item) for item in items.values()}),
         "samples": k,
         "graded_by": ", ".join(graders),
         "rows": rows,
@@ -105,6 +107,11 @@ def _pass_rows(k: int, answered: Sequence[int], correct: Sequence[int]) -> list[
     pass_at_1 = rows[0]
     mean_at_k = {**pass_at_1, "quantity": "mean_at_k", "j": None}
     return [mean_at_k, *rows]
+
+
+def items_with(task: Mapping[str, Any], j: int) -> int:
+    """How many items of results on one benchmark have j answered samples: those of pass@j."""
+    return sum(count >= j for count in task["per_item"]["answered"])
 
 
 def _share_rows(groups: Sequence[Group]) -> list[Row]:

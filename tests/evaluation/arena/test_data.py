@@ -16,6 +16,7 @@ from openrlhf_js.evaluation.arena.data import (
     bench_of,
     fetch,
     file_name,
+    file_names,
     merge_rows,
     read_answers,
     read_judgments,
@@ -68,6 +69,15 @@ def test_questions_of_both_schemas(folder, caplog):
         read_questions(Folder(folder.root, "none"))
 
 
+def test_a_uid_of_two_questions_is_refused(folder):
+    rows = [{"uid": uid, "category": "c", "prompt": f"What is {uid}?"} for uid in "aba"]
+    write_lines(folder.questions, rows)
+    assert list(read_questions(folder)) == ["a", "b"]
+    write_lines(folder.questions, [*rows, {"uid": "b", "category": "c", "prompt": "another"}])
+    with pytest.raises(ValueError, match=r"two questions have the uid 'b'; give each its own"):
+        read_questions(folder)
+
+
 def test_answers_of_both_schemas(folder, caplog):
     older = {"question_id": "b", "model_id": "m", "answer_id": "x"}
     rows = [
@@ -81,6 +91,7 @@ def test_answers_of_both_schemas(folder, caplog):
         {**answer_row("c", "m", ""), "messages": [{"role": "assistant", "content": "plain"}]},
         {**answer_row("d", "m", "fine"), "metadata": {"token_len": "x"}},
         answer_row("e", "m", "$ERROR$"),
+        answer_row("f", "m", "yes", prompt="really?"),
     ]
     rows[3]["messages"][-1]["content"]["thought"] = "apart"
     write_lines(folder.answers("m"), rows)
@@ -100,6 +111,9 @@ def test_answers_of_both_schemas(folder, caplog):
         thinking="apart",
     )
     assert "e" not in found
+    assert found["f"].answers(Question("f", "c", "really?"))
+    assert not found["f"].answers(Question("f", "c", "is it so?"))
+    assert found["b"].answers(Question("b", "c", "anything"))  # the file does not say
     assert "there is no answer" in caplog.text
     assert read_answers(folder, "other") == {}
 
@@ -163,6 +177,12 @@ def test_rows_replace_those_of_their_uid_and_no_others(folder):
     rows = read_lines(path)
     assert [row["uid"] for row in rows] == list("acdbe")
     assert rows[3] == {"uid": "b", "new": 1}
+
+
+def test_two_models_of_one_file_name_are_refused():
+    assert file_names(["org/m", "org/m", "n"]) == ["m", "n"]
+    with pytest.raises(ValueError, match="orgA/m and orgB/m would have the same files, as m: give"):
+        file_names(["orgA/m", "n", "orgB/m"])
 
 
 def test_names():

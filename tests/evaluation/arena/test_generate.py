@@ -15,12 +15,13 @@ class Fake:
     """A sampler that says what `say` returns, one request at a time."""
 
     name = "fake"
+    sha = "1"
     same_model = False
 
     def __init__(self, say):
         self.say = say
         self.asked = []
-        self.identity = {"model": "f", "model_sha256": "1"}
+        self.identity = {"model": "f", "model_sha256": self.sha}
 
     def make_room(self, requests, parameters):
         pass
@@ -88,6 +89,23 @@ def test_a_stop_loses_nothing_and_the_same_call_resumes(place):
     assert place(pytest.fail)[2] == []
 
 
+def test_a_question_whose_text_changed_is_asked_again(place):
+    place(lambda number: f"answer {number}")
+    questions = read_lines(place.folder.questions)
+    questions[1]["prompt"] = "Another question?"
+    write_lines(place.folder.questions, questions)
+    texts, still_open, _ = place(lambda number: NoReply("time-out"))
+    assert texts == {"q0": "answer 0", "q2": "answer 2"}
+    assert still_open == {"q1": "time-out"}
+    assert list(read_answers(place.folder, "m")) == ["q0", "q2"]
+    texts, _, asked = place(lambda number: "another answer")
+    assert asked == [(1, ["user"])]
+    assert texts["q1"] == "another answer"
+    row = read_lines(place.folder.answers("m"))[1]
+    assert row["messages"][0]["content"] == "Another question?"
+    assert place(pytest.fail)[2] == []
+
+
 def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     def say(number):
         if number == 2:
@@ -120,6 +138,15 @@ def test_a_store_that_was_begun_when_failures_were_written_otherwise(place):
     texts, _, asked = place(lambda number: "at last", retry_failed=True)
     assert texts["q0"] == "at last"
     assert asked == [(0, ["user"])]
+
+
+def test_models_that_differ_in_their_organisation_alone_are_two(place, monkeypatch):
+    monkeypatch.setattr(Fake, "name", "http://here/v1#orgA/m")
+    place(lambda number: "a")
+    monkeypatch.setattr(Fake, "name", "http://here/v1#orgB/m")
+    monkeypatch.setattr(Fake, "sha", "2")
+    with pytest.raises(ValueError, match=r"another model .* another --name, such as orgB-m"):
+        place(pytest.fail)
 
 
 def test_other_settings_and_other_programs_are_refused(place):

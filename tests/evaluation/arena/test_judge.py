@@ -253,6 +253,21 @@ def test_answers_that_changed_are_judged_anew(place):
     assert "another answer" in shown["q0"]
 
 
+def test_an_answer_to_another_text_of_its_question_is_not_judged(place, caplog):
+    prompts = {uid: f"What is {uid}?" for uid in ("q0", "q1", "q2", "q3")}
+    for model in (BASELINE, "m"):
+        rows = [answer_row(uid, model, f"{model} says", prompt=prompts[uid]) for uid in prompts]
+        write_lines(place.folder.answers(model), rows)
+    questions = [{"uid": uid, "category": "all", "prompt": prompts[uid]} for uid in prompts]
+    questions[1]["prompt"] = "What is q1 now?"
+    write_lines(place.folder.questions, questions)
+    assert place.judge() == 0
+    assert sorted(row["uid"] for row in place.rows()) == ["q0", "q2", "q3"]
+    assert place.last.missing == 1
+    said = "1 answers of m, such as that to q1, are to another text of their question"
+    assert said in caplog.text
+
+
 def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
     def no_verdict_on_q2(request, _):
         return reply("[[C]]") if "q2" in user(request) else by_hash(request)
