@@ -93,9 +93,9 @@ def _read_folder(path: str, part: str | None, split: str) -> Any:
         if any(Path(path, file).is_file() for file in SAVED):
             splits: Any = load_from_disk(path)
         else:
-            builder = load_dataset_builder(path, data_dir=part)
-            splits = builder.config.data_files
-            if builder.name != JSON:
+            splits = load_dataset_builder(path, data_dir=part).config.data_files
+            files = chain.from_iterable(splits.values())
+            if not all(os.path.isfile(file) and _builder_of(file) == JSON for file in files):
                 splits = load_dataset(path, data_dir=part)
     except Exception as error:  # of Arrow, pandas, the files and their names
         raise _unreadable(error) from error

@@ -146,6 +146,20 @@ class Watch:
             if self._name_of(actor) is not None and _cause(actor["DeathCause"]) is not None:
                 raise ProcessDied(self._describe(actor))
 
+    def check_answer(self, error: Exception) -> None:
+        """Raises ProcessDied if the error is that an actor of the run does not answer.
+
+        Where code of a grader or an agent calls `os._exit`, Ray says that the actor is unavailable,
+        and lists no death for as long as this process waits for one.
+        """
+        cause = getattr(error, "cause", error)  # of what a task has raised
+        name = self.names.get(getattr(cause, "actor_id", ""))
+        if name is not None:
+            raise ProcessDied(
+                f"{name} does not answer any more{self._during()}: its process has ended, perhaps "
+                "by os._exit in code of a grader or an agent"
+            )
+
     def _name_of(self, actor: dict[str, Any]) -> str | None:
         """What an actor is to the run; None if the run did not start it."""
         if actor["ActorID"] in self.names:
@@ -160,15 +174,14 @@ class Watch:
         process = _read(_key("death", self.job, actor["ActorID"])) or f"process {actor['Pid']}"
         if len(ray.nodes()) > 1:
             process = f"{process} on {actor['Address']['IPAddress']}"
-        phases = self._phases()
-        during = f" while {' and '.join(phases)}" if phases else ""
         cause = _cause(actor["DeathCause"])
-        return f"{self._name_of(actor)} ({process}) died{during}{cause}"
+        return f"{self._name_of(actor)} ({process}) died{self._during()}{cause}"
 
-    def _phases(self) -> list[str]:
+    def _during(self) -> str:
         """What the trainer and its generator of samples are at, or were at when they failed."""
         keys = internal_kv._internal_kv_list(_key("phase", self.job), namespace=NAMESPACE)
-        return sorted({_read(key) for key in keys} - {""})
+        phases = sorted({_read(key) for key in keys} - {""})
+        return f" while {' and '.join(phases)}" if phases else ""
 
 
 def _read(key: str | bytes) -> str:
@@ -202,9 +215,10 @@ def watched(upstream_program: ModuleType) -> Iterator[None]:
     vars(upstream_program).update(changes)
     try:
         yield
-    except ray.exceptions.RayError:
+    except ray.exceptions.RayError as error:
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
             watch.check()
             time.sleep(POLL_SECONDS)
+        watch.check_answer(error)
         raise

@@ -1,5 +1,6 @@
 """The data sets of a run: rows as their files hold them, in upstream's order."""
 
+import bz2
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,13 @@ def test_labels_of_json_stay_what_they_are(tmp_path, as_folder):
     name = str(tmp_path / "data") if as_folder else path
     labels = [row["label"] for row in blend(name, None, STRATEGY)]
     assert json.dumps(labels) == json.dumps(LABELS)
+
+
+def test_a_folder_may_hold_what_only_datasets_reads(tmp_path):
+    path = labelled(tmp_path / "train.jsonl", ["1"])
+    (tmp_path / "train.jsonl.bz2").write_bytes(bz2.compress(Path(path).read_bytes()))
+    Path(path).unlink()
+    assert blend(str(tmp_path), None, STRATEGY) == [{"input": "?", "label": "1"}]
 
 
 def test_sets_with_labels_of_different_types_are_one(tmp_path):

@@ -1,9 +1,11 @@
 """Which ends of which actors are deaths. The deaths themselves are in `integration`."""
 
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 
 import pytest
 from ray.core.generated.common_pb2 import ActorDeathCause
+from ray.exceptions import RayActorError, RayTaskError
 
 from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.upstream import ProcessDied
@@ -37,8 +39,8 @@ def test_a_death_says_what_ray_knows_of_it():
 
 
 @pytest.fixture
-def check_of_dead_actor(monkeypatch):
-    """Checks a run in whose Ray one actor has crashed; actor "01" is named "policy rank 0"."""
+def watched(monkeypatch):
+    """A run whose actor "01" is named "policy rank 0"."""
     context = SimpleNamespace(get_job_id=lambda: "01000000")
     monkeypatch.setattr(watch.ray, "get_runtime_context", lambda: context)
     monkeypatch.setattr(watch.ray, "nodes", lambda: ["the only node"])
@@ -51,6 +53,12 @@ def check_of_dead_actor(monkeypatch):
     upstream_program.create_vllm_engines = None
     watched = watch.Watch(upstream_program)
     watched.names["01"] = "policy rank 0"
+    return watched
+
+
+@pytest.fixture
+def check_of_dead_actor(watched, monkeypatch):
+    """Checks a run in whose Ray one actor has crashed."""
 
     def check(number: str, class_name: str) -> None:
         dead = {
@@ -83,3 +91,12 @@ def test_the_runs_own_actors_may_not_die(check_of_dead_actor, number, class_name
 @pytest.mark.parametrize("class_name", ["Tool", "agent.<locals>.Tool"])
 def test_an_actor_of_an_agent_is_its_own_affair(check_of_dead_actor, class_name):
     check_of_dead_actor("09", class_name)
+
+
+@pytest.mark.parametrize(("number", "is_ours"), [("01", True), ("09", False)])
+def test_an_actor_of_the_run_that_does_not_answer_is_named(watched, number, is_ours):
+    cause = RayActorError(actor_id=number, error_msg="The actor is unavailable")
+    error = RayTaskError("fit", "traceback", cause)
+    says = "policy rank 0 does not answer any more while saving"
+    with pytest.raises(ProcessDied, match=says) if is_ours else nullcontext():
+        watched.check_answer(error)
