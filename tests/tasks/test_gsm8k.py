@@ -51,6 +51,7 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
     "form",
     [
         "The answer is {}.",
+        "The answer is {} clips, altogether.",
         "#### {}",
         "#### Final Answer: {}",
         "#### Final Answer\n\nThe answer is {}.</s>",
@@ -62,7 +63,12 @@ def test_what_states_more_than_the_answer_is_not_right(form, answer):
 
 @pytest.mark.parametrize("label", ["7", "2300", "-7", "0.5", "99999999999999999999"])
 def test_the_gold_answer_scores_one_and_another_does_not(label):
-    for response in (TASK.right_response(label), f"#### {label}", f"The answer is {label}."):
+    for response in (
+        TASK.right_response(label),
+        f"#### {label}",
+        f"The answer is {label}.",
+        f"The answer is {label} clips, altogether.",
+    ):
         assert TASK.score(response, label).status == "correct"
     assert TASK.score(TASK.wrong_response(label), label).status == "wrong"
     assert TASK.score("I give up.", label).status == "no_answer"

@@ -73,11 +73,12 @@ _TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, nin
 
 
 def _without_spelt_out(number: re.Match[str]) -> str:
-    """`10` for `10 (ten)`, but no less than `10 (nine)` for that."""
-    value = 0
-    for word in number[2].lower().split("-"):
-        value += (NUMBER_WORDS | _TENS).get(word, 1000)
-    return number[1] if value == int(number[1]) else number[0]
+    """`10` for `10 (ten)`; `10 (nine)` is two answers rather than a product."""
+    words = number[2].lower().split("-")
+    if not (NUMBER_WORDS | _TENS).keys() >= set(words):
+        return number[0]
+    value = sum((NUMBER_WORDS | _TENS)[word] for word in words)
+    return number[1] if value == int(number[1]) else f"{number[1]}, {value}"
 
 
 WHOLE_ANSWER_RULES = [
@@ -101,14 +102,14 @@ LATEX_RULES = [
         where="\\",
     ),
     Rule(
-        r"\\(?:measured)?angle(?! ?[A-Z]{3}(?![A-Za-z]))(?![a-zA-Z])\s?\.?",
+        r"\\(?:measured)?angle(?! ?\{? ?[A-Z]{3}(?![A-Za-z]))(?![a-zA-Z])\s?\.?",
         to="",
         example=(r"\angle A", "A"),
         where="angle",
     ),
     Rule(
-        r"\\(?:measured)?angle ?(?=[A-Z])",
-        to=r"\\angle ",
+        r"\\(?:measured)?angle ?(?:\{ ?([A-Z]{3}) ?\}|([A-Z]{3})(?![A-Za-z]))",
+        to=r"\\angle \1\2",
         example=(r"\measuredangle ABC", r"\angle ABC"),
         where="angle",
     ),
