@@ -412,4 +412,6 @@ class OrderedSamples(SamplesGenerator):
         sample = super()._process_response_into_experience(response, **settings)
         sample.index = [response[PROMPT_NUMBER]]  # upstream gives the samples of a step new ones
         sample.error = response.get(ERROR)
+        # upstream's spans the first action to the last, with what an environment said between them
+        sample.response_length = sample.action_mask.sum(1)
         return sample

@@ -20,6 +20,7 @@ from kit import upstream_args
 from openrlhf.trainer import ppo_trainer
 from openrlhf.trainer.ppo_utils import experience_maker, samples_generator
 from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.length_penalty import apply_overlong_penalty
 from openrlhf.trainer.ray import ppo_actor, ppo_critic
 
 from openrlhf_js.common.processors import FORBIDDEN
@@ -397,6 +398,24 @@ class _Rollouts:
         loader = [(None, [str(i)], ["label"], [None]) for i in range(len(rewards))]
         strategy = SimpleNamespace(args=args)
         self.samples = OrderedSamples(strategy, loader, _Shuffled(loader[:3]), None, [engine])
+
+
+def test_what_an_environment_says_is_no_part_of_a_responses_length(monkeypatch):
+    """Two turns of 8 tokens with 40 of the environment between them, and one turn of 16."""
+    samples = _Rollouts(monkeypatch, []).samples
+    lengths = {}
+    for name, turns in {"agent": [(4, 12), (52, 60)], "alone": [(4, 20)], "cut": [(4, 70)]}.items():
+        response = {
+            **{"observation_tokens": list(range(70)), "action_ranges": turns, "reward": 1.0},
+            **{"prompt": name, "label": "", "rollout_log_probs": None, PROMPT_NUMBER: 0},
+        }
+        sample = samples._process_response_into_experience(response, max_len=64)
+        sample.rewards = torch.tensor([1.0])
+        assert sample.response_length.tolist() == sample.action_mask.sum(1).tolist()
+        lengths[name] = sample.response_length.item()
+        apply_overlong_penalty([sample], max_new_tokens=40, overlong_buffer_len=20)
+        assert sample.rewards.tolist() == [0.0 if name == "cut" else 1.0]
+    assert lengths == {"agent": 16, "alone": 16, "cut": 60}
 
 
 @pytest.mark.parametrize("arrivals", range(4))
