@@ -12,7 +12,7 @@ from typing import Any
 
 from openrlhf_js.common.files import FileRow
 from openrlhf_js.plugin import upstream
-from openrlhf_js.plugin.checks.models import TRUST, code_problems
+from openrlhf_js.plugin.checks.models import TRUST, code_problems, lora_problems
 from openrlhf_js.plugin.flags import our_group
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.flags.spellings import REWARD_MODEL
@@ -101,6 +101,7 @@ def _problems(flat: Flat) -> Iterator[str]:
             "--model.margin_loss_enable: OpenRLHF's logexp loss has no margin; leave it out, or "
             "use --model.loss_type sigmoid"
         )
+    yield from lora_problems(flat)
     name, trust = flat[MODEL], flat[TRUST]
     if not name:
         yield f"--{MODEL} is missing: the model to start from"
@@ -237,7 +238,15 @@ def train(args: argparse.Namespace, device: str) -> None:
 
     import torch
     from openrlhf.cli import train_rm
+    from openrlhf.utils import deepspeed
 
+    from openrlhf_js.plugin.learner.reward_model import RewardStrategy, RewardTrainer
+
+    deepspeed.DeepspeedStrategy = RewardStrategy  # which upstream's get_strategy imports
+    train_rm.RewardModelTrainer = RewardTrainer
+    lora = args.ds.lora
+    if lora.rank > 0 and isinstance(lora.target_modules, list):
+        lora.target_modules.append(args.ds.value_head_prefix)  # it would stay as it is drawn
     for name, value in ALONE.items():
         os.environ.setdefault(name, value)
     try:

@@ -182,7 +182,19 @@ RELIED_ON_FOR_CPU: Names = {
 }
 
 RELIED_ON_FOR_REWARD_TRAINING: Names = {
-    "openrlhf.cli.train_rm": {"train": "args"},
+    "openrlhf.cli.train_rm": {"train": "args", "RewardModelTrainer": ""},
+    "openrlhf.utils.deepspeed": {
+        "DeepspeedStrategy.setup_dataloader": "self replay_buffer batch_size pin_memory shuffle",
+        "DeepspeedStrategy.prepare": "self args",
+        "DeepspeedStrategy.save_model": "self model tokenizer output_dir",
+        "DeepspeedStrategy._unwrap_model": "self model",
+    },
+    "openrlhf.trainer.rm_trainer": {
+        "RewardModelTrainer.fit": "self args consumed_samples num_update_steps_per_epoch",
+        "RewardModelTrainer.save_logs_and_checkpoints": "self args global_step",
+    },
+    "deepspeed": {"DeepSpeedEngine._consolidated_16bit_state_dict": "self"},
+    "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},
     "openrlhf.datasets.utils": {
         "blending_datasets": "datasets probabilities strategy seed max_count",
     },

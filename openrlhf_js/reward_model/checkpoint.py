@@ -137,9 +137,12 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     width = config.get_text_config().hidden_size
     shapes = tensor_shapes(folder)
     if name not in shapes:
-        cure = "give its name as value_head_prefix"
         if (folder / "adapter_config.json").is_file():
-            cure = "merge the LoRA adapter with `python -m openrlhf.cli.lora_combiner`"
+            return [
+                f"{folder} is a LoRA adapter, which OpenRLHF 0.11.2 saves without its value head: "
+                "train again with `openrlhf-js rm train`, which saves the merged model"
+            ]
+        cure = "give its name as value_head_prefix"
         return [f"{folder} has no value head {name} in {WEIGHTS}: {cure}"]
     if shapes[name] != (1, width):
         shape = list(shapes[name])

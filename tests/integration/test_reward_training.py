@@ -108,7 +108,8 @@ def test_train_interrupt_resume_and_evaluate(start, tmp_path):
     step, accuracy = logged["eval/acc_mean"][-1]
     assert step == STEPS
     _check_evaluation(tmp_path, accuracy)
-    _check_scores(tmp_path)
+    _check_scores(tmp_path / "trained", tmp_path / "held_out.jsonl")
+    _train_an_adapter(start, tmp_path)
 
 
 def _interrupted(start, folder: Path) -> int:
@@ -166,15 +167,28 @@ def _check_evaluation(folder: Path, accuracy_in_training: float) -> None:
     assert evaluation["calibration"]["error"] <= 0.05
 
 
-def _check_scores(folder: Path) -> None:
+def _check_scores(trained: Path, held_out: Path) -> None:
     """Scores are normalised on the held-out pairs, and those of upstream's own model."""
     texts = []
-    for pair in read_pairs(folder / "held_out.jsonl", Keys("prompt")):
+    for pair in read_pairs(held_out, Keys("prompt")):
         texts += rendered(pair)[:2]
-    trained = folder / "trained"
     scores = RewardModel.load(trained, max_len=24, normalize=True).score(texts)
     assert abs(sum(scores) / len(scores)) < 0.1
     some_texts = texts[:200]
     plain_model = RewardModel.load(trained, max_len=24, normalize=False, dtype="float32")
     plain_scores = plain_model.score(some_texts)
     assert upstreams_rewards(trained, some_texts) == pytest.approx(plain_scores, abs=1e-3)
+
+
+def _train_an_adapter(start, folder: Path) -> None:
+    """With LoRA under ZeRO-3, where an epoch is 100/64 updates; the merged model is saved."""
+    process = start(
+        *("--ds.lora.rank", "8", "--ds.zero_stage", "3", "--ckpt.output_dir", "merged"),
+        *("--data.max_samples", "100", "--train.max_epochs", "3", "--ckpt.save_steps", "-1"),
+        *("--train.micro_batch_size", "4", "--logger.wandb.run_name", "adapter"),
+    )
+    assert process.wait(400) == 0, log_of(folder)[-3000:]
+    rates = [rate for _, rate in scalars(folder / "tensorboard" / "adapter")["train/lr"]]
+    assert len(rates) == 4
+    assert rates == sorted(rates, reverse=True)
+    _check_scores(folder / "merged", folder / "held_out.jsonl")

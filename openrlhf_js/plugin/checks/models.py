@@ -15,7 +15,8 @@ from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))
 TRUST = "js.trust_remote_code"
 WITH_LORA = {
-    "ds.load_in_4bit": False,  # vLLM holds the base model in bfloat16, which is another one
+    # vLLM, and what `rm train` saves, hold the base model in bfloat16, which is another one
+    "ds.load_in_4bit": False,
     "ds.tensor_parallel_size": 1,
 }
 RENAMED_SHARE = 0.01  # releases of one model family rename some reserved tokens
@@ -54,6 +55,12 @@ def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
     return problems
 
 
+def lora_problems(flat: Flat) -> Iterator[str]:
+    for flag, works in WITH_LORA.items() if flat["ds.lora.rank"] > 0 else ():
+        if flat[flag] != works:
+            yield f"--ds.lora.rank does not work with --{flag} {flat[flag]}, only with {works}"
+
+
 def model_problems(flat: Flat) -> Iterator[str]:
     if not flat["actor.model_name_or_path"]:
         yield "--actor.model_name_or_path is missing: the model to train"
@@ -62,9 +69,7 @@ def model_problems(flat: Flat) -> Iterator[str]:
             yield f"--{flag} {flat[flag]}: does not exist"
     untrusted = code_problems(flat, MODELS, on_hub=False)
     yield from untrusted
-    for flag, works in WITH_LORA.items() if flat["ds.lora.rank"] > 0 else ():
-        if flat[flag] != works:
-            yield f"--ds.lora.rank does not work with --{flag} {flat[flag]}, only with {works}"
+    yield from lora_problems(flat)
     if flat["train.enable_ema"]:
         yield (
             "--train.enable_ema would save upstream's moving average of the weights, which in "
