@@ -14,6 +14,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from openrlhf_js.estimators.catalogue import RECOMMENDED
+
 ROOT = Path(__file__).parents[1]
 
 # Opens each page in a frame of either width, and sends what it saw to its server.
@@ -62,6 +64,14 @@ def test_a_cell_of_a_table_holds_one_number(page):
     cells = [cell.strip() for line in tables for cell in line.strip("|").split("|")]
     intervals = re.compile(r"[-+]?\d\S*( %)? (±|\([-+]?\d\S* to )")
     assert [cell for cell in cells if intervals.match(cell)] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Take `{}`", "Without `estimator` both take `{}`", 'estimator="{}")', "adv_estimator={} "],
+)
+def test_the_integrations_recommend_what_trls_trainers_take(words):
+    assert words.format(RECOMMENDED) in (ROOT / "docs" / "integrations.md").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ OURS = (*shrinkage.ESTIMATORS, memory.JS_MEMORY, grad.JS_GRAD)
 RIVALS = (EBPO, DBB, SPO, OPO, MC_GRPO, KRPO, BNPO, QAE)
 RECORDS = classic.ESTIMATORS + OURS + RIVALS
 ESTIMATORS: dict[str, Estimator] = {record.name: record for record in RECORDS}
+RECOMMENDED = "js_plus"  # the docs of the integrations quote it
 
 
 def find_estimator(name: str) -> Estimator:

@@ -3,7 +3,7 @@
 TRL has no hook for advantages. Here `_calculate_rewards` keeps the rewards of all processes, and
 `_generate_and_score_completions` puts other advantages in the place of TRL's own.
 
-    ShrinkageGRPOTrainer(model, reward, GRPOConfig(..., scale_rewards="none"), estimator="js")
+    ShrinkageGRPOTrainer(model, reward, GRPOConfig(..., scale_rewards="none"))
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import trl
 from torch import Tensor
 
 from openrlhf_js.estimators import Batch, LiveEstimator, advantage, find_estimator, key_of
+from openrlhf_js.estimators.catalogue import RECOMMENDED
+from openrlhf_js.integrations import check_prompts
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as Trainer
@@ -32,6 +34,7 @@ RELIED_ON = {
         'self.num_generations if mode == "train"',
         "self.accelerator.process_index * len(prompts),",
         'self._logs["advantages"].extend(all_process_advantages.tolist())',
+        'self._metrics[mode]["reward"].append(',
         '"advantages": advantages,',
         '"completion_mask": completion_mask,',
     ),
@@ -52,7 +55,11 @@ class ShrinkageMixin(Trainer):
     """Settings under which TRL's advantages are its estimator's."""
 
     def __init__(
-        self, *args: Any, estimator: str = "js", shrinkage: float | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        estimator: str = RECOMMENDED,
+        shrinkage: float | None = None,
+        **kwargs: Any,
     ):
         """The trainer's own arguments, a key of ESTIMATORS or a baseline of your own as
         `FILE.py:NAME`, and the coefficient of `js_fixed`."""
@@ -86,7 +93,10 @@ class ShrinkageMixin(Trainer):
         start = self.accelerator.process_index * len(inputs)
         of_process = slice(start, start + len(inputs))
         batch = self._batch(rewards, mask, inputs, output)
+        check_prompts(self.estimator.record, batch)
         estimate = self.estimator.estimate(batch)
+        for name, value in self.estimator.describe(batch, estimate).items():
+            self._metrics["train"][name].append(value)
         self.estimator.learn(batch)
         advantages = estimate.advantages.to(rewards).flatten()[of_process]
         replaced = advantage(self.replaced, rewards, mask=mask).flatten()[of_process]
@@ -119,7 +129,9 @@ class ShrinkageMixin(Trainer):
         """What the estimator sees, of all processes."""
         keys = torch.tensor([key_of(repr(row.get("prompt"))) for row in inputs])
         all_keys = self.accelerator.gather(keys.to(rewards.device)).cpu()
-        lengths = self.accelerator.gather(output["completion_mask"].sum(1)).cpu()
+        # what tools and environments say is no part of a response
+        written = output["completion_mask"] * output.get("tool_mask", 1)
+        lengths = self.accelerator.gather(written.sum(1)).cpu()
         return self.estimator.batch(
             rewards.cpu(),
             mask=mask.cpu(),

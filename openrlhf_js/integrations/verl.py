@@ -1,7 +1,7 @@
 """The estimators in verl. Importing this file registers those that verl does not have:
 
     export VERL_USE_EXTERNAL_MODULES=openrlhf_js.integrations.verl
-    python -m verl.trainer.main_ppo algorithm.adv_estimator=js ...
+    python -m verl.trainer.main_ppo algorithm.adv_estimator=js_plus ...
 
 A baseline of your own is registered by a module of yours: `register("path/to/mine.py:my_baseline")`
 makes it `algorithm.adv_estimator=my_baseline`.
@@ -21,8 +21,10 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, key_of
+from openrlhf_js.estimators.catalogue import RECOMMENDED
 from openrlhf_js.estimators.flat import Groups
 from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.integrations import check_prompts
 
 PROMPT = "raw_prompt"  # verl's column of the prompts, as chat messages
 
@@ -38,9 +40,13 @@ class OutcomeAdvantage:
     An estimator that remembers prompts needs to know them. verl's uid is new in every step, so that
     it takes the prompts themselves, where verl hands them over in `non_tensor_batch`. What is
     remembered is not in verl's checkpoints.
+
+    `metrics` are the last batch's figures (`js/...`). verl takes nothing but advantages and returns
+    from an estimator, so that it is for others to log them.
     """
 
     def __init__(self, name: str):
+        self.metrics: dict[str, float] = {}
         self._live = LiveEstimator(name)
         self._step = 0
 
@@ -64,9 +70,12 @@ class OutcomeAdvantage:
             keys=self._keys(groups, non_tensor_batch),
             step=self._step,
         )
-        estimate = self._live.estimate(batch).advantages
+        check_prompts(self._live.record, batch)
+        estimate = self._live.estimate(batch)
+        self.metrics = self._live.describe(batch, estimate)
         self._live.learn(batch)
-        advantages = groups.flatten(estimate).to(token_level_rewards)[:, None] * response_mask
+        flat = groups.flatten(estimate.advantages).to(token_level_rewards)
+        advantages = flat[:, None] * response_mask
         return advantages, advantages
 
     def _keys(self, groups: Groups, columns: Mapping[str, Any] | None) -> Tensor | None:
@@ -77,7 +86,7 @@ class OutcomeAdvantage:
             raise ValueError(
                 f"{self._live.record.name} remembers prompts, and this verl does not hand "
                 f"{PROMPT} to estimators (its pull request 7473 does, with "
-                "data.return_raw_chat=True): take js_plus, which needs rewards alone."
+                f"data.return_raw_chat=True): take {RECOMMENDED}, which needs rewards alone."
             )
         keys = torch.tensor([key_of(repr(prompt)) for prompt in columns[PROMPT]])
         return groups.pad(keys, PROMPT)[:, 0].contiguous()

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from openrlhf_js.estimators import LiveEstimator, advantage
+from openrlhf_js.estimators.catalogue import RECOMMENDED
 from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.integrations import _warn_of_one_prompt
 
 M = 4
 
@@ -95,7 +97,7 @@ def test_rloos_penalty_keeps_its_own_baseline(
     for found, scores, flat in zip(trainer.seen, gathered[::2], gathered[1::2], strict=True):
         kl = flat.view(-1, M)
         others = (kl.sum(1, keepdim=True) - kl) / (M - 1)
-        expected = advantage("js", scores.view(-1, M)) - 0.5 * (kl - others)
+        expected = advantage(RECOMMENDED, scores.view(-1, M)) - 0.5 * (kl - others)
         torch.testing.assert_close(found, expected.flatten())
     assert kl.abs().max() > 0.01
 
@@ -166,6 +168,29 @@ def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
     assert [process.exitcode for process in ranks] == [0, 0]
     parts = [torch.load(tmp_path / rank / "part.pt") for rank in "01"]
     torch.testing.assert_close(torch.cat(parts, 1), one)
+
+
+def test_the_figures_are_logged_and_a_single_prompt_is_a_warning(tmp_path: Path) -> None:
+    """Of two batches with one prompt, as TRL's sizes have it by default."""
+    _warn_of_one_prompt.cache_clear()
+    sizes = {"per_device_train_batch_size": M, "max_steps": 2, "logging_steps": 1}
+    trainer = make(tmp_path, "GRPO", sevens, **sizes)
+    with pytest.warns(UserWarning, match="js_plus needs the other prompts of a batch") as caught:
+        trainer.train()
+    assert sum("other prompts" in str(each.message) for each in caught) == 1
+    for step, logged in enumerate(trainer.state.log_history[:2], 1):
+        assert logged["step"] == step
+        assert logged["js/shrinkage_mean"] == 0
+        assert logged["js/baseline_mse"] == pytest.approx(logged["js/baseline_mse_rloo"])
+
+
+def test_what_a_tool_says_is_no_part_of_a_responses_length(tmp_path: Path) -> None:
+    trainer = make(tmp_path, "GRPO", sevens, estimator="opo")
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    masks = {"completion_mask": torch.ones(M, 56), "tool_mask": torch.ones(M, 56)}
+    masks["tool_mask"][0, 8:48] = 0
+    batch = trainer._batch(rewards, rewards >= 0, [{"prompt": ""}] * M, masks)
+    assert batch.lengths.tolist() == [[16, 56, 56, 56]]
 
 
 def test_what_does_not_fit_ends_with_one_line(

@@ -3,6 +3,7 @@
 import math
 import random
 import uuid
+import warnings
 from pathlib import Path
 from statistics import mean, variance
 
@@ -13,7 +14,7 @@ from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
-from openrlhf_js.estimators import advantage
+from openrlhf_js.estimators import advantage, diagnostics
 from openrlhf_js.integrations.verl import register
 
 Groups = dict[str, list[float]]
@@ -121,6 +122,20 @@ def test_a_memory_needs_the_prompts() -> None:
     assert second[0] == round((0.25 / 3.25) ** 0.5, 4)
     with pytest.raises(ValueError, match="js_memory remembers prompts, and this verl does not"):
         step_of("js_memory", [1.0, 1.0, 0.0, 0.0])
+
+
+def test_the_figures_are_kept_and_a_single_prompt_is_a_warning() -> None:
+    in_verl("js_plus", EQUAL)
+    metrics = ADV_ESTIMATOR_REGISTRY["js_plus"].metrics
+    assert metrics == pytest.approx(diagnostics("js_plus", flat(EQUAL).view(5, 4)))
+    assert 0 < metrics["js/shrinkage_mean"] < 1
+    alone = {"alone": [1.0, 0.0]}
+    with pytest.warns(UserWarning, match="js_plus needs the other prompts of a batch"):
+        in_verl("js_plus", alone, padding=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_verl("js_plus", alone)  # it was said once
+        in_verl("qae", alone)
 
 
 def test_a_baseline_of_the_users_own(tmp_path: Path) -> None:
