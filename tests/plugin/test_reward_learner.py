@@ -234,7 +234,8 @@ def test_with_lora_the_merged_model_is_saved(one_rank, tmp_path, targets):
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
     saved = tmp_path / "saved"
-    make_strategy(RewardStrategy, make_args()).save_model(model, tokenizer, str(saved))
+    args = make_args(ds__lora__rank=4)
+    make_strategy(RewardStrategy, args).save_model(model, tokenizer, str(saved))
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
     expected = rewards_of(model, tokenizer)

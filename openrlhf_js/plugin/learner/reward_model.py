@@ -16,7 +16,6 @@ import deepspeed  # type: ignore[import-untyped]
 import torch
 from openrlhf.trainer.rm_trainer import RewardModelTrainer
 from openrlhf.utils.deepspeed import DeepspeedStrategy
-from peft import PeftModel
 
 from openrlhf_js.plugin.learner.lora import adapted_layers, merged_weight
 
@@ -53,10 +52,10 @@ class RewardStrategy(DeepspeedStrategy):  # type: ignore[misc]
 
     def save_model(self, model: Any, tokenizer: Any, output_dir: str, **settings: Any) -> None:
         """Saves the model with its value head; one with an adapter as the merged model."""
-        adapted = self._unwrap_model(model)
-        if not isinstance(adapted, PeftModel):
+        if self.args.ds.lora.rank == 0:
             super().save_model(model, tokenizer, output_dir, **settings)
             return
+        adapted = self._unwrap_model(model)
         sharded = self.stage == 3
         state = model._consolidated_16bit_state_dict() if sharded else adapted.state_dict()
         merged = _merged_weights(adapted, sharded)
@@ -72,7 +71,7 @@ class RewardStrategy(DeepspeedStrategy):  # type: ignore[misc]
 
 
 @torch.no_grad()
-def _merged_weights(model: PeftModel, sharded: bool) -> dict[str, torch.Tensor]:
+def _merged_weights(model: Any, sharded: bool) -> dict[str, torch.Tensor]:
     """The weights that have an adapter, merged, by their names in the base model."""
     merged = {}
     for name, layer in adapted_layers(model).items():
