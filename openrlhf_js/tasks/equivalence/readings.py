@@ -44,13 +44,20 @@ _MEANINGS = {"dne": "does not exist"}
 
 
 def readings(text: str) -> list[Tree]:
-    """The trees of a canonical text, the most likely first; NotRead if there is none."""
+    """The trees of a canonical text, the most likely first; NotRead if there is none.
+
+    Angle CBA is angle ABC.
+    """
+    trees = _readings(_ANGLE.sub(r"\1\2\3", text))
+    if _ANGLE.search(text):
+        trees += _readings(_ANGLE.sub(r"\3\2\1", text))
+    return trees
+
+
+def _readings(text: str) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
     if announced:
         text = text[announced.end() :]
-    if r"\angle" in text:
-        turned = _ANGLE.sub(r"\3\2\1", text)  # angle CBA is ABC
-        return [*readings(_ANGLE.sub(r"\1\2\3", text)), *readings(turned)]
     dates = _dates(text)
     if dates:
         return dates
