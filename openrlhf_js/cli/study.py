@@ -7,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.common.console import say
+from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.settings import parse, run
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed, explained
@@ -56,9 +56,11 @@ def work(settings: StudySettings) -> None:
     if settings.print:
         print_commands(settings)
     else:
-        from torch import OutOfMemoryError
+        with progress("study", len(settings.runs()), "runs") as bar:
+            bar.show("importing torch")  # which takes seconds
+            from torch import OutOfMemoryError
 
-        from openrlhf_js.study.running import run_all
+            from openrlhf_js.study.running import run_all
 
         try:
             records = run_all(settings)

@@ -95,6 +95,11 @@ class progress:
         )
         self._task = self._live.add_task(work, total=total, done="")
 
+    def show(self, note: str) -> None:
+        """Shows at once what there is to do, for work that is long before its first unit."""
+        self._next_seconds = 0.0
+        self.update(self.done, note)
+
     def advance(self, amount: float = 1, note: str = "") -> None:
         """Adds to what is done."""
         self.update(self.done + amount, note)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import connection
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ def prepare(settings: StudySettings) -> dict[str, str]:
         with progress(f"warm start for {task}", steps, "steps") as bar:
             folder = prompts.warm_start(task, settings, bar.update)
             if "alike" in settings.mixes:
+                bar.update(steps, "choosing prompts that are alike")
                 prompts.alike(task, settings)
         weights = fingerprint(folder.glob("*.safetensors"))[:12]
         starts[task] = f"{weights}-{task_version(STUDY_TASKS[task])}"
@@ -152,9 +154,11 @@ def _train(
             bar.advance()
 
         if jobs > 1:
+            bar.show(f"starting {jobs} processes")
             _train_in_workers(runs, settings, jobs, keep)
             return
         for run in runs:
+            bar.show(run.name)
             keep(_train_one(run, settings, note=lambda text: bar.update(bar.done, text)))
 
 
@@ -170,11 +174,12 @@ def _train_in_workers(
 ) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, INLINE_ENGINE])  # seconds, once for all workers
+    resource_tracker.ensure_running()  # which unblocks SIGINT
+    with _interrupts_blocked():  # the server and its forks leave them to us
+        forkserver.ensure_running()
     pool = ProcessPoolExecutor(jobs, context, _start_worker)
     try:
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers leave it to us
         futures = [pool.submit(_train_in_worker, run, settings) for run in runs]
-        signal.signal(signal.SIGINT, handler)
         for future in as_completed(futures):
             keep(future.result())
     except BaseException:
@@ -183,6 +188,16 @@ def _train_in_workers(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """What is started meanwhile never gets SIGINT; here it arrives at the end."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Record:
@@ -206,6 +221,8 @@ def _train_in_worker(run: Run, settings: StudySettings) -> Record:
 def _start_worker() -> None:
     """A worker leaves Ctrl-C to its parent, and ends with it and its own programs."""
     prepare_libraries()
+    signal.signal(signal.SIGINT, lambda *_: None)  # what it starts has the default again
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parent = multiprocessing.parent_process()
     assert parent is not None
