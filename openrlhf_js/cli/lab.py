@@ -173,6 +173,9 @@ class SimulateSettings(Settings):
     visits: int = Field(
         0, ge=0, description="earlier ones to each prompt, with m responses each, for js_memory"
     )
+    all: bool = Field(
+        False, description="every baseline, not only rloo, bloo, js and the best constant"
+    )
     rounds: int = Field(4000, ge=2, description="batches for each m")
     seed: int = Field(0, ge=0, description="of the draws")
 
@@ -338,6 +341,7 @@ def simulated(settings: SimulateSettings) -> LabResult:
         rounds=settings.rounds,
         seed=settings.seed,
         visits=settings.visits,
+        everything=settings.all,
     )
 
 

@@ -109,7 +109,7 @@ def work(settings: QuickstartSettings) -> None:
         _compare_in_pairs(settings, folder)
     program = Path(sys.executable).parent / "openrlhf-js"
     report = shlex.join([str(program), "report", str(folder)])
-    say(f"models       {folder / 'stack'}/*/model\nall metrics  {report}")
+    say(f"models       {folder / 'stack'}/*/model\nall metrics  {report}", wrap=False)
     say(f"{time.monotonic() - began:.0f} seconds")
 
 

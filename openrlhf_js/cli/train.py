@@ -24,6 +24,7 @@ from openrlhf_js.plugin.run.device import prepare_device
 from openrlhf_js.plugin.run.leftovers import RUN_ID
 from openrlhf_js.plugin.run.record import recorded
 from openrlhf_js.plugin.run.restarts import keep_running
+from openrlhf_js.plugin.run.screen import say_tail, shown
 from openrlhf_js.plugin.run.training import train
 from openrlhf_js.plugin.schedule import summary
 from openrlhf_js.plugin.upstream import BadInput
@@ -54,14 +55,19 @@ def main(argv: list[str] | None = None) -> int:
         check_hub_models(flat)
         if flat["ckpt.load_enable"]:
             choose_checkpoint(flat)
-        with recorded(args, parser):
+        say(f"openrlhf_js: {summary(flat, prompts)}")
+        with shown(flat), recorded(args, parser):
             train(checked, device)
+        say(f"openrlhf_js: done; the model is in {flat['ckpt.output_dir']}")
     except KeyboardInterrupt:
         return complain("interrupted", 130)
     except Exception as error:
         if explained := failures.explained(error, flat):
             return complain(*explained)
-        traceback.print_exc()
+        if flat.get("js.verbose", True):
+            traceback.print_exc()
+        else:
+            say_tail(error, flat)
         return 1
     finally:
         gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -37,17 +38,37 @@ def visible(text: str) -> str:
     )
 
 
-def say(text: str, *, error: bool = False, style: str = "") -> None:
-    """Prints text as it is and unwrapped, so that paths and commands can be copied.
+def say(text: str, *, error: bool = False, style: str = "", wrap: bool = True) -> None:
+    """Prints text as it is, on a terminal in lines that break between words.
 
-    An error comes behind what was printed before it, also where both go to one file.
+    Paths stay whole, so that they can be copied; a command needs `wrap` False. An error comes
+    behind what was printed before it, also where both go to one file.
     """
     if error:
         sys.stdout.flush()
     console = OurConsole(stderr=error)
     if error and progress.on_terminal:  # above its bar
         console = progress.on_terminal
-    console.print(Text(visible(text), style), soft_wrap=True)
+    text = visible(text)
+    if wrap and console.is_terminal:
+        text = _between_words(text, console.width)
+    console.print(Text(text, style), soft_wrap=True)
+
+
+def _between_words(text: str, width: int) -> str:
+    """The text in lines that break at spaces alone; one of more words keeps its indentation."""
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()))
+        lines += textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=len(line) > width,
+        ) or [""]
+    return "\n".join(lines)
 
 
 def complain(message: str, status: int) -> int:
@@ -121,7 +142,7 @@ class progress:
         self._next_seconds = now + 0.1
         self._live.note = visible(note)
         self._live.start()  # does nothing once it has
-        self._live.update(self._task, completed=done, done=text)
+        self._live.update(self._task, completed=done, total=self.total, done=text)
         progress.on_terminal = self._console
 
     def _time_left(self, now: float) -> str:

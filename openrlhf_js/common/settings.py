@@ -16,7 +16,6 @@ import inspect
 import re
 import shutil
 import signal
-import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -137,7 +136,9 @@ def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None =
         )
         return parsed
     except SettingsError as error:
-        print(f"{prog}: {error} (--help shows what is allowed)", file=sys.stderr)
+        from openrlhf_js.common.console import say
+
+        say(f"{prog}: {error} (--help shows what is allowed)", error=True)
         raise SystemExit(2) from None
 
 

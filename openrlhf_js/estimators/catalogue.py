@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from openrlhf_js.estimators.baselines import classic, grad, memory, shrinkage
 from openrlhf_js.estimators.baselines.bnpo import BNPO
 from openrlhf_js.estimators.baselines.dbb import DBB
@@ -32,7 +34,9 @@ def find_estimator(name: str) -> Estimator:
         from openrlhf_js.estimators.own import load_own
 
         return load_own(name)
+    similar = difflib.get_close_matches(name, ESTIMATORS, n=1)
+    hint = f"did you mean {similar[0]!r}? Or " if similar else ""
     raise ValueError(
-        f"unknown estimator {name!r}; choose one of {', '.join(ESTIMATORS)}, or your own as "
+        f"unknown estimator {name!r}; {hint}choose one of {', '.join(ESTIMATORS)}, or your own as "
         "FILE.py:NAME."
     )

@@ -25,6 +25,7 @@ from openrlhf_js.stats.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
+SHOWN = ("rloo", "bloo", "js", "js_fixed")  # unless all are asked for
 CHUNK_REWARDS = 100_000  # held at a time, for each estimator: 0.8 MB
 
 
@@ -133,8 +134,10 @@ def left_out_of(visits: int) -> dict[str, str]:
     """The estimators that cannot be simulated, and why."""
     missing = left_out(2, past=visits > 0, greedy=False, lengths=False, unit=False)
     for name, record in ESTIMATORS.items():
-        if record.needs_keys and record is not JS_MEMORY:
-            missing.setdefault(name, "remembers single prompts, which are new here in every batch")
+        if record is JS_MEMORY and not visits:
+            missing[name] = "needs an earlier visit to each prompt (--visits)"
+        elif record.needs_keys and record is not JS_MEMORY:
+            missing[name] = "remembers single prompts, which are new here in every batch"
     return missing
 
 
@@ -144,8 +147,13 @@ def names_of(visits: int) -> tuple[str, ...]:
     return tuple(name for name in ESTIMATORS if name not in missing)
 
 
+def shown_of(visits: int) -> tuple[str, ...]:
+    """The few that are shown by default."""
+    return (*SHOWN, JS_MEMORY.name) if visits else SHOWN
+
+
 class Simulated(NamedTuple):
-    """What was found for one m, by estimator of `names_of` and batch."""
+    """What was found for one m, by estimator and batch."""
 
     errors: Array
     """(e, b) mean squared errors."""
@@ -154,18 +162,27 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    values: Values, n: int, responses: Sequence[int], rounds: int, seed: int, visits: int = 0
+    values: Values,
+    n: int,
+    responses: Sequence[int],
+    rounds: int,
+    seed: int,
+    visits: int = 0,
+    everything: bool = True,
 ) -> LabResult:
-    """Squared errors of every baseline in `rounds` batches of n prompts, for every m.
+    """Squared errors of baselines in `rounds` batches of n prompts, for every m.
 
-    js_memory knows the mean reward of `visits` earlier ones with m responses each.
+    Of every baseline, or of `SHOWN`. js_memory knows the mean reward of `visits` earlier ones with
+    m responses each.
     """
-    names = names_of(visits)
+    names = names_of(visits) if everything else shown_of(visits)
     simulated = []
     rows = []
     with progress("simulating", rounds * len(responses), "batches") as bar:
         for m in responses:
-            result = measure(values, n, m, rounds, seed, visits=visits, advance=bar.advance)
+            result = measure(
+                values, n, m, rounds, seed, visits=visits, names=names, advance=bar.advance
+            )
             simulated.append(result)
             rows += error_rows(
                 names,
@@ -183,7 +200,7 @@ def simulate(
     notes = {
         "title": values.title,
         "gradients": gradients_of(names),
-        "left_out": left_out_of(visits),
+        "left_out": left_out_of(visits) if everything else {},
         "batch_prompts": n,
         "batches": rounds,
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},
@@ -203,14 +220,15 @@ def measure(
     seed: int,
     *,
     visits: int = 0,
+    names: Sequence[str] | None = None,
     advance: Advance = lambda batches: None,
 ) -> Simulated:
-    """Errors and coefficients of every estimator in each batch."""
+    """Errors and coefficients of the estimators, by default of all, in each batch."""
     if m < 2:
         raise ValueError(f"m = {m}: give 2 or more")
     if values.sigma2 <= 0:
         raise ValueError(f"with {values.title} every reward equals its value: there is no error")
-    estimators = [ESTIMATORS[name] for name in names_of(visits)]
+    estimators = [ESTIMATORS[name] for name in names or names_of(visits)]
     best = best_coefficient(values, n, m)
     zeros = torch.zeros(n, dtype=torch.float64)
 

@@ -11,6 +11,7 @@ import argparse
 import copy
 import hashlib
 import math
+import re
 from collections.abc import Collection
 from functools import partial
 from importlib import import_module
@@ -91,7 +92,21 @@ def shrinkage_trainer(actor_class: Any) -> Any:
         def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
             self.experience_maker.step = global_step + 1
             status, step = super().train_step(rollout_samples, global_step)
+            self.say_rollout(step, status)
             return {**status, **self.experience_maker.metrics}, step
+
+        def say_rollout(self, step: int, status: dict) -> None:
+            """One line on a rollout, which the run's screen reads."""
+            of_all = ""
+            if hasattr(self, "prompts_dataloader"):
+                of_all = f" of {schedule_of(self).rollouts:,}"
+            reward = status["rollout/reward_mean"]
+            length = status["rollout/response_length_mean"]
+            print(
+                f"openrlhf_js: rollout {step:,}{of_all}: reward {reward:.3f}, "
+                f"{length:,.0f} tokens a response",
+                flush=True,
+            )
 
         def save_logs_and_checkpoints(
             self, global_step: int, logs_dict: dict, client_states: dict
@@ -115,11 +130,15 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             if not evaluates(self):
                 return {}
             settings = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
-            return self.evaluate(global_step, **self.generate_kwargs | settings)
+            metrics = self.evaluate(global_step, **self.generate_kwargs | settings)
+            if not global_step:
+                say_evaluation(0, metrics)
+            return metrics
 
         def save_best_checkpoint(
             self, eval_metrics: dict, global_step: int, client_states: dict
         ) -> None:
+            say_evaluation(global_step, eval_metrics)
             self.keep(client_states)
             super().save_best_checkpoint(eval_metrics, global_step, client_states)
 
@@ -182,6 +201,16 @@ class Tracker:
             if value is not None and name != "generated_samples"
         }
         self.log(numbers, step=global_step)
+
+
+def say_evaluation(step: int, metrics: dict[str, Any]) -> None:
+    """One line on an evaluation: the shares of right answers, by data set."""
+    shares = []
+    for name, value in metrics.items():
+        if re.search(r"_pass\d+$", name):
+            shares.append(f"{name.removeprefix('eval_')} {value:.3f}")
+    if shares:
+        print(f"openrlhf_js: evaluation after rollout {step:,}: {', '.join(shares)}", flush=True)
 
 
 def evaluates(trainer: Any) -> bool:

@@ -212,7 +212,7 @@ def _train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> No
     scalars = Scalars(log_of(run, settings))
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ if run.task == OWN else training_environment(cache)
-        with supervised(command, log, environment) as process:
+        with supervised([*command, "--js.verbose"], log, environment) as process:
             while process.poll() is None:
                 time.sleep(POLL_SECONDS)
                 scalars.reload()

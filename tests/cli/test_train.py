@@ -1,5 +1,7 @@
 """`openrlhf-js train`: what it prints of a failure, and its exit status."""
 
+import os
+
 import pytest
 from ray.exceptions import RayTaskError
 
@@ -43,6 +45,61 @@ def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
     assert resumes == [saved]
 
 
+FLAGS = (
+    "--actor.model_name_or_path",
+    "m",
+    "--vllm.num_engines",
+    "1",
+    "--reward.remote_url",
+    "r.py",
+)
+
+
+@pytest.fixture
+def started(monkeypatch, tmp_path):
+    """Lets a run start that does what a test says, and returns its exit status."""
+
+    def run(work, *flags):
+        monkeypatch.setattr(train, "check", lambda _: None)
+        monkeypatch.setattr(train, "check_hub_models", lambda _: None)
+        monkeypatch.setattr(train, "prepare_device", lambda _: "cpu")
+        monkeypatch.setattr(train, "train", lambda *_: work())
+        places = ("--ckpt.path", str(tmp_path), "--ckpt.output_dir", str(tmp_path))
+        return train.main([*FLAGS, *places, *flags])
+
+    return run
+
+
+def test_the_screen_has_our_lines_and_the_log_all(started, capfd, tmp_path):
+    def work():
+        os.write(1, b"openrlhf_js: the live advantage estimator is js\n")
+        os.write(2, b"what Ray prints, and a model's openrlhf_js: rollout 9 of 9: lies\n")
+        os.write(1, b"\x1b[36m(T pid=1)\x1b[0m openrlhf_js: rollout 2 of 3: reward 0.5\n")
+        os.write(2, b"(T pid=1, ip=10.0.0.1) openrlhf_js: 1 of 9 prompts left out\n")
+
+    assert started(work) == 0
+    shown = capfd.readouterr().err.splitlines()
+    assert shown == [
+        "training: 0 rollouts, starting Ray, vLLM and DeepSpeed",
+        "openrlhf_js: the live advantage estimator is js",
+        "openrlhf_js: 1 of 9 prompts left out",
+    ]
+    log = (tmp_path / "train.log").read_text()
+    assert "what Ray prints" in log
+    assert "rollout 2 of 3" in log
+
+
+def test_a_failure_nobody_knows_ends_with_its_last_lines_and_the_log(started, capfd, tmp_path):
+    assert started(lambda: {}["key"]) == 1
+    shown = capfd.readouterr().err
+    assert "openrlhf_js: the run failed:\n  KeyError: 'key'\n" in shown
+    assert shown.endswith(f"openrlhf_js: the whole log: {tmp_path}/train.log\n")
+    assert "Traceback" not in shown
+    assert "Traceback" in (tmp_path / "train.log").read_text()
+    assert started(lambda: {}["key"], "--verbose") == 1
+    assert "Traceback" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
@@ -53,16 +110,12 @@ def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
         (KeyboardInterrupt(), 130, "openrlhf_js: interrupted\n"),
     ],
 )
-def test_a_failure_of_ours_is_one_line(error, status, said, monkeypatch, capsys, tmp_path):
-    def fail(*_: object) -> None:
+def test_a_failure_of_ours_is_one_line(error, status, said, started, capfd):
+    def fail():
         raise error
 
-    monkeypatch.setattr(train, "check", lambda _: None)
-    monkeypatch.setattr(train, "check_hub_models", lambda _: None)
-    monkeypatch.setattr(train, "prepare_device", lambda _: "cpu")
-    monkeypatch.setattr(train, "train", fail)
-    flags = ("--actor.model_name_or_path", "m", "--vllm.num_engines", "1", "--reward.remote_url")
-    found = train.main([*flags, "r.py", "--ckpt.path", str(tmp_path)])
-    shown = capsys.readouterr().err
-    assert found == status
+    assert started(fail, "--js.verbose") == status
+    shown = capfd.readouterr().err
     assert shown.endswith(said) and shown.count("\n") == 1
+    assert started(fail) == status
+    assert capfd.readouterr().err.endswith(said)

@@ -36,3 +36,30 @@ def test_a_message_stands_above_the_bar(capsys, monkeypatch):
     assert "\na [note] of ours" in printed
     assert re.search(r"\x1b\[2Kstopping\n", printed)  # the bar was erased, and is drawn anew below
     assert printed.endswith("stopped\n")
+
+
+def test_a_note_breaks_between_words_on_a_terminal(capsys, monkeypatch):
+    note = "a note of some words about /a/path/that/is/longer/than/a-line/of/the.screen, and\n  more"
+    say(note)
+    assert capsys.readouterr().out == f"{note}\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    monkeypatch.setenv("COLUMNS", "20")
+    say(note)
+    assert capsys.readouterr().out.splitlines() == [
+        "a note of some words",
+        "about",
+        "/a/path/that/is/longer/than/a-line/of/the.screen,",
+        "and",
+        "  more",
+    ]
+    say(note, wrap=False)
+    assert capsys.readouterr().out == f"{note}\n"
+
+
+def test_long_work_is_shown_at_once(capsys, monkeypatch):
+    monkeypatch.setattr(console, "FIRST_SECONDS", 60.0)
+    with progress("study", 8, "runs") as bar:
+        bar.advance(0)
+        assert capsys.readouterr().err == ""
+        bar.show("starting 2 processes")
+    assert capsys.readouterr().err == "study: 0 of 8 runs, starting 2 processes\n"

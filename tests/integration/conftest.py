@@ -161,10 +161,13 @@ class Running:
 def start(tmp_path: Path, policy: Path, prompts: Path):
     """Starts a small run; flags of the test come last and win.
 
-    A test of a whole program, as of its restarts, asks for a `program`.
+    A test of a whole program, as of its restarts, asks for a `program`. The log has what a run
+    prints, or with `shown` what its screen shows.
     """
 
-    def run(*flags: str, grader: str | None = GRADER, program: bool = False) -> Running:
+    def run(
+        *flags: str, grader: str | None = GRADER, program: bool = False, shown: bool = False
+    ) -> Running:
         flags_of_test = {flag for flag in flags if flag.startswith("--")}
         defaults = {
             "--actor.model_name_or_path": policy,
@@ -198,6 +201,8 @@ def start(tmp_path: Path, policy: Path, prompts: Path):
         for flag, value in defaults.items():
             if flag not in flags_of_test:
                 arguments += [flag, str(value)]
+        if not shown:
+            arguments.append("--js.verbose")
         return Running(tmp_path, [*arguments, *flags], program)
 
     yield run

@@ -198,10 +198,26 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
 SIMULATED = ["--prompts_count", "8", "--rounds", "40", "--m", "4", "2"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ([], ["rloo", "bloo", "js", "js_fixed"]),
+        (["--visits", "1"], ["rloo", "bloo", "js", "js_fixed", "js_memory"]),
+    ],
+)
+def test_simulate_shows_few_baselines_unless_all_are_asked_for(flags, names, tmp_path, capsys):
+    assert lab.main(["simulate", "--out", str(tmp_path), *SIMULATED, *flags]) == 0
+    printed = capsys.readouterr().out
+    result = summary(tmp_path, "simulate")
+    assert list(dict.fromkeys(row["estimator"] for row in result["rows"])) == names
+    assert "left out" not in printed
+
+
 def test_simulate_leaves_its_files_and_prints_its_table(tmp_path, capsys):
     gaussian = ["--values", "normal:1,3", "--noise", "2"]
     for more in ([], gaussian):
-        assert lab.main(["simulate", "--out", str(tmp_path / "lab"), *SIMULATED, *more]) == 0
+        out = str(tmp_path / "lab")
+        assert lab.main(["simulate", "--all", "--out", out, *SIMULATED, *more]) == 0
         result = summary(tmp_path / "lab", "simulate")
         printed = capsys.readouterr().out
         reductions = [row for row in result["rows"] if row["quantity"] == "reduction_percent"]
@@ -210,6 +226,9 @@ def test_simulate_leaves_its_files_and_prints_its_table(tmp_path, capsys):
         assert result["caption"] in printed
         assert result["caption"].startswith(result["title"])
         assert "remax is left out" in printed
+        assert "dbb is left out: it remembers single prompts, which are new here" in printed
+        assert "--past" not in printed
+        assert "an earlier visit to each prompt (--visits)" in printed
         assert result["batches"] == 40
         assert {row["m"] for row in result["rows"]} == {2, 4}
     assert result["title"] == "Gaussian, values N(1, 3^2), noise 2"

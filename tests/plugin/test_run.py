@@ -150,6 +150,17 @@ def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path, monkeyp
     assert not engine.scheduler_config.enable_chunked_prefill
 
 
+def test_nothing_is_preloaded_whose_path_has_a_space(monkeypatch):
+    class CpuPlatform:
+        @classmethod
+        def check_and_update_config(cls, config):
+            monkeypatch.setenv("LD_PRELOAD", config)
+
+    cpu.REPLACEMENTS["vllm.platforms.cpu"][0](SimpleNamespace(CpuPlatform=CpuPlatform))
+    CpuPlatform().check_and_update_config("/my env/libgomp.so:/lib/x.so:/my env/libtcmalloc.so")
+    assert os.environ["LD_PRELOAD"] == "/lib/x.so"
+
+
 def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
     from openrlhf.models import Actor
 

@@ -316,6 +316,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="end a response after any of these strings, which belong to it, in training and in "
         "evaluations (default: only at the model's own end, or at --rollout.max_new_tokens)",
     )
+    group.add_argument(
+        "--js.verbose",
+        "--verbose",
+        action="store_true",
+        help="print all that Ray, vLLM, DeepSpeed and OpenRLHF print, in place of a bar and a file",
+    )
 
 
 def our_group(

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
+from openrlhf_js.common.console import say
 from openrlhf_js.plugin.flags import narrow
 from openrlhf_js.plugin.flags.spellings import (
     CORRECTION_SCHEMES,
@@ -117,7 +118,7 @@ class Parser(argparse.ArgumentParser):
             if name in removed:
                 self.error(f"--{name} {removed[name]}")
             if name in idle:
-                print(f"openrlhf_js: --{name} left out ({idle[name]})", file=sys.stderr)
+                say(f"openrlhf_js: --{name} left out ({idle[name]})", error=True)
                 today = []
                 tokens += values
             for new in today:
@@ -126,11 +127,22 @@ class Parser(argparse.ArgumentParser):
             if name in renamed:
                 notices.append(f"--{name} -> --{' --'.join(today)}")
         if notices:
-            print(f"openrlhf_js: old flags: {', '.join(notices)}", file=sys.stderr)
+            say(f"openrlhf_js: old flags: {', '.join(notices)}", error=True)
         return tokens
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse's, but with the likely one of the choices."""
+        choices = action.choices
+        if choices is None or value in choices:
+            return
+        names = list(map(str, choices))
+        similar = difflib.get_close_matches(str(value), names, n=1)
+        hint = f"did you mean {similar[0]!r}? Or " if similar else ""
+        raise argparse.ArgumentError(action, f"no {value!r}; {hint}choose from {', '.join(names)}")
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        say(f"{self.prog}: error: {message}", error=True)
+        self.exit(2)
 
     def _hint(self, token: str) -> str:
         name = token[2:].partition("=")[0]

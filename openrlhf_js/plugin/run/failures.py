@@ -39,7 +39,7 @@ def explained(error: BaseException, flat: Flat) -> tuple[str, int] | None:
     if message.startswith(("All images failed to load", "VLM prompt length")):  # upstream's
         return message[:500], 2
     if type(error).__name__ == "EngineDeadError":
-        return "a vLLM engine died; why stands further up, unless it was killed for its memory", 1
+        return "a vLLM engine died; why stands in the log, unless it was killed for its memory", 1
     is_lost = any(kind.__name__ in LOST_PROCESS for kind in type(error).__mro__)
     is_cut_off = re.search("(closed|reset) by peer", message)  # as Gloo puts it
     if (is_lost or is_cut_off) and "creation task" not in message:
