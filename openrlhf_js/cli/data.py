@@ -14,7 +14,7 @@ from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.model_folders import PYTHON, TRUSTED, model_folder
-from openrlhf_js.common.settings import Field, Settings, SettingsError, choose, program
+from openrlhf_js.common.settings import NO_HINT, Field, Settings, SettingsError, choose, program
 from openrlhf_js.tasks import GRADERS, TASKS
 from openrlhf_js.tasks.prompt_files import ChatTemplate, Example, check, items, read, write
 from openrlhf_js.tasks.record import GeneratedProblems, PublishedProblems, Task
@@ -162,7 +162,9 @@ class CheckSettings(ReadSettings):
     The exit status is 0 if nothing is wrong, 1 if problems are found, 2 if a file cannot be used.
     """
 
-    files: tyro.conf.Positional[tuple[Path, ...]] = Field(description="checked as one data set")
+    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], NO_HINT] = Field(
+        description="checked as one data set"
+    )
     against: tuple[Path, ...] = Field((), description="files that may share no prompt with them")
     prompt_max_len: int = Field(1024, ge=1, description="tokens that a prompt may take")
 

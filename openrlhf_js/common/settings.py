@@ -18,13 +18,17 @@ import shutil
 import signal
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from tyro.conf import arg
 
 from openrlhf_js.common.programs import choose
 
 __all__ = ["Field", "Settings", "SettingsError", "choose", "parse", "program", "run"]
+
+
+NO_HINT = arg(help_behavior_hint="")
 
 
 class SettingsError(Exception):
@@ -44,8 +48,15 @@ class Settings(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Puts flags without a default first in --help, and those of other modules last."""
+        """Puts flags without a default first in --help, and those of other modules last.
+
+        An empty default is not shown.
+        """
         cls.__pydantic_fields__ = dict(sorted(cls.model_fields.items(), key=cls._rank))
+        for name in vars(cls).get("__annotations__", {}):
+            field = cls.model_fields.get(name)
+            if field is not None and field.default in ("", [], ()):
+                cls.__annotations__[name] = Annotated[cls.__annotations__[name], NO_HINT]
 
     @classmethod
     def _rank(cls, item: tuple[str, Any]) -> tuple[bool, bool]:

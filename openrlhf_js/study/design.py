@@ -339,6 +339,13 @@ class StudySettings(Settings):
         model = Path(flags.get("actor.model_name_or_path", "")).name
         return f"{estimators}: {data} with {model}"
 
+    @property
+    def pass1_in_words(self) -> str:
+        """Of what pass@1 after training is the mean."""
+        if self.samples == 0:
+            return f"the probability of the right response on {self.held_out} held-out prompts"
+        return f"{self.samples} responses to each of {self.held_out} held-out prompts"
+
     def start_of(self, task: str) -> Path:
         """The folder of the model that all runs of a task start from."""
         size = f"w{self.width}-l{self.layers}"

@@ -19,10 +19,9 @@ Table: TypeAlias = list[dict[str, str]]
 
 
 def print_tables(findings: Findings) -> None:
-    """Prints how each estimator did, cell by cell and over all cells."""
+    """Prints how each estimator did, cell by cell."""
     for cell in findings.cells:
         console.table(_screen_table(findings, cell), title=cell)
-    console.table(regret_table(findings), title="over all cells")
     console.say(
         f"{findings.result} in points of a hundred; ±: a 95 % interval; "
         f"- {findings.reference}: paired by seed, p after Holm's correction;\n"
