@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from pydantic import create_model

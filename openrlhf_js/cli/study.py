@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.files import read_yaml
 from openrlhf_js.common.settings import parse, run
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed, explained
@@ -31,24 +32,12 @@ def read(argv: Sequence[str]) -> StudySettings:
         flags = flags[:place]
     values: dict[str, Any] = {}
     if flags and flags[0].endswith((".yaml", ".yml")):
-        values.update(_file_values(Path(flags.pop(0))))
+        values.update(read_yaml(Path(flags.pop(0))))
     train = [str(word) for word in values.get("train") or ()] + train
     if train:
         values["train"] = train
         values.setdefault("engine", "stack")
     return parse(StudySettings, PROG, flags, StudySettings(**values))
-
-
-def _file_values(path: Path) -> Mapping[str, Any]:
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must have the names of flags with their values, one a line")
-    return values
 
 
 def work(settings: StudySettings) -> None:

@@ -17,7 +17,12 @@ from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.checks.everything import check
 from openrlhf_js.plugin.checks.models import check_hub_models
 from openrlhf_js.plugin.checks.start import earlier_run_problems
-from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, validate_upstream
+from openrlhf_js.plugin.flags.parser import (
+    flag_values,
+    upstream_parser,
+    validate_upstream,
+    with_file,
+)
 from openrlhf_js.plugin.run import failures
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import prepare_device
@@ -37,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parser = upstream_parser()
         flags.add_flags(parser)
-        args = parser.parse_args(argv)
+        args = parser.parse_args(with_file(sys.argv[1:] if argv is None else argv))
         flat = vars(args)
         if flat["js.requeued"]:
             flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()

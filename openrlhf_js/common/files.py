@@ -160,3 +160,16 @@ def fingerprint(
                 read_bytes += len(block)
                 progress(read_bytes)
     return digest.hexdigest()
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The names of flags with their values; ValueError for a file that has something else."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must have the names of flags with their values, one a line")
+    return values

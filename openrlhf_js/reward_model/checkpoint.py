@@ -136,6 +136,12 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     name = f"{prefix}.weight"
     width = config.get_text_config().hidden_size
     shapes = tensor_shapes(folder)
+    has_head = name in shapes or (1, width) in shapes.values()
+    if shapes and not has_head and not (folder / "adapter_config.json").is_file():
+        return [
+            f"{folder} is a language model and no reward model: it has no value head {name}. "
+            "`openrlhf-js rm train` makes a reward model of it"
+        ]
     if name not in shapes:
         if (folder / "adapter_config.json").is_file():
             return [

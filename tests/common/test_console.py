@@ -39,7 +39,7 @@ def test_a_message_stands_above_the_bar(capsys, monkeypatch):
 
 
 def test_a_note_breaks_between_words_on_a_terminal(capsys, monkeypatch):
-    note = "a note of some words about /a/path/that/is/longer/than/a-line/of/the.screen, and\n  more"
+    note = "a note of some words about /a/path/that/is/longer/than/a-line, and\n  more"
     say(note)
     assert capsys.readouterr().out == f"{note}\n"
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
@@ -48,7 +48,7 @@ def test_a_note_breaks_between_words_on_a_terminal(capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines() == [
         "a note of some words",
         "about",
-        "/a/path/that/is/longer/than/a-line/of/the.screen,",
+        "/a/path/that/is/longer/than/a-line,",
         "and",
         "  more",
     ]

@@ -157,3 +157,18 @@ def test_flags_of_other_modules_come_last() -> None:
 
     assert list(Own.model_fields) == ["folder", "items", "engine"]
     assert Own(folder="x").manifest() == {"engine": "auto", "folder": "x", "items": 1}
+
+
+def test_help_shows_no_empty_default(capsys):
+    class Several(Settings):
+        """Flags without a value."""
+
+        names: tuple[str, ...] = Field((), description="of things")
+        place: str = Field("", description="of them")
+        count: int = Field(3, description="of them")
+
+    with pytest.raises(SystemExit):
+        parse(Several, "several", ["--help"])
+    shown = capsys.readouterr().out
+    assert "(default: )" not in shown
+    assert "(default: 3)" in shown

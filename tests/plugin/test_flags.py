@@ -12,7 +12,7 @@ import pytest
 from openrlhf_js import estimators
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.flags import parser
-from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser
+from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, with_file
 from openrlhf_js.plugin.flags.spellings import (
     CORRECTION_SWITCHES,
     CORRECTION_TYPES,
@@ -153,6 +153,63 @@ def test_what_is_not_understood_is_one_line_and_status_2(line, said, capsys):
     assert stopped.value.code == 2
     assert said in error
     assert error.count("\n") == 1
+
+
+RUN = """
+algo.advantage.estimator: js
+actor: {adam: {lr: 1e-6, betas: [0.9, 0.98]}, model_name_or_path: m}
+js.max_steps: 3
+ckpt.save_steps: -1
+vllm.enforce_eager: true
+train: {colocate_all: false, agent_func_path: null}
+"""
+
+
+def test_a_file_has_flags_nested_or_with_dots_and_the_command_line_wins(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(RUN)
+    flat = vars(PARSER.parse_args(with_file([str(path), "--js.max_steps", "5"])))
+    expected = {
+        "algo.advantage.estimator": "js",
+        "actor.adam.lr": 1e-6,
+        "actor.adam.betas": [0.9, 0.98],
+        "actor.model_name_or_path": "m",
+        "js.max_steps": 5,
+        "ckpt.save_steps": -1,
+        "vllm.enforce_eager": True,
+        "train.colocate_all": False,
+        "train.agent_func_path": None,
+    }
+    assert {name: flat[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("- js", "must have the names of flags"), ("a: [", "is not YAML"), (None, "No such file")],
+)
+def test_a_file_of_something_else_is_one_line(text, said, tmp_path):
+    path = tmp_path / "run.yml"
+    if text:
+        path.write_text(text)
+    with pytest.raises(BadInput, match=said):
+        with_file([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("--algo.advantage.estimator=jsplus", "no 'jsplus'; did you mean 'js_plus'? Or choose"),
+        ("--rollout.batch_sizes=3", "did you mean --rollout.batch_size"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(word, meant, tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text(word.removeprefix("--").replace("=", ": "))
+    for words in ([word], with_file([str(path)])):
+        with pytest.raises(SystemExit) as ended:
+            PARSER.parse_args(words)
+        assert ended.value.code == 2
+        assert meant in capsys.readouterr().err
 
 
 def test_unknown_estimator_lists_them_all(capsys):

@@ -35,7 +35,7 @@ def test_a_reward_model_has_no_problems_and_its_head_any_name(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("tensors", "expected"),
     [
-        ({"score.weight": None}, "no value head score.weight"),
+        ({"score.weight": None}, "is a language model and no reward model: it has no value head"),
         ({"score.weight": torch.zeros(2, 32)}, "has shape [2, 32], a reward needs [1, 32]"),
         ({"score.weight": torch.zeros(32)}, "has shape [32]"),
         ({"score.weight": torch.zeros(1, 31)}, "has shape [1, 31]"),

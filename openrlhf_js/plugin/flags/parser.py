@@ -15,13 +15,14 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
 from openrlhf_js.common.console import say
+from openrlhf_js.common.files import read_yaml
 from openrlhf_js.plugin.flags import narrow
 from openrlhf_js.plugin.flags.spellings import (
     CORRECTION_SCHEMES,
@@ -152,6 +153,39 @@ class Parser(argparse.ArgumentParser):
         likely = {f"--{new}": None for old in close for new in renamed.get(old, old).split()}
         hint = f", did you mean {' or '.join(likely)}?" if likely else ""
         return f"unknown flag --{name}{hint}"
+
+
+def with_file(argv: Sequence[str]) -> list[str]:
+    """The words of a command line. Its first may be a YAML file, whose flags come first.
+
+    Keys are flags with dots, or nested. A list is several values, true a switch, and what is false
+    or null is left out. Raises BadInput for a file that cannot be read.
+    """
+    words = list(argv)
+    if not words or not words[0].endswith((".yaml", ".yml")):
+        return words
+    path = Path(words.pop(0))
+    try:
+        values = read_yaml(path)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    return [*_words(values), *words]
+
+
+def _words(values: Mapping[Any, Any], section: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        name = f"{section}{key}"
+        if isinstance(value, Mapping):
+            yield from _words(value, f"{name}.")
+        elif isinstance(value, list):
+            yield f"--{name}"
+            yield from map(str, value)
+        elif value is True:
+            yield f"--{name}"
+        elif value not in (None, False):
+            yield f"--{name}={value}"
 
 
 def upstream_parser(

@@ -23,7 +23,7 @@ from openrlhf_js.plugin.run.leftovers import RUN_ID
 LOG = "train.log"
 POLL_SECONDS = 0.2
 TAIL_LINES = 12
-# Ray puts the actor before what it prints; what a model has written is never at a line's beginning
+# a line of ours; Ray puts the actor before it
 OURS = re.compile(r"(?:\x1b\[\d+m)?(?:\(\w+ [^)]*\))?(?:\x1b\[0m)? ?openrlhf_js: (.*)")
 ROLLOUT = re.compile(r"rollout ([\d,]+)(?: of ([\d,]+))?: (.*)")  # as the trainer prints it
 
