@@ -123,7 +123,7 @@ def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
     running.prepare(study)
     start = load(study.start_of(settings.task))
     before = prompts.held_out_pass1(settings.task, study, start, study.samples)
-    say(f"✓ warm start: pass@1 {before:.1%}, of {study.pass1_in_words}")
+    say(f"✓ warm start: pass@1 {before:.1%} ({study.pass1_in_words})")
     for record in running.run_all(study):
         share = record["baseline_error"]
         error = f"; error of the baseline {share:.2f} of RLOO's" if share not in (None, 1) else ""

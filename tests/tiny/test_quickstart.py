@@ -73,6 +73,8 @@ def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys
         (folder / "command.txt").write_text("python x")
     assert start("", "--compare", "rloo,js") == 0  # nothing is trained again
     shown = capsys.readouterr().out
+    assert "(8 responses to each of 200 held-out prompts)" in shown
+    assert "regret" not in shown
     before = shown.partition("pass@1 ")[2].partition(" ")[0]
     told = f"js on Ray, DeepSpeed and vLLM, 20 steps of 64 x 4: pass@1 {before} -> {before}"
     assert f"{told}; error of the baseline 0.50 of RLOO's" in shown  # the model is the warm start
