@@ -88,7 +88,7 @@ ANNOUNCED = re.compile(
     r"\b(?:verdict|judge?ment|decision|conclu\w+|final\w*|overall|therefore|thus|hence|so|better|"
     r"superior|stronger|wins?|winner|tie|tied|equal\w*|same|choose|choice is|pick|go with|rate|"
     r"rating|ranking|result|outcome|preference|vote|settle|reflection|but|rather(?! than)|"
-    r"instead(?! of)|answer is|label is|boxed)\b",
+    r"instead(?! of)|answer is|label is|boxed|revised|now|it is|it['\u2019]s)\b",
     re.IGNORECASE,
 )
 ANNOUNCED_BEHIND = re.compile(r"[\s*_]*(?:[:(\u2013\u2014-]|(?:is|as) (?:my|the)\b)")
@@ -255,7 +255,7 @@ def _kind(lead: str, tail: str, mark: str) -> str:
     """What a label is that stands between these words of its sentence."""
     clauses = [clause for clause in CLAUSE_END.split(lead) if WORD.search(clause)]
     clause = clauses[-1] if clauses else ""
-    if MENTIONED.search(clause) or OF_AN_ANSWER.search(clause):
+    if any(pattern.search(clause) for pattern in (MENTIONED, OF_AN_ANSWER, SUPPOSED)):
         return "mentioned"
     if ANNOUNCED.search(clause):
         return "stated"

@@ -45,6 +45,8 @@ ENDINGS = [  # what the judge writes, the verdict that it states, and the offici
     ("At first [[A>B]], but no: [[B>A]]", "B>A", SAME),
     ("It is not [[A>>B]] but [[A>B]].", "A>B", SAME),
     ("Correctness: [[A>B]]\nStyle: [[B>A]]\nOverall: [[A>B]]", "A>B", SAME),
+    ("My verdict is [[A>B]]. Wait: B handles nulls. OK, then it's [[B>A]].", "B>A", SAME),
+    ("I first thought [[A>B]]. B is right, though. I now say [[B>A]].", "B>A", SAME),
     ("My final verdict is [[A>B]].\n\nOn reflection, B is better.", None, "A>B"),
     ("My final verdict is [[A>B]].\n\nOverall, A is better.", "A>B", SAME),
     ("My final verdict is [[A>B]]. No, I cannot decide.", None, "A>B"),
@@ -56,6 +58,7 @@ ENDINGS = [  # what the judge writes, the verdict that it states, and the offici
     ("Verdict: [[A>B]]\n\nB prints this:\n```python\nprint('[[B>>A]]')\n```", "A>B", "B>>A"),
     ("My verdict is [[A>B]] rather than [[A>>B]].", "A>B", "A>>B"),
     ("My verdict is [[A>B]]. Had B compiled, it would be [[B>A]].", "A>B", "B>A"),
+    ("My verdict is [[A>B]]. If it compiled it is [[B>A]].", "A>B", "B>A"),
     ("My verdict is [[A>B]]. [[B>>A]] would have been wrong.", "A>B", "B>>A"),
     ("My verdict is [[A>B]], but B's last line is “[[B>>A]]”.", "A>B", "B>>A"),
     # quoted before
