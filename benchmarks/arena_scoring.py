@@ -50,7 +50,8 @@ def write_pool(data: Path) -> Folder:
     for row in rows:
         for game in row["games"]:
             game["prompt"] = [{"role": "user", "content": prompt_text}]
-            game["judgment"] = {"answer": judgment_text}
+            verdict = f"My final verdict is: [[{game['score']}]]"
+            game["judgment"] = {"answer": judgment_text + verdict}
     write_judged(data, rows, bench=BENCH, characters=ANSWER_CHARACTERS)
     return Folder(data, BENCH)
 

@@ -135,8 +135,8 @@ IN_WORDS = re.compile(
 
 
 def has_label(reply: str) -> bool:
-    """Whether a reply holds a label, stated or not."""
-    return LABEL.search(_answer(reply)) is not None
+    """Whether a reply holds a label, stated or not, even in its thinking."""
+    return LABEL.search(reply) is not None
 
 
 def stated_verdict(reply: str) -> str | None:
