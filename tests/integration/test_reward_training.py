@@ -181,11 +181,11 @@ def _check_scores(trained: Path, held_out: Path) -> None:
 
 
 def _train_an_adapter(start, folder: Path) -> None:
-    """With LoRA under ZeRO-3, where an epoch is 100/64 updates; the merged model is saved."""
+    """With LoRA under ZeRO-3, where an epoch is 1.5 updates; the merged model is saved."""
     process = start(
         *("--ds.lora.rank", "8", "--ds.zero_stage", "3", "--ckpt.output_dir", "merged"),
         *("--data.max_samples", "100", "--train.max_epochs", "3", "--ckpt.save_steps", "-1"),
-        *("--train.micro_batch_size", "4", "--logger.wandb.run_name", "adapter"),
+        *("--train.micro_batch_size", "32", "--logger.wandb.run_name", "adapter"),
     )
     assert process.wait(400) == 0, log_of(folder)[-3000:]
     rates = [rate for _, rate in scalars(folder / "tensorboard" / "adapter")["train/lr"]]
