@@ -1,4 +1,4 @@
-"""What estimators, gradient variance, the lab and the reward server cost on a GPU.
+"""What estimators, gradient variance and the reward server cost on a GPU.
 
     PYTHONPATH=. python3 benchmarks/gpu.py --out gpu.json        # at most 8 minutes
     PYTHONPATH=. python3 benchmarks/gpu.py --device cpu --tiny   # the same code, in seconds
@@ -16,7 +16,6 @@ import gc
 import json
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
@@ -29,7 +28,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import MagicMock, patch
 
-import numpy as np
 import torch
 import transformers
 from markdown_table import print_table
@@ -55,7 +53,6 @@ class Scale(NamedTuple):
     shapes: dict[str, Shape]
     rewards: tuple[tuple[int, int], ...]  # batches for the estimator
     step: tuple[int, int]  # the batch of a training step
-    pool: tuple[int, int]  # the batch of `lab gradient`
     micro_batch: int
     tokens: int
     texts: int
@@ -69,7 +66,6 @@ FULL = Scale(
     },
     rewards=((1024, 8), (4096, 16), (16384, 16)),
     step=(16, 8),
-    pool=(8, 16),
     micro_batch=8,
     tokens=512,
     texts=640,
@@ -82,7 +78,6 @@ TINY = Scale(
     },
     rewards=((32, 4),),
     step=(4, 4),
-    pool=(4, 8),
     micro_batch=4,
     tokens=16,
     texts=128,
@@ -91,7 +86,6 @@ TINY = Scale(
 CALLS = 20  # of what takes a millisecond, in one timing
 BATCH = 64  # texts: the reward server's default
 CLIENTS = 2 * BATCH  # so that one batch always waits
-FLOAT32_BYTES = 4
 GIB = 2**30
 WEB = ("fastapi", "httptools", "prometheus_client", "pydantic", "starlette", "uvicorn")
 WEB_MODULES = (
@@ -101,8 +95,8 @@ WEB_MODULES = (
     "prometheus_client.exposition",
     "starlette.requests",
 )
-NOT_IMPORTED = ("common.console", "lab.pool", "lab.results", "stats", "stats.estimate")
-ROOMS = ("lab", "plugin", "reward_model", "sampling")
+NOT_IMPORTED = ("common.console", "stats", "stats.estimate")
+ROOMS = ("plugin", "reward_model", "sampling")
 
 CPU = MagicMock()  # in the place of torch.cuda
 CPU.memory_allocated.return_value = math.nan
@@ -359,79 +353,6 @@ def gradient_variance(bench: DeviceBench, trainer: SimpleNamespace, name: str) -
     )
 
 
-# --- the lab's gradients -----------------------------------------------------------------------
-
-
-def make_pool(scale: Scale, vocabulary: int) -> SimpleNamespace:
-    """What `lab gradient` uses of sampled responses."""
-    n, m = scale.pool
-    token_ids = torch.randint(vocabulary, (n, m + 1, scale.tokens // 2)).tolist()
-    rewards = torch.rand(n, m).double().numpy()
-    return SimpleNamespace(
-        prompts=[SimpleNamespace(tokens=texts[0]) for texts in token_ids],
-        response_tokens=[texts[1:] for texts in token_ids],
-        rewards=rewards,
-        lengths=np.full((n, m), scale.tokens // 2),
-        greedy_rewards=rewards[:, 0],
-        past=None,
-        settings={"model_sha256": ""},
-    )
-
-
-def lab_gradient(bench: DeviceBench, scale: Scale, name: str) -> Iterator[Row]:
-    """Its time and memory, beside forward and backward passes of the same responses alone."""
-    from openrlhf_js.lab import gradient, policy_gradient
-
-    model = make_model(bench.device, scale.shapes[name])
-    bare_model = make_model(bench.device, scale.shapes[name])
-    max_tokens = scale.micro_batch * scale.tokens
-    estimators = ("rloo", "js")
-    pool = make_pool(scale, model.config.vocab_size)
-    plan = gradient.BatchPlan(2, len(pool.prompts) // 2, (2,))
-    batches = gradient.SmallBatches(pool, plan)
-    all_terms = list(batches.halves())
-    for batch, estimator_name in product((0, 1), estimators):
-        all_terms.append(batches.terms(batch, 2, estimator_name))
-
-    def drop_gradient(total: torch.Tensor, parameter: torch.Tensor) -> None:
-        parameter.grad = None
-
-    with patch.object(policy_gradient, "_add", drop_gradient):
-        passes_alone = policy_gradient.ScoreSum(bare_model, max_tokens=max_tokens)
-    for total in passes_alone.total:
-        total.untyped_storage().resize_(0)
-    held_before = bench.allocated()
-    scores = policy_gradient.ScoreSum(model, max_tokens=max_tokens)
-    held_gib = bench.allocated() - held_before
-
-    def measure_all() -> None:
-        with tempfile.TemporaryDirectory() as out:
-            gradient.measure(scores, batches, estimators, Path(out))
-
-    def pass_all() -> None:
-        for terms in all_terms:
-            passes_alone.add(terms)
-
-    with patch.object(torch, "save"):  # of the two halves, each once
-        whole, passes = bench.rounds(measure_all, pass_all)
-    yield Row(
-        f"{name}, `lab gradient`, beside its passes alone: time",
-        "ms",
-        measured=whole.milliseconds,
-        beside=passes.milliseconds,
-    )
-    peaks = zip(whole.added_gib, passes.added_gib, strict=True)
-    added_gib = [held_gib + peak - peak_of_passes for peak, peak_of_passes in peaks]
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    vector_gib = FLOAT32_BYTES * parameters / GIB
-    yield Row(
-        f"{name}, `lab gradient`: memory added to that, beside a vector",
-        "GiB",
-        measured=added_gib,
-        beside=[vector_gib] * len(added_gib),
-    )
-
-
 # --- the reward server -------------------------------------------------------------------------
 
 
@@ -531,7 +452,7 @@ def all_parts(
 ) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
     """Names of what is measured, and what measures it."""
     yield "the estimator", partial(estimator, bench, scale)
-    for shape, part in product(scale.shapes, (training, lab_gradient, reward_server)):
+    for shape, part in product(scale.shapes, (training, reward_server)):
         yield f"{shape}, {part.__name__}", partial(part, bench, scale, shape)
 
 

@@ -16,12 +16,12 @@ from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import DTYPES, SamplingSettings
 
 if TYPE_CHECKING:  # torch is imported once the flags are right
-    from openrlhf_js.lab.batches import SmallBatches
-    from openrlhf_js.lab.gradient import Distances
-    from openrlhf_js.lab.policy_gradient import ScoreSum
+    from openrlhf_js.lab.gradient import BatchPlan
     from openrlhf_js.lab.pool import Samples
     from openrlhf_js.lab.results import LabResult
+    from openrlhf_js.lab.score_pool import ScorePool
     from openrlhf_js.sampling.prompts import Form, Prompt, Row
+    from openrlhf_js.stats.estimate import Floats
 
 PROG = "openrlhf-js lab"
 BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax")
@@ -110,29 +110,31 @@ class MseSettings(LabSettings):
 
 
 class BatchSettings(LabSettings):
-    """The small batches of the programs that take gradients, and the passes."""
+    """The batches of the programs that take gradients."""
 
     default_responses: ClassVar[int] = 256
 
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt of a batch")
     batch_prompts: int | None = Field(None, ge=2, description="of a batch (default half of all)")
-    batches: int = Field(20, ge=2, description="for each m")
+    batches: int = Field(2000, ge=2, description="for each m")
     gradient_dtype: Literal["bf16", "fp16", "float32"] = Field(
-        "float32", description="of the model; sums are float32 at least"
+        "float32", description="of the model; sums are float32"
     )
-    max_tokens: int = Field(8192, ge=1, description="of a pass; less takes less memory")
 
 
 class GradientSettings(BatchSettings):
-    """How far the policy gradients of small batches are from a precise one, by baseline.
+    """How far the policy gradients of batches are from the true one, by estimator.
 
-    Some responses of the pool make the precise gradient G; batches are drawn from the others. What
-    is computed is kept in OUT/gradients. Distance: the mean of ||g - G||^2 without the error of G;
-    plain distance: with it, as in the paper. Reductions are against rloo, paired by batch. dr_grpo
-    has rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
+    One pass a response takes its score gradient, and keeps a sketch of it in OUT/gradients; batches
+    of any size and every estimator are sums of those. Distance: the mean of ||g - T||^2, T the
+    true gradient of the batch's prompts; to all: of all prompts, as in the paper. Reductions are
+    against rloo, paired by batch. Estimators that remember are judged in the second half of streams
+    of --steps batches, and in the first batch. dr_grpo has rloo's gradient times (m - 1)/m: its
+    shorter steps are nearer, but biased.
     """
 
     past: Path | None = Field(None, description=PAST)
+    steps: int = Field(10, ge=1, description="batches in a stream, all of this one policy")
     baselines: tuple[str, ...] = Field(
         (),
         description=f"compared with rloo (default {' '.join(BASELINES)}; with --past js_memory), "
@@ -144,7 +146,7 @@ class SweepSettings(BatchSettings):
     """The distance to the true gradient for every lambda from 0 (rloo) to 1 (bloo).
 
     And where js and js_plus are. Least distance: the lambda with the least mean distance; its
-    reduction is measured on each batch with the lambda that is best for the others.
+    reduction is measured on half of the responses with the lambda that is best for the other half.
     """
 
 
@@ -198,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failures: Any = {
         RewardFailed: lambda error: f"{error}\nResponses are kept; the same command resumes",
         OutOfMemoryError: lambda error: (
-            f"{error}\nGive a smaller --batch_size, or --max_tokens for gradients; "
+            f"{error}\nGive a smaller --batch_size, or for gradients --gradient_dtype bf16; "
             "the same command resumes"
         ),
     }
@@ -263,68 +265,62 @@ def errors(settings: MseSettings) -> LabResult:
 
 def gradients(settings: GradientSettings) -> LabResult:
     """`lab gradient`."""
-    from openrlhf_js.lab.batches import check_names
-    from openrlhf_js.lab.gradient import compare
+    from openrlhf_js.lab.gradient import check_names, compare, measure
 
     check_own(settings.baselines)
-    pool = sampled(settings, settings.past)
+    samples = sampled(settings, settings.past)
     baselines = settings.baselines
     if not baselines:
-        baselines = BASELINES if pool.past is None else (*BASELINES, "js_memory")
+        baselines = BASELINES if samples.past is None else (*BASELINES, "js_memory")
     names = ("rloo", *baselines)
-    check_names(names, pool)
-    measured = _measured(settings, pool, {"all prompts": range(len(pool.prompts))}, names)
-    return compare(*measured["all prompts"])
+    check_names(names, samples)
+    plan = _plan(settings, samples.rewards, settings.steps)
+    pool = _score_pool(settings, samples)
+    return compare(measure(pool, plan, names), pool, plan)
 
 
 def sweep(settings: SweepSettings) -> LabResult:
     """`lab sweep`."""
     from openrlhf_js.lab import shrinkage
+    from openrlhf_js.lab.gradient import measure
 
-    pool = sampled(settings)
-    sets = {"all prompts": range(len(pool.prompts))}
-    measured = _measured(settings, pool, sets, shrinkage.SWEPT)
-    return shrinkage.sweep(*measured["all prompts"])
+    samples = sampled(settings)
+    plan = _plan(settings, samples.rewards)
+    pool = _score_pool(settings, samples)
+    return shrinkage.sweep(measure(pool, plan, shrinkage.SWEPT), plan)
 
 
 def heterogeneity(settings: HeterogeneitySettings) -> LabResult:
     """`lab heterogeneity`."""
     from openrlhf_js.lab import shrinkage
-
-    pool = sampled(settings)
-    sets = shrinkage.sets([prompt.group for prompt in pool.prompts])
-    return shrinkage.heterogeneity(_measured(settings, pool, sets, shrinkage.SWEPT))
-
-
-class MeasuredSet(NamedTuple):
-    """The small batches of a set of prompts, and the distances of their gradients."""
-
-    batches: SmallBatches
-    distances: Distances
-
-
-def _measured(
-    settings: BatchSettings, pool: Samples, sets: Mapping[str, Any], names: Sequence[str]
-) -> dict[str, MeasuredSet]:
-    """Every set, given by its rows of the pool, by itself."""
-    from openrlhf_js.lab.batches import BatchPlan, SmallBatches
     from openrlhf_js.lab.gradient import measure
 
-    smallest = min(len(rows) for rows in sets.values())
+    samples = sampled(settings)
+    sets = shrinkage.sets([prompt.group for prompt in samples.prompts])
+    smallest = min(sets.values(), key=len)
+    plan = _plan(settings, samples.rewards[smallest])
+    pool = _score_pool(settings, samples)
+    measured = {}
+    for name, rows in sets.items():
+        title = f"batches of {name}"
+        measured[name] = measure(pool.at(rows), plan, shrinkage.SWEPT, title)
+    return shrinkage.heterogeneity(measured, plan)
+
+
+def _plan(settings: BatchSettings, rewards: Floats, steps: int = 1) -> BatchPlan:
+    """The batches of a pool with rewards (N, M). Raises ValueError where it is too small."""
+    from openrlhf_js.lab.gradient import BatchPlan
+
+    prompts, responses = rewards.shape
     plan = BatchPlan(
         batches=settings.batches,
-        prompts=settings.batch_prompts or max(2, smallest // 2),
+        prompts=settings.batch_prompts or max(2, prompts // 2),
         responses=tuple(sorted(set(settings.m))),
+        steps=steps,
         seed=settings.seed,
     )
-    batches = {name: SmallBatches(pool.at(rows), plan) for name, rows in sets.items()}
-    scores = _scores(settings, pool)
-    measured = {}
-    for name, small_batches in batches.items():
-        title = f"gradients of {name}"
-        distances = measure(scores, small_batches, names, settings.out, title)
-        measured[name] = MeasuredSet(small_batches, distances)
-    return measured
+    plan.check(prompts, responses)
+    return plan
 
 
 def simulated(settings: SimulateSettings) -> LabResult:
@@ -433,28 +429,30 @@ def _task_rows(settings: LabSettings, name: str) -> list[Row]:
         return [row(task, problem) for problem in problems]
 
 
-def _scores(settings: BatchSettings, pool: Samples) -> ScoreSum:
-    """The model that was sampled, ready to sum up gradients."""
+def _score_pool(settings: BatchSettings, samples: Samples) -> ScorePool:
+    """The score gradients of all samples, by the model that was sampled."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     from openrlhf_js.common.model_folders import model_folder
-    from openrlhf_js.lab.policy_gradient import ScoreSum
+    from openrlhf_js.lab.score_pool import score_pool
+    from openrlhf_js.lab.scores import ScoreSketcher
     from openrlhf_js.sampling.models import model_fingerprint
 
-    if pool.settings["top_p"] != 1:
+    if samples.settings["top_p"] != 1:
         raise ValueError("log-probabilities are of all tokens: sample with --top_p 1, not less")
     trust = settings.trust_remote_code
-    folder = Path(pool.settings["model"])
-    if model_fingerprint(folder) != pool.settings["model_sha256"]:
+    folder = Path(samples.settings["model"])
+    if model_fingerprint(folder) != samples.settings["model_sha256"]:
         raise ValueError(f"{folder} is not the model that was sampled; give another --out")
     model_folder(folder, trust)
     logging.disable_progress_bar()
     dtype = getattr(torch, DTYPES[settings.gradient_dtype])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=trust)
     model = model.to(settings.device_name)
-    return ScoreSum(model, pool.settings["temperature"], settings.max_tokens)
+    sketcher = ScoreSketcher(model, samples.settings["temperature"])
+    return score_pool(sketcher, samples, settings.out)
 
 
 class Program(NamedTuple):

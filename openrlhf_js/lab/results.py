@@ -26,7 +26,7 @@ OURS = ("js", "js_plus")
 ORACLE = "js_fixed"  # with the best constant coefficient
 STEP = re.compile(r"(?:step|checkpoint)[_-]?(\d+)")
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
-BY_CHECKPOINT = ("samples", "precise")  # notes that differ from checkpoint to checkpoint
+BY_CHECKPOINT = ("samples", "right_over_wrong")  # notes that differ from checkpoint to checkpoint
 
 
 class LabRow(NamedTuple):

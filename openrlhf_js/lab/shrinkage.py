@@ -1,4 +1,4 @@
-"""`lab sweep`: the distance to the true gradient for every shrinkage, from three passes a batch.
+"""`lab sweep`: the distance to the true gradient for every shrinkage, from three of them.
 
 With one coefficient lambda for all prompts the baseline is (1 - lambda) rloo + lambda bloo, and
 the gradient is linear in lambda. So each batch's squared distance D is a parabola, given exactly by
@@ -20,19 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from openrlhf_js.lab.batches import MIDDLE, SmallBatches
-from openrlhf_js.lab.gradient import Distances, caption_of, notes_of
-from openrlhf_js.lab.results import (
-    OURS,
-    REFERENCE,
-    Ints,
-    LabResult,
-    LabRow,
-    reduction,
-    rows_of,
-)
+from openrlhf_js.lab.gradient import MIDDLE, BatchPlan, Measured, caption_of, notes_of
+from openrlhf_js.lab.results import OURS, REFERENCE, Ints, LabResult, LabRow, rows_of
 from openrlhf_js.lab.value import mean_value, spread
-from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
+from openrlhf_js.stats import Estimate
 from openrlhf_js.stats.estimate import Floats
 
 SWEPT = (REFERENCE, MIDDLE, "bloo", *OURS)  # the first three are lambda = 0, 1/2 and 1
@@ -59,61 +50,62 @@ def best(parabola: Floats) -> float:
     return float(np.clip(-b / (2 * c), 0, 1)) if c > 0 else float(b < 0)
 
 
-def minimiser(parabola: Floats) -> Estimate:
-    """`best` with its interval over batches (B, 3), that of a ratio of means."""
+def minimiser(measured: Measured, parabola: Floats) -> Estimate:
+    """`best` with its interval over prompts, that of a ratio of means."""
     value = best(parabola)
-    _, b, c = parabola[parabola[:, 2] > 0].T  # where all rewards are equal, lambda does not matter
-    if not len(c):
+    _, b, c = parabola.T
+    if not c.mean() > 0:  # where all rewards are equal, lambda does not matter
         return Estimate(value, 0.0, 1.0)
-    ratio = ratio_of_means(-b, 2 * c)
+    ratio = measured.ratio(-b, 2 * c)
     low, high = np.clip([ratio.low, ratio.high], 0, 1)
     return Estimate(value, float(low), float(high))
 
 
-def held_out(parabola: Floats) -> Floats:
-    """(B,) each batch's distance at the lambda that is best for all others.
+def held_out(parabola: Floats, halves: Ints) -> Floats:
+    """(B,) each batch's distance at the lambda that is best with the other half of the responses.
 
-    At the lambda that is best for these very batches it would look lower than it is for new ones.
+    At the lambda that is best for these very responses it would look lower than it is for others.
     """
-    others = parabola.sum(0) - parabola
-    best_for_others = np.array([best(sums[None]) for sums in others])
-    return at(parabola, best_for_others)
+    best_of_halves = np.array([best(parabola[halves == half]) for half in (0, 1)])
+    return at(parabola, best_of_halves[1 - halves])
 
 
-def sweep(batches: SmallBatches, distances: Distances, **settings: Any) -> LabResult:
+def sweep(measured: Measured, plan: BatchPlan, **settings: Any) -> LabResult:
     """The result of `lab sweep`; rows have the settings too, such as the set of prompts."""
-    responses = batches.plan.responses
     rows = []
     curves = []
-    for place, m in enumerate(responses):
-        rloo = distances.of(REFERENCE, place)
-        bloo = distances.of("bloo", place)
-        parabola = parabolas(rloo, distances.of(MIDDLE, place), bloo)
-        curves.append([reduction(at(parabola, shrinkage), rloo) for shrinkage in GRID])
+    for place, m in enumerate(plan.responses):
+        rloo = measured.of(m, REFERENCE)
+        bloo = measured.of(m, "bloo")
+        parabola = parabolas(rloo, measured.of(m, MIDDLE), bloo)
+        curves.append([measured.reduction(at(parabola, shrinkage), rloo) for shrinkage in GRID])
         points = {  # each one's shrinkage, and the batches' distances (B,)
-            LEAST_DISTANCE: (minimiser(parabola), held_out(parabola)),
+            LEAST_DISTANCE: (
+                minimiser(measured, parabola),
+                held_out(parabola, measured.draws.halves),
+            ),
             "bloo": (Estimate(1.0, 1.0, 1.0), bloo),
         }
         for name in OURS:
-            mean_shrinkage = clustered_mean(batches.shrinkage(m, name))
-            points[name] = (mean_shrinkage, distances.of(name, place))
+            shrinkage = measured.shrinkage[place, measured.names.index(name)]
+            points[name] = (measured.mean(shrinkage), measured.of(m, name))
         for point, (shrinkage, point_distances) in points.items():
             quantities = {
                 "shrinkage": shrinkage,
-                "reduction_percent": reduction(point_distances, rloo),
+                "reduction_percent": measured.reduction(point_distances, rloo),
             }
             rows += rows_of(quantities, **settings, m=m, point=point)
     reductions = np.array(curves)  # by m, by lambda of GRID: value, low, high
     arrays = {
-        "m": np.array(responses),
+        "m": np.array(plan.responses),
         "shrinkage": GRID,
         "reduction_percent": reductions[..., 0],
         "reduction_low": reductions[..., 1],
         "reduction_high": reductions[..., 2],
-        "estimators": np.array(distances.names),
-        "distances": distances.unbiased,
+        "estimators": np.array(measured.names),
+        "distances": measured.distances,
     }
-    return LabResult(rows, caption_of(batches), arrays, notes_of(batches, distances))
+    return LabResult(rows, caption_of(measured, plan), arrays, notes_of(measured, plan))
 
 
 def sets(groups: Sequence[str]) -> dict[str, Ints]:
@@ -135,14 +127,14 @@ def sets(groups: Sequence[str]) -> dict[str, Ints]:
     return {**rows, MIX: np.concatenate(mix)}
 
 
-def heterogeneity(measured: Mapping[str, tuple[SmallBatches, Distances]]) -> LabResult:
-    """The result of `lab heterogeneity`, from batches and the distances of SWEPT for each set."""
+def heterogeneity(measured_sets: Mapping[str, Measured], plan: BatchPlan) -> LabResult:
+    """The result of `lab heterogeneity`, from what was measured of SWEPT for each set."""
     rows = []
     sweeps = []
-    for name, (batches, distances) in measured.items():
-        swept = sweep(batches, distances, prompts=name)
+    for name, measured in measured_sets.items():
+        swept = sweep(measured, plan, prompts=name)
         sweeps.append(swept)
-        rows += _moments(batches, name)
+        rows += _moments(measured.samples.rewards, plan, name)
         rows += swept.rows
     first = sweeps[0]
     arrays = {}
@@ -150,20 +142,18 @@ def heterogeneity(measured: Mapping[str, tuple[SmallBatches, Distances]]) -> Lab
         arrays[key] = array
         if key not in SHARED_ARRAYS:
             arrays[key] = np.stack([swept.arrays[key] for swept in sweeps])
-    arrays["sets"] = np.array(list(measured))
-    notes = {**first.notes, "precise": [swept.notes["precise"] for swept in sweeps]}
+    arrays["sets"] = np.array(list(measured_sets))
     caption = (
-        f"{first.notes['batches']} batches of {first.notes['batch_prompts']} prompts of each set; "
-        "95 % intervals over further batches of the same prompts; reductions against rloo"
+        f"{plan.batches} batches of {plan.prompts} prompts of each set; "
+        "95 % intervals over prompts; reductions against rloo"
     )
-    return LabResult(rows, caption, arrays, notes)
+    return LabResult(rows, caption, arrays, first.notes)
 
 
-def _moments(batches: SmallBatches, name: str) -> list[LabRow]:
+def _moments(rewards: Floats, plan: BatchPlan, name: str) -> list[LabRow]:
     """Of all the rewards of a set: what decides which shrinkage is best."""
-    rewards = batches.pool.rewards
     rows = []
-    for m in batches.plan.responses:
+    for m in plan.responses:
         moments = {
             "value": mean_value(rewards),
             "v": rewards.var(1, ddof=1).mean() / (m - 1),

@@ -14,7 +14,7 @@ build countdown countdown --split train --numbers 4 --count 2000 --wording paper
 flags=(
     --model Qwen/Qwen2.5-7B-Instruct
     --prompts "$data/knights_knaves.jsonl" "$data/countdown.jsonl" --apply_chat_template
-    --prompts_count 128 --responses 256 --m 4 --batches 20
+    --prompts_count 128 --responses 256 --m 4
     --temperature 1.0 --max_new_tokens 2048 --gradient_dtype bf16
 )
 measure heterogeneity "$@"

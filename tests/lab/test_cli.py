@@ -17,7 +17,7 @@ from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.lab.results import steps_of
 from openrlhf_js.sampling import sampler
 
-SMALL = ("--batches", "3", "--batch_prompts", "4")
+SMALL = ("--batches", "20", "--batch_prompts", "4")
 REWARD = """
 def reward_func(queries, prompts, labels):
     responses = [query[len(prompt):] for query, prompt in zip(queries, prompts)]

@@ -1,80 +1,177 @@
-"""Distances of small-batch gradients against brute force: every response's gradient is stored."""
+"""Distances of batches' gradients to the true one."""
 
 import re
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from openrlhf_js.estimators import Past, baseline
-from openrlhf_js.lab import gradient
-from openrlhf_js.lab.batches import BatchPlan, SmallBatches, check_names
-from openrlhf_js.lab.gradient import Distances, compare, measure
-from openrlhf_js.lab.policy_gradient import ScoreSum
+from openrlhf_js.estimators import LiveEstimator, baseline
+from openrlhf_js.lab.gradient import (
+    BatchPlan,
+    Draws,
+    Measured,
+    check_names,
+    compare,
+    draw,
+    error_over_prompts,
+    measure,
+)
+from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.score_pool import ScorePool, different_responses
+from openrlhf_js.sampling.prompts import Prompt
 
 NAMES = ("rloo", "js", "js_plus", "bloo", "dr_grpo", "reinforce++", "js1", "remax", "reinforce")
-PLAN = BatchPlan(batches=3, prompts=4, responses=(2, 3), seed=5)
+PLAN = BatchPlan(batches=8, prompts=3, responses=(2, 3), steps=2, seed=5)
 
 
-class Sized:
-    """As much of a pool as batches are drawn from."""
-
-    def __init__(self, prompts, responses):
-        self.rewards = np.zeros((prompts, responses))
-
-
-def drawn(prompts, responses, *plan):
-    return SmallBatches(Sized(prompts, responses), BatchPlan(*plan))
+def pool_of(samples, own):
+    """The pool with exact products of score gradients (N, M, parameters)."""
+    different, places = different_responses(samples)
+    vectors = np.zeros((len(different), own.shape[2]))
+    vectors[places] = own
+    gram = (vectors @ vectors.T).astype(np.float32)
+    return ScorePool(samples, places, gram, weights=np.ones(len(different)))
 
 
-@given(
-    st.integers(2, 9),
-    st.integers(36, 60),
-    st.integers(2, 6),
-    st.integers(2, 9),
-    st.sets(st.integers(2, 4), min_size=1),
-    st.integers(0, 99),
-)
-def test_no_response_is_used_for_two_purposes(N, M, batches, n, responses, seed):
-    n = min(n, N)
-    small_batches = drawn(N, M, batches, n, tuple(responses), seed)
-    half = small_batches.half
-    assert half >= 2
-    assert small_batches.columns.min() >= 2 * half
-    assert small_batches.columns.max() < M
-    used = []
-    for prompts, columns in zip(small_batches.prompts, small_batches.columns, strict=True):
-        assert len(set(prompts.tolist())) == n
-        assert prompts.min() >= 0
-        assert prompts.max() < N
-        in_batch = []
-        for prompt, prompt_columns in zip(prompts, columns, strict=True):
-            in_batch += [(prompt, column) for column in prompt_columns]
-        assert len(set(in_batch)) == n * max(responses)
-        used += in_batch
-    assert len(set(used)) == len(used)
+def rloo_gradients(samples, own, columns):
+    """(N, parameters) each prompt's gradient by a loop, with each reward's own leave-one-out
+    mean."""
+    total = np.zeros((len(own), own.shape[2]))
+    for i in range(len(own)):
+        for j in columns:
+            others = [samples.rewards[i, k] for k in columns if k != j]
+            total[i] += (samples.rewards[i, j] - np.mean(others)) * own[i, j] / len(columns)
+    return total
 
 
-@pytest.fixture(scope="module")
-def wide(kit):
-    return kit.pool(prompts=8, responses=40)
+def test_it_matches_brute_force(samples, own):
+    measured = measure(pool_of(samples, own), PLAN, NAMES)
+    draws = measured.draws
+    half = samples.rewards.shape[1] // 2
+    halves = np.arange(half), np.arange(half, 2 * half)
+    for place, m in enumerate(PLAN.responses):
+        for batch in range(PLAN.batches):
+            chosen = draws.prompts[batch]
+            columns = draws.columns[batch, :, :m]
+            mine = draws.halves[batch]
+            assert set(columns.ravel()) <= set(halves[mine])
+            rewards = torch.from_numpy(samples.rewards[chosen[:, None], columns])
+            first, second = (
+                rloo_gradients(samples, own, part) for part in np.array_split(halves[1 - mine], 2)
+            )
+            for name_place, name in enumerate(NAMES):
+                greedy = torch.from_numpy(samples.greedy_rewards[chosen])
+                baselines = baseline(name, rewards, greedy_rewards=greedy)
+                weights = ((rewards - baselines) / rewards.numel()).numpy()
+                g = np.einsum("ij,ijp->p", weights, own[chosen[:, None], columns])
+                for rows, distances in (
+                    (chosen, measured.distances),
+                    (slice(None), measured.distances_to_all),
+                ):
+                    expected = (g - first[rows].mean(0)) @ (g - second[rows].mean(0))
+                    found = distances[place, name_place, batch]
+                    assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(wide):
-    shuffled = wide.at([3, 1, 0, 2, 7, 6, 5, 4])
-    known = wide.at(range(6)).after(shuffled)
-    assert np.array_equal(known.past, wide.rewards[:6])
-    batches = SmallBatches(known, BatchPlan(2, 5, (2, 4)))
-    rewards = torch.from_numpy(batches.rewards(1, 4))
-    prompts = batches.prompts[1]
-    past = Past(torch.from_numpy(wide.rewards[prompts, :4].mean(1)))
-    expected = baseline("js_memory", rewards, past=past)
-    assert np.array_equal(batches.baseline(1, 4, "js_memory"), expected.numpy())
-    assert np.isfinite(batches.shrinkage(4, "js_memory")).all()
+def coins(generator, prompts, responses):
+    """Tosses of coins, whose sides are responses 0 and 1 and pay 0 and 1, with the products of
+    their score gradients: each coin has a parameter, and the scores of its sides are -1/2, 1/2."""
+    tosses = generator.integers(0, 2, (prompts, responses))
+    samples = Samples(
+        prompts=[Prompt(f"coin {i}", "", "", [i]) for i in range(prompts)],
+        response_tokens=[[[toss] for toss in row] for row in tosses.tolist()],
+        rewards=tosses.astype(float),
+        finished=np.ones(tosses.shape, dtype=bool),
+        greedy_rewards=np.ones(prompts),
+        settings={},
+    )
+    own = np.zeros((prompts, responses, prompts))
+    own[np.arange(prompts), :, np.arange(prompts)] = tosses - 0.5
+    return pool_of(samples, own)
+
+
+def test_distances_are_those_to_the_true_gradient():
+    """grad J of a coin is 1/4 in its own parameter. With two tosses of n coins, rloo's gradient is
+    (r_1 - r_2)^2 / (2 n) in that of each, with a mean of 1/(4 n) and a mean square of 1/(8 n^2);
+    so with n = 4 of N = 8
+
+        E ||g||^2 = 1/(8 n)        D = 1/(8 n) - 1/(16 n)        to all: 1/(8 n) - 1/(16 N)
+    """
+    generator = np.random.default_rng(1)
+    plan = BatchPlan(batches=20, prompts=4, responses=(2,), steps=1)
+    given_prompts = []
+    to_all = []
+    for _ in range(300):
+        measured = measure(coins(generator, prompts=8, responses=12), plan, ["rloo"])
+        given_prompts.append(measured.distances.mean())
+        to_all.append(measured.distances_to_all.mean())
+    assert np.mean(given_prompts) == pytest.approx(1 / 64, rel=0.05)
+    assert np.mean(to_all) == pytest.approx(1 / 32 - 1 / 128, rel=0.05)
+
+
+@pytest.mark.parametrize("n", [2, 10])
+def test_intervals_over_prompts_cover_as_often_as_they_say(n):
+    """Of a square of means, which is not linear in prompts, over pools of 20."""
+    generator = np.random.default_rng(0)
+    truth = 1 + 1 / n
+    covered = []
+    for _ in range(300):
+        prompts = generator.normal(1, 1, size=20)
+        chosen = generator.random((400, 20)).argsort(1)[:, :n]
+        values = prompts[chosen].mean(1) ** 2 + 0.3 * generator.normal(size=400)
+        error = error_over_prompts(values, chosen, 20)
+        covered.append(abs(values.mean() - truth) < 2.09 * error)
+    assert 0.85 <= np.mean(covered) <= 0.99
+
+
+def test_draws_are_different_prompts_and_halves_take_turns(samples):
+    plan = BatchPlan(batches=12, prompts=3, responses=(2, 15), steps=3)
+    draws = draw(samples, plan)
+    assert all(len(set(chosen)) == 3 for chosen in draws.prompts.tolist())
+    assert draws.halves.tolist() == [0, 0, 0, 1, 1, 1] * 2
+    assert draws.steps.tolist() == [0, 1, 2] * 4
+    assert sorted(draws.columns[0, 1]) == list(range(15))
+    assert sorted(draws.columns[3, 0]) == list(range(15, 30))
+
+
+def test_estimators_that_remember_see_streams(kit, samples, own):
+    """Their memory begins anew in each, and what they know is of the stream's earlier batches."""
+    pool = pool_of(samples, own)
+    measured = measure(pool, PLAN, ["rloo", "js_memory"])
+    live = LiveEstimator("js_memory")
+    for batch in (2, 3):  # the second stream
+        chosen = measured.draws.prompts[batch]
+        columns = measured.draws.columns[batch, :, :3]
+        rewards = torch.from_numpy(samples.rewards[chosen[:, None], columns])
+        given = live.batch(rewards, keys=torch.from_numpy(chosen), step=batch - 1)
+        coefficient = live.estimate(given).shrinkage.coefficient.mean()
+        assert measured.shrinkage[1, 1, batch] == pytest.approx(float(coefficient))
+        live.learn(given)
+    rows = {}
+    for row in compare(measured, pool, PLAN).rows:
+        rows[row.settings["m"], row.settings["estimator"], row.quantity] = row.value
+    late = measured.draws.steps == 1
+    distances = measured.distances[1][:, late].mean(1)
+    expected = 100 * (1 - distances[1] / distances[0])
+    assert rows[3, "js_memory", "reduction_percent"] == pytest.approx(expected)
+    distances = measured.distances[1][:, ~late].mean(1)
+    expected = 100 * (1 - distances[1] / distances[0])
+    assert rows[3, "js_memory", "first_reduction_percent"] == pytest.approx(expected)
+    assert (3, "rloo", "first_reduction_percent") not in rows
+
+
+def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(kit, samples, own):
+    shuffled = samples.at([3, 1, 0, 2, 5, 4])
+    known = samples.after(shuffled)
+    assert np.array_equal(known.past, samples.rewards)
+    measured = measure(pool_of(known, own), PLAN, ["rloo", "js_memory"])
+    without = measure(pool_of(samples, own), PLAN, ["rloo", "js_memory"])
+    assert (measured.distances[:, 0] == without.distances[:, 0]).all()
+    first = measured.draws.steps == 0
+    assert (measured.distances[:, 1, first] != without.distances[:, 1, first]).any()
     with pytest.raises(ValueError, match="--past lacks a prompt: 'prompt 2'"):
-        wide.after(wide.at([0, 1]))
+        samples.after(samples.at([0, 1]))
 
 
 @pytest.mark.parametrize(
@@ -92,164 +189,61 @@ def test_baselines_that_cannot_be_compared(samples, names, message):
         check_names(names, samples)
 
 
-def rloo_gradient(samples, own, columns):
-    """The gradient of the whole pool by a loop, with each reward's own leave-one-out mean."""
-    total = np.zeros(own.shape[2])
-    for i in range(len(own)):
-        for j in columns:
-            others = [samples.rewards[i, k] for k in columns if k != j]
-            advantage = samples.rewards[i, j] - np.mean(others)
-            total += advantage * own[i, j]
-    return total / (len(own) * len(columns))
-
-
-def measured(kit, samples, folder, names=NAMES, **settings):
-    scores = ScoreSum(kit.small_model(), **settings)
-    return measure(scores, SmallBatches(samples, PLAN), names, folder)
-
-
-def test_it_matches_brute_force(kit, tmp_path, samples, own):
-    distances = measured(kit, samples, tmp_path)
-    batches = SmallBatches(samples, PLAN)
-    half = batches.half
-    first = rloo_gradient(samples, own, range(half))
-    second = rloo_gradient(samples, own, range(half, 2 * half))
-    G = (first + second) / 2
-    assert distances.squared_norm == pytest.approx(G @ G, rel=1e-5)
-    assert distances.error == pytest.approx(((first - second) ** 2).sum() / 4, 1e-5)
-    assert distances.signal == pytest.approx(first @ second, rel=1e-5)
-    for place in np.ndindex(distances.squared_norms.shape):
-        name_place, m_place, batch = place
-        m = PLAN.responses[m_place]
-        chosen = batches.prompts[batch]
-        rows = chosen[:, None]
-        columns = batches.columns[batch, :, :m]
-        rewards = torch.from_numpy(samples.rewards[rows, columns])
-        greedy = torch.from_numpy(samples.greedy_rewards[chosen])
-        baselines = baseline(NAMES[name_place], rewards, greedy_rewards=greedy)
-        weights = ((rewards - baselines) / rewards.numel()).numpy()
-        g = np.einsum("ij,ijp->p", weights, own[rows, columns])
-        assert distances.plain[place] == pytest.approx(((g - G) ** 2).sum(), rel=1e-5)
-        assert distances.squared_norms[place] == pytest.approx(g @ g, rel=1e-5)
-        # Without G's own error: independent halves, each with its own error.
-        unbiased = (g - first) @ (g - second)
-        assert distances.unbiased[place] == pytest.approx(unbiased, rel=1e-5)
-
-
-class Stopped(Exception):
-    pass
-
-
-@pytest.fixture
-def passed(monkeypatch):
-    """Counts responses that go through a model; `limit` stops it there."""
-    seen = {"responses": 0, "limit": None}
-    backward = ScoreSum._backward
-
-    def counted(self, terms):
-        if seen["limit"] is not None and seen["responses"] + len(terms) > seen["limit"]:
-            raise Stopped
-        seen["responses"] += len(terms)
-        backward(self, terms)
-
-    monkeypatch.setattr(ScoreSum, "_backward", counted)
-    return seen
-
-
-@pytest.mark.parametrize("after", [40, 110])
-def test_a_measurement_that_was_stopped_resumes(kit, tmp_path, samples, monkeypatch, passed, after):
-    monkeypatch.setattr(gradient, "SAVE_SECONDS", 0.0)
-    names = ("rloo", "js", "bloo")
-    whole = measured(kit, samples, tmp_path / "whole", names)
-    total = passed["responses"]
-    passed["responses"] = 0
-    passed["limit"] = after
-    with pytest.raises(Stopped):
-        measured(kit, samples, tmp_path / "broken", names, max_tokens=40)
-    passed["limit"] = None
-    resumed = measured(kit, samples, tmp_path / "broken", names, max_tokens=999)
-    np.testing.assert_allclose(resumed.unbiased, whole.unbiased, rtol=1e-5)
-    assert total <= passed["responses"] <= total + 12  # at most one small batch again
-    passed["responses"] = 0
-    again = measured(kit, samples, tmp_path / "broken", names)
-    np.testing.assert_array_equal(again.unbiased, resumed.unbiased)
-    assert passed["responses"] == 0
-
-
-def test_another_baseline_costs_only_itself(kit, tmp_path, samples, passed):
-    measured(kit, samples, tmp_path, ("rloo", "js"))
-    passed["responses"] = 0
-    names = ("rloo", "js", "bloo")
-    grown = measured(kit, samples, tmp_path, names)
-    responses_of_one = PLAN.batches * PLAN.prompts * sum(PLAN.responses)
-    assert 0 < passed["responses"] <= responses_of_one
-    fresh = measured(kit, samples, tmp_path / "fresh", names)
-    np.testing.assert_allclose(grown.unbiased, fresh.unbiased, rtol=1e-5)
-
-
-def test_other_samples_are_measured_anew_but_not_other_notes(kit, tmp_path, samples, passed):
-    first = measured(kit, samples, tmp_path, ("rloo",))
-    changed = samples._replace(rewards=1 - samples.rewards)
-    other = measured(kit, changed, tmp_path, ("rloo",))
-    # The negative of every gradient: the same distances, in a folder of their own.
-    np.testing.assert_allclose(first.unbiased, other.unbiased, rtol=1e-5)
-    assert len(list((tmp_path / "gradients").iterdir())) == 2
-    passed["responses"] = 0
-    elsewhere = samples._replace(settings=samples.settings | {"versions": {"torch": "9"}})
-    measured(kit, elsewhere, tmp_path, ("rloo",))
-    assert passed["responses"] == 0
-
-
-def made(distances, names, error=0.5):
-    """A measurement with these distances."""
-    products = np.ones_like(distances)
-    squared_norm = 3.0
-    return Distances(
-        names=names,
-        squared_norms=distances + error + 2 * products - squared_norm,
-        products=products,
-        squared_norm=squared_norm,
-        error=error,
-        signal=2.0,
+def made(distances, samples, plan):
+    """A measurement with these distances (m, 2, B), of rloo and js."""
+    batches = distances.shape[2]
+    return Measured(
+        names=("rloo", "js"),
+        responses=plan.responses,
+        draws=Draws(
+            prompts=np.arange(batches)[:, None] + np.arange(2) % len(samples.prompts),
+            columns=np.zeros((batches, 2, 4), dtype=int),
+            halves=np.zeros(batches, dtype=int),
+            steps=np.zeros(batches, dtype=int),
+        ),
+        samples=samples,
+        distances=distances,
+        distances_to_all=distances + 1,
+        shrinkage=np.full(distances.shape, 0.25),
     )
 
 
-def test_rows_and_caption(wide):
+def test_rows_and_caption(samples, own):
     rloo = np.array([[4.0, 6.0, 5.0, 5.0], [2.0, 2.0, 3.0, 1.0]])
-    js_plus = rloo.copy()
-    js_plus[0] += [1, -1, 1, -1]
-    distances = np.stack([rloo, 0.9 * rloo, js_plus])
-    batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
-    result = compare(batches, made(distances, ("rloo", "js", "js_plus")))
+    plan = BatchPlan(4, 2, (2, 4))
+    measured = made(np.stack([rloo, 0.9 * rloo], 1), samples, plan)
+    result = compare(measured, pool_of(samples, own), plan)
     rows = {}
     for row in result.rows:
-        rows[row.settings["m"], row.settings["estimator"], row.quantity] = row.value
-    assert rows[2, "rloo", "distance"] == pytest.approx(5.0)
-    assert rows[2, "rloo", "plain_distance"] == pytest.approx(5.5)
-    assert rows[2, "rloo", "reduction_percent"] == 0
-    assert rows[2, "rloo", "shrinkage"] is None
-    assert 0 < rows[2, "js", "shrinkage"] < 1
-    assert rows[4, "js", "reduction_percent"] == pytest.approx(10)
-    assert result.notes["precise"] == {"responses": 2 * batches.half * 8, "relative_error": 0.25}
-    assert result.notes["gradients"]["js_plus"] == "unbiased"
-    assert result.caption.startswith("4 batches of 5 of 8 prompts; 95 % intervals over further")
+        rows[row.settings["m"], row.settings["estimator"], row.quantity] = row
+    assert rows[2, "rloo", "distance"].value == pytest.approx(5.0)
+    assert rows[2, "rloo", "reduction_percent"].value == 0
+    assert rows[4, "js", "reduction_percent"].value == pytest.approx(10)
+    assert rows[4, "js", "reduction_percent"].high == pytest.approx(10)  # in every batch
+    assert rows[2, "js", "reduction_to_all_percent"].value == pytest.approx(100 * 0.5 / 6)
+    assert rows[2, "js", "shrinkage"].value == 0.25
+    assert result.notes["right_over_wrong"]["weights"] == 1
+    assert result.notes["gradients"]["js"] == "unbiased"
+    assert result.caption.startswith("4 batches of 2 of 6 prompts; 95 % intervals over prompts")
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (BatchPlan(2, 9, (2,)), "batches of 9 prompts cannot be drawn from 8"),
-        (BatchPlan(5, 8, (6,)), "m = 6, need 45 responses to a prompt, and there are 40"),
+        (BatchPlan(2, 4, (2,)), "batches of 4 need 8 prompts to be drawn from"),
+        (BatchPlan(2, 3, (6, 16)), "m = 16 needs 32 responses to a prompt"),
+        (BatchPlan(2, 3, (1, 2)), "m = 1: rloo averages"),
     ],
 )
-def test_batches_that_cannot_be_drawn(wide, plan, message):
-    with pytest.raises(ValueError, match=message):
-        SmallBatches(wide, plan)
+def test_batches_that_cannot_be_drawn(samples, plan, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        draw(samples, plan)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
-def test_a_reference_without_a_distance(wide, value):
-    batches = SmallBatches(wide, BatchPlan(4, 5, (2, 4)))
+def test_a_reference_without_a_distance(samples, own, value):
+    plan = BatchPlan(4, 2, (2, 4))
+    measured = made(np.full((2, 2, 4), value), samples, plan)
     message = re.escape(f"{value:.2g}") + r": each prompt's rewards are all equal"
     with pytest.raises(ValueError, match=message):
-        compare(batches, made(np.full((2, 2, 4), value), ("rloo", "js")))
+        compare(measured, pool_of(samples, own), plan)

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openrlhf_js.estimators import baseline
-from openrlhf_js.lab.batches import BatchPlan, SmallBatches
-from openrlhf_js.lab.gradient import measure
-from openrlhf_js.lab.policy_gradient import ScoreSum
-from openrlhf_js.lab.results import reduction
+from openrlhf_js.lab.gradient import MIDDLE, BatchPlan, measure
+from openrlhf_js.lab.score_pool import score_pool
+from openrlhf_js.lab.scores import ScoreSketcher
 from openrlhf_js.lab.shrinkage import (
     GRID,
     MIX,
@@ -27,28 +26,42 @@ from openrlhf_js.lab.shrinkage import (
     sweep,
 )
 
+PLAN = BatchPlan(batches=6, prompts=3, responses=(2, 3), steps=1, seed=2)
+
+
+def measured_of(kit, tmp_path, samples, names=SWEPT):
+    pool = score_pool(ScoreSketcher(kit.small_model(), numbers=1 << 13), samples, tmp_path)
+    return measure(pool, PLAN, names)
+
 
 def test_the_curve_is_that_of_the_gradients_themselves(kit, tmp_path, samples, own):
-    batches = SmallBatches(samples, BatchPlan(batches=3, prompts=4, responses=(3,), seed=2))
-    distances = measure(ScoreSum(kit.small_model()), batches, SWEPT[:3], tmp_path)
-    at_none, at_half, at_one = distances.plain[:, 0]
-    curves = parabolas(at_none, at_half, at_one)
-    halves = []
-    for columns in (slice(0, batches.half), slice(batches.half, 2 * batches.half)):
-        rewards = samples.rewards[:, columns]
-        baselines = baseline("rloo", torch.from_numpy(rewards)).numpy()
-        weights = (rewards - baselines) / rewards.size
-        halves.append(np.einsum("ij,ijp->p", weights, own[:, columns]))
-    G = (halves[0] + halves[1]) / 2
-    for batch, shrinkage in itertools.product(range(3), (0.0, 0.2, 0.7, 1.0)):
-        rewards = batches.rewards(batch, 3)
-        rewards_tensor = torch.from_numpy(rewards)
-        baselines = baseline("js_fixed", rewards_tensor, shrinkage=shrinkage).numpy()
-        weights = (rewards - baselines) / rewards.size
-        scores = own[batches.prompts[batch][:, None], batches.columns[batch]]
-        g = np.einsum("ij,ijp->p", weights, scores)
-        expected = ((g - G) ** 2).sum()
-        assert at(curves, shrinkage)[batch] == pytest.approx(expected, rel=2e-5)
+    measured = measured_of(kit, tmp_path, samples)
+    draws = measured.draws
+    curves = parabolas(*(measured.of(3, name) for name in SWEPT[:3]))
+    for batch, shrinkage in itertools.product(range(6), (0.2, 0.7)):
+        places = draws.prompts[batch][:, None], draws.columns[batch, :, :3]
+        rewards = torch.from_numpy(samples.rewards[places])
+        squares = {}
+        gradients = {}
+        for coefficient in (0.0, shrinkage):
+            baselines = baseline("js_fixed", rewards, shrinkage=coefficient)
+            weights = ((rewards - baselines) / rewards.numel()).numpy()
+            gradients[coefficient] = np.einsum("ij,ijp->p", weights, own[places])
+            squares[coefficient] = (gradients[coefficient] ** 2).sum()
+        added = squares[shrinkage] - squares[0.0]
+        # less what the step from rloo's gradient is in the direction of the true one
+        step = gradients[shrinkage] - gradients[0.0]
+        truth = 0
+        half = samples.rewards.shape[1] // 2
+        others = np.arange(half) + half * (1 - draws.halves[batch])
+        for part in np.array_split(others, 2):
+            rewards_of_part = torch.from_numpy(samples.rewards[draws.prompts[batch]][:, part])
+            advantages = rewards_of_part - baseline("rloo", rewards_of_part)
+            weights = (advantages / advantages.numel()).numpy()
+            truth = truth + np.einsum("ij,ijp->p", weights, own[draws.prompts[batch]][:, part])
+        expected = added - step @ truth
+        found = at(curves, shrinkage)[batch] - curves[batch, 0]
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 def made(minima, depths):
@@ -73,27 +86,23 @@ def test_the_minimum_is_that_of_the_mean_between_rloo_and_bloo():
     assert best(np.array([[1.0, 0.1, 0.0]])) == 0
 
 
-def test_the_interval_of_the_minimum_covers_it():
-    rng = np.random.default_rng(0)
-    covered = 0
-    widths = []
-    for _ in range(30):
-        depths = rng.gamma(4, 1, 20)
-        minima = 0.4 + 0.1 * rng.normal(size=20)
-        estimate = minimiser(made(minima, depths))
-        covered += estimate.low <= 0.4 <= estimate.high
-        widths.append(estimate.high - estimate.low)
-        assert estimate.low <= estimate.value <= estimate.high
-    assert covered >= 25
-    assert 0.05 < np.mean(widths) < 0.15
+def test_the_interval_of_the_minimum_is_about_it_and_within_its_range(kit, tmp_path, samples):
+    measured = measured_of(kit, tmp_path, samples)
+    generator = np.random.default_rng(0)
+    curves = made(0.4 + 0.1 * generator.normal(size=6), generator.gamma(4, 1, 6))
+    estimate = minimiser(measured, curves)
+    assert estimate.value == best(curves)
+    assert 0 <= estimate.low < estimate.value < estimate.high <= 1
+    flat = minimiser(measured, np.array([[1.0, 0.0, 0.0]] * 6))
+    assert (flat.low, flat.high) == (0, 1)
 
 
-def test_the_minimum_is_judged_on_batches_it_was_not_chosen_for():
+def test_the_minimum_is_judged_on_responses_it_was_not_chosen_for():
     curves = made([0.2, 0.6, 0.7], [1.0, 1.0, 1.0])
-    best_for_others = [0.65, 0.45, 0.4]
-    expected = [at(curve, x) for curve, x in zip(curves, best_for_others, strict=True)]
-    assert held_out(curves) == pytest.approx(expected)
-    assert held_out(curves).mean() > at(curves, best(curves)).mean()
+    found = held_out(curves, np.array([0, 1, 1]))
+    expected = [at(curve, x) for curve, x in zip(curves, [0.65, 0.2, 0.2], strict=True)]
+    assert found == pytest.approx(expected)
+    assert found.mean() > at(curves, best(curves)).mean()
 
 
 def values(result, **settings):
@@ -106,23 +115,22 @@ def values(result, **settings):
 
 
 def test_a_sweep_marks_where_the_estimators_are(kit, tmp_path):
-    plan = BatchPlan(batches=4, prompts=5, responses=(2, 3), seed=2)
-    batches = SmallBatches(kit.pool(prompts=6, responses=40, seed=3), plan)
-    distances = measure(ScoreSum(kit.small_model()), batches, SWEPT, tmp_path)
-    result = sweep(batches, distances)
+    samples = kit.pool(prompts=6, responses=40, seed=3)
+    measured = measured_of(kit, tmp_path, samples)
+    result = sweep(measured, PLAN)
     points = ("least distance", "bloo", "js", "js_plus")
     swept = {(row.settings["m"], row.settings["point"]) for row in result.rows}
     assert swept == {*itertools.product((2, 3), points)}
     for place, m in enumerate((2, 3)):
-        at_none, at_half, at_one = (distances.of(name, place) for name in SWEPT[:3])
-        parabola = parabolas(at_none, at_half, at_one)
+        rloo = measured.of(m, "rloo")
+        parabola = parabolas(rloo, measured.of(m, MIDDLE), measured.of(m, "bloo"))
         assert values(result, m=m, point="least distance")["shrinkage"] == best(parabola)
         js = values(result, m=m, point="js")
-        expected = reduction(distances.of("js", place), at_none)
+        expected = measured.reduction(measured.of(m, "js"), rloo)
         assert js["reduction_percent"] == pytest.approx(expected.value)
         assert 0 < values(result, m=m, point="js_plus")["shrinkage"] < 1
         curve = result.arrays["reduction_percent"][place]
-        halfway = reduction(at(parabola, 0.5), at_none)
+        halfway = measured.reduction(at(parabola, 0.5), rloo)
         assert len(curve) == len(GRID)
         assert curve[0] == 0
         assert curve[20] == pytest.approx(halfway.value, abs=1e-9)
@@ -150,35 +158,35 @@ def test_sets_hold_their_own_group_and_the_mix_all(groups):
 
 
 def test_each_set_is_measured_by_itself(kit, tmp_path):
-    samples = kit.pool(prompts=8, responses=30)
-    groups = ["easy", "hard"] * 4
+    samples = kit.pool(prompts=12, responses=30)
+    groups = ["easy", "hard"] * 6
     prompts = [p._replace(group=g) for p, g in zip(samples.prompts, groups, strict=True)]
     samples = samples._replace(prompts=prompts)
-    plan = BatchPlan(batches=3, prompts=3, responses=(3,))
-    scores = ScoreSum(kit.small_model())
+    pool = score_pool(ScoreSketcher(kit.small_model()), samples, tmp_path)
     measured = {}
-    groups_of_sets = {}
     for name, rows in sets(groups).items():
-        batches = SmallBatches(samples.at(rows), plan)
-        measured[name] = (batches, measure(scores, batches, SWEPT, tmp_path))
-        groups_of_sets[name] = [prompt.group for prompt in batches.pool.prompts]
-    assert groups_of_sets == {
-        "easy": ["easy"] * 4,
-        "hard": ["hard"] * 4,
-        "mix": ["easy"] * 2 + ["hard"] * 2,
+        measured[name] = measure(pool.at(rows), PLAN, SWEPT)
+    groups_of_sets = {
+        name: [prompt.group for prompt in of_set.samples.prompts]
+        for name, of_set in measured.items()
     }
-    result = heterogeneity(measured)
+    assert groups_of_sets == {
+        "easy": ["easy"] * 6,
+        "hard": ["hard"] * 6,
+        "mix": ["easy"] * 3 + ["hard"] * 3,
+    }
+    result = heterogeneity(measured, PLAN)
     rewards = samples.rewards[1::2]
     variance = rewards.var(1, ddof=1).mean()
     spread = rewards.mean(1).var(ddof=1) - variance / 30
-    moments = values(result, prompts="hard", point="all rewards")
+    moments = values(result, prompts="hard", m=3, point="all rewards")
     assert moments["value"] == pytest.approx(rewards.mean())
     assert moments["v"] == pytest.approx(variance / 2)
     assert moments["s"] == pytest.approx(max(0, spread))
-    _, distances = measured["hard"]
-    expected = reduction(distances.of("js", 0), distances.of("rloo", 0))
-    js = values(result, prompts="hard", point="js")
+    hard = measured["hard"]
+    expected = hard.reduction(hard.of(3, "js"), hard.of(3, "rloo"))
+    js = values(result, prompts="hard", m=3, point="js")
     assert js["reduction_percent"] == pytest.approx(expected.value, rel=1e-3)
     assert result.arrays["sets"].tolist() == ["easy", "hard", "mix"]
-    assert result.arrays["reduction_percent"].shape == (3, 1, len(GRID))
+    assert result.arrays["reduction_percent"].shape == (3, 2, len(GRID))
     assert values(result, prompts="mix", m=3, point="js")["shrinkage"] > 0

@@ -1,0 +1,129 @@
+"""A pool of responses, with all inner products of their score gradients.
+
+The policy gradient of a batch is a weighted sum of score gradients, g = sum_ij w_ij s_ij, and all
+that is asked of it are inner products of such sums, w' (S S') v. So each different response takes
+one pass, and then every estimator, every m and thousands of batches cost no further one.
+
+Axes: N prompts and M responses of the pool, U different responses, K numbers of a sketch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from openrlhf_js import __version__
+from openrlhf_js.common.console import progress
+from openrlhf_js.common.store import Record, Store
+from openrlhf_js.lab.pool import Samples
+from openrlhf_js.lab.results import Ints
+from openrlhf_js.lab.scores import ScoreSketcher, TokenSequence
+from openrlhf_js.stats.estimate import Floats
+
+ROWS = 1024  # of sketches that are multiplied at a time
+
+
+class ScorePool(NamedTuple):
+    """Responses with their rewards, and what is known of their score gradients."""
+
+    samples: Samples
+    places: Ints
+    """(N, M) which of the different responses each one is."""
+    gram: NDArray[np.float32]
+    """(U, U) inner products of score gradients; the diagonal is exact."""
+    weights: Floats
+    """(U,) sum of (1 - pi)^2 over the tokens of each response."""
+
+    @property
+    def squared_norms(self) -> Floats:
+        """(N, M) squared lengths of score gradients."""
+        return self.gram.diagonal()[self.places].astype(np.float64)
+
+    def at(self, prompts: Sequence[int] | Ints) -> ScorePool:
+        """That of some prompts."""
+        return self._replace(samples=self.samples.at(prompts), places=self.places[prompts])
+
+
+def different_responses(samples: Samples) -> tuple[list[TokenSequence], Ints]:
+    """The U different responses, prompt by prompt, and (N, M) which of them each one is."""
+    numbers: dict[tuple[int, bytes], int] = {}
+    different: list[TokenSequence] = []
+    places = np.zeros(samples.rewards.shape, dtype=np.int64)
+    for row, prompt in enumerate(samples.prompts):
+        for column, tokens in enumerate(samples.response_tokens[row]):
+            key = row, np.asarray(tokens, dtype="<i4").tobytes()
+            if key not in numbers:
+                numbers[key] = len(different)
+                different.append(TokenSequence(prompt.tokens, tokens))
+            places[row, column] = numbers[key]
+    return different, places
+
+
+def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePool:
+    """The pool of these samples; resumes what `out/gradients` has of it."""
+    different, places = different_responses(samples)
+    identity = _identity(sketcher, samples, different)
+    folder = out / "gradients" / identity["responses_sha256"][:12]
+    with Store(folder / "responses.jsonl", identity, ("response",)) as store:
+        mode: Any = "r+" if store.records else "w+"
+        shape = len(different), sketcher.numbers
+        sketches = np.lib.format.open_memmap(folder / "sketches.npy", mode, np.float32, shape)
+        with progress("score gradients", len(different), "responses") as bar:
+            for row, response in enumerate(different):
+                if (row,) not in store:
+                    sketches[row], record = _measured(sketcher, response)
+                    store.append([{"response": row, **record}])
+                bar.advance()
+        records = [store.records[row,] for row in range(len(different))]
+    gram = _gram_matrix(sketches, sketcher.model.device)
+    np.fill_diagonal(gram, [record["squared_norm"] for record in records])
+    weights = np.array([record["weight"] for record in records])
+    return ScorePool(samples, places, gram, weights)
+
+
+def _identity(
+    sketcher: ScoreSketcher, samples: Samples, different: Sequence[TokenSequence]
+) -> dict[str, Any]:
+    """All that sketches depend on."""
+    digest = hashlib.sha256()
+    for response in different:
+        for tokens in response:
+            digest.update(np.asarray(tokens, dtype="<i4").tobytes())
+            digest.update(b"\xff\xff\xff\xff")  # no token
+    identity = {
+        "openrlhf_js": __version__,
+        "model_sha256": samples.settings["model_sha256"],
+        "temperature": sketcher.temperature,
+        "dtype": str(sketcher.dtype),
+        "numbers": sketcher.numbers,
+    }
+    digest.update(repr(sorted(identity.items())).encode())
+    return {**identity, "responses_sha256": digest.hexdigest()}
+
+
+def _measured(
+    sketcher: ScoreSketcher, response: TokenSequence
+) -> tuple[NDArray[np.float32], Record]:
+    """(K,) the sketch of a response's score gradient, and what else is kept of it."""
+    score = sketcher(response)
+    weight = float((1 - score.log_probs.double().exp()).square().sum())
+    return score.sketch.numpy(), {"squared_norm": score.squared_norm, "weight": weight}
+
+
+def _gram_matrix(sketches: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
+    """(U, U) products of sketches (U, K)."""
+    gram = np.empty((len(sketches), len(sketches)), dtype=np.float32)
+    for top in range(0, len(sketches), ROWS):
+        rows = torch.from_numpy(sketches[top : top + ROWS]).to(device)
+        for left in range(0, top + 1, ROWS):
+            columns = torch.from_numpy(sketches[left : left + ROWS]).to(device)
+            block = (rows @ columns.T).cpu().numpy()
+            gram[top : top + ROWS, left : left + ROWS] = block
+            gram[left : left + ROWS, top : top + ROWS] = block.T
+    return gram
