@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.stats.estimate import Floats
 
 PROG = "openrlhf-js lab"
-BASELINES = ("js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax")
+BASELINES = ("js_grad", "js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax", "reinforce")
 PROMPTS = 128  # the paper's
 BATCH_PROMPTS = 64
 PAST = "--out of an earlier checkpoint with the same prompts; what remembers knows m rewards of it"
@@ -137,8 +137,8 @@ class GradientSettings(BatchSettings):
     steps: int = Field(10, ge=1, description="batches in a stream, all of this one policy")
     baselines: tuple[str, ...] = Field(
         (),
-        description=f"compared with rloo (default {' '.join(BASELINES)}; with --past js_memory), "
-        f"without the scale that some divide by; {OWN}",
+        description=f"compared with rloo (default {' '.join(BASELINES)}), without the "
+        f"scale that some divide by; {OWN}",
     )
 
 
@@ -269,10 +269,7 @@ def gradients(settings: GradientSettings) -> LabResult:
 
     check_own(settings.baselines)
     samples = sampled(settings, settings.past)
-    baselines = settings.baselines
-    if not baselines:
-        baselines = BASELINES if samples.past is None else (*BASELINES, "js_memory")
-    names = ("rloo", *baselines)
+    names = ("rloo", *(settings.baselines or BASELINES))
     check_names(names, samples)
     plan = _plan(settings, samples.rewards, settings.steps)
     pool = _score_pool(settings, samples)

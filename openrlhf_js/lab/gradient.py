@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import LiveEstimator, find_estimator
-from openrlhf_js.lab.mse import pool_left_out
+from openrlhf_js.lab.mse import left_out
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import REFERENCE, Ints, LabResult, gradients_of, rows_of
 from openrlhf_js.lab.score_pool import ScorePool
@@ -253,7 +253,7 @@ def _batches(
 ) -> Iterator[tuple[Ints, Floats, Floats]]:
     """Of every batch: its responses (n m,) among the different ones, how often each estimator's
     gradient has each of them (e, n m), and each one's mean coefficient (e,)."""
-    makers = [_live_maker(name, pool.samples, m) for name in names]
+    makers = [_live_maker(name, pool, m) for name in names]
     lengths = pool.samples.lengths
     live: list[LiveEstimator] = []
     for batch, prompts in enumerate(draws.prompts):
@@ -270,6 +270,7 @@ def _batches(
                 rewards,
                 greedy_rewards=torch.from_numpy(pool.samples.greedy_rewards[prompts]),
                 lengths=lengths[rows, columns],
+                squared_score_norms=pool.weights[index],
                 keys=torch.from_numpy(prompts),
                 step=1 + int(draws.steps[batch]),
             )
@@ -283,25 +284,31 @@ def _batches(
         yield index.ravel(), torch.stack(weights).numpy(), np.array(coefficients)
 
 
-def _live_maker(name: str, samples: Samples, m: int) -> Callable[[], LiveEstimator]:
+def _live_maker(name: str, pool: ScorePool, m: int) -> Callable[[], LiveEstimator]:
     """Makes an estimator as it is before a stream; of the past, it knows m rewards a prompt."""
 
     def make() -> LiveEstimator:
         if name == MIDDLE:
             return LiveEstimator("js_fixed", shrinkage=0.5)
         live = LiveEstimator(name)
-        if samples.past is not None and live.record.needs_keys:
-            keys = torch.arange(len(samples.past))
-            past = torch.from_numpy(samples.past[:, :m])
-            live.start(live.batch(past, keys=keys, step=0))
+        past = pool.samples.past
+        if past is not None:
+            known = live.batch(
+                past[:, :m],
+                squared_score_norms=np.full((len(past), m), pool.weights.mean()),
+                keys=torch.arange(len(past)),
+                step=0,
+            )
+            live.start(known)
         return live
 
     return make
 
 
-def check_names(names: Sequence[str], pool: Samples) -> None:
-    """Raises ValueError for estimators that cannot be compared on this pool."""
-    reasons = pool_left_out(pool, 2)
+def check_names(names: Sequence[str], samples: Samples) -> None:
+    """Raises ValueError for estimators that cannot be compared on these samples."""
+    in_unit = samples.rewards.min() >= 0 and samples.rewards.max() <= 1
+    reasons = left_out(2, past=True, unit=bool(in_unit))
     reasons["grpo"] = "has another true gradient; take dr_grpo, which is grpo without its division"
     reasons["js_fixed"] = "has a coefficient to choose: lab sweep shows them all"
     for name in names:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from openrlhf_js import __version__
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
+from openrlhf_js.estimators import squared_score_norms
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import Ints
 from openrlhf_js.lab.scores import ScoreSketcher, TokenSequence
@@ -38,7 +39,7 @@ class ScorePool(NamedTuple):
     gram: NDArray[np.float32]
     """(U, U) inner products of score gradients; the diagonal is exact."""
     weights: Floats
-    """(U,) sum of (1 - pi)^2 over the tokens of each response."""
+    """(U,) `squared_score_norms` of each response, from its log-probabilities."""
 
     @property
     def squared_norms(self) -> Floats:
@@ -112,7 +113,7 @@ def _measured(
 ) -> tuple[NDArray[np.float32], Record]:
     """(K,) the sketch of a response's score gradient, and what else is kept of it."""
     score = sketcher(response)
-    weight = float((1 - score.log_probs.double().exp()).square().sum())
+    weight = float(squared_score_norms(score.log_probs, torch.ones_like(score.log_probs)))
     return score.sketch.numpy(), {"squared_norm": score.squared_norm, "weight": weight}
 
 

@@ -161,6 +161,28 @@ def test_estimators_that_remember_see_streams(kit, samples, own):
     assert (3, "rloo", "first_reduction_percent") not in rows
 
 
+def test_estimators_are_given_the_weights_of_log_probabilities(samples, own):
+    plan = BatchPlan(batches=2, prompts=3, responses=(3,), steps=1)
+    pool = pool_of(samples, own)
+    measured = measure(pool._replace(weights=np.arange(1.0, len(pool.gram) + 1)), plan, ["js_grad"])
+    chosen = measured.draws.prompts[0][:, None]
+    columns = measured.draws.columns[0, :, :3]
+    rewards = torch.from_numpy(samples.rewards[chosen, columns])
+    weights = 1.0 + pool.places[chosen, columns]
+    live = LiveEstimator("js_grad")
+    given = live.batch(rewards, squared_score_norms=weights, keys=torch.arange(3), step=1)
+    advantages = live.estimate(given).advantages.numpy()
+    g = np.einsum("ij,ijp->p", advantages / advantages.size, own[chosen, columns])
+    without = measure(pool, plan, ["js_grad"])
+    first, second = (
+        rloo_gradients(samples, own, part) for part in np.array_split(np.arange(15, 30), 2)
+    )
+    rows = measured.draws.prompts[0]
+    expected = (g - first[rows].mean(0)) @ (g - second[rows].mean(0))
+    assert measured.distances[0, 0, 0] == pytest.approx(expected, rel=1e-4)
+    assert without.distances[0, 0, 0] != pytest.approx(expected, rel=1e-3)
+
+
 def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(kit, samples, own):
     shuffled = samples.at([3, 1, 0, 2, 5, 4])
     known = samples.after(shuffled)
@@ -177,14 +199,13 @@ def test_an_earlier_checkpoint_tells_js_memory_of_the_same_prompts(kit, samples,
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("js_memory",), "needs an earlier visit"),
         (("rloo", "nonsense"), "unknown estimator 'nonsense'"),
         (("grpo",), "take dr_grpo"),
         (("js_fixed",), "lab sweep"),
     ],
 )
 def test_baselines_that_cannot_be_compared(samples, names, message):
-    check_names(("rloo", "js", "remax", "reinforce++"), samples)
+    check_names(("rloo", "js", "js_memory", "remax", "reinforce++"), samples)
     with pytest.raises(ValueError, match=message):
         check_names(names, samples)
 
