@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
     from openrlhf_js.stats.estimate import Floats
 
 PROG = "openrlhf-js lab"
-BASELINES = ("js_grad", "js", "js_plus", "bloo", "reinforce++", "dr_grpo", "remax", "reinforce")
+BASELINES = ("js", "js_grad", "bloo", "reinforce++", "dr_grpo", "remax")
 PROMPTS = 128  # the paper's
 BATCH_PROMPTS = 64
 PAST = "--out of an earlier checkpoint with the same prompts; what remembers knows m rewards of it"
@@ -145,7 +145,7 @@ class GradientSettings(BatchSettings):
 class SweepSettings(BatchSettings):
     """The distance to the true gradient for every lambda from 0 (rloo) to 1 (bloo).
 
-    And where js and js_plus are. Least distance: the lambda with the least mean distance; its
+    And where js is. Least distance: the lambda with the least mean distance; its
     reduction is measured on half of the responses with the lambda that is best for the other half.
     """
 

@@ -205,8 +205,7 @@ def error_over_prompts(values: Floats, chosen: Ints, prompts: int) -> float:
     n = chosen.shape[1]
 
     def sums(of_batches: Floats) -> Floats:
-        totals: Floats = np.bincount(chosen.ravel(), np.repeat(of_batches, n), prompts)
-        return totals
+        return np.bincount(chosen.ravel(), np.repeat(of_batches, n), prompts).astype(np.float64)
 
     deviations = values - values.mean()
     counts = np.maximum(sums(np.ones_like(values)), 2)

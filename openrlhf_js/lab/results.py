@@ -22,7 +22,6 @@ from openrlhf_js.stats.estimate import Floats
 Ints: TypeAlias = NDArray[np.int64]
 
 REFERENCE = "rloo"
-OURS = ("js", "js_plus")
 ORACLE = "js_fixed"  # with the best constant coefficient
 STEP = re.compile(r"(?:step|checkpoint)[_-]?(\d+)")
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")

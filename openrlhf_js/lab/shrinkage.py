@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from openrlhf_js.lab.gradient import MIDDLE, BatchPlan, Measured, caption_of, notes_of
-from openrlhf_js.lab.results import OURS, REFERENCE, Ints, LabResult, LabRow, rows_of
+from openrlhf_js.lab.results import REFERENCE, Ints, LabResult, LabRow, rows_of
 from openrlhf_js.lab.value import mean_value, spread
 from openrlhf_js.stats import Estimate
 from openrlhf_js.stats.estimate import Floats
 
-SWEPT = (REFERENCE, MIDDLE, "bloo", *OURS)  # the first three are lambda = 0, 1/2 and 1
+SWEPT = (REFERENCE, MIDDLE, "bloo", "js")  # the first three are lambda = 0, 1/2 and 1
 GRID = np.linspace(0, 1, 41)
 MIX = "mix"
 LEAST_DISTANCE = "least distance"
@@ -74,6 +74,7 @@ def sweep(measured: Measured, plan: BatchPlan, **settings: Any) -> LabResult:
     """The result of `lab sweep`; rows have the settings too, such as the set of prompts."""
     rows = []
     curves = []
+    shrinkage_of_js = measured.shrinkage[:, measured.names.index("js")]
     for place, m in enumerate(plan.responses):
         rloo = measured.of(m, REFERENCE)
         bloo = measured.of(m, "bloo")
@@ -85,10 +86,8 @@ def sweep(measured: Measured, plan: BatchPlan, **settings: Any) -> LabResult:
                 held_out(parabola, measured.draws.halves),
             ),
             "bloo": (Estimate(1.0, 1.0, 1.0), bloo),
+            "js": (measured.mean(shrinkage_of_js[place]), measured.of(m, "js")),
         }
-        for name in OURS:
-            shrinkage = measured.shrinkage[place, measured.names.index(name)]
-            points[name] = (measured.mean(shrinkage), measured.of(m, name))
         for point, (shrinkage, point_distances) in points.items():
             quantities = {
                 "shrinkage": shrinkage,
