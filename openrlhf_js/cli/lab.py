@@ -417,6 +417,10 @@ def _task_rows(settings: LabSettings, name: str) -> list[Row]:
     from openrlhf_js.tasks.prompt_files import items, row
     from openrlhf_js.tasks.record import GeneratedProblems
 
+    if name not in TASKS:
+        raise ValueError(
+            f"--task {name} has no problems of its own; choose from {', '.join(TASKS)}"
+        )
     task = TASKS[name]
     count = None
     if isinstance(task.problems, GeneratedProblems):
