@@ -13,6 +13,7 @@ from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from openrlhf_js.common.console import progress, say
@@ -183,8 +184,9 @@ def _train_in_workers(
         for future in as_completed(futures):
             keep(future.result())
     except BaseException:
-        for process in list(pool._processes.values()):
-            process.terminate()
+        for server in psutil.Process().children():
+            for process in (server, *server.children()):
+                process.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,6 +1,7 @@
 """`openrlhf-js study` from its command line: kill -9, resume, page, refusals."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -90,6 +91,24 @@ def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monke
     assert [record["start"] for record in records(folder)[8:]] == ["another", "another"]
     assert study.main(flags(folder, "--jobs", "1", "--estimators", "rloo", "bloo")) == 2
     assert "began from another model" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_ctrl_c_ends_a_study_while_its_processes_start(tmp_path):
+    make_start(tmp_path)
+    command = [sys.executable, "-m", "openrlhf_js.cli.main", "study", *flags(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, start_new_session=True, **pipes)
+    for line in process.stdout:
+        if "0 of 8 runs, starting 2 processes" in line:
+            break
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all of them
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert rest.endswith("openrlhf-js study: stopped; the same command resumes\n")
+    assert "Traceback" not in rest
+    assert records(tmp_path) == []
 
 
 def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
