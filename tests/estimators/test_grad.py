@@ -92,20 +92,16 @@ def _slow_one(rows, x, z, past, own):
         return x
     mean = [sum(row[0] * row[c] for row in scaled) / count for c in (1, 2, 3)]
 
-    def covariance(a, b):
-        products = (row[0] * (row[a] - mean[a - 1]) * (row[b] - mean[b - 1]) for row in scaled)
-        return sum(products) / count
+    def sum_of(a, b):
+        """Of products of two columns about their means."""
+        return sum(row[0] * (row[a] - mean[a - 1]) * (row[b] - mean[b - 1]) for row in scaled)
 
-    left = torch.tensor(
-        [[covariance(a, b) for b in (1, 2)] for a in (1, 2)], dtype=torch.float64
-    )
-    right = torch.tensor([covariance(a, 3) for a in (1, 2)], dtype=torch.float64)
-    prior = grad.RLOO_PROMPTS**2
-    variances = left.diagonal().clone()
-    left, right = count**2 * left, count**2 * right
-    left += prior * variances.diag()
-    right[0] += prior * variances[0]
-    varies = variances > 1e-12
+    left = torch.tensor([[sum_of(a, b) for b in (1, 2)] for a in (1, 2)], dtype=torch.float64)
+    right = torch.tensor([sum_of(a, 3) for a in (1, 2)], dtype=torch.float64)
+    rloo = grad.RLOO_PROMPTS * (x - mean[0]) ** 2
+    left[0, 0] += rloo
+    right[0] += rloo
+    varies = left.diagonal() > 1e-12
     slopes = torch.tensor([1.0, 0.0], dtype=torch.float64)
     if varies.any():
         slopes[varies] = torch.linalg.solve(left[varies][:, varies], right[varies]).clamp(0, 1)

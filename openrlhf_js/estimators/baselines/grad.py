@@ -15,10 +15,10 @@ regression of a response's reward on what else is known of its prompt:
 
 x_ij is the weighted mean of the prompt's other responses, z_i that of its responses in earlier
 steps. Means and slopes are those of the batch's other prompts and of earlier steps together; the
-latter count as PAST_PROMPTS prompts at most. The slopes start from those of rloo, alpha = 1 and
-beta = 0, which count as N_0^2 / N prompts where N others are known. kappa is PRIOR of the mean weight, and t the weighted
-mean reward, both of earlier steps. So nothing of response (i, j) enters b_ij, nothing of prompt i
-enters the means and slopes, and the gradient is unbiased.
+latter count as PAST_PROMPTS prompts at most. Besides, RLOO_PROMPTS prompts are supposed that are as
+far from the others as x_ij and have alpha = 1: a prompt unlike the others relies on itself. kappa
+is PRIOR of the mean weight, and t the weighted mean reward, both of earlier steps. So nothing of
+response (i, j) enters b_ij, and the gradient is unbiased.
 
 alpha = 1 is rloo; alpha = beta = 0 is bloo, weighted. With equal weights and no past, 1 - alpha
 estimates what the paper's coefficient does. Derivation and measurements: docs/js_grad.md.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
-RLOO_PROMPTS = 5.0
+RLOO_PROMPTS = 1.5  # each as far from the others as the response's own x, with a slope of 1
 PAST_PROMPTS = 64.0
 KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
 STATE = ("origin", "moments", "mean_weight")
@@ -80,37 +80,40 @@ def grad_baseline(batch: Batch) -> Tensor:
 
 
 def describe_line(batch: Batch) -> dict[str, Tensor]:
-    """The mean slopes and intercept of a batch's prompts: b = intercept + slope x + past_slope z."""
+    """Means over a batch: the slopes alpha and beta, and r less the mean reward."""
     origin = _origin(batch)
-    line = _line_of_others(batch, _responses(batch, origin))
-    kept = line.alpha + line.beta
+    responses = _responses(batch, origin)
+    line = _line_of_others(batch, responses)
+    counted = batch.mask | ~batch.mask.any()
+    distance = line.reward - responses.rewards
     return {
-        "js/slope": line.alpha[batch.present].mean(),
-        "js/past_slope": line.beta[batch.present].mean(),
-        "js/intercept": (line.intercept + (1 - kept) * origin)[batch.present].mean(),
+        "js/slope": line.alpha[counted].mean(),
+        "js/past_slope": line.beta[counted].mean(),
+        "js/intercept": distance[counted].mean(),
     }
 
 
 class _Line(NamedTuple):
-    """What predicts a reward, (...,) each; rewards, x and z count from the same origin."""
+    """What predicts rewards: means (n, 1) of rewards, x and z, and (n, m) slopes."""
 
-    intercept: Tensor
+    reward: Tensor
+    x: Tensor
+    z: Tensor
     alpha: Tensor
     beta: Tensor
 
     def at(self, x: Tensor, z: Tensor) -> Tensor:
-        """(n, m) predictions by a line (n,) a prompt."""
-        intercept, alpha, beta = (value[:, None] for value in self)
-        return intercept + alpha * x + beta * z
+        """(n, m) predictions."""
+        return self.reward + self.alpha * (x - self.x) + self.beta * (z - self.z)
 
 
 def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
-    """(n,) of the other prompts of each, and of earlier steps."""
+    """By the other prompts of each, and by earlier steps."""
     # a response without an x tells nothing of the line
     others = _moments(responses, responses.weights * responses.has_x, sum_of_others)
     if batch.past is not None:
         others = others + batch.past.moments
-    return _line(others)
+    return _line(others, responses.x)
 
 
 class _Responses(NamedTuple):
@@ -179,36 +182,33 @@ def _moments(
     return scale[..., None, None] * total(of_prompts, 0)
 
 
-def _line(moments: Tensor) -> _Line:
-    """The line that moments (..., 4, 4) give.
+def _line(moments: Tensor, x: Tensor) -> _Line:
+    """The lines for responses with these x (n, m), by moments (n, 4, 4) of what else is known.
 
-    With C the covariance of x and z, D its diagonal, c their covariance with the reward, and N the
-    prompts that these rest on, least squares and the prior give
+    With S the sums of squares and products about the means, and d = x_ij - x,
 
-        (N^2 C + N_0^2 D) (alpha, beta) = N^2 c + N_0^2 D (1, 0)        N_0: RLOO_PROMPTS
+        (S_xx + K d^2) alpha + S_xz beta = S_xr + K d^2          K: RLOO_PROMPTS
+               S_xz   alpha + S_zz beta = S_zr
 
-    of which both are clipped to [0, 1]. alpha is 1 where x does not vary, and beta 0 where z does
-    not.
+    of which both are clipped to [0, 1]. alpha is 1 where x does not vary, beta 0 where z does not.
     """
-    prompts = moments[..., 0, 0]
-    mean = ratio(moments[..., 0, :], prompts[..., None])
-    covariance = ratio(moments, prompts[..., None, None])
-    size = covariance.diagonal(dim1=-2, dim2=-1)
-    covariance = covariance - mean[..., :, None] * mean[..., None, :]
-    x_varies = covariance[..., 1, 1] > ROUNDING * size[..., 1]
-    z_varies = covariance[..., 2, 2] > ROUNDING * size[..., 2]
-    xx = covariance[..., 1, 1].where(x_varies, 1.0)
-    zz = covariance[..., 2, 2].where(z_varies, 1.0)
-    xz = covariance[..., 1, 2].where(x_varies & z_varies, 0.0)
-    kept = prompts.square() / (prompts.square() + RLOO_PROMPTS**2)
-    xr = kept * covariance[..., 1, 3] + (1 - kept) * xx
-    zr = kept * covariance[..., 2, 3]
-    xz = kept * xz
+    mean = ratio(moments[:, 0], moments[:, 0, :1])
+    sums = moments - moments[:, :1, :1] * mean[:, :, None] * mean[:, None, :]
+    rounding = ROUNDING * moments
+    mean_x, mean_z, mean_reward = (mean[:, place, None] for place in (1, 2, 3))
+    rloo = RLOO_PROMPTS * (x - mean_x).square()
+    xx = sums[:, 1, 1, None] + rloo
+    xr = sums[:, 1, 3, None] + rloo
+    zr = sums[:, 2, 3, None]
+    x_varies = xx > rounding[:, 1, 1, None]
+    z_varies = sums[:, 2, 2, None] > rounding[:, 2, 2, None]
+    xx = xx.where(x_varies, 1.0)
+    zz = sums[:, 2, 2, None].where(z_varies, 1.0)
+    xz = sums[:, 1, 2, None].where(x_varies & z_varies, 0.0)
     determinant = xx * zz - xz.square()
     alpha = ((zz * xr - xz * zr) / determinant).clamp(0, 1).where(x_varies, 1.0)
     beta = ((xx * zr - xz * xr) / determinant).clamp(0, 1).where(z_varies, 0.0)
-    intercept = mean[..., 3] - alpha * mean[..., 1] - beta * mean[..., 2]
-    return _Line(intercept, alpha, beta)
+    return _Line(mean_reward, mean_x, mean_z, alpha, beta)
 
 
 def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Tensor:
