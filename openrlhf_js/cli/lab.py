@@ -172,11 +172,8 @@ class SimulateSettings(Settings):
     )
     prompts_count: int = Field(64, ge=2, description="in a batch")
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt")
-    visits: int = Field(
-        0, ge=0, description="earlier ones to each prompt, with m responses each, for js_memory"
-    )
     all: bool = Field(
-        False, description="every baseline, not only rloo, bloo, js and the best constant"
+        False, description="every baseline, not only rloo, js, js_grad and the best constant"
     )
     rounds: int = Field(4000, ge=2, description="batches for each m")
     seed: int = Field(0, ge=0, description="of the draws")
@@ -333,7 +330,6 @@ def simulated(settings: SimulateSettings) -> LabResult:
         sorted(set(settings.m)),
         rounds=settings.rounds,
         seed=settings.seed,
-        visits=settings.visits,
         everything=settings.all,
     )
 

@@ -23,7 +23,7 @@ MODEL = "Qwen2 of 0.65M parameters"
 SEPARATORS = frozenset(",@*?[]")  # which OpenRLHF and datasets do not take as part of a path
 STACK = {"prompts": [64], "responses": [4], "learning_rates": [3e-4]}
 PAIRED = {
-    "estimators": ["rloo", "bloo", "js_plus"],
+    "estimators": ["rloo", "js", "js_grad"],
     "mixes": ["alike", "mixed"],
     "learning_rates": [1e-4, 2e-4],  # the best one of each estimator is among them
 }
@@ -35,13 +35,13 @@ class QuickstartSettings(Settings):
     Everything is made on the spot: a model of 0.65M parameters, its tokenizer, and a task. The
     model first imitates careless demonstrations. Then the real stack (Ray, DeepSpeed, vLLM,
     OpenRLHF) trains it, 64 prompts x 4 responses a step. Last, from the same start, it is trained
-    in this process at 16 prompts x 2 responses with rloo, bloo (the mean of the other prompts) and
-    js_plus, paired by seed, on prompts that are alike and on a mix of easy and hard ones.
+    in this process at 16 prompts x 2 responses with rloo, js and
+    js_grad, paired by seed, on prompts that are alike and on a mix of easy and hard ones.
 
     examples:
       bash scripts/quickstart.sh                              # a few minutes on two cores
       bash scripts/quickstart.sh --seeds 0                    # the real stack alone
-      bash scripts/quickstart.sh --compare rloo,js,js_plus    # three estimators on the real stack
+      bash scripts/quickstart.sh --compare rloo,js,js_grad    # three estimators on the real stack
       bash scripts/quickstart.sh --task maze --out runs/mine  # a stopped one resumes with its --out
 
     results, in one folder:
@@ -51,7 +51,7 @@ class QuickstartSettings(Settings):
     """
 
     task: str = Field("sort", description=f"what the model learns: {', '.join(TASKS)}")
-    estimator: str = Field("js_plus", description="advantage estimator on the real stack")
+    estimator: str = Field("js_grad", description="advantage estimator on the real stack")
     compare: str = Field("", description="A,B,...: several of them, one after the other")
     seed: int = Field(0, ge=0, lt=2**31, description="of the model and its held-out prompts")
     steps: int = Field(50, ge=2, description="on the real stack")

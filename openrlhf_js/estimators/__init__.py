@@ -15,10 +15,10 @@ if TYPE_CHECKING:
         diagnostics,
         estimate,
     )
-    from openrlhf_js.estimators.batch import Batch, Past, make_batch
+    from openrlhf_js.estimators.batch import Batch, make_batch
     from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
     from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
-    from openrlhf_js.estimators.memory import PromptMemory, key_of
+    from openrlhf_js.estimators.memory import key_of
     from openrlhf_js.estimators.record import Estimate, Estimator
     from openrlhf_js.estimators.score_norms import squared_score_norms
 
@@ -29,8 +29,6 @@ __all__ = [
     "Estimator",
     "GroupStatistics",
     "LiveEstimator",
-    "Past",
-    "PromptMemory",
     "advantage",
     "baseline",
     "diagnostics",
@@ -43,10 +41,10 @@ __all__ = [
 ]
 _MODULES = {
     "advantages": ("LiveEstimator", "advantage", "baseline", "diagnostics", "estimate"),
-    "batch": ("Batch", "Past", "make_batch"),
+    "batch": ("Batch", "make_batch"),
     "catalogue": ("ESTIMATORS", "find_estimator"),
     "group_stats": ("GroupStatistics", "group_statistics"),
-    "memory": ("PromptMemory", "key_of"),
+    "memory": ("key_of",),
     "record": ("Estimate", "Estimator"),
     "score_norms": ("squared_score_norms",),
 }

@@ -47,9 +47,8 @@ def baseline(
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, in reward units; 0 where masked.
 
-    A valid response without another valid one in its group gets the batch mean from `js`, `js_plus`
-    and `js_fixed`, and what its past predicts from `js_memory`. Where no baseline can exist,
-    it is the reward itself, and the advantage 0.
+    A valid response without another valid one in its group gets the batch mean from `js`, `js_grad`
+    and `js_fixed`. Where no baseline can exist, it is the reward itself, and the advantage 0.
 
     Args:
         name: a key of ESTIMATORS, or your own baseline as `path/to/file.py:name`.
@@ -119,9 +118,9 @@ def _of_rewards(
 @functools.cache
 def _warn_without_past(name: str) -> None:
     """Says once what an estimator that remembers does without a past."""
-    first = "is js_plus" if name == "js_memory" else "computes as for a run's first batch"
     warnings.warn(
-        f"{name} knows nothing of earlier batches here, and {first}. A LiveEstimator remembers.",
+        f"{name} knows nothing of earlier batches here, and computes as for a run's first batch. A "
+        "LiveEstimator remembers.",
         stacklevel=4,
     )
 
@@ -148,7 +147,7 @@ class LiveEstimator:
     that remember nothing, `learn` does nothing and the state is empty.
 
     Examples:
-        >>> live, keys = LiveEstimator("js_memory"), torch.tensor([7, 8])
+        >>> live, keys = LiveEstimator("js_grad"), torch.tensor([7, 8])
         >>> batch = live.batch(torch.tensor([[1.0, 0.0], [1.0, 1.0]]), keys=keys, step=1)
         >>> live.estimate(batch).advantages.shape
         torch.Size([2, 2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from openrlhf_js.estimators.group_stats import (
     GroupStatistics,
@@ -16,48 +16,6 @@ from openrlhf_js.estimators.group_stats import (
 if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Unpack
-
-
-class Evidence(NamedTuple):
-    """Sums over prompts with a past: x is that past, y the mean of the rewards that followed.
-
-    Both are deviations from the means of their step, so that a policy that improves moves nothing
-    here but what a past is worth.
-    """
-
-    degrees: Tensor
-    """Prompts, less one for each step."""
-    xx: Tensor
-    xy: Tensor
-    yy: Tensor
-    noise: Tensor
-    """Sum of v, the variance of y about the prompt's value."""
-    variance: Tensor
-    """Sum of sigma^2, the variance of a single reward about the prompt's value."""
-
-    @property
-    def prompts(self) -> Tensor:
-        """What the sums are divided by for a mean."""
-        return self.degrees + 1
-
-    @property
-    def v(self) -> Tensor:
-        """Mean variance of y about the prompt's value."""
-        return self.noise / self.prompts
-
-    @property
-    def sigma2(self) -> Tensor:
-        """Mean variance of a single reward about the prompt's value."""
-        return self.variance / self.prompts
-
-
-class Past(NamedTuple):
-    """What a memory tells of the n prompts of a batch, all of it older than the batch."""
-
-    means: Tensor
-    """(n,) discounted mean reward of each prompt; NaN where there is none."""
-    earlier: Evidence | None = None
-    """() each: what a past was worth in earlier steps."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +43,7 @@ class Batch:
     step: int = 0
     """The number of the batch in its run."""
     past: Any = None
-    """What the estimator's memory recalls for this batch: `Past` for js_memory, each remembering
-    estimator's own type for the others."""
+    """What the estimator's memory recalls for this batch, of a type of its own."""
 
     @cached_property
     def statistics(self) -> GroupStatistics:
@@ -145,20 +102,15 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
 
     Args and errors: `advantages.baseline`.
     """
-    import torch
 
     rewards, mask = check_rewards(rewards, inputs.get("mask"))
     rewards = rewards.double()
     for name in ("greedy_rewards", "drift", "keys"):
         if inputs.get(name) is not None:
             inputs[name] = as_tensor(inputs[name], name)  # type: ignore[literal-required]
-    past = inputs.get("past")
     greedy_rewards = inputs.get("greedy_rewards")
     drift = inputs.get("drift")
     one_a_prompt = {"greedy_rewards": greedy_rewards, "drift": drift, "keys": inputs.get("keys")}
-    if isinstance(past, Past):
-        one_a_prompt["past"] = past.means
-        inputs["past"] = past._replace(means=past.means.to(rewards))
     for name, values in one_a_prompt.items():
         if values is not None and values.shape != rewards.shape[:1]:
             came = tuple(values.shape)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 
-from openrlhf_js.estimators.baselines import classic, grad, memory, shrinkage
+from openrlhf_js.estimators.baselines import classic, shrinkage
 from openrlhf_js.estimators.baselines.bnpo import BNPO
 from openrlhf_js.estimators.baselines.dbb import DBB
 from openrlhf_js.estimators.baselines.ebpo import EBPO
+from openrlhf_js.estimators.baselines.grad import JS_GRAD
 from openrlhf_js.estimators.baselines.krpo import KRPO
 from openrlhf_js.estimators.baselines.mc_grpo import MC_GRPO
 from openrlhf_js.estimators.baselines.opo import OPO
@@ -15,18 +16,20 @@ from openrlhf_js.estimators.baselines.qae import QAE
 from openrlhf_js.estimators.baselines.spo import SPO
 from openrlhf_js.estimators.record import Estimator
 
-OURS = (*shrinkage.ESTIMATORS, memory.JS_MEMORY, grad.JS_GRAD)
+OURS = (*shrinkage.ESTIMATORS, JS_GRAD)
 RIVALS = (EBPO, DBB, SPO, OPO, MC_GRPO, KRPO, BNPO, QAE)
 RECORDS = classic.ESTIMATORS + OURS + RIVALS
 ESTIMATORS: dict[str, Estimator] = {record.name: record for record in RECORDS}
-RECOMMENDED = "js_plus"  # the docs of the integrations quote it
+RECOMMENDED = "js_grad"  # the docs of the integrations quote it
+SINCE = "0.4"
+RENAMED = {"js_plus": "js_grad", "js_memory": "js_grad", "reinforce": "no_baseline"}
 
 
 def find_estimator(name: str) -> Estimator:
     """Return the estimator of that name, or of `FILE.py:NAME`.
 
-    Raises ValueError for any other name, which lists them all, and for a file that does not fit
-    (`own.load_own`).
+    Raises ValueError for any other name, which lists them all, or says what it is called now, and
+    for a file that does not fit (`own.load_own`).
     """
     if name in ESTIMATORS:
         return ESTIMATORS[name]
@@ -34,6 +37,8 @@ def find_estimator(name: str) -> Estimator:
         from openrlhf_js.estimators.own import load_own
 
         return load_own(name)
+    if name in RENAMED:
+        raise ValueError(f"{name} is {RENAMED[name]} since {SINCE}.")
     similar = difflib.get_close_matches(name, ESTIMATORS, n=1)
     hint = f"did you mean {similar[0]!r}? Or " if similar else ""
     raise ValueError(

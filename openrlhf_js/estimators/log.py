@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.baselines.shrinkage import corrected_shrinkage, paper_shrinkage
-from openrlhf_js.estimators.batch import Batch, Past
+from openrlhf_js.estimators.baselines.shrinkage import paper_shrinkage
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimate, Estimator, Moments, mean_of_responses
 
 
@@ -23,10 +23,8 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     groups with two valid responses or more: `all_equal_groups` is a share of those, and without
     any the noise is taken for 0.
 
-    Of `js_memory`: `js/memory_share`, the share of prompts that have a past; `js/memory_error`, the
-    squared error of the prediction; and `js/baseline_mse_js_plus`, what js_plus's baseline would
-    have. Of `spo`: `js/drift`, how far the policy has moved since the prompts' last visits, in nats
-    a token.
+    Of `spo`: `js/drift`, how far the policy has moved since the prompts' last visits, in nats a
+    token.
 
     With squared score norms w, for any estimator without bias, `gradient_noise`: sum w (r - b)^2
     over the same sum with RLOO's baseline, which estimates the ratio of the variances of their
@@ -70,11 +68,6 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
         values |= estimator.describe(batch)
     if batch.drift is not None:
         values["js/drift"] = batch.drift[present].mean()
-    if isinstance(batch.past, Past) and shrinkage.target_error is not None:
-        without_past = _error(corrected_shrinkage(batch).baseline(batch), batch)
-        values["js/memory_share"] = batch.past.means.isfinite()[present].double().mean()
-        values["js/memory_error"] = shrinkage.target_error[present].mean()
-        values["js/baseline_mse_js_plus"] = without_past.clamp(min=0)
     return {key: float(value) for key, value in values.items()}
 
 

@@ -32,8 +32,6 @@ class Shrinkage(NamedTuple):
     where both of its ends exist."""
     target: Tensor
     """(n,) t_i, in reward units."""
-    target_error: Tensor | None = None
-    """(n,) estimated squared error of t_i; None if t_i is the mean of the other prompts."""
 
     def live(self, batch: Batch) -> Tensor:
         """The coefficient; 1 where a prompt has no other response, 0 where it is alone."""

@@ -86,7 +86,7 @@ class OutcomeAdvantage:
             raise ValueError(
                 f"{self._live.record.name} remembers prompts, and this verl does not hand "
                 f"{PROMPT} to estimators (its pull request 7473 does, with "
-                f"data.return_raw_chat=True): take {RECOMMENDED}, which needs rewards alone."
+                f"data.return_raw_chat=True): take {RECOMMENDED}, which needs none."
             )
         keys = torch.tensor([key_of(repr(prompt)) for prompt in columns[PROMPT]])
         return groups.pad(keys, PROMPT)[:, 0].contiguous()
@@ -101,6 +101,6 @@ def register(name: str) -> Callable[..., Any]:
 
 
 for record in ESTIMATORS.values():
-    known = record.upstream or record.name == "reinforce" or record.name in ADV_ESTIMATOR_REGISTRY
+    known = record.upstream or record.name in ADV_ESTIMATOR_REGISTRY
     if not (known or record.needs_greedy or record.needs_shrinkage):
         register(record.name)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.estimators.baselines.memory import JS_MEMORY
 from openrlhf_js.lab.mse import Advance, error_rows, left_out
 from openrlhf_js.lab.results import LabResult, gradients_of
 from openrlhf_js.lab.squared_errors import Array, KnownBatch, squared_errors
@@ -25,7 +24,7 @@ from openrlhf_js.stats.estimate import Floats
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
-SHOWN = ("rloo", "bloo", "js", "js_fixed")  # unless all are asked for
+SHOWN = ("rloo", "js", "js_grad", "js_fixed")  # unless all are asked for
 CHUNK_REWARDS = 100_000  # held at a time, for each estimator: 0.8 MB
 
 
@@ -130,26 +129,19 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
     return v2 / (v2 + values.s2 * (1 + 1 / others) + values.sigma2 / m / others)
 
 
-def left_out_of(visits: int) -> dict[str, str]:
+def estimators_left_out() -> dict[str, str]:
     """The estimators that cannot be simulated, and why."""
-    missing = left_out(2, past=visits > 0, greedy=False, lengths=False, unit=False)
+    missing = left_out(2, past=False, greedy=False, lengths=False, unit=False)
     for name, record in ESTIMATORS.items():
-        if record is JS_MEMORY and not visits:
-            missing[name] = "needs an earlier visit to each prompt (--visits)"
-        elif record.needs_keys and record is not JS_MEMORY:
+        if record.needs_keys:
             missing[name] = "remembers single prompts, which are new here in every batch"
     return missing
 
 
-def names_of(visits: int) -> tuple[str, ...]:
+def simulated_names() -> tuple[str, ...]:
     """The estimators that can be simulated."""
-    missing = left_out_of(visits)
+    missing = estimators_left_out()
     return tuple(name for name in ESTIMATORS if name not in missing)
-
-
-def shown_of(visits: int) -> tuple[str, ...]:
-    """The few that are shown by default."""
-    return (*SHOWN, JS_MEMORY.name) if visits else SHOWN
 
 
 class Simulated(NamedTuple):
@@ -167,22 +159,16 @@ def simulate(
     responses: Sequence[int],
     rounds: int,
     seed: int,
-    visits: int = 0,
     everything: bool = True,
 ) -> LabResult:
-    """Squared errors of baselines in `rounds` batches of n prompts, for every m.
-
-    Of every baseline, or of `SHOWN`. js_memory knows the mean reward of `visits` earlier ones with
-    m responses each.
-    """
-    names = names_of(visits) if everything else shown_of(visits)
+    """Squared errors of every baseline, or of `SHOWN`, in `rounds` batches of n prompts, for every
+    m."""
+    names = simulated_names() if everything else SHOWN
     simulated = []
     rows = []
     with progress("simulating", rounds * len(responses), "batches") as bar:
         for m in responses:
-            result = measure(
-                values, n, m, rounds, seed, visits=visits, names=names, advance=bar.advance
-            )
+            result = measure(values, n, m, rounds, seed, names=names, advance=bar.advance)
             simulated.append(result)
             rows += error_rows(
                 names,
@@ -200,7 +186,7 @@ def simulate(
     notes = {
         "title": values.title,
         "gradients": gradients_of(names),
-        "left_out": left_out_of(visits) if everything else {},
+        "left_out": estimators_left_out() if everything else {},
         "batch_prompts": n,
         "batches": rounds,
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},
@@ -219,7 +205,6 @@ def measure(
     rounds: int,
     seed: int,
     *,
-    visits: int = 0,
     names: Sequence[str] | None = None,
     advance: Advance = lambda batches: None,
 ) -> Simulated:
@@ -228,19 +213,18 @@ def measure(
         raise ValueError(f"m = {m}: give 2 or more")
     if values.sigma2 <= 0:
         raise ValueError(f"with {values.title} every reward equals its value: there is no error")
-    estimators = [ESTIMATORS[name] for name in names or names_of(visits)]
+    estimators = [ESTIMATORS[name] for name in names or simulated_names()]
     best = best_coefficient(values, n, m)
     zeros = torch.zeros(n, dtype=torch.float64)
 
     def means(rewards: Tensor, value: Tensor) -> Simulated:
-        """Of one batch; its rewards (n, m (1 + visits)) are today's first, and then the past."""
         known = KnownBatch(
-            rewards=rewards[:, :m],
+            rewards=rewards,
             values=value,
             value_errors=zeros,
             greedy_rewards=zeros,
-            lengths=torch.ones_like(rewards[:, :m]),
-            past=rewards[:, m:],
+            lengths=torch.ones_like(rewards),
+            past=rewards[:, :0],
         )
         errors = squared_errors(estimators, known, shrinkage=best)
         return Simulated(errors.baselines.mean(1), errors.shrinkage.mean(1))
@@ -250,7 +234,7 @@ def measure(
     chunks = []
     for start in range(0, rounds, chunk):
         size = min(chunk, rounds - start)
-        value, rewards = draw(values, generator, n, m * (1 + visits), size)
+        value, rewards = draw(values, generator, n, m, size)
         chunks.append(torch.vmap(means)(torch.from_numpy(rewards), torch.from_numpy(value)))
         advance(size)
     return Simulated(

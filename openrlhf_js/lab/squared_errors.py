@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators import Batch, Past, estimate
+from openrlhf_js.estimators import Batch, estimate
 from openrlhf_js.estimators.baselines.classic import loo_batch_mean, loo_prompt_mean
-from openrlhf_js.estimators.baselines.memory import JS_MEMORY
 from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.record import Estimator, mean_of_responses
 
@@ -116,8 +115,6 @@ def with_past(record: Estimator, batch: Batch, past: Tensor) -> Batch:
     """The batch as an estimator sees it that has learnt past rewards (n, k) of its prompts."""
     if record.memory is None or past.shape[-1] == 0:
         return batch
-    if record is JS_MEMORY:  # whose past of one visit is a mean, which vmap can take
-        return replace(batch, past=Past(past.mean(-1)))
     memory = record.memory()
     known = past.isfinite()
     memory.start(Batch(rewards=past.where(known, 0.0), mask=known, keys=batch.keys))
@@ -133,7 +130,7 @@ def added_to_others(estimators: Sequence[Estimator], known: KnownBatch) -> Squar
         return by_field(lambda field: (field * present).sum(-1), errors)
 
     whole = squared_errors(estimators, known)
-    if any(map(_needs_its_own_batch, estimators)):
+    if any(_needs_its_own_batch(record, known) for record in estimators):
         without = stacked([sums_without(present) for present in others])
     else:
         without = torch.vmap(sums_without)(others)
@@ -156,8 +153,8 @@ def over_batches(
 
     Code of the user's own, and memories that look prompts up, see one batch after the other.
     """
-    at_once = [record for record in estimators if not _needs_its_own_batch(record)]
-    one_by_one = [record for record in estimators if _needs_its_own_batch(record)]
+    at_once = [record for record in estimators if not _needs_its_own_batch(record, known)]
+    one_by_one = [record for record in estimators if _needs_its_own_batch(record, known)]
     errors = torch.vmap(lambda batch: function(at_once, batch))(known)
     if not one_by_one:
         return errors
@@ -176,6 +173,6 @@ def over_batches(
     )
 
 
-def _needs_its_own_batch(record: Estimator) -> bool:
+def _needs_its_own_batch(record: Estimator, known: KnownBatch) -> bool:
     is_own = parse_own(record.name) is not None
-    return is_own or (record.needs_keys and record is not JS_MEMORY)
+    return is_own or (record.remembers and known.past.shape[-1] > 0)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.files import read_rows
-from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, PromptMemory, key_of, make_batch
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, key_of, make_batch
 from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.upstream import BadInput
@@ -55,10 +55,7 @@ def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
     name = SAME_BASELINE.get(args.algo.advantage.estimator, args.algo.advantage.estimator)
     if our_estimator(name) is None and name not in ESTIMATORS:
         return None
-    memory = None
-    if args.js.half_life is not None:
-        memory = PromptMemory((args.js.half_life,))
-    estimator = LiveEstimator(name, shrinkage=args.js.shrinkage, memory=memory)
+    estimator = LiveEstimator(name, shrinkage=args.js.shrinkage)
     if args.js.warm_memory:
         samples = Path(args.js.warm_memory)
         keys, rewards = _earlier_rewards(samples, args.data, tokenizer)
@@ -109,7 +106,7 @@ def resume_memory(states: dict[str, Any], maker: Any) -> None:
     """Gives a resumed run what its checkpoint remembers.
 
     A checkpoint without a memory will do where `--js.warm_memory` has given one. Raises BadInput
-    for any other, and for the memory of another estimator, `--js.half_life`, or version.
+    for any other, and for the memory of another estimator or version.
     """
     estimator = maker.estimator
     if estimator is None or estimator.memory is None or not states["global_step"]:
@@ -133,14 +130,6 @@ def resume_memory(states: dict[str, Any], maker: Any) -> None:
             "another version of openrlhf_js: resume it with that one, or start afresh without "
             "--ckpt.load_enable"
         )
-    if isinstance(estimator.memory, PromptMemory):
-        before = state["half_lives"].tolist()
-        now = estimator.memory.half_lives.tolist()
-        if before != now:
-            raise BadInput(
-                f"--ckpt.load_enable: the run of that checkpoint had --js.half_life {before}, this "
-                f"one has {now}: give it as it was, or start afresh without --ckpt.load_enable"
-            )
     estimator.load_state_dict(state)
     if estimator.record.needs_drift:
         maker.last_visits.visits = states[VISITS]

@@ -24,7 +24,6 @@ SMOOTH_SHARE = 0.05
 GRADIENT_FLAG = "--js.gradient_variance"
 SELECTION_FLAG = "--js.prompt_selection"
 CHOSEN = "Chosen prompts"
-MEMORY_FLAG = "--algo.advantage.estimator js_memory"
 
 Limits = tuple[float | None, float | None]
 SHARE: Limits = (0.0, 1.0)
@@ -127,21 +126,11 @@ SECTIONS: dict[str, tuple[Curve, ...]] = {
             divisor=runs.BASELINE_MSE_RLOO,
         ),
         Curve(
-            tag=runs.BASELINE_MSE,
-            title="Error of js_memory's baseline over js_plus's",
+            tag="train/js/gradient_noise",
+            title="Noise of the gradient over RLOO's",
             ylabel="ratio",
-            note="estimated mean squared errors in the same batches",
+            note="estimated from the log-probabilities of the sampled tokens",
             summaries=(MEAN,),
-            divisor="train/js/baseline_mse_js_plus",
-            flag=MEMORY_FLAG,
-        ),
-        Curve(
-            tag="train/js/memory_share",
-            title="Prompts with a past",
-            ylabel="share of the prompts",
-            note="the others are shrunk as by js_plus",
-            limits=SHARE,
-            flag=MEMORY_FLAG,
         ),
         Curve(
             tag="train/js/masked_responses",

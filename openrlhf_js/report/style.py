@@ -42,7 +42,7 @@ ON_DARK = {  # what is no series: text, lines and backgrounds
 }
 LEAST_CONTRAST_ON_DARK = 6.0
 COLOUR = re.compile(r"#[0-9a-f]{6}")
-MOST_USED = ("js", "rloo", "js_plus", "bloo")  # whose looks other series get first
+MOST_USED = ("js", "rloo", "js_grad", "bloo")  # whose looks other series get first
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 SVG_ROOM = 30  # pixels beside a picture
 PNG_SCALE = 1.5  # pixels of the file for each of the picture: 1,200 of 800

@@ -16,7 +16,7 @@ from tyro.conf import Suppress
 
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.settings import Field, Settings
-from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
+from openrlhf_js.estimators.catalogue import ESTIMATORS, RENAMED, find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.sampling.settings import DTYPES
 from openrlhf_js.study.tasks import INLINE, PRETRAINED, STUDY_TASKS
@@ -101,9 +101,9 @@ class StudySettings(Settings):
     on the tiny model, or on yours with the flags that follow `--`. A stopped study resumes.
 
     examples:
-      openrlhf-js study --estimators rloo bloo js_plus --seeds 10
+      openrlhf-js study --estimators rloo bloo js_grad --seeds 10
       openrlhf-js study STUDY.yaml --out runs/study            # the same names, without dashes
-      openrlhf-js study --engine stack --estimators rloo js_plus --learning_rates 1e-6 2e-6 \\
+      openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
           --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
 
     results, in --out:
@@ -136,7 +136,7 @@ class StudySettings(Settings):
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
         "solved already, and a third cannot be solved",
     )
-    estimators: NonEmpty[str] = Field(["rloo", "bloo", "js_plus"], description="to compare")
+    estimators: NonEmpty[str] = Field(["rloo", "js", "js_grad"], description="to compare")
     reference: str | None = Field(None, description="compared with the others (default the first)")
     prompts: NonEmpty[Annotated[int, Field(ge=2)]] = Field([16], description="prompts in a batch")
     responses: NonEmpty[Annotated[int, Field(ge=1)]] = Field([2], description="to each prompt")
@@ -163,7 +163,7 @@ class StudySettings(Settings):
     offline: int = Field(
         0,
         ge=0,
-        description="responses of the warm start to each prompt that js_memory and spo know",
+        description="responses of the warm start to each prompt that js_grad and spo know",
     )
     vary: list[str] = Field([], description="NAME=A,B,...: any flag of training; stack alone")
     engine: Literal["inline", "stack"] = Field("inline", description="what trains")
@@ -223,6 +223,8 @@ class StudySettings(Settings):
             raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
         _check_each("mix", self.mixes, MIXES)
         named = [name for name in self.estimators if parse_own(name) is None]
+        for name in RENAMED.keys() & named:
+            find_estimator(name)  # which says what it is called now
         _check_each(f"estimator of engine {self.engine}", named, self._known_estimators)
         if self.compared_with not in self.estimator_names:
             raise ValueError(f"--reference {self.reference} is not among the estimators")
@@ -230,10 +232,7 @@ class StudySettings(Settings):
     @property
     def _known_estimators(self) -> list[str]:
         names = [name for name, record in ESTIMATORS.items() if not record.needs_shrinkage]
-        if not self.stack:
-            return names
-        names.remove("reinforce")  # OpenRLHF's own whitens advantages, which is our reinforce++
-        return [*names, *UPSTREAM]
+        return [*names, *UPSTREAM] if self.stack else names
 
     def _check_stack(self) -> None:
         for flag in self.vary:

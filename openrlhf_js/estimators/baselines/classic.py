@@ -94,8 +94,8 @@ def _batch_mean_error(moments: Moments, batch: Batch) -> Tensor:
     return ((moments.n - 1) * moments.s2 + moments.v) / moments.n
 
 
-REINFORCE = Estimator(
-    name="reinforce",
+NO_BASELINE = Estimator(
+    name="no_baseline",
     summary="no baseline",
     equation=r"b_i^j = 0",
     source="Williams (1992)",
@@ -204,7 +204,7 @@ REMAX = Estimator(
     needs_greedy=True,
 )
 ESTIMATORS = (
-    REINFORCE,
+    NO_BASELINE,
     RLOO,
     BLOO,
     GRPO,

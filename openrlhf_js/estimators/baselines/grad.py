@@ -278,8 +278,10 @@ class Memory(TableMemory):
 
     def _learn_prompts(self, batch: Batch) -> None:
         """Adds the responses of each prompt to its past; a prompt may be in a batch twice."""
+        from openrlhf_js.estimators.memory import keys_of
+
         answered = batch.mask.any(1).cpu()
-        keys = batch.keys.cpu()[answered]
+        keys = keys_of(batch)[answered]
         self.table.insert(keys.unique())
         rows = self.table.place(keys)
         visited = rows.unique()

@@ -20,7 +20,6 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
 }
 OF_ONE_ESTIMATOR = {
     "js.shrinkage": "js_fixed",
-    "js.half_life": "js_memory",
 }
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from openrlhf_js.estimators import ESTIMATORS, find_estimator
+from openrlhf_js.estimators.catalogue import RENAMED, SINCE
 from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.record import Estimator
 
 UPSTREAMS = {name for record in ESTIMATORS.values() for name in record.upstream}
-# Our estimators beside upstream's; our `reinforce` has no baseline, and upstream's whitens.
+# Our estimators beside upstream's.
 OURS = {
     name: record
     for name, record in ESTIMATORS.items()
@@ -23,7 +24,7 @@ OURS = {
 DESCRIPTION = """\
 Trains a language model by reinforcement learning with OpenRLHF, and the shrinkage baseline:
 
-  openrlhf-js train --algo.advantage.estimator js_plus \\
+  openrlhf-js train --algo.advantage.estimator js_grad \\
       --actor.model_name_or_path Qwen/Qwen2.5-0.5B-Instruct \\
       --data.prompt_dataset prompts.jsonl --data.input_key prompt --data.label_key answer \\
       --reward.remote_url reward.py --rollout.n_samples_per_prompt 4 \\
@@ -154,15 +155,9 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="the shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
         "of all other prompts, as bloo); the other estimators compute theirs in every batch",
     ),
-    "half_life": dict(
-        type=Number("above 0"),
-        metavar="STEPS",
-        help="what js_memory remembers of a step counts half after so many (default: as fast as "
-        "predicts best)",
-    ),
     "warm_memory": dict(
         metavar="FILE",
-        help="start the memory of js_memory, dbb, spo or a class of your own from samples of the "
+        help="start the memory of js_grad, dbb, spo or a class of your own from samples of the "
         "training prompts, samples/NAME.jsonl of `openrlhf-js eval passk`",
     ),
     "prompt_selection": dict(
@@ -275,6 +270,8 @@ class EstimatorNames(list[str]):
 
 def estimator_name(name: str) -> str:
     """The name; a file's with its absolute path, which the run's other processes can find."""
+    if name in RENAMED and name not in UPSTREAMS:
+        raise argparse.ArgumentTypeError(f"{name} is {RENAMED[name]} since {SINCE}")
     own = parse_own(name)
     return name if own is None else own.spec
 
