@@ -64,11 +64,18 @@ def slow(rewards, weights, past=None, mask=None):
         for k in range(n):
             row = [(k, x_of(k, h), z_of(k), h) for h in range(m) if there[k, h] and k != i]
             rows += [(weights[k, h].item(), x, z, rewards[k, h].item(), k) for k, x, z, h in row]
-        result[i, j] = _slow_one(rows, x_of(i, j), z_of(i), past, rewards[i, j].item())
+        own = [weights[i, k].item() for k in range(m) if k != j and there[i, k]]
+        mean_own = sum(own) / len(own) if own else 0.0
+        elsewhere = [row[0] for row in rows]
+        mean_weight = sum(elsewhere) / len(elsewhere) if elsewhere else 0.0
+        if past is not None:
+            mean_weight = past["mean_weight"]
+        relative = mean_own / mean_weight if mean_weight else 0.0
+        result[i, j] = _slow_one(rows, x_of(i, j), z_of(i), past, rewards[i, j].item(), relative)
     return result
 
 
-def _slow_one(rows, x, z, past, own):
+def _slow_one(rows, x, z, past, own, relative_weight):
     everything = rows
     rows = [row for row in rows if row[1] is not None]
     of_prompt = {}
@@ -98,7 +105,7 @@ def _slow_one(rows, x, z, past, own):
 
     left = torch.tensor([[sum_of(a, b) for b in (1, 2)] for a in (1, 2)], dtype=torch.float64)
     right = torch.tensor([sum_of(a, 3) for a in (1, 2)], dtype=torch.float64)
-    rloo = grad.RLOO_PROMPTS * (x - mean[0]) ** 2
+    rloo = grad.RLOO_PROMPTS * relative_weight * (x - mean[0]) ** 2
     left[0, 0] += rloo
     right[0] += rloo
     varies = left.diagonal() > 1e-12
@@ -235,9 +242,7 @@ def bias(m, past):
     for outcome in outcomes:
         rewards.append([[REWARD[i][y] for y in ys] for i, ys in enumerate(outcome)])
         weights.append([[WEIGHT[i][y] for y in ys] for i, ys in enumerate(outcome)])
-        probabilities.append(
-            math.prod(POLICY[i][y] for i, ys in enumerate(outcome) for y in ys)
-        )
+        probabilities.append(math.prod(POLICY[i][y] for i, ys in enumerate(outcome) for y in ys))
         score = torch.zeros(3, m, 3, dtype=torch.float64)
         for i, ys in enumerate(outcome):
             for j, y in enumerate(ys):

@@ -138,7 +138,9 @@ def test_a_gpu_computes_what_a_cpu_does(policy, prompts):
     on_gpu = TinyPolicy(model_on_gpu, policy.tokenizer)
     first, again = (on_gpu.sample(prompts, 3, 6, on_gpu.generator(0)).tokens for _ in range(2))
     assert torch.equal(first, again)
-    assert torch.equal(on_gpu.sample(prompts, 1, 6, None).tokens, policy.sample(prompts, 1, 6, None).tokens)
+    assert torch.equal(
+        on_gpu.sample(prompts, 1, 6, None).tokens, policy.sample(prompts, 1, 6, None).tokens
+    )
     log_probs = on_gpu.log_probs(prompts, first)
     on_cpu = policy.log_probs(prompts, first)
     torch.testing.assert_close(log_probs, on_cpu, atol=1e-4, rtol=0)

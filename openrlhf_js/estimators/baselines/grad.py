@@ -16,9 +16,9 @@ regression of a response's reward on what else is known of its prompt:
 x_ij is the weighted mean of the prompt's other responses, z_i that of its responses in earlier
 steps. Means and slopes are those of the batch's other prompts and of earlier steps together; the
 latter count as PAST_PROMPTS prompts at most. Besides, RLOO_PROMPTS prompts are supposed that are as
-far from the others as x_ij and have alpha = 1: a prompt unlike the others relies on itself. kappa
-is PRIOR of the mean weight, and t the weighted mean reward, both of earlier steps. So nothing of
-response (i, j) enters b_ij, and the gradient is unbiased.
+far from the others as x_ij, of its responses' weight, and have alpha = 1: a prompt unlike the
+others relies on itself. kappa is PRIOR of the mean weight, and t the weighted mean reward, both of
+earlier steps. So nothing of response (i, j) enters b_ij, and the gradient is unbiased.
 
 alpha = 1 is rloo; alpha = beta = 0 is bloo, weighted. With equal weights and no past, 1 - alpha
 estimates what the paper's coefficient does. Derivation and measurements: docs/js_grad.md.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
-RLOO_PROMPTS = 1.5  # each as far from the others as the response's own x, with a slope of 1
+RLOO_PROMPTS = 1.5  # supposed beside the others, with alpha = 1
 PAST_PROMPTS = 64.0
 KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
 STATE = ("origin", "moments", "mean_weight")
@@ -113,7 +113,20 @@ def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
     others = _moments(responses, responses.weights * responses.has_x, sum_of_others)
     if batch.past is not None:
         others = others + batch.past.moments
-    return _line(others, responses.x)
+    return _line(others, responses.x, RLOO_PROMPTS * _relative_weight(batch))
+
+
+def _relative_weight(batch: Batch) -> Tensor:
+    """(n, m) mean weight of the group's other responses over that of a response elsewhere."""
+    own_weight = sum_of_others(batch.weights, 1)
+    own_count = sum_of_others(batch.mask.to(own_weight.dtype), 1)
+    if batch.past is not None:
+        elsewhere = batch.past.mean_weight
+    else:
+        weight = sum_of_others(batch.weights.sum(1), 0)
+        count = sum_of_others(batch.statistics.valid_responses, 0)
+        elsewhere = ratio(weight, count)[:, None]
+    return ratio(own_weight, own_count * elsewhere)
 
 
 class _Responses(NamedTuple):
@@ -182,12 +195,12 @@ def _moments(
     return scale[..., None, None] * total(of_prompts, 0)
 
 
-def _line(moments: Tensor, x: Tensor) -> _Line:
+def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
     """The lines for responses with these x (n, m), by moments (n, 4, 4) of what else is known.
 
-    With S the sums of squares and products about the means, and d = x_ij - x,
+    With S the sums of squares and products about the means, d = x_ij - x, and K `rloo_prompts`,
 
-        (S_xx + K d^2) alpha + S_xz beta = S_xr + K d^2          K: RLOO_PROMPTS
+        (S_xx + K d^2) alpha + S_xz beta = S_xr + K d^2
                S_xz   alpha + S_zz beta = S_zr
 
     of which both are clipped to [0, 1]. alpha is 1 where x does not vary, beta 0 where z does not.
@@ -196,7 +209,7 @@ def _line(moments: Tensor, x: Tensor) -> _Line:
     sums = moments - moments[:, :1, :1] * mean[:, :, None] * mean[:, None, :]
     rounding = ROUNDING * moments
     mean_x, mean_z, mean_reward = (mean[:, place, None] for place in (1, 2, 3))
-    rloo = RLOO_PROMPTS * (x - mean_x).square()
+    rloo = rloo_prompts * (x - mean_x).square()
     xx = sums[:, 1, 1, None] + rloo
     xr = sums[:, 1, 3, None] + rloo
     zr = sums[:, 2, 3, None]
