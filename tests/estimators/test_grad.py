@@ -11,7 +11,6 @@ from openrlhf_js.estimators import (
     advantage,
     baseline,
     key_of,
-    make_batch,
     squared_score_norms,
 )
 from openrlhf_js.estimators.baselines import grad
@@ -65,14 +64,18 @@ def slow(rewards, weights, past=None, mask=None):
             row = [(k, x_of(k, h), z_of(k), h) for h in range(m) if there[k, h] and k != i]
             rows += [(weights[k, h].item(), x, z, rewards[k, h].item(), k) for k, x, z, h in row]
         own = [weights[i, k].item() for k in range(m) if k != j and there[i, k]]
-        mean_own = sum(own) / len(own) if own else 0.0
-        elsewhere = [row[0] for row in rows]
-        mean_weight = sum(elsewhere) / len(elsewhere) if elsewhere else 0.0
+        mean_own = mean_of_positive(own)
+        mean_weight = mean_of_positive([row[0] for row in rows])
         if past is not None:
             mean_weight = past["mean_weight"]
         relative = mean_own / mean_weight if mean_weight else 0.0
         result[i, j] = _slow_one(rows, x_of(i, j), z_of(i), past, rewards[i, j].item(), relative)
     return result
+
+
+def mean_of_positive(weights):
+    positive = [weight for weight in weights if weight > 0]
+    return sum(positive) / len(positive) if positive else 0.0
 
 
 def _slow_one(rows, x, z, past, own, relative_weight):
@@ -478,7 +481,7 @@ def test_gradient_noise_by_hand():
     """rloo: advantages 1, -1 and 0, 0; no baseline: the rewards."""
     rewards = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     norms = torch.tensor([[1.0, 3.0], [2.0, 2.0]])
-    live = LiveEstimator("reinforce")
+    live = LiveEstimator("no_baseline")
     values = logged(live, rewards, squared_score_norms=norms)
     assert values["js/gradient_noise"] == pytest.approx(5 / 4)
     assert values["js/gradient_noise_no_baseline"] == pytest.approx(5 / 4)

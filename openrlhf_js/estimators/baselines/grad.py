@@ -117,14 +117,16 @@ def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
 
 
 def _relative_weight(batch: Batch) -> Tensor:
-    """(n, m) mean weight of the group's other responses over that of a response elsewhere."""
+    """(n, m) mean weight of the group's other responses over that of a response elsewhere; those of
+    weight 0 do not count."""
+    weighs = (batch.weights > 0).to(batch.weights.dtype)
     own_weight = sum_of_others(batch.weights, 1)
-    own_count = sum_of_others(batch.mask.to(own_weight.dtype), 1)
+    own_count = sum_of_others(weighs, 1)
     if batch.past is not None:
         elsewhere = batch.past.mean_weight
     else:
         weight = sum_of_others(batch.weights.sum(1), 0)
-        count = sum_of_others(batch.statistics.valid_responses, 0)
+        count = sum_of_others(weighs.sum(1), 0)
         elsewhere = ratio(weight, count)[:, None]
     return ratio(own_weight, own_count * elsewhere)
 
