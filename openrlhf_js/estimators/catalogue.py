@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 
-from openrlhf_js.estimators.baselines import classic, shrinkage
+from openrlhf_js.estimators.baselines import classic, shrinkage, weighted
 from openrlhf_js.estimators.baselines.bnpo import BNPO
 from openrlhf_js.estimators.baselines.dbb import DBB
 from openrlhf_js.estimators.baselines.ebpo import EBPO
 from openrlhf_js.estimators.baselines.grad import JS_GRAD
+from openrlhf_js.estimators.baselines.jspo import JSPO_PLUS_PLUS
 from openrlhf_js.estimators.baselines.krpo import KRPO
+from openrlhf_js.estimators.baselines.maxrl import MAXRL
 from openrlhf_js.estimators.baselines.mc_grpo import MC_GRPO
 from openrlhf_js.estimators.baselines.opo import OPO
 from openrlhf_js.estimators.baselines.qae import QAE
@@ -17,7 +19,19 @@ from openrlhf_js.estimators.baselines.spo import SPO
 from openrlhf_js.estimators.record import Estimator
 
 OURS = (*shrinkage.ESTIMATORS, JS_GRAD)
-RIVALS = (EBPO, DBB, SPO, OPO, MC_GRPO, KRPO, BNPO, QAE)
+RIVALS = (
+    EBPO,
+    DBB,
+    SPO,
+    OPO,
+    *weighted.ESTIMATORS,
+    JSPO_PLUS_PLUS,
+    MAXRL,
+    MC_GRPO,
+    KRPO,
+    BNPO,
+    QAE,
+)
 RECORDS = classic.ESTIMATORS + OURS + RIVALS
 ESTIMATORS: dict[str, Estimator] = {record.name: record for record in RECORDS}
 RECOMMENDED = "js_grad"  # the docs of the integrations quote it

@@ -35,6 +35,45 @@ def test_opo_weighs_rewards_by_lengths():
         baseline("opo", REWARDS)
 
 
+def test_weighted_means_of_the_group():
+    norms = torch.tensor([[3, 1], [1, 1], [2, 0]])
+    close(
+        baseline("weighted_mean", REWARDS, squared_score_norms=norms),
+        [[0.75, 0.75], [1.0, 1.0], [0.0, 0.0]],
+    )
+    rewards = torch.tensor([[1.0, 0.0, 0.5]], dtype=torch.float64)
+    norms = torch.tensor([[3, 1, 0]])
+    # of the second and third: 0; of the first and third: 1; of the first two: 3 / 4
+    close(baseline("weighted_rloo", rewards, squared_score_norms=norms), [[0.0, 1.0, 0.75]])
+    close(baseline("weighted_rloo", REWARDS), baseline("rloo", REWARDS))
+    close(
+        baseline("weighted_rloo", rewards, squared_score_norms=0 * norms), baseline("rloo", rewards)
+    )
+
+
+def test_maxrl_divides_by_the_success_rate():
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0] * 4], dtype=torch.float64)
+    close(advantage("maxrl", rewards), [[3.0, -1.0, -1.0, -1.0], [0.0] * 4])
+
+
+def test_jspo_plus_plus_smooths_coefficient_and_mean():
+    live = LiveEstimator("jspo++")
+    # v = mean(1/2, 0, 0) / 2 = 1/12, s = mean(0, 1/4, 1/4) = 1/6, l = 1/3, M = 1/2
+    first = step(live, 1)
+    close(first.baseline, [[1 / 6, 5 / 6], [5 / 6, 5 / 6], [1 / 6, 1 / 6]])
+    # the second batch is all right: v = s = 0, l = 0, M = 1; step 1 keeps w^1642.65, which is 0
+    second = step(live, 2, torch.ones_like(REWARDS))
+    close(second.advantages, torch.zeros_like(REWARDS))
+    weight = 1.0
+    for number in range(3, 200):
+        step(live, number)
+    for number in range(1, 200):
+        weight = math.sqrt(0.95) ** (1642.65 / number) * weight + 1
+    assert live.memory.recall(live.batch(REWARDS, keys=KEYS, step=200)).weight == pytest.approx(
+        weight
+    )
+
+
 def test_mc_grpo_subtracts_the_median():
     rewards = torch.tensor([[0.0, 0.5, 1.0], [0.1, 0.1, 0.7]], dtype=torch.float64)
     close(baseline("mc_grpo", rewards), [[0.5] * 3, [0.1] * 3])

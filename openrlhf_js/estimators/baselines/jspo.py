@@ -1,0 +1,107 @@
+"""JSPO++: the authors' smoothed form of their shrinkage baseline, as their public code has it.
+
+    b_ij = (1 - l) mu_i^{-j} + l M        l = v / (v + s)
+
+v is the mean of sigma_i^2 / m, s the mean of (mu_i - mu)^2, and mu the mean of all rewards, all of
+the whole batch. l and M are running averages of v / (v + s) and mu over the steps so far, today's
+among them: their sums keep w^(1642.65 / t) from step t to the next, with w = sqrt(0.95), so that
+early steps are hardly smoothed. A response's own reward is in l and M: the gradient is biased.
+
+That code adds 1e-6 to v + s; here 0 / 0 is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from openrlhf_js.estimators.group_stats import ratio
+from openrlhf_js.estimators.record import Estimator, Look
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+KEPT = math.sqrt(0.95)
+STEPS = 1642.65  # width of the axis in the smoothing that this was taken from
+
+
+class Averages(NamedTuple):
+    """Sums over the steps so far, () each."""
+
+    steps: int
+    weight: Tensor
+    shrinkage: Tensor
+    reward: Tensor
+
+
+def today(batch: Batch) -> Averages:
+    """The batch alone."""
+    statistics = batch.statistics
+    present = batch.present.to(batch.rewards.dtype)
+    prompts = present.sum()
+    means = statistics.prompt_mean
+    mean = (batch.rewards * batch.mask).sum() / batch.mask.sum().clamp(min=1)
+    errors = statistics.reward_variance / statistics.valid_responses.clamp(min=1)
+    v = (errors * present).sum() / prompts
+    s = ((means - mean).square() * present).sum() / prompts
+    return Averages(1, prompts / prompts, ratio(v, v + s), mean)
+
+
+class Memory:
+    """The averages after the last step."""
+
+    def __init__(self) -> None:
+        self._past: Averages | None = None
+
+    def recall(self, batch: Batch) -> Averages:
+        """The sums with this batch."""
+        new = today(batch)
+        if self._past is None:
+            return new
+        kept = KEPT ** (STEPS / self._past.steps)
+        return Averages(
+            steps=self._past.steps + 1,
+            weight=kept * self._past.weight + new.weight,
+            shrinkage=kept * self._past.shrinkage + new.shrinkage,
+            reward=kept * self._past.reward + new.reward,
+        )
+
+    def learn(self, batch: Batch) -> None:
+        """Adds a batch."""
+        self._past = self.recall(batch)
+
+    start = learn
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return {"averages": None if self._past is None else tuple(self._past)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        saved = state["averages"]
+        self._past = None if saved is None else Averages._make(saved)
+
+
+def smoothed_baseline(batch: Batch) -> Tensor:
+    """(n, m) b_ij; the running mean for a response without another one in its group."""
+    past = batch.past or today(batch)
+    shrinkage = past.shrinkage / past.weight
+    mean = past.reward / past.weight
+    mixed = (1 - shrinkage) * batch.statistics.loo_prompt_mean + shrinkage * mean
+    paired = (batch.statistics.valid_responses >= 2)[:, None]
+    return mixed.where(paired, mean)
+
+
+JSPO_PLUS_PLUS = Estimator(
+    name="jspo++",
+    summary="js with a coefficient and a mean that are smoothed over the steps",
+    equation=r"b_i^j = (1-\tilde\lambda)\,\hat\mu_i^{-j} + \tilde\lambda\,\tilde\mu",
+    source="Zeng, Zhou, Arora and Zanette, code of guanning03/JSPO-Official",
+    unbiased=False,
+    look=Look("#4682b4", (0, (6, 2, 1, 2)), "o"),
+    baseline=smoothed_baseline,
+    least_responses=2,
+    memory=Memory,
+)

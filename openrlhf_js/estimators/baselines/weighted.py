@@ -1,0 +1,68 @@
+"""Weighted means of the prompt's own group, with the least variance of the gradient in mind.
+
+    b_i = E[w r] / E[w]        w = |grad log pi(y | x)|^2
+
+is the constant with the least variance (Greensmith, Bartlett and Baxter, 2004, theorem 8). Its
+estimate from the group is `weighted_rloo` without the response itself, and `weighted_mean` with it,
+as OTB (Li et al., 2026) has it for a whole response: the latter is biased.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openrlhf_js.estimators.baselines.classic import loo_prompt_mean, prompt_mean
+from openrlhf_js.estimators.group_stats import ratio, sum_of_others
+from openrlhf_js.estimators.record import Estimator, Look
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from openrlhf_js.estimators.batch import Batch
+
+
+def weighted_loo_mean(batch: Batch) -> Tensor:
+    """(n, m) sum_{l != j} w_il r_il / sum_{l != j} w_il; the plain mean where no other has weight,
+    the own reward where there is no other."""
+    weight = sum_of_others(batch.weights, 1)
+    plain = loo_prompt_mean(batch)
+    total = sum_of_others(batch.weights * (batch.rewards - _origin(batch)), 1)
+    return (_origin(batch) + ratio(total, weight)).where(weight > 0, plain)
+
+
+def weighted_mean(batch: Batch) -> Tensor:
+    """(n, m) sum_l w_il r_il / sum_l w_il; the plain mean where nothing has weight."""
+    weight = batch.weights.sum(1, keepdim=True)
+    total = (batch.weights * (batch.rewards - _origin(batch))).sum(1, keepdim=True)
+    plain = prompt_mean(batch)
+    return (_origin(batch) + ratio(total, weight)).where(weight > 0, plain)
+
+
+def _origin(batch: Batch) -> Tensor:
+    """() a prompt's mean, from which distances have more digits."""
+    return batch.statistics.prompt_mean[batch.statistics.valid_responses.argmax()].detach()
+
+
+WEIGHTED_RLOO = Estimator(
+    name="weighted_rloo",
+    summary="mean of the prompt's other rewards, weighted by squared lengths of score gradients",
+    equation=r"b_i^j = \sum_{l \ne j} w_i^l r_i^l / \sum_{l \ne j} w_i^l",
+    source="Greensmith, Bartlett and Baxter (2004)",
+    unbiased=True,
+    look=Look("#8b7d3a", (0, (5, 2)), "s"),
+    baseline=weighted_loo_mean,
+    least_responses=2,
+    reads_score_norms=True,
+)
+WEIGHTED_MEAN = Estimator(
+    name="weighted_mean",
+    summary="mean of the prompt's rewards, weighted by squared lengths of score gradients",
+    equation=r"b_i^j = \sum_l w_i^l r_i^l / \sum_l w_i^l",
+    source="Li et al. (2026), The Optimal Token Baseline, of whole responses",
+    unbiased=False,
+    look=Look("#556070", (0, (6, 2, 1, 2)), "s"),
+    baseline=weighted_mean,
+    least_responses=2,
+    reads_score_norms=True,
+)
+ESTIMATORS = (WEIGHTED_RLOO, WEIGHTED_MEAN)
