@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,13 @@ class Prompt(NamedTuple):
     """A row of the prompts' file, as the run knows it."""
 
     text: str
-    label: str
+    label: Any
     datasource: str = "default"
+
+
+def known_label(label: Any) -> Any:
+    """What a run knows the label of a row by: of a whole number it is the text."""
+    return str(label) if isinstance(label, int) else label
 
 
 def check_choices(batches: list[dict[str, np.ndarray]], prompts: list[Prompt]) -> None:
