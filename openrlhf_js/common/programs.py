@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
@@ -18,16 +18,19 @@ def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[st
         print(usage(prog, programs))
         return 0
     if name not in programs:
-        message = f"{prog}: no program {name!r}"
-        similar = difflib.get_close_matches(name, programs, n=1)
-        if similar:
-            message += f"; did you mean {similar[0]!r}?"
-        print(f"{message}\n\n{usage(prog, programs)}", file=sys.stderr)
+        hint = did_you_mean(name, programs)
+        print(f"{prog}: no program {name!r}{hint}\n\n{usage(prog, programs)}", file=sys.stderr)
         return 2
     location, _ = programs[name]
     module, _, function = location.partition(":")
     main = getattr(importlib.import_module(module), function)
     return int(main(argv[1:]))
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question for the similar one of these names, to stand behind a name; "" where none is."""
+    similar = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {similar[0]!r}?)" if similar else ""
 
 
 def usage(prog: str, programs: Mapping[str, tuple[str, str]]) -> str:

@@ -54,8 +54,8 @@ def find_estimator(name: str) -> Estimator:
     if name in RENAMED:
         raise ValueError(f"{name} is {RENAMED[name]} since {SINCE}.")
     similar = difflib.get_close_matches(name, ESTIMATORS, n=1)
-    hint = f"did you mean {similar[0]!r}? Or " if similar else ""
+    hint = f" (did you mean {similar[0]!r}?)" if similar else ""
     raise ValueError(
-        f"unknown estimator {name!r}; {hint}choose one of {', '.join(ESTIMATORS)}, or your own as "
+        f"unknown estimator {name!r}{hint}; choose one of {', '.join(ESTIMATORS)}, or your own as "
         "FILE.py:NAME."
     )

@@ -15,6 +15,7 @@ from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
 
 from openrlhf_js.common.files import fingerprint
+from openrlhf_js.common.programs import did_you_mean
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import ESTIMATORS, RENAMED, find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
@@ -408,7 +409,8 @@ def estimator_of(label: str) -> str:
 def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
     for name in names:
         if name not in known:
-            raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
+            hint = did_you_mean(name, known)
+            raise ValueError(f"unknown {kind} {name!r}{hint}; choose from {', '.join(known)}")
 
 
 @cache

@@ -101,7 +101,7 @@ def test_choose_imports_only_what_is_asked_for(capsys: pytest.CaptureFixture[str
     assert choose("ojs", programs, ["good", "a", "b"]) == 2  # what length_hint(["a", "b"]) gives
     assert choose("ojs", programs, []) == 0
     assert choose("ojs", programs, ["goood"]) == 2
-    assert "no program 'goood'; did you mean 'good'?" in capsys.readouterr().err
+    assert "no program 'goood' (did you mean 'good'?)" in capsys.readouterr().err
 
 
 def test_tables_take_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

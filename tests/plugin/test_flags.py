@@ -198,7 +198,7 @@ def test_a_file_of_something_else_is_one_line(text, said, tmp_path):
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("--algo.advantage.estimator=jsplus", "no 'jsplus'; did you mean 'js_plus'? Or choose"),
+        ("--algo.advantage.estimator=jsplus", "no 'jsplus' (did you mean 'js_plus'?); choose"),
         ("--rollout.batch_sizes=3", "did you mean --rollout.batch_size"),
     ],
 )

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.files import read_yaml
+from openrlhf_js.common.programs import did_you_mean
 from openrlhf_js.plugin.flags import narrow
 from openrlhf_js.plugin.flags.spellings import (
     CORRECTION_SCHEMES,
@@ -137,9 +138,9 @@ class Parser(argparse.ArgumentParser):
         if choices is None or value in choices:
             return
         names = list(map(str, choices))
-        similar = difflib.get_close_matches(str(value), names, n=1)
-        hint = f"did you mean {similar[0]!r}? Or " if similar else ""
-        raise argparse.ArgumentError(action, f"no {value!r}; {hint}choose from {', '.join(names)}")
+        hint = did_you_mean(str(value), names)
+        message = f"no {value!r}{hint}; choose from {', '.join(names)}"
+        raise argparse.ArgumentError(action, message)
 
     def error(self, message: str) -> NoReturn:
         say(f"{self.prog}: error: {message}", error=True)
