@@ -402,6 +402,34 @@ def test_one_group_at_a_time_rests_on_earlier_groups():
     assert result.baseline.abs().max() < 0.6
 
 
+def test_a_past_that_says_just_what_today_says_is_finite():
+    """Rewards that are always the same: z varies as x does."""
+    live = LiveEstimator("js_grad")
+    rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    for step in range(30):
+        batch = live.batch(rewards, keys=torch.arange(3), step=step)
+        assert live.estimate(batch).advantages.isfinite().all()
+        live.learn(batch)
+    assert live.estimate(batch).advantages.abs().max() < 0.2
+
+
+def test_batches_may_be_learnt_later_than_others_are_estimated():
+    """As asynchronous trainers do: three batches are recalled before the first is learnt."""
+    live = LiveEstimator("js_grad")
+    waiting = []
+    for step in range(12):
+        rewards, weights = draw(6, 2, step)
+        batch = live.batch(100 + rewards, squared_score_norms=weights, step=step)
+        before = live.estimate(batch).baseline
+        waiting.append((batch, before))
+        if len(waiting) > 3:
+            learnt, estimated = waiting.pop(0)
+            live.learn(learnt)
+            assert torch.equal(live.estimate(learnt).baseline, estimated)
+    assert (before > 99).all()
+    assert (before < 102).all()
+
+
 # --- what a run keeps -----------------------------------------------------------------------------
 
 

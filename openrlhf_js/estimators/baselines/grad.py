@@ -43,6 +43,7 @@ PAST_PROMPTS = 64.0
 KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
 STATE = ("origin", "moments", "mean_weight")
 ROUNDING = 1e-12  # of a mean square: less is no variance
+COLLINEAR = 1e-9  # of 1 less a squared correlation: less is none
 
 
 class Earlier(NamedTuple):
@@ -63,7 +64,7 @@ class Earlier(NamedTuple):
 def grad_baseline(batch: Batch) -> Tensor:
     """(n, m) b_ij; the formula is above.
 
-    It needs no number of prompts or responses. Without earlier steps kappa is 0 and there is no z.
+    Any number of prompts and responses will do. Without earlier steps kappa is 0 and there is no z.
     Then a prompt that is alone has x_ij as baseline, a response without another one in its group
     the mean of the other prompts, and a response without either its own reward, for an advantage of
     0. With earlier steps one prompt with one response is enough. Masked responses count nowhere,
@@ -205,7 +206,8 @@ def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
         (S_xx + K d^2) alpha + S_xz beta = S_xr + K d^2
                S_xz   alpha + S_zz beta = S_zr
 
-    of which both are clipped to [0, 1]. alpha is 1 where x does not vary, beta 0 where z does not.
+    of which both are clipped to [0, 1]. alpha is 1 where x does not vary; beta is 0 where z does not
+    vary, or only as x does.
     """
     mean = ratio(moments[:, 0], moments[:, 0, :1])
     sums = moments - moments[:, :1, :1] * mean[:, :, None] * mean[:, None, :]
@@ -220,9 +222,11 @@ def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
     xx = xx.where(x_varies, 1.0)
     zz = sums[:, 2, 2, None].where(z_varies, 1.0)
     xz = sums[:, 1, 2, None].where(x_varies & z_varies, 0.0)
+    z_adds = z_varies & (xz.square() < (1 - COLLINEAR) * xx * zz)
+    xz = xz.where(z_adds, 0.0)
     determinant = xx * zz - xz.square()
     alpha = ((zz * xr - xz * zr) / determinant).clamp(0, 1).where(x_varies, 1.0)
-    beta = ((xx * zr - xz * xr) / determinant).clamp(0, 1).where(z_varies, 0.0)
+    beta = ((xx * zr - xz * xr) / determinant).clamp(0, 1).where(z_adds, 0.0)
     return _Line(mean_reward, mean_x, mean_z, alpha, beta)
 
 
@@ -275,7 +279,7 @@ class Memory(TableMemory):
         """Adds a batch, once it has its advantages."""
         import torch
 
-        if batch.past is None:
+        if not self.moments[0, 0]:
             self.origin = _weighted_mean(batch).cpu()
         responses = _responses(batch, self.origin.to(batch.rewards))
         today = _moments(responses, responses.weights, torch.sum).cpu()
@@ -284,7 +288,8 @@ class Memory(TableMemory):
         prompts = today[0, 0] + self.moments[0, 0]
         counted = (batch.weights > 0).sum()
         mean_weight = (batch.weights.sum() / counted).cpu()
-        self.mean_weight += today[0, 0] / prompts * (mean_weight - self.mean_weight)
+        step = mean_weight - self.mean_weight
+        self.mean_weight = self.mean_weight + today[0, 0] / prompts * step
         self.moments = (self.moments + today) * (PAST_PROMPTS / prompts).clamp(max=1)
         if batch.keys is not None:
             self._learn_prompts(batch)
