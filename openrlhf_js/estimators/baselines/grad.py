@@ -206,8 +206,8 @@ def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
         (S_xx + K d^2) alpha + S_xz beta = S_xr + K d^2
                S_xz   alpha + S_zz beta = S_zr
 
-    of which both are clipped to [0, 1]. alpha is 1 where x does not vary; beta is 0 where z does not
-    vary, or only as x does.
+    of which both are clipped to [0, 1]. alpha is 1 where x does not vary; beta is 0 where z does
+    not vary, or only as x does.
     """
     mean = ratio(moments[:, 0], moments[:, 0, :1])
     sums = moments - moments[:, :1, :1] * mean[:, :, None] * mean[:, None, :]
