@@ -274,7 +274,7 @@ def test_mixed_tasks_train_a_critic_and_are_logged_and_a_grader_that_raises_stop
 
 
 def test_async_remax_chooses_by_all_rewards_it_has_sampled(start, mixed):
-    """It is interrupted, and resumed to its end."""
+    """It is interrupted, and resumed to its end with a lower learning rate."""
     rows = read_lines(mixed / "train.jsonl")
     prompts = [choosing.Prompt(chat(row), row["label"], row["datasource"]) for row in rows]
     words = (
@@ -305,14 +305,17 @@ def test_async_remax_chooses_by_all_rewards_it_has_sampled(start, mixed):
     before = logged["eval/eval_knights_knaves/2_pass1"]
 
     choosing.forget_after_step_2(first.folder)
-    resumed = (*words, "--ckpt.load_enable", "--js.max_steps", "5")
+    slower = ("--actor.adam.lr", "1e-5", "--js.changed", "actor.adam.lr")
+    resumed = (*words, "--ckpt.load_enable", "--js.max_steps", "5", *slower)
     second = start(*resumed, "--logger.wandb.run_name", "second", grader=None).finish()
     assert second.status == 0, second.output[-3000:]
+    assert "the checkpoint's run had --actor.adam.lr 0.0001 (now 1e-05)\n" in second.output
     assert len(second.batches()) == 5
     choosing.check_choices(second.batches(), prompts)  # its responses may be of a newer policy
     logged = second.scalars()
     assert _rated_responses(logged) == 3 * 2 * RESPONSES
     _check_remax_logs(logged, second.batches()[2:])
+    assert 0 < max(logged["train/actor_lr"]) <= 1e-5
     after = logged["eval/eval_knights_knaves/2_pass1"]
     assert len(before) == len(after) == 1
 

@@ -20,7 +20,7 @@ from openrlhf_js.plugin.checks.everything import check
 from openrlhf_js.plugin.checks.models import reward_model_problems
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.run.leftovers import RUN_ID
-from openrlhf_js.plugin.run.record import MAY_CHANGE, RECORD, STEPS, recorded
+from openrlhf_js.plugin.run.record import PATTERNS, RECORD, STEPS, recorded
 from openrlhf_js.plugin.upstream import BadInput
 
 GOOD = {
@@ -342,6 +342,11 @@ def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch):
     ]
 
 
+def test_a_requeued_run_that_trains_something_else_is_refused(earlier_run, capsys):
+    assert main(argv({"js.requeued": "", "train.seed": "7"})) == 2
+    assert "had --train.seed 42 (now 7)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -370,7 +375,7 @@ def test_a_checkpoint_without_a_record_is_resumed_with_a_notice(earlier_run, cap
 
 def test_every_flag_that_a_resumed_run_may_change_is_one(earlier_run):
     names = vars(PARSER.parse_args([]))
-    for pattern in (*MAY_CHANGE, *STEPS):
+    for pattern in (*PATTERNS, *STEPS):
         assert fnmatch.filter(names, pattern), pattern
 
 

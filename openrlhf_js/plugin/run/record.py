@@ -20,22 +20,26 @@ from openrlhf_js.plugin.run.device import versions
 RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js report`
 
 # What a resumed run may change: it trains the same. Every other flag must be as it was.
-MAY_CHANGE = (
-    *("ckpt.*", "eval.*", "local_rank", "logger.*", "use_ms", "critic.save_value_network"),
-    # where and how fast it computes
-    *("*.num_nodes", "*.num_gpus_per_node", "ref.offload", "reward.offload", "vllm.*"),
-    *("train.colocate_*", "js.device"),
-    *("*.gradient_checkpointing_*", "*.max_tokens_per_gpu", "*.micro_batch_size"),
-    *("ds.adam_offload", "ds.attn_implementation", "ds.deepcompile", "ds.enable_sleep"),
-    *("ds.experts_implementation", "ds.overlap_comm", "ds.use_liger_kernel", "ds.zpg"),
-    "ds.use_universal_ckpt",
-    # when it ends, and what it does instead of ending
-    *("train.num_episodes", "js.max_steps", "js.restarts", "js.requeued", "js.dry_run"),
-    *("js.on_bad_reward", "js.max_masked_share", "js.reward_timeout_seconds"),
-    # what it measures and keeps besides
-    *("js.gradient_variance", "js.save_batches", "js.tracker"),
-    *("js.changed", "js.trust_remote_code", "js.warm_memory"),
-)
+MAY_CHANGE = {
+    "what is logged, saved and evaluated": (
+        "ckpt.* eval.* logger.* critic.save_value_network js.tracker js.save_batches "
+        "js.gradient_variance"
+    ),
+    "where and how fast it computes": (
+        "*.num_nodes *.num_gpus_per_node ref.offload reward.offload vllm.* train.colocate_* "
+        "*.gradient_checkpointing_* *.max_tokens_per_gpu *.micro_batch_size ds.adam_offload "
+        "ds.attn_implementation ds.deepcompile ds.enable_sleep ds.experts_implementation "
+        "ds.overlap_comm ds.use_liger_kernel ds.use_universal_ckpt ds.zpg js.device"
+    ),
+    "when it ends, and what it does instead of ending": (
+        "train.num_episodes js.max_steps js.restarts js.requeued js.on_bad_reward "
+        "js.max_masked_share js.reward_timeout_seconds"
+    ),
+    "how it is started": (
+        "local_rank use_ms js.changed js.dry_run js.trust_remote_code js.warm_memory"
+    ),
+}
+PATTERNS = " ".join(MAY_CHANGE.values()).split()
 STEPS = ("train.num_episodes", "js.max_steps")  # of which the schedule of the learning rate is made
 
 
@@ -116,7 +120,7 @@ def resume_problems(flat: Flat) -> list[str]:
                 f"openrlhf_js: the checkpoint's run had {difference}: the schedule of the learning "
                 "rate is now over the new number of steps"
             )
-        elif not any(fnmatchcase(name, pattern) for pattern in MAY_CHANGE):
+        elif not any(fnmatchcase(name, pattern) for pattern in PATTERNS):
             refused.append(name)
     if not refused:
         return []
