@@ -112,6 +112,7 @@ class LastTime:
 """
 
 
+STOP = "4"
 STEPS_WITH_KILLS = 8
 KILLS = 4
 
@@ -119,8 +120,8 @@ KILLS = 4
 def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp_path):
     """Two models with weights; one or both of their servers are killed at every other step.
 
-    The baseline is the user's own, which remembers. Policy and engine are colocated; the run ends
-    when its engine dies while it generates.
+    Responses end at a stop string. The baseline is the user's own, which remembers. Policy and
+    engine are colocated; the run ends when its engine dies while it generates.
     """
     own = tmp_path / "mine.py"
     own.write_text(OWN_BASELINE)
@@ -137,6 +138,7 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
             *("--algo.advantage.estimator", f"{own}:LastTime", "--data.prompt_dataset", str(data)),
             *("--reward.remote_url", f"help={servers[0].url},harm={servers[1].url}"),
             *("--js.reward_weights", "help=0.75,harm=-2", "--train.num_episodes", "1000"),
+            *("--rollout.stop", STOP),
             "--train.colocate_all",
             grader=None,
         )
@@ -156,8 +158,16 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
         expected = 0.75 * help_scores - 2 * scores(harm_folder, batch)
         np.testing.assert_allclose(batch["rewards"], expected, atol=1e-4)
         means.append(help_scores.mean())
+    _check_stops([text for batch in batches for text in texts_of(batch, help_folder)])
     logged = run.scalars()["train/reward/help"][:STEPS_WITH_KILLS]
     np.testing.assert_allclose(logged, means, atol=1e-4)
+
+
+def _check_stops(texts: list[str]) -> None:
+    """Each response ends with the first stop string that is not its first token."""
+    responses = [text.partition("=")[2] for text in texts]
+    assert not any(STOP in response[1:-1] for response in responses)
+    assert any(response[1:].endswith(STOP) for response in responses)
 
 
 def _kill_servers(running, servers):

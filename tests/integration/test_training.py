@@ -16,7 +16,6 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from openrlhf_js import estimators
 from openrlhf_js.estimators.memory import key_of
@@ -25,7 +24,6 @@ from openrlhf_js.plugin.run.record import RECORD
 pytestmark = pytest.mark.integration
 
 JS_METRICS = tuple(estimators.diagnostics("js_plus", torch.rand(4, 3)))
-STOP = "4"
 RESPONSES, STEPS = 4, 3  # as the fixture `start` has them
 
 
@@ -178,7 +176,7 @@ class _Flaky(BaseHTTPRequestHandler):
         pass
 
 
-def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, same_start, policy):
+def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, same_start):
     """With spo, whose prompts come again; it ends when a rank dies while both are training."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Flaky)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -189,7 +187,7 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, 
             *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "128"),
             *("--algo.advantage.is_correction_level", "token", "--js.on_bad_reward", "mask"),
             *("--reward.remote_url", f"http://127.0.0.1:{server.server_port}/get_reward"),
-            *("--train.num_episodes", "1000", "--rollout.stop", STOP),
+            *("--train.num_episodes", "1000"),
         )
         running.until_batches(STEPS + 1)
         run = deaths.ends_when_killed(running, "training", "rank")
@@ -210,20 +208,6 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, 
         assert (batch["advantages"][~batch["valid"]] == 0).all()
     # vLLM has the weights that DeepSpeed trains
     assert max(map(abs, scalars["train/vllm_kl"])) < 0.05
-    _check_stops(batches, policy)
-
-
-def _check_stops(batches: list[dict], policy: Path) -> None:
-    """A response ends with the first stop string that is not its first token."""
-    tokenizer = AutoTokenizer.from_pretrained(policy)
-    stopped = 0
-    for batch in batches:
-        pieces = np.split(batch["tokens"], np.cumsum(batch["lengths"].reshape(-1))[:-1])
-        for piece in pieces:
-            response = tokenizer.decode(piece.tolist()).partition("=")[2]
-            assert STOP not in response[1:-1]
-            stopped += response[1:].endswith(STOP)
-    assert stopped > 0
 
 
 # reward_models/second_try.py with a task that a model which has learned nothing solves at times; an
