@@ -36,7 +36,7 @@ MAY_CHANGE = {
         "js.max_masked_share js.reward_timeout_seconds"
     ),
     "how it is started": (
-        "local_rank use_ms js.changed js.dry_run js.trust_remote_code js.warm_memory"
+        "local_rank use_ms js.changed js.dry_run js.trust_remote_code js.verbose js.warm_memory"
     ),
 }
 PATTERNS = " ".join(MAY_CHANGE.values()).split()
