@@ -11,14 +11,15 @@ regression of a response's reward on what else is known of its prompt:
     b_ij = r + alpha (x_ij - x) + beta (z_i - z)        r, x, z: weighted means of other prompts
 
     x_ij = (sum_{l != j} w_il r_il + kappa t) / (sum_{l != j} w_il + kappa)
-    z_i  = (sum_past w r + kappa t) / (sum_past w + kappa)
+    z_i  = (sum_past u r + PRIOR t) / (sum_past u + PRIOR)
 
 x_ij is the weighted mean of the prompt's other responses, z_i that of its responses in earlier
-steps. Means and slopes are those of the batch's other prompts and of earlier steps together; the
-latter count as PAST_PROMPTS prompts at most. Besides, RLOO_PROMPTS prompts are supposed that are as
-far from the others as x_ij, of its responses' weight, and have alpha = 1: a prompt unlike the
-others relies on itself. kappa is PRIOR of the mean weight, and t the weighted mean reward, both of
-earlier steps. So nothing of response (i, j) enters b_ij, and the gradient is unbiased.
+steps, where u is w over the mean weight of its step, and fades with every visit. Means and slopes
+are those of the batch's other prompts and of earlier steps together; the latter count as
+PAST_PROMPTS prompts at most. Besides, RLOO_PROMPTS prompts are supposed that are as far from the
+others as x_ij, of its responses' weight, and have alpha = 1: a prompt unlike the others relies on
+itself. kappa is PRIOR of the mean weight, and t the weighted mean reward, both of earlier steps. So
+nothing of response (i, j) enters b_ij, and the gradient is unbiased.
 
 alpha = 1 is rloo; alpha = beta = 0 is bloo, weighted. With equal weights and no past, 1 - alpha
 estimates what the paper's coefficient does. Derivation and measurements: docs/js_grad.md.
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
 RLOO_PROMPTS = 1.5  # supposed beside the others, with alpha = 1
 PAST_PROMPTS = 64.0
+UNTRAINED = 1e-6  # of what samples of the untrained policy would tell of the line
 KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
 STATE = ("origin", "moments", "mean_weight")
 ROUNDING = 1e-12  # of a mean square: less is no variance
@@ -54,11 +56,11 @@ class Earlier(NamedTuple):
     moments: Tensor
     """(4, 4) weighted sums of products of (1, x, z, r); the first is the number of prompts."""
     mean_weight: Tensor
-    """() of a response."""
+    """() of a response; 0 after samples of the untrained policy alone."""
     past_weight: Tensor
-    """(n,) sum of w over each prompt's earlier responses, discounted; 0 if it has none."""
+    """(n,) sum of u over each prompt's earlier responses, discounted; 0 if it has none."""
     past_reward: Tensor
-    """(n,) sum of w r over them."""
+    """(n,) sum of u r over them."""
 
 
 def grad_baseline(batch: Batch) -> Tensor:
@@ -123,12 +125,11 @@ def _relative_weight(batch: Batch) -> Tensor:
     weighs = (batch.weights > 0).to(batch.weights.dtype)
     own_weight = sum_of_others(batch.weights, 1)
     own_count = sum_of_others(weighs, 1)
+    weight = sum_of_others(batch.weights.sum(1), 0)
+    count = sum_of_others(weighs.sum(1), 0)
+    elsewhere = ratio(weight, count)[:, None]
     if batch.past is not None:
-        elsewhere = batch.past.mean_weight
-    else:
-        weight = sum_of_others(batch.weights.sum(1), 0)
-        count = sum_of_others(weighs.sum(1), 0)
-        elsewhere = ratio(weight, count)[:, None]
+        elsewhere = batch.past.mean_weight.where(batch.past.mean_weight > 0, elsewhere)
     return ratio(own_weight, own_count * elsewhere)
 
 
@@ -157,9 +158,9 @@ def _responses(batch: Batch, origin: Tensor) -> _Responses:
     else:
         kappa = PRIOR * batch.past.mean_weight
         t = batch.past.moments[0, 3] / batch.past.moments[0, 0]
-        x = (total + kappa * t) / (weight + kappa)
+        x = ((total + kappa * t) / (weight + kappa)).where(weight + kappa > 0, t)
         past_total = batch.past.past_reward - origin * batch.past.past_weight
-        z = (past_total + kappa * t) / (batch.past.past_weight + kappa)
+        z = (past_total + PRIOR * t) / (batch.past.past_weight + PRIOR)
         z = z[:, None].expand_as(x)
         has_x = batch.mask.new_ones(batch.mask.shape)
     return _Responses(weights, rewards, x, z, has_x)
@@ -241,6 +242,11 @@ def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Ten
     return mean[:, None].where(exists[:, None], rewards)
 
 
+def _mean_weight(batch: Batch) -> Tensor:
+    """() of the responses that have a weight, of which there is one."""
+    return batch.weights.sum() / (batch.weights > 0).sum()
+
+
 def _weighted_mean(batch: Batch) -> Tensor:
     """() mean reward, by the weights."""
     return ratio((batch.weights * batch.rewards).sum(), batch.weights.sum())
@@ -286,15 +292,19 @@ class Memory(TableMemory):
         if not today[0, 0]:
             return
         prompts = today[0, 0] + self.moments[0, 0]
-        counted = (batch.weights > 0).sum()
-        mean_weight = (batch.weights.sum() / counted).cpu()
+        mean_weight = _mean_weight(batch).cpu()
         step = mean_weight - self.mean_weight
         self.mean_weight = self.mean_weight + today[0, 0] / prompts * step
         self.moments = (self.moments + today) * (PAST_PROMPTS / prompts).clamp(max=1)
         if batch.keys is not None:
             self._learn_prompts(batch)
 
-    start = learn
+    def start(self, batch: Batch) -> None:
+        """Remembers the prompts' samples of the untrained policy, whose weights nobody knows: they
+        tell of the prompts and of t, and next to nothing of the line."""
+        self.learn(batch)
+        self.moments = UNTRAINED * self.moments
+        self.mean_weight = 0 * self.mean_weight
 
     def _learn_prompts(self, batch: Batch) -> None:
         """Adds the responses of each prompt to its past; a prompt may be in a batch twice."""
@@ -306,7 +316,8 @@ class Memory(TableMemory):
         rows = self.table.place(keys)
         visited = rows.unique()
         columns = self.table.columns
-        for name, values in (("weight", batch.weights), ("reward", batch.weights * batch.rewards)):
+        relative = batch.weights / _mean_weight(batch)
+        for name, values in (("weight", relative), ("reward", relative * batch.rewards)):
             columns[name][visited] *= KEPT
             columns[name].index_add_(0, rows, values.sum(1).cpu()[answered])
 
