@@ -13,6 +13,8 @@ from openrlhf_js.report import forest, style
 from openrlhf_js.study import analysis
 from openrlhf_js.study.values import RunRecord, chosen_runs, grouped, measured_values
 
+SIGNIFICANT = 0.05
+IN_POINTS = ["less_rloo", "low", "high", "detects"]
 MIXES = {mix: [mix] for mix in ("alike", "natural", "mixed")}
 GROUPS = MIXES | {"not mixed": ["alike", "natural"], "all": ["alike", "natural", "mixed"]}
 
@@ -91,6 +93,45 @@ def averages_by_size(runs: Sequence[RunRecord], reference: str) -> pd.DataFrame:
             responses = of_size[0]["responses"]
             by_size.append(averages(of_size, reference, [responses]).assign(size=size))
     return pd.concat(by_size, ignore_index=True)
+
+
+def cell_table(differences: Sequence[analysis.StudyRow]) -> pd.DataFrame:
+    """The differences of pass@1 to rloo, cell by cell, in points."""
+    cells = pd.DataFrame(differences).query("quantity == 'pass1'")
+    cells = cells.rename(
+        columns={"value": "less_rloo", "detectable": "detects", "p_holm": "p_holm_less_rloo"}
+    )
+    cells[IN_POINTS] *= 100
+    columns = ["task", "mix", "prompts", "responses", "estimator", "learning_rate", "seeds"]
+    return cells[[*columns, *IN_POINTS, "p", "p_holm_less_rloo"]]
+
+
+def show_significant(cells: pd.DataFrame) -> None:
+    """Prints in how many cells each estimator is significantly above or below rloo."""
+    significant = cells[cells.p_holm_less_rloo < SIGNIFICANT]
+    groups = {
+        "cells": cells,
+        "above": significant.query("less_rloo > 0"),
+        "below": significant.query("less_rloo < 0"),
+    }
+    by = ["size", "estimator"]
+    counts = pd.DataFrame(
+        {name: with_size(rows).groupby(by).estimator.count() for name, rows in groups.items()}
+    )
+    counts = counts.fillna(0).astype(int)
+    print(f"\nSignificant after Holm\n\n{counts}\n\n{counts.groupby('estimator').sum()}")
+    print(f"\n{significant.to_string(index=False)}")
+
+
+def show_errors(means: Sequence[analysis.StudyRow], names: Sequence[str]) -> None:
+    """Prints the error of each baseline as a share of rloo's, averaged over tasks."""
+    rows = with_size(pd.DataFrame(means).query("quantity == 'baseline_error'"))
+    shares = rows.groupby(["size", "mix", "estimator"], sort=False).value.mean().reset_index()
+    shares["text"] = shares.value.map("{:.2f}".format).replace("nan", "")
+    title = "Error of the baseline, as a share of rloo's"
+    show(title, wide(shares, ["size", "mix"], names))
+    below = rows.assign(below=rows.value < 1).groupby("estimator").below.agg(["sum", "size"])
+    print(f"\nBelow rloo's, of how many cells\n\n{below}")
 
 
 def forest_of(rows: pd.DataFrame, m: int, names: Sequence[str], note: str) -> forest.Forest:
