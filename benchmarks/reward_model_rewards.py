@@ -1,4 +1,4 @@
-"""Claim: on real-valued rewards `js` and `js_plus` are closer to a prompt's value than RLOO.
+"""Claim: on real-valued rewards `js` and `js_grad` are closer to a prompt's value than RLOO.
 
     python benchmarks/reward_model_rewards.py          # a minute and a half
 
@@ -31,7 +31,7 @@ SHAPES: dict[str, Draw] = {"Gaussian": NORMAL, "Student t(3)": STUDENT, "skewed"
 SPREADS: dict[str, Draw] = {"the same": SAME, "by prompt": LOGNORMAL}
 VALUE_VARIANCES = (0.25, 1.0, 4.0)
 RESPONSES = (2, 4, 8)
-COMPARED = ("bloo", "js", "js_plus", "best")
+COMPARED = ("bloo", "js", "js_grad", "best")
 PROMPTS = 64  # of a batch
 BATCHES = 500  # of a cell
 SEED = 0
@@ -57,7 +57,7 @@ def batch_errors(
         "rloo": baseline("rloo", rewards),
         "bloo": baseline("bloo", rewards),
         "js": baseline("js", rewards),
-        "js_plus": baseline("js_plus", rewards),
+        "js_grad": baseline("js_grad", rewards),
         "best": baseline("js_fixed", rewards, shrinkage=best_shrinkage(s2, m)),
     }
     return {

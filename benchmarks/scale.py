@@ -27,7 +27,7 @@ from markdown_table import print_table
 from ray import cloudpickle
 from run_arguments import run_arguments
 
-from openrlhf_js.estimators import Past, PromptMemory, advantage, diagnostics, make_batch
+from openrlhf_js.estimators import LiveEstimator
 from openrlhf_js.plugin.run.device import prepare_device
 from openrlhf_js.tasks.pool import MOST_WORKERS
 
@@ -39,7 +39,7 @@ TITLES = {  # of what a step costs
     "arrive": "responses become tensors",
     "split_rollout_samples": "padded into micro-batches",
     "make_experience": "to policy and reference, log-probs back",
-    "ours": "**ours**: rewards gathered, `js_memory`, diagnostics",
+    "ours": "**ours**: rewards gathered, `js_grad`, diagnostics",
     "_train_on": "**ours**: advantages spread over the tokens",
     "append": "experiences to the ranks",
     "GB": "gigabytes through Ray",
@@ -179,7 +179,7 @@ def controller(responses: int, tokens: int, micro_batch: int, ranks: int) -> Cos
     answer_of_rank = cloudpickle.dumps([rows.clone() for rows in log_probs])
     group = group_of_ranks(ranks, answer_of_rank)
     args = run_arguments(
-        "--algo.advantage.estimator js_memory "
+        "--algo.advantage.estimator js_grad "
         f"--rollout.n_samples_per_prompt {RESPONSES} --rollout.micro_batch_size {micro_batch}"
     )
     samples_generator = OrderedSamples.__new__(OrderedSamples)
@@ -229,7 +229,7 @@ def other_costs(share: float) -> Costs:
     """Seconds of what else a step does, at a share of the sizes that the names say."""
     return {
         **estimator_costs(share),
-        "`js_memory` notes 1,000 prompts of 1,000,000": memory_cost(share),
+        "`js_grad` notes 1,000 prompts of 1,000,000": memory_cost(share),
         "upstream: dynamic batches, 1,024 responses": balancing_cost(share),
         **tokenizer_costs(share),
     }
@@ -238,28 +238,33 @@ def other_costs(share: float) -> Costs:
 def estimator_costs(share: float) -> Costs:
     prompts = int(share * REWARDS) // RESPONSES
     rewards = torch.rand(prompts, RESPONSES)
-    past = Past(torch.rand(prompts, dtype=torch.float64))
+    norms = torch.rand(prompts, RESPONSES)
+    keys = torch.randint(2**62, (prompts,))
 
-    def seconds_of(name: str, past_of_prompts: Past | None) -> float:
-        advantages = cpu_seconds(lambda: advantage(name, rewards, past=past_of_prompts))
-        figures = cpu_seconds(lambda: diagnostics(name, rewards, past=past_of_prompts))
-        return advantages + figures
+    def seconds_of(name: str) -> float:
+        estimator = LiveEstimator(name)
+        first = estimator.batch(rewards, squared_score_norms=norms, keys=keys, step=1)
+        estimator.learn(first)
+
+        def second_step() -> None:
+            batch = estimator.batch(rewards, squared_score_norms=norms, keys=keys, step=2)
+            estimator.describe(batch, estimator.estimate(batch))
+
+        return cpu_seconds(second_step)
 
     return {
-        "`js` and its diagnostics, 1,000,000 rewards": seconds_of("js", None),
-        "`js_plus` and its diagnostics, 1,000,000 rewards": seconds_of("js_plus", None),
-        "`js_memory` and its diagnostics, 1,000,000 rewards": seconds_of("js_memory", past),
+        f"`{name}` and its diagnostics, 1,000,000 rewards": seconds_of(name)
+        for name in ("js", "js_grad")
     }
 
 
 def memory_cost(share: float) -> float:
     prompts = int(share * REWARDS)
     keys = torch.randint(2**62, (prompts,))
-    memory = PromptMemory()
-    memory.learn(make_batch(torch.rand(prompts, 1), keys=keys, step=1))
-    rewards = torch.rand(1000, RESPONSES)
-    visit = make_batch(rewards[:1000], keys=keys[:1000], step=2)
-    return cpu_seconds(lambda: memory.learn(visit))
+    estimator = LiveEstimator("js_grad")
+    estimator.learn(estimator.batch(torch.rand(prompts, 1), keys=keys, step=1))
+    visit = estimator.batch(torch.rand(1000, RESPONSES), keys=keys[:1000], step=2)
+    return cpu_seconds(lambda: estimator.learn(visit))
 
 
 def balancing_cost(share: float) -> float:

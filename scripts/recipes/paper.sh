@@ -5,7 +5,7 @@
 #   bash scripts/recipes/NAME.sh --dry_run    prints and checks every flag; no GPU, no network
 #   bash scripts/recipes/NAME.sh --tiny       the same flags, tiny model and data, CPU, under 2 minutes
 #
-# ESTIMATOR=rloo, bloo, remax, js_plus, group_norm (GRPO), reinforce (REINFORCE++) ...; default js
+# ESTIMATOR=rloo, bloo, remax, js_grad, group_norm (GRPO), reinforce (REINFORCE++) ...; default js
 # SEED=1 another seed, of data order and sampling; default 0     GPUS=8 other hardware
 # Results are in runs/NAME/ESTIMATOR-SEED, data in runs/data/NAME. `openrlhf-js report` compares runs.
 #
