@@ -147,4 +147,4 @@ def test_the_tutorial_runs(monkeypatch):
         cell.source = shorter.replace("--width 64 --layers 2", "--width 16 --layers 1 --jobs 1")
     NotebookClient(notebook, timeout=150, resources={"metadata": {"path": ROOT / "docs"}}).execute()
     printed = str([cell.get("outputs") for cell in notebook.cells])
-    assert printed.count("image/png") == 2 and "js_plus" in printed
+    assert printed.count("image/png") == 2 and "js_grad" in printed
