@@ -1,7 +1,7 @@
 """Prompts chosen by what is known of them: those whose rewards still vary are drawn more often.
 
 A group whose rewards are all equal has no gradient, and that of binary rewards is largest in the
-mean where their variance p (1 - p) is. docs/selection.md.
+mean where their variance p (1 - p) is. docs/train.md.
 """
 
 from __future__ import annotations
