@@ -1,4 +1,4 @@
-"""Claim: on a tiny model `js` and `js_plus` err less than `rloo`, in baselines and gradients.
+"""Claim: on a tiny model `js` and `js_grad` err less than `rloo`, in baselines and gradients.
 
     python benchmarks/lab_results.py                   # four minutes; the tables of docs/lab.md
 
@@ -135,23 +135,16 @@ def print_tables(results: Results) -> None:
 
     print("How much lower than `rloo`'s, in percent, with 95 % intervals:\n")
     print_table(
-        columns=[
-            "m",
-            "baseline",
-            "MSE to the value",
-            "squared distance of the gradient",
-            "mean lambda",
-        ],
+        columns=["m", "baseline", "MSE to the value", "squared distance of the gradient"],
         rows=[
             (
                 m,
                 f"`{rule}`",
                 cells.reduction("mse", m, rule),
                 cells.reduction("gradient", m, rule),
-                cells.shrinkage("mse", m, rule),
             )
             for m in response_counts
-            for rule in ("js", "js_plus")
+            for rule in ("js", "js_grad")
         ],
     )
 
@@ -173,12 +166,12 @@ def print_tables(results: Results) -> None:
     simulated = results["simulate"]
     print(f"\nWithout a model: {simulated['title']}, {simulated['batch_prompts']} prompts:\n")
     print_table(
-        columns=["m", "`js`", "`js_plus`", "best constant lambda"],
+        columns=["m", "`js`", "`js_grad`", "best constant lambda"],
         rows=[
             (
                 m,
                 cells.reduction("simulate", m, "js"),
-                cells.reduction("simulate", m, "js_plus"),
+                cells.reduction("simulate", m, "js_grad"),
                 cells.reduction("simulate", m, "js_fixed"),
             )
             for m in simulated["settings"]["m"]
