@@ -265,8 +265,9 @@ def gradients(settings: GradientSettings) -> LabResult:
     from openrlhf_js.lab.gradient import check_names, compare, measure
 
     check_own(settings.baselines)
-    samples = sampled(settings, settings.past)
     names = ("rloo", *(settings.baselines or BASELINES))
+    check_names(names)
+    samples = sampled(settings, settings.past)
     check_names(names, samples)
     plan = _plan(settings, samples.rewards, settings.steps)
     pool = _score_pool(settings, samples)

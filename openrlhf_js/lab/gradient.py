@@ -304,9 +304,9 @@ def _live_maker(name: str, pool: ScorePool, m: int) -> Callable[[], LiveEstimato
     return make
 
 
-def check_names(names: Sequence[str], samples: Samples) -> None:
-    """Raises ValueError for estimators that cannot be compared on these samples."""
-    in_unit = samples.rewards.min() >= 0 and samples.rewards.max() <= 1
+def check_names(names: Sequence[str], samples: Samples | None = None) -> None:
+    """Raises ValueError for estimators that cannot be compared: at all, or on these samples."""
+    in_unit = samples is None or (samples.rewards.min() >= 0 and samples.rewards.max() <= 1)
     reasons = left_out(2, past=True, unit=bool(in_unit))
     reasons["grpo"] = "has another true gradient; take dr_grpo, which is grpo without its division"
     reasons["js_fixed"] = "has a coefficient to choose: lab sweep shows them all"
