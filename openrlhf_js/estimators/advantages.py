@@ -47,8 +47,9 @@ def baseline(
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, in reward units; 0 where masked.
 
-    A valid response without another valid one in its group gets the batch mean from `js`, `js_grad`
-    and `js_fixed`. Where no baseline can exist, it is the reward itself, and the advantage 0.
+    A valid response without another valid one in its group gets the mean of the other prompts from
+    `js`, `js_fixed` and, weighted, `js_grad`. Where no baseline can exist, it is the reward itself,
+    and the advantage 0.
 
     Args:
         name: a key of ESTIMATORS, or your own baseline as `path/to/file.py:name`.
@@ -96,6 +97,8 @@ def _of_rewards(
     estimator = find_estimator(name)
     if estimator.remembers and inputs.get("past") is None:
         _warn_without_past(name)
+    if estimator.reads_score_norms and inputs.get("squared_score_norms") is None:
+        _warn_without_norms(name)
     dtype = torch.promote_types(as_tensor(rewards, "rewards").dtype, torch.float32)
     if groups is None:
         batch = make_batch(rewards, **inputs)
@@ -121,6 +124,16 @@ def _warn_without_past(name: str) -> None:
     warnings.warn(
         f"{name} knows nothing of earlier batches here, and computes as for a run's first batch. A "
         "LiveEstimator remembers.",
+        stacklevel=4,
+    )
+
+
+@functools.cache
+def _warn_without_norms(name: str) -> None:
+    """Says once that all weights are 1."""
+    warnings.warn(
+        f"{name} weighs all responses alike here. Give it squared_score_norms, which the function "
+        "of that name makes from log-probabilities.",
         stacklevel=4,
     )
 
@@ -169,6 +182,8 @@ class LiveEstimator:
         inputs["shrinkage"] = self.shrinkage
         batch = make_batch(rewards, **inputs)
         check_range(self.record, batch)
+        if self.record.reads_score_norms and batch.squared_score_norms is None:
+            _warn_without_norms(self.record.name)
         if self.memory is None:
             return batch
         return replace(batch, past=self.memory.recall(batch))

@@ -28,9 +28,9 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
 
     With squared score norms w, for any estimator without bias, `gradient_noise`: sum w (r - b)^2
     over the same sum with RLOO's baseline, which estimates the ratio of the variances of their
-    gradients; `gradient_noise_no_baseline`: that of b = 0; and `weight_right_over_wrong`: the mean
-    weight of responses whose reward is above the batch's mean over that of the others. An estimator
-    adds what it says of itself (`Estimator.describe`).
+    gradients up to terms in |grad J_i|^2; `gradient_noise_no_baseline`: that of b = 0; and
+    `weight_right_over_wrong`: the mean weight of responses whose reward is above the batch's mean
+    over that of the others. An estimator adds what it says of itself (`Estimator.describe`).
 
     Args:
         estimator: the live one.

@@ -78,9 +78,10 @@ class PromptTable:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        return {"keys": self.keys, **self.columns}
+        columns = {name: column.clone() for name, column in self.columns.items()}
+        return {"keys": self.keys, **columns}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a checkpoint."""
         self.keys = state["keys"]
-        self.columns = {name: state[name] for name in self.columns}
+        self.columns = {name: state[name].clone() for name in self.columns}

@@ -31,7 +31,13 @@ def squared_score_norms(
 
     Returns:
         (...,) float64; 0 for a response without a token.
+
+    Raises:
+        ValueError: the two shapes differ.
     """
+    if mask.shape != log_probs.shape:
+        came = f"{tuple(log_probs.shape)} and {tuple(mask.shape)}"
+        raise ValueError(f"log_probs and mask must have the same shape; got {came}.")
     kept = mask.to(device=log_probs.device).bool()
     probabilities = log_probs.double().where(kept, 0.0).exp()
     squares = (1 - probabilities).square()

@@ -15,7 +15,7 @@ from openrlhf_js.estimators import (
     squared_score_norms,
 )
 from openrlhf_js.estimators.baselines import grad
-from openrlhf_js.estimators.baselines.grad import Earlier
+from openrlhf_js.estimators.baselines.grad import Earlier, Moments
 
 
 def draw(n, m, seed=0, prompts=3):
@@ -85,11 +85,13 @@ def _slow_one(rows, x, z, past, own, relative_weight):
     of_prompt = {}
     for w, *_, k in rows:
         of_prompt[k] = of_prompt.get(k, 0.0) + w
-    total = sum(of_prompt.values())
-    prompts = total**2 / sum(w * w for w in of_prompt.values()) if total else 0.0
-    scaled = [(w / total * prompts, *row) for w, *row, _ in rows] if total else []
+    squares = sum(w * w for w in of_prompt.values())
+    known = [(w, *row) for w, *row, _ in rows]
     if past is not None:
-        scaled += past["rows"]
+        known += past["rows"]
+        squares += sum(row[0] ** 2 for row in past["rows"])
+    total = sum(row[0] for row in known)
+    scaled = [(w * total / squares, *row) for w, *row in known] if squares else []
     count = sum(w for w, *_ in scaled)
     if x is None:
         weight = sum(w for w, *_ in everything)
@@ -153,7 +155,7 @@ def earlier(n, seed=0, rows=ROWS):
         moments += w * row[:, None] * row
     past = Earlier(
         origin=torch.tensor(origin, dtype=torch.float64),
-        moments=moments,
+        moments=Moments(moments, torch.tensor(sum(row[0] ** 2 for row in rows)).double()),
         mean_weight=torch.tensor(0.7, dtype=torch.float64),
         past_weight=sum_w,
         past_reward=sum_wr,
@@ -390,6 +392,34 @@ def test_nothing_valid_teaches_nothing():
     assert live.batch(torch.ones(3, 2)).past is None
 
 
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 2), (1, 4), (2, 2), (16, 2)])
+def test_steps_of_few_prompts_are_weighed_against_one_another(n, m):
+    """Right responses of weight 1, wrong ones of weight 9, even odds: the best constant is 0.1."""
+    live = LiveEstimator("js_grad")
+    generator = torch.Generator().manual_seed(9)
+    baselines = []
+    for step in range(3000 // n):
+        rewards = torch.randint(0, 2, (n, m), generator=generator).double()
+        batch = live.batch(rewards, squared_score_norms=9 - 8 * rewards, step=step)
+        baselines.append(live.estimate(batch).baseline.mean())
+        live.learn(batch)
+    assert torch.stack(baselines[20:]).mean().item() == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_a_prompts_past_is_weighed_as_its_responses_are(n):
+    """The same stream with one response to each prompt: its weighted mean is 0.1, not 0.5."""
+    live = LiveEstimator("js_grad")
+    generator = torch.Generator().manual_seed(10)
+    for step in range(600):
+        rewards = torch.randint(0, 2, (n, 1), generator=generator).double()
+        norms = 9 - 8 * rewards
+        batch = live.batch(rewards, squared_score_norms=norms, keys=torch.arange(n), step=step)
+        live.learn(batch)
+    past = batch.past
+    assert (past.past_reward / past.past_weight).mean().item() < 0.35
+
+
 def test_one_group_at_a_time_rests_on_earlier_groups():
     """A trainer that hands over single groups: the others are those of earlier steps."""
     live = LiveEstimator("js_grad")
@@ -445,7 +475,9 @@ def test_a_resumed_run_goes_on_bit_for_bit():
         whole.learn(batch)
         half = first if step < 3 else second
         if step == 3:
-            second.load_state_dict(first.state_dict())
+            saved = first.state_dict()
+            first.learn(batch)  # which must leave what was saved as it is
+            second.load_state_dict(saved)
         batch = half.batch(rewards, **inputs)
         assert torch.equal(half.estimate(batch).baseline, want)
         half.learn(batch)

@@ -3,23 +3,26 @@ r"""js_grad: the baseline that the variance of the gradient asks for.
 With s_ij = grad log pi(y_ij | x_i), w_ij = |s_ij|^2, and a baseline that does not look at response
 (i, j),
 
-    n^2 m^2 E |g - grad J|^2 = sum_ij E[w_ij (r_ij - b_ij)^2] + what hardly depends on b,
+    n^2 m^2 E |g - grad J|^2 = sum_ij E[w_ij (r_ij - b_ij)^2] + terms in |grad J_i|^2,
 
 so that a baseline should predict rewards with these weights. js_grad is a weighted linear
 regression of a response's reward on what else is known of its prompt:
 
-    b_ij = r + alpha (x_ij - x) + beta (z_i - z)        r, x, z: weighted means of other prompts
+    b_ij = R_{-i} + alpha_ij (x_ij - X_{-i}) + beta_ij (z_i - Z_{-i})
 
     x_ij = (sum_{l != j} w_il r_il + kappa t) / (sum_{l != j} w_il + kappa)
     z_i  = (sum_past u r + PRIOR t) / (sum_past u + PRIOR)
 
-x_ij is the weighted mean of the prompt's other responses, z_i that of its responses in earlier
-steps, where u is w over the mean weight of its step, and fades with every visit. Means and slopes
-are those of the batch's other prompts and of earlier steps together; the latter count as
-PAST_PROMPTS prompts at most. Besides, RLOO_PROMPTS prompts are supposed that are as far from the
-others as x_ij, of its responses' weight, and have alpha = 1: a prompt unlike the others relies on
-itself. kappa is PRIOR of the mean weight, and t the weighted mean reward, both of earlier steps. So
-nothing of response (i, j) enters b_ij, and the gradient is unbiased.
+x_ij is the weighted mean of the prompt's other responses, and z_i that of its responses in earlier
+steps, where u is w over the mean weight, and fades with every visit. R, X and Z are weighted means
+of rewards, x and z, and alpha and beta the slopes, all of the batch's other prompts and of earlier
+steps together; the latter count as PAST_PROMPTS prompts at most. To these are added RLOO_PROMPTS
+imaginary prompts whose x is x_ij and whose rewards lie on the line of slope 1. They weigh what the
+group's other responses weigh, so that a prompt unlike the others relies on itself. kappa is PRIOR
+of the mean weight, and t the weighted mean reward, both of earlier steps.
+
+Nothing of response (i, j) enters b_ij, and the gradient is unbiased; a first batch's only valid
+response, which has no baseline, is its own.
 
 alpha = 1 is rloo; alpha = beta = 0 is bloo, weighted. With equal weights and no past, 1 - alpha
 estimates what the paper's coefficient does. Derivation and measurements: docs/js_grad.md.
@@ -39,13 +42,35 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
-RLOO_PROMPTS = 1.5  # supposed beside the others, with alpha = 1
+RLOO_PROMPTS = 1.5  # imaginary ones beside the others, with alpha = 1
 PAST_PROMPTS = 64.0
-UNTRAINED = 1e-6  # of what samples of the untrained policy would tell of the line
 KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
-STATE = ("origin", "moments", "mean_weight")
+STATE = ("origin", "moments", "squares", "responses")
 ROUNDING = 1e-12  # of a mean square: less is no variance
 COLLINEAR = 1e-9  # of 1 less a squared correlation: less is none
+
+
+class Moments(NamedTuple):
+    """Weighted sums over the responses of some prompts: (n,) sets of prompts, or one set ()."""
+
+    products: Tensor
+    """(..., 4, 4) sum of w f f^T, with f = (1, x, z, r)."""
+    squares: Tensor
+    """(...,) sum over prompts of W_k^2, where W_k is the weight of a prompt's responses."""
+
+    def plus(self, other: Moments) -> Moments:
+        """Those of both sets of prompts."""
+        return Moments(self.products + other.products, self.squares + other.squares)
+
+    @property
+    def prompts(self) -> Tensor:
+        """(...,) how many prompts of equal weight tell as much: (sum W_k)^2 / sum W_k^2."""
+        return ratio(self.products[..., 0, 0].square(), self.squares)
+
+    def in_prompts(self) -> Tensor:
+        """(..., 4, 4) the sums, scaled so that the first is the number of prompts."""
+        scale = ratio(self.products[..., 0, 0], self.squares)
+        return scale[..., None, None] * self.products
 
 
 class Earlier(NamedTuple):
@@ -53,8 +78,8 @@ class Earlier(NamedTuple):
 
     origin: Tensor
     """() the mean reward of the first step, from which distances have more digits."""
-    moments: Tensor
-    """(4, 4) weighted sums of products of (1, x, z, r); the first is the number of prompts."""
+    moments: Moments
+    """Of the earlier steps; 0 after samples of the untrained policy alone."""
     mean_weight: Tensor
     """() of a response; 0 after samples of the untrained policy alone."""
     past_weight: Tensor
@@ -83,7 +108,7 @@ def grad_baseline(batch: Batch) -> Tensor:
 
 
 def describe_line(batch: Batch) -> dict[str, Tensor]:
-    """Means over a batch: the slopes alpha and beta, and r less the mean reward."""
+    """Means over a batch: the slopes alpha and beta, and R_{-i} less the rewards."""
     origin = _origin(batch)
     responses = _responses(batch, origin)
     line = _line_of_others(batch, responses)
@@ -113,10 +138,10 @@ class _Line(NamedTuple):
 def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
     """By the other prompts of each, and by earlier steps."""
     # a response without an x tells nothing of the line
-    others = _moments(responses, responses.weights * responses.has_x, sum_of_others)
+    known = _moments(responses, responses.weights * responses.has_x, sum_of_others)
     if batch.past is not None:
-        others = others + batch.past.moments
-    return _line(others, responses.x, RLOO_PROMPTS * _relative_weight(batch))
+        known = known.plus(batch.past.moments)
+    return _line(known.in_prompts(), responses.x, RLOO_PROMPTS * _relative_weight(batch))
 
 
 def _relative_weight(batch: Batch) -> Tensor:
@@ -157,7 +182,8 @@ def _responses(batch: Batch, origin: Tensor) -> _Responses:
         has_x = others > 0
     else:
         kappa = PRIOR * batch.past.mean_weight
-        t = batch.past.moments[0, 3] / batch.past.moments[0, 0]
+        products = batch.past.moments.products
+        t = ratio(products[0, 3], products[0, 0])  # counted from the origin
         x = ((total + kappa * t) / (weight + kappa)).where(weight + kappa > 0, t)
         past_total = batch.past.past_reward - origin * batch.past.past_weight
         z = (past_total + PRIOR * t) / (batch.past.past_weight + PRIOR)
@@ -177,30 +203,19 @@ def _origin(batch: Batch) -> Tensor:
 
 def _moments(
     responses: _Responses, weights: Tensor, total: Callable[[Tensor, int], Tensor]
-) -> Tensor:
-    """(..., 4, 4) sums over prompts of w f f^T, f = (1, x, z, r), in units of prompts.
-
-    Args:
-        responses: of the batch.
-        weights: (n, m) of the responses.
-        total: `torch.sum` for all prompts, or `sum_of_others` for the others of each.
-
-    The scale of the weights is such that the sum of w is how many prompts of equal weight tell as
-    much, (sum_k W_k)^2 / sum_k W_k^2.
-    """
+) -> Moments:
+    """Sums over prompts: `torch.sum` of all, or `sum_of_others` of the others of each."""
     import torch
 
     ones = torch.ones_like(responses.x)
     features = torch.stack([ones, responses.x, responses.z, responses.rewards], -1)
     weighted = weights[..., None] * features
     of_prompts = weighted.transpose(1, 2) @ features
-    of_prompt = of_prompts[:, 0, 0]
-    scale = ratio(total(of_prompt, 0), total(of_prompt.square(), 0))
-    return scale[..., None, None] * total(of_prompts, 0)
+    return Moments(products=total(of_prompts, 0), squares=total(of_prompts[:, 0, 0].square(), 0))
 
 
 def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
-    """The lines for responses with these x (n, m), by moments (n, 4, 4) of what else is known.
+    """The lines for responses with these x (n, m), by sums (n, 4, 4) over what else is known.
 
     With S the sums of squares and products about the means, d = x_ij - x, and K `rloo_prompts`,
 
@@ -242,16 +257,6 @@ def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Ten
     return mean[:, None].where(exists[:, None], rewards)
 
 
-def _mean_weight(batch: Batch) -> Tensor:
-    """() of the responses that have a weight, of which there is one."""
-    return batch.weights.sum() / (batch.weights > 0).sum()
-
-
-def _weighted_mean(batch: Batch) -> Tensor:
-    """() mean reward, by the weights."""
-    return ratio((batch.weights * batch.rewards).sum(), batch.weights.sum())
-
-
 class Memory(TableMemory):
     """The moments of earlier steps, and of each prompt with a key the sums of its responses."""
 
@@ -263,50 +268,61 @@ class Memory(TableMemory):
         super().__init__()
         self.origin = torch.zeros((), dtype=torch.float64)
         self.moments = torch.zeros(4, 4, dtype=torch.float64)
-        self.mean_weight = torch.zeros((), dtype=torch.float64)
+        self.squares = torch.zeros((), dtype=torch.float64)
+        self.responses = torch.zeros((), dtype=torch.float64)
 
     def recall(self, batch: Batch) -> Earlier | None:
         """What earlier steps tell about a batch; None before the first."""
-        if not self.moments[0, 0]:
+        if not self._knows_anything:
             return None
         past_weight = past_reward = batch.rewards.new_zeros(len(batch.rewards))
         if batch.keys is not None:
             past_weight = self.table.get("weight", batch, 0.0)
             past_reward = self.table.get("reward", batch, 0.0)
+        moments = Moments(self.moments, self.squares)
         return Earlier(
             origin=self.origin.to(batch.rewards),
-            moments=self.moments.to(batch.rewards),
-            mean_weight=self.mean_weight.to(batch.rewards),
+            moments=Moments._make(sums.to(batch.rewards) for sums in moments),
+            mean_weight=ratio(self.moments[0, 0], self.responses).to(batch.rewards),
             past_weight=past_weight,
             past_reward=past_reward,
         )
+
+    @property
+    def _knows_anything(self) -> bool:
+        return bool(self.responses) or len(self.table) > 0
 
     def learn(self, batch: Batch) -> None:
         """Adds a batch, once it has its advantages."""
         import torch
 
-        if not self.moments[0, 0]:
-            self.origin = _weighted_mean(batch).cpu()
-        responses = _responses(batch, self.origin.to(batch.rewards))
-        today = _moments(responses, responses.weights, torch.sum).cpu()
-        if not today[0, 0]:
+        if not (batch.weights > 0).any():
             return
-        prompts = today[0, 0] + self.moments[0, 0]
-        mean_weight = _mean_weight(batch).cpu()
-        step = mean_weight - self.mean_weight
-        self.mean_weight = self.mean_weight + today[0, 0] / prompts * step
-        self.moments = (self.moments + today) * (PAST_PROMPTS / prompts).clamp(max=1)
+        self._choose_origin(batch)
+        responses = _responses(batch, self.origin.to(batch.rewards))
+        today = _moments(responses, responses.weights, torch.sum)
+        known = Moments(self.moments, self.squares).plus(
+            Moments._make(sums.cpu() for sums in today)
+        )
+        kept = (PAST_PROMPTS / known.prompts).clamp(max=1)
+        self.moments = kept * known.products
+        self.squares = kept * known.squares
+        self.responses = kept * (self.responses + (batch.weights > 0).sum().cpu())
         if batch.keys is not None:
-            self._learn_prompts(batch)
+            self._learn_prompts(batch, ratio(self.moments[0, 0], self.responses))
 
     def start(self, batch: Batch) -> None:
-        """Remembers the prompts' samples of the untrained policy, whose weights nobody knows: they
-        tell of the prompts and of t, and next to nothing of the line."""
-        self.learn(batch)
-        self.moments = UNTRAINED * self.moments
-        self.mean_weight = 0 * self.mean_weight
+        """Remembers the prompts' samples of the untrained policy. Their weights are not those of
+        the run, so that they tell of the prompts and of t, and nothing of the line."""
+        self._choose_origin(batch)
+        self._learn_prompts(batch, batch.weights.max().cpu())
 
-    def _learn_prompts(self, batch: Batch) -> None:
+    def _choose_origin(self, batch: Batch) -> None:
+        if not self._knows_anything:
+            mean = (batch.weights * batch.rewards).sum() / batch.weights.sum()
+            self.origin = mean.cpu()
+
+    def _learn_prompts(self, batch: Batch, mean_weight: Tensor) -> None:
         """Adds the responses of each prompt to its past; a prompt may be in a batch twice."""
         from openrlhf_js.estimators.memory import keys_of
 
@@ -316,10 +332,11 @@ class Memory(TableMemory):
         rows = self.table.place(keys)
         visited = rows.unique()
         columns = self.table.columns
-        relative = batch.weights / _mean_weight(batch)
-        for name, values in (("weight", relative), ("reward", relative * batch.rewards)):
+        relative = batch.weights.cpu() / mean_weight
+        rewards = relative * batch.rewards.cpu()
+        for name, values in (("weight", relative), ("reward", rewards)):
             columns[name][visited] *= KEPT
-            columns[name].index_add_(0, rows, values.sum(1).cpu()[answered])
+            columns[name].index_add_(0, rows, values.sum(1)[answered])
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""

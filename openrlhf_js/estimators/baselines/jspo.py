@@ -38,6 +38,8 @@ class Averages(NamedTuple):
 
 def today(batch: Batch) -> Averages:
     """The batch alone."""
+    import torch
+
     statistics = batch.statistics
     present = batch.present.to(batch.rewards.dtype)
     prompts = present.sum()
@@ -46,7 +48,7 @@ def today(batch: Batch) -> Averages:
     errors = statistics.reward_variance / statistics.valid_responses.clamp(min=1)
     v = (errors * present).sum() / prompts
     s = ((means - mean).square() * present).sum() / prompts
-    return Averages(1, prompts / prompts, ratio(v, v + s), mean)
+    return Averages(1, torch.ones_like(mean), ratio(v, v + s), mean)
 
 
 class Memory:
@@ -70,7 +72,8 @@ class Memory:
 
     def learn(self, batch: Batch) -> None:
         """Adds a batch."""
-        self._past = self.recall(batch)
+        if batch.mask.any():
+            self._past = self.recall(batch)
 
     start = learn
 

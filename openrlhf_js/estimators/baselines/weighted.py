@@ -25,22 +25,16 @@ def weighted_loo_mean(batch: Batch) -> Tensor:
     """(n, m) sum_{l != j} w_il r_il / sum_{l != j} w_il; the plain mean where no other has weight,
     the own reward where there is no other."""
     weight = sum_of_others(batch.weights, 1)
-    plain = loo_prompt_mean(batch)
-    total = sum_of_others(batch.weights * (batch.rewards - _origin(batch)), 1)
-    return (_origin(batch) + ratio(total, weight)).where(weight > 0, plain)
+    origin = batch.statistics.prompt_mean[:, None]  # from which distances have more digits
+    total = sum_of_others(batch.weights * (batch.rewards - origin), 1)
+    return (origin + ratio(total, weight)).where(weight > 0, loo_prompt_mean(batch))
 
 
 def weighted_mean(batch: Batch) -> Tensor:
     """(n, m) sum_l w_il r_il / sum_l w_il; the plain mean where nothing has weight."""
-    weight = batch.weights.sum(1, keepdim=True)
-    total = (batch.weights * (batch.rewards - _origin(batch))).sum(1, keepdim=True)
-    plain = prompt_mean(batch)
-    return (_origin(batch) + ratio(total, weight)).where(weight > 0, plain)
-
-
-def _origin(batch: Batch) -> Tensor:
-    """() a prompt's mean, from which distances have more digits."""
-    return batch.statistics.prompt_mean[batch.statistics.valid_responses.argmax()].detach()
+    mean = prompt_mean(batch)
+    distances = batch.weights * (batch.rewards - mean)
+    return mean + ratio(distances.sum(1), batch.weights.sum(1))[:, None]
 
 
 WEIGHTED_RLOO = Estimator(
