@@ -104,7 +104,7 @@ def test_a_failure_nobody_knows_ends_with_its_last_lines_and_the_log(started, ca
     ("error", "status", "said"),
     [
         (in_ray(BadReward("the reward is nan")), 1, "openrlhf_js: the reward is nan\n"),
-        (in_ray(BadInput("another --js.half_life")), 2, "openrlhf_js: another --js.half_life\n"),
+        (in_ray(BadInput("another memory")), 2, "openrlhf_js: another memory\n"),
         (in_ray(ValueError("All images failed to load ('x.png')")), 2, "to load ('x.png')\n"),
         (OSError(28, "No space left", "/x/y"), 1, "No space left: '/x/y'\n"),
         (KeyboardInterrupt(), 130, "openrlhf_js: interrupted\n"),

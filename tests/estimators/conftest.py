@@ -17,22 +17,12 @@ def _variance(values, less):
     return math.fsum((value - center) ** 2 for value in values) / (len(values) - less)
 
 
-def _shrinkage(name, others, rest):
-    """Return lambda from the rewards of the other prompts and the prompt's other responses."""
+def _shrinkage(others):
+    """Return lambda of js from the rewards of the other prompts."""
     p = len(others)
-    m = len(rest) + 1
-    means = [_mean(group) for group in others]
-    sigma2 = _mean(_variance(group, 1) for group in others)
-    v = _mean(_variance(group, 1) / m for group in others)
-    if name == "js":
-        s = _variance(means, 0)
-        return 0.0 if v + s == 0 else p / (p + 1) * v / (v + s)
-    s_net = max(0.0, _variance(means, 1) - v) if p > 1 else 0.0
-    s2 = s_net + sigma2 / (1 + (m - 1) * math.sqrt(p - 1))
-    v2 = sigma2 / (m - 1)
-    surprise = (_mean(rest) - _mean(means)) ** 2 * (m - 1) / m / (p + 1)
-    total = v2 + s2 * (p + 1) / p + v / p + surprise
-    return 0.0 if total == 0 else v2 / total
+    v = _mean(_variance(group, 1) / len(group) for group in others)
+    s = _variance([_mean(group) for group in others], 0)
+    return 0.0 if v + s == 0 else p / (p + 1) * v / (v + s)
 
 
 def slow_baseline(name, rewards, greedy=None, shrinkage=None):
@@ -45,7 +35,7 @@ def slow_baseline(name, rewards, greedy=None, shrinkage=None):
         row = []
         for j in range(m):
             rest = group[:j] + group[j + 1 :]
-            if name == "reinforce":
+            if name == "no_baseline":
                 b = 0.0
             elif name == "remax":
                 b = greedy[i].item()
@@ -59,12 +49,12 @@ def slow_baseline(name, rewards, greedy=None, shrinkage=None):
                 s = _variance(means, 1)
                 weight = v / (s + v)
                 b = (1 - weight) * _mean(group) + weight * _mean(means)
-            elif name == "rloo" or (not others and name in ("js", "js_plus", "js_memory")):
+            elif name == "rloo" or (name == "js" and not others):
                 b = _mean(rest)
             elif name == "bloo" or m == 1:
                 b = _mean(_mean(g) for g in others)
             else:
-                weight = shrinkage if name == "js_fixed" else _shrinkage(name, others, rest)
+                weight = shrinkage if name == "js_fixed" else _shrinkage(others)
                 b = (1 - weight) * _mean(rest) + weight * _mean(_mean(g) for g in others)
             row.append(b)
         result.append(row)

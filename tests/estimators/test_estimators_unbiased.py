@@ -9,13 +9,10 @@ import torch
 from openrlhf_js.estimators import (
     ESTIMATORS,
     Batch,
-    Past,
     baseline,
     estimate,
     group_statistics,
-    make_batch,
 )
-from openrlhf_js.estimators.baselines import memory
 from openrlhf_js.estimators.catalogue import RIVALS
 
 UNBIASED = [name for name, estimator in ESTIMATORS.items() if estimator.unbiased]
@@ -24,7 +21,7 @@ BIASED = [name for name, estimator in ESTIMATORS.items() if not estimator.unbias
 
 def test_the_records_say_which_are_biased():
     classic = ["grpo", "dr_grpo", "reinforce++", "reinforce_baseline", "flash_reinforce", "js1"]
-    assert [*classic, *(rival.name for rival in RIVALS)] == BIASED
+    assert [*classic, *(rival.name for rival in RIVALS if rival.name != "weighted_rloo")] == BIASED
 
 
 def own_derivatives(name, rewards):
@@ -56,7 +53,7 @@ HOLES = torch.tensor([[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1], [1, 1, 1]], dt
 
 
 @pytest.mark.parametrize("mask", [torch.ones_like(HOLES), HOLES], ids=["whole", "masked"])
-@pytest.mark.parametrize("name", ["bloo", "js", "js_fixed", "js_plus"])
+@pytest.mark.parametrize("name", ["bloo", "js", "js_fixed", "js_grad"])
 def test_own_reward_leaves_no_trace_in_floating_point(name, mask, batch):
     rewards = batch(5, 3).float()
     before = baseline(name, rewards, mask=mask, shrinkage=0.3)
@@ -104,16 +101,14 @@ def outcomes(prompts, m):
     return probabilities, REWARD[rows, responses], LENGTH[rows, responses], scores
 
 
-def expected_gradient(name, prompts, m=2, past=None):
+def expected_gradient(name, prompts, m=2):
     """E[g] (eq. grad) over every possible batch of responses, each with its probability."""
     probabilities, rewards, lengths, scores = outcomes(tuple(prompts), m)
     mask = torch.ones(len(prompts), m, dtype=torch.bool)
 
     def advantages(rewards, lengths):
         greedy = torch.ones(len(prompts), dtype=torch.float64)
-        batch = Batch(
-            rewards, mask, greedy_rewards=greedy, lengths=lengths, shrinkage=0.4, past=past
-        )
+        batch = Batch(rewards, mask, greedy_rewards=greedy, lengths=lengths, shrinkage=0.4)
         return estimate(ESTIMATORS[name], batch).advantages
 
     a = torch.vmap(advantages)(rewards, lengths)
@@ -127,21 +122,7 @@ def test_gradient_with_given_prompts(name, m):
     assert error < 1e-12 if ESTIMATORS[name].unbiased else error > 1e-3
 
 
-def test_gradient_with_a_past(monkeypatch):
-    monkeypatch.setattr(memory, "CHANCE", 0.0)  # else so few prompts are not believed
-    past = Past(torch.tensor([0.3, 0.5, 0.7, 0.4, 0.6, 0.8], dtype=torch.float64))
-    prompts = [0, 1, 2, 0, 1, 2]
-    rewards = outcomes(tuple(prompts), 1)[1][::7]
-    far = 0
-    for batch_rewards in rewards:
-        target = memory.memory_shrinkage(make_batch(batch_rewards, past=past)).target
-        far += (target - group_statistics(batch_rewards).loo_batch_mean).abs().max() > 0.1
-    assert far > len(rewards) / 3
-    gradient = expected_gradient("js_memory", prompts, m=1, past=past)
-    assert (gradient - true_gradient(prompts)).abs().max() < 1e-12
-
-
-@pytest.mark.parametrize("name", ["rloo", "bloo", "js", "js_plus", "js1"])
+@pytest.mark.parametrize("name", ["rloo", "bloo", "js", "js_grad", "js1"])
 def test_gradient_with_sampled_prompts(name):
     share = [0.5, 0.2, 0.3]
     expected = sum(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.estimators import ESTIMATORS, advantage, baseline
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, advantage, baseline
 
 FLAT = sorted(ESTIMATORS.keys() - {"remax"})
 REWARDS = torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
@@ -31,11 +31,11 @@ def test_groups_of_different_sizes_and_masked_responses():
     rewards = [1.0, 0.0, 0.5, 1.0, 0.0, float("nan")]
     groups = [3, 3, 3, 8, 8, 8]
     mask = [True, True, True, True, True, False]
-    result = advantage("js_plus", rewards, groups=groups, mask=mask)
+    result = advantage("js_grad", rewards, groups=groups, mask=mask)
     padded = torch.tensor([[1.0, 0.0, 0.5], [1.0, 0.0, 0.0]])
     valid = torch.tensor([[True] * 3, [True, True, False]])
-    torch.testing.assert_close(result, advantage("js_plus", padded, mask=valid).flatten())
-    ragged = advantage("js_plus", rewards[:5], groups=groups[:5])
+    torch.testing.assert_close(result, advantage("js_grad", padded, mask=valid).flatten())
+    ragged = advantage("js_grad", rewards[:5], groups=groups[:5])
     torch.testing.assert_close(ragged, result[:5])
 
 
@@ -82,6 +82,7 @@ def test_what_does_not_fit(rewards, groups, message):
 def test_without_a_past_it_is_said_once():
     advantages_module = __import__("openrlhf_js.estimators.advantages", fromlist=["_"])
     advantages_module._warn_without_past.cache_clear()
-    with pytest.warns(UserWarning, match="js_memory knows nothing of earlier batches.*js_plus"):
-        first = advantage("js_memory", REWARDS)
-    assert torch.equal(first, advantage("js_plus", REWARDS))
+    with pytest.warns(UserWarning, match="js_grad knows nothing of earlier batches here"):
+        first = advantage("js_grad", REWARDS)
+    live = LiveEstimator("js_grad")
+    assert torch.equal(first, live.estimate(live.batch(REWARDS)).advantages)

@@ -281,6 +281,23 @@ def test_the_gradient_is_exactly_unbiased(m, steps):
     assert bias(m, past) < 1e-12
 
 
+@pytest.mark.parametrize("mask", [torch.ones_like(HOLES), HOLES], ids=["whole", "masked"])
+@pytest.mark.parametrize("steps", ["first step", "with a past"])
+def test_nothing_of_the_own_response_leaves_a_trace_in_floating_point(steps, mask):
+    past = None if steps == "first step" else earlier(5)[0]
+    rewards, weights = (values.float() for values in draw(5, 3))
+
+    def baselines(rewards, weights):
+        return baseline("js_grad", rewards, squared_score_norms=weights, mask=mask, past=past)
+
+    before = baselines(rewards, weights)
+    for i, j in mask.nonzero().tolist():
+        other_rewards, other_weights = rewards.clone(), weights.clone()
+        other_rewards[i, j] = 1e6
+        other_weights[i, j] = 1e3
+        assert torch.equal(baselines(other_rewards, other_weights)[i, j], before[i, j])
+
+
 def test_the_enumeration_sees_a_bias(monkeypatch):
     """Means and slopes of all prompts, in place of the others', are found out."""
     of_others = grad.sum_of_others

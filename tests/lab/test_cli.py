@@ -198,18 +198,12 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
 SIMULATED = ["--prompts_count", "8", "--rounds", "40", "--m", "4", "2"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "names"),
-    [
-        ([], ["rloo", "bloo", "js", "js_fixed"]),
-        (["--visits", "1"], ["rloo", "bloo", "js", "js_fixed", "js_memory"]),
-    ],
-)
-def test_simulate_shows_few_baselines_unless_all_are_asked_for(flags, names, tmp_path, capsys):
-    assert lab.main(["simulate", "--out", str(tmp_path), *SIMULATED, *flags]) == 0
+def test_simulate_shows_few_baselines_unless_all_are_asked_for(tmp_path, capsys):
+    assert lab.main(["simulate", "--out", str(tmp_path), *SIMULATED]) == 0
     printed = capsys.readouterr().out
     result = summary(tmp_path, "simulate")
-    assert list(dict.fromkeys(row["estimator"] for row in result["rows"])) == names
+    names = list(dict.fromkeys(row["estimator"] for row in result["rows"]))
+    assert names == ["rloo", "js", "js_grad", "js_fixed"]
     assert "left out" not in printed
 
 
@@ -221,14 +215,13 @@ def test_simulate_leaves_its_files_and_prints_its_table(tmp_path, capsys):
         result = summary(tmp_path / "lab", "simulate")
         printed = capsys.readouterr().out
         reductions = [row for row in result["rows"] if row["quantity"] == "reduction_percent"]
-        assert reductions[0]["estimator"] == "reinforce"
+        assert reductions[0]["estimator"] == "no_baseline"
         assert f"{reductions[0]['value']:.3g} (" in printed
         assert result["caption"] in printed
         assert result["caption"].startswith(result["title"])
         assert "remax is left out" in printed
         assert "dbb is left out: it remembers single prompts, which are new here" in printed
         assert "--past" not in printed
-        assert "an earlier visit to each prompt (--visits)" in printed
         assert result["batches"] == 40
         assert {row["m"] for row in result["rows"]} == {2, 4}
     assert result["title"] == "Gaussian, values N(1, 3^2), noise 2"

@@ -28,7 +28,7 @@ from openrlhf.utils.logging_utils import WandbLogger
 
 from openrlhf_js import estimators
 from openrlhf_js.common.store import Store
-from openrlhf_js.estimators import PromptMemory, key_of, make_batch
+from openrlhf_js.estimators import key_of, make_batch
 from openrlhf_js.estimators.selection import Choice, PromptSelector
 from openrlhf_js.plugin import experience as our_experience
 from openrlhf_js.plugin import trainer
@@ -38,7 +38,7 @@ from openrlhf_js.plugin.experience import (
     _fill_gaps,
     save_batch,
 )
-from openrlhf_js.plugin.memory import keep_memory, keys_of, resume_memory
+from openrlhf_js.plugin.memory import MEMORY, keep_memory, keys_of, resume_memory
 from openrlhf_js.plugin.upstream import BadInput, BadReward, UpstreamMismatch, plain_class
 from openrlhf_js.sampling.prompts import SourcedLabel
 
@@ -151,7 +151,7 @@ def test_upstreams_estimators_run_upstreams_code(rewards, name):
     assert torch.equal(actual, expected)
 
 
-@pytest.mark.parametrize("name", ["js", "js_plus", "js1", "bloo"])
+@pytest.mark.parametrize("name", ["js", "js1", "bloo"])
 def test_the_whole_rollout_batch_makes_the_baseline_however_it_is_split(rewards, name):
     expected = estimators.advantage(name, rewards).reshape(-1)
     shuffled = torch.randperm(N * M, generator=torch.Generator().manual_seed(1)).tolist()
@@ -370,28 +370,35 @@ def test_what_is_clipped_is_said_once_with_its_share(name, rewards, monkeypatch,
 
 @pytest.mark.parametrize("responses", [M, 1])
 def test_the_past_of_each_prompt_and_its_label_make_the_baseline(monkeypatch, responses):
+    """One prompt is in each batch twice, and one response has no reward."""
     monkeypatch.setitem(globals(), "M", responses)
-    maker = our_maker("js_memory")
-    live = estimators.LiveEstimator("js_memory")
+    maker = our_maker("js_grad", js__on_bad_reward="mask", js__max_masked_share=0.5)
+    live = estimators.LiveEstimator("js_grad")
     generator = torch.Generator().manual_seed(3)
-    labels = [SourcedLabel(f"label {number}") for number in range(N)]
+    numbers = [*range(N - 1), 0]
+    labels = [SourcedLabel(f"label {number}") for number in numbers]
     for label in labels:
         label.datasource = "maze"
-    keys = torch.tensor(
-        [key_of(f"prompt {number}", f"label {number}", "maze") for number in range(N)]
-    )
+    keys = torch.tensor([key_of(f"prompt {i}", f"label {i}", "maze") for i in numbers])
     for step in (1, 2, 3):
-        rewards = torch.rand(N, M, generator=generator) + torch.arange(N)[:, None]
-        experiences = make_experiences(rewards)
+        rewards = torch.rand(N, M, generator=generator) + torch.tensor(numbers)[:, None]
+        rewards[step, 0] = math.nan
+        experiences = make_experiences(rewards, seed=step)
         for experience in experiences:
-            experience.labels = [labels[number // M] for number in experience.index]
+            groups = [number // M for number in experience.index]
+            experience.prompts = [f"prompt {numbers[group]}" for group in groups]
+            experience.labels = [labels[group] for group in groups]
         mask = by_response(experiences, "action_mask")
+        log_probs = by_response(experiences, "action_log_probs")
         maker.step = step
         advantages = by_response(maker.compute_advantages_and_returns(experiences))
-        batch = live.batch(rewards, keys=keys, step=step)
+        norms = estimators.squared_score_norms(log_probs, mask).view(rewards.shape)
+        batch = live.batch(
+            rewards, mask=rewards.isfinite(), squared_score_norms=norms, keys=keys, step=step
+        )
         expected = live.estimate(batch).advantages.float()
         torch.testing.assert_close(advantages, expected.reshape(-1, 1) * mask)
-        assert maker.metrics["js/memory_share"] == (step > 1)
+        assert (maker.metrics["js/past_slope"] > 0) == (step > 1)
         live.learn(batch)
 
 
@@ -425,18 +432,14 @@ def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
         for uid in correct
     ]
     (tmp_path / "p.items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    args = make_args("js_memory", js__warm_memory=str(samples))
+    args = make_args("js_grad", js__warm_memory=str(samples))
     args.data.apply_chat_template = False
     args.data.input_template = None
     memory = make_maker(ShrinkageExperienceMaker, args).estimator.memory
     keys = torch.tensor([key_of(f"ask {uid}", uid, "math") for uid in ("a", "b", "unknown")])
-    mean_a, mean_b, mean_of_unknown = memory.recall(
-        make_batch(torch.zeros(3, 1), keys=keys, step=1)
-    ).means.tolist()
-    assert mean_a == pytest.approx(1.0)
-    assert mean_b == pytest.approx(2 / 3)
-    assert math.isnan(mean_of_unknown)
-    assert sorted(memory.table.columns["counts"][:, 0].tolist()) == [3, 4]
+    past = memory.recall(make_batch(torch.zeros(3, 1), keys=keys, step=1))
+    assert past.past_weight.tolist() == [4, 3, 0]  # responses
+    assert past.past_reward.tolist() == [4, 2, 0]
 
 
 # --- saved batches ------------------------------------------------------------------------------
@@ -479,19 +482,20 @@ def test_tokens_go_without_padding_and_in_prompt_order(tmp_path):
 # --- what checkpoints keep of earlier steps -------------------------------------------------------
 
 
-def remembering(half_life):
-    """A maker whose estimator remembers."""
-    return SimpleNamespace(
-        estimator=estimators.LiveEstimator("js_memory", memory=PromptMemory((half_life,)))
-    )
+def remembering(learned=False):
+    """A maker whose estimator remembers, and has learned a batch or none."""
+    estimator = estimators.LiveEstimator("js_grad")
+    if learned:
+        estimator.learn(make_batch(torch.rand(2, 3), keys=torch.tensor([7, 5]), step=3))
+    return SimpleNamespace(estimator=estimator)
 
 
 def past_of(maker):
     batch = make_batch(torch.zeros(3, 1), keys=torch.tensor([5, 6, 7]), step=4)
-    return maker.estimator.memory.recall(batch).means.nan_to_num(-1).tolist()
+    return [values.tolist() for values in maker.estimator.memory.recall(batch)]
 
 
-@pytest.mark.parametrize("name", ["js_plus", "rloo"])
+@pytest.mark.parametrize("name", ["js", "rloo"])
 def test_chosen_prompts_are_weighted_and_learnt(name, rewards):
     texts = [f"prompt {number}" for number in range(N)]
     keys = torch.tensor([key_of(text, "l", "") for text in texts])
@@ -531,20 +535,17 @@ def test_predictions_of_the_asynchronous_trainer_are_of_rewards_as_graded(reward
 
 
 def test_saved_with_real_files_and_restored(tmp_path):
-    kept = remembering(9.0)
+    kept = remembering(learned=True)
     states = {"global_step": 3, "episode": 1}
-    kept.estimator.learn(make_batch(torch.rand(2, 3), keys=torch.tensor([7, 5]), step=3))
     keep_memory(states, kept)
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
-    fresh = remembering(9.0)
+    fresh = remembering()
     resume_memory(loaded, fresh)
     assert past_of(fresh) == past_of(kept)
-    with pytest.raises(BadInput, match=r"had --js.half_life \[9.0\], this one has \[8.0\]: give"):
-        resume_memory(loaded, remembering(8.0))
-    del loaded["js_memory"]["evidence"]
+    del loaded[MEMORY]["moments"]
     with pytest.raises(BadInput, match="of another version of openrlhf_js: resume it with that"):
-        resume_memory(loaded, remembering(9.0))
+        resume_memory(loaded, remembering())
 
 
 OWN = """
@@ -595,20 +596,20 @@ def test_a_function_of_the_users_own_sees_the_keys(tmp_path):
 
 def test_a_resumed_run_does_not_begin_with_an_empty_memory():
     states = {"global_step": 3}
-    keep_memory(states, SimpleNamespace(estimator=estimators.LiveEstimator("js_plus")))
-    maker = remembering(9.0)
-    maker.args = upstream_args(algo__advantage__estimator="js_memory")
-    with pytest.raises(BadInput, match="holds no memory, and js_memory would begin with an empty"):
+    keep_memory(states, SimpleNamespace(estimator=estimators.LiveEstimator("js")))
+    maker = remembering()
+    maker.args = upstream_args(algo__advantage__estimator="js_grad")
+    with pytest.raises(BadInput, match="holds no memory, and js_grad would begin with an empty"):
         resume_memory(states, maker)
     maker.args.js.warm_memory = "samples.jsonl"
     resume_memory(states, maker)
 
 
 def test_a_run_without_a_memory_keeps_none():
-    fresh = remembering(9.0)
+    fresh = remembering()
     states = {}
     resume_memory({"global_step": 0, "episode": 0}, fresh)
-    assert len(fresh.estimator.memory) == 0
+    assert len(fresh.estimator.memory.table) == 0
     for estimator in (None, estimators.LiveEstimator("js")):
         keep_memory(states, SimpleNamespace(estimator=estimator))
     assert states == {}
@@ -620,7 +621,7 @@ class Upstream:
     def __init__(self, pretrain, strategy):
         self.data_set = ppo_trainer.PromptDataset
         self.experience_maker = SimpleNamespace(
-            live_estimator="js_plus", estimator=None, selector=None, metrics={}
+            live_estimator="js_grad", estimator=None, selector=None, metrics={}
         )
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
         self.kl_ctl = SimpleNamespace(value=0.1)
@@ -670,7 +671,7 @@ class Upstream:
         return {"eval_default_pass1": 0.5}
 
 
-def run_args(estimator="js_plus", **settings):
+def run_args(estimator="js_grad", **settings):
     """Of a run of 8 x 4 responses."""
     sizes = {"rollout__batch_size": 8, "rollout__n_samples_per_prompt": 4, "train__batch_size": 32}
     evaluation = {"eval__steps": 4, "eval__temperature": 0.5, "eval__n_samples_per_prompt": 2}
@@ -680,11 +681,11 @@ def run_args(estimator="js_plus", **settings):
 
 @pytest.fixture
 def start(monkeypatch):
-    """Starts one of our actors on upstream's class, with a flag for js_plus."""
+    """Starts one of our actors on upstream's class, with a flag for js_grad."""
     for name in ("PromptDataset", "RemoteExperienceMaker", "blending_datasets"):
         monkeypatch.setattr(ppo_trainer, name, None)
 
-    def start(ours, estimator="js_plus", **settings):
+    def start(ours, estimator="js_grad", **settings):
         strategy = SimpleNamespace(args=run_args(estimator, **settings))
         return plain_class(ours(ray.remote(Upstream)))("model", strategy)
 
@@ -692,8 +693,7 @@ def start(monkeypatch):
 
 
 def test_the_trainer_saves_and_restores_it(start):
-    kept = remembering(9.0)
-    kept.estimator.learn(make_batch(torch.rand(2, 3), keys=torch.tensor([7, 5]), step=3))
+    kept = remembering(learned=True)
     actor = start(trainer.shrinkage_trainer, algo__kl__target=0.05)
     maker = actor.experience_maker
     for save in (
@@ -703,7 +703,7 @@ def test_the_trainer_saves_and_restores_it(start):
         maker.estimator = kept.estimator
         actor.kl_ctl.value = 0.3
         save()
-        maker.estimator = remembering(9.0).estimator
+        maker.estimator = remembering().estimator
         actor.kl_ctl.value = 0.1
         assert actor.init_checkpoint_states()["episode"] == 0
         assert past_of(maker) == past_of(kept)
@@ -859,7 +859,7 @@ def test_wandb_draws_evaluations_over_the_step_that_upstream_logs(start, monkeyp
 
 
 def test_a_trainer_whose_live_estimator_is_another_stops(start):
-    with pytest.raises(UpstreamMismatch, match="asked for estimator 'js', but 'js_plus' is live"):
+    with pytest.raises(UpstreamMismatch, match="asked for estimator 'js', but 'js_grad' is live"):
         start(trainer.shrinkage_trainer, estimator="js")
 
 

@@ -41,7 +41,7 @@ def test_errors_and_reductions_over_m(tmp_path):
         ]
         assert (pytest.approx(values, rel=1e-5) in drawn) == (kind != "oracle")
     assert {"dr_grpo (biased)", "js", "rloo"} < errors.lines.keys()
-    assert {"js", "js_plus", "best constant"} < reductions.lines.keys()
+    assert {"js", "js_grad", "best constant"} < reductions.lines.keys()
     assert "rloo" not in reductions.lines
     assert errors.vertical["type"] == "log"
     assert '["2", "4"]' in errors.horizontal["axis"]["labelExpr"]

@@ -61,7 +61,6 @@ def everything(reward=0.5):
     flat = {re.sub(r"\(.*\)", "maze", curve.tag): [0.25] * 6 for curve in curves}
     return flat | {
         runs.BASELINE_MSE_RLOO: [0.5] * 6,
-        "train/js/baseline_mse_js_plus": [0.4] * 6,
         runs.REWARD: [reward + 0.01 * step for step in range(1, 7)],
         VARIANCE: [2.0, 4.0] * 3,
         "eval/eval_maze_pass1": {3: 0.25, 6: 0.75},

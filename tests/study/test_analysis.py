@@ -215,7 +215,7 @@ def mixes():
         for seed in range(3):
             cell = {"mix": mix, "prompts": prompts}
             records.append(record("rloo", seed, 0.5 + 0.01 * seed, **cell))
-            records.append(record("js_plus", seed, 0.5 + gain + 0.02 * seed, **cell))
+            records.append(record("js_grad", seed, 0.5 + gain + 0.02 * seed, **cell))
     return analyse(records, "rloo")
 
 
@@ -237,7 +237,7 @@ def test_a_browser_shows_the_page_of_a_study(tmp_path):
     page = write(tmp_path, mixes(), "a title").read_text()
     laptop, phone = check_shown(page, tmp_path, charts=4)
     for text in (laptop, phone):
-        first = text.index("js_plus: +16.0 (")
+        first = text.index("js_grad: +16.0 (")
         assert first < text.index("Learning curves") < text.index("Why")
         assert "-4.0 (-6.5 to -1.5)" in text
 

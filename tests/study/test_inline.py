@@ -136,10 +136,10 @@ def test_distinct_prompts_come_again_once_in_every_pass(settings):
 
 
 def test_prompts_that_come_again_are_remembered(settings):
-    names = ["js_plus", "js_memory", "spo"]
+    names = ["js", "js_grad", "spo"]
     repeating = settings.model_copy(update={"distinct": 40, "estimators": names})
-    without_memory = train(repeating, mix="mixed", estimator="js_plus")
-    memory = train(repeating, mix="mixed", estimator="js_memory")
+    without_memory = train(repeating, mix="mixed", estimator="js")
+    memory = train(repeating, mix="mixed", estimator="js_grad")
     tracker = train(repeating, mix="mixed", estimator="spo")
     assert memory.baseline_error < 0.8 * without_memory.baseline_error
     assert 0 <= tracker.pass1 <= 1
@@ -147,7 +147,7 @@ def test_prompts_that_come_again_are_remembered(settings):
 
     offline = repeating.model_copy(update={"offline": 8})
     assert offline.identity() != repeating.identity()
-    warm_memory = train(offline, mix="mixed", estimator="js_memory")
+    warm_memory = train(offline, mix="mixed", estimator="js_grad")
     assert warm_memory.baseline_error < memory.baseline_error
     assert train(offline, estimator="spo", responses=1).baseline_error is None
 
@@ -407,10 +407,10 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
     [
         ({"tasks": ["chess"]}, "unknown task 'chess'; choose from sort, countdown, maze"),
         ({"estimators": ["gae"]}, "unknown estimator of engine inline 'gae'"),
-        # OpenRLHF's own whitens advantages
+        ({"estimators": ["rloo", "js_plus"]}, "js_plus is js_grad since 0.4"),
         (
-            {"engine": "stack", "estimators": ["reinforce"]},
-            "unknown estimator of engine stack 'reinforce'",
+            {"engine": "stack", "estimators": ["rloo", "reinforce"]},
+            "reinforce is no_baseline since 0.4",
         ),
         ({"responses": [1]}, "rloo needs at least 2 responses per prompt, got 1"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),

@@ -19,7 +19,7 @@ from openrlhf_js.tiny import model
 
 FLAGS = (
     "--width 16 --layers 1 --held_out 20 --samples 1 --steps 10 --jobs 2 --learning_rates 1e-4 "
-    "--seeds 4 --estimators rloo js_plus"
+    "--seeds 4 --estimators rloo js_grad"
 )
 
 
@@ -73,7 +73,7 @@ def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monke
     assert all_records[: len(done)] == done
     assert len(all_records) == 8
     assert len({(record["estimator"], record["seed"]) for record in all_records}) == 8
-    assert "js_plus" in screen
+    assert "js_grad" in screen
     assert "paired by seed" in screen
     assert "Traceback" not in screen
     page = (folder / "study.html").read_text()
