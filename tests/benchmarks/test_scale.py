@@ -29,7 +29,7 @@ def test_it_prints_its_tables_and_bytes_grow_with_ranks_and_tokens(scale, capsys
     scale.main(scale=8, rounds=1)
     printed = capsys.readouterr().out
     tables = [table.splitlines() for table in printed[printed.index("|") :].strip().split("\n\n")]
-    assert [len(table) - 2 for table in tables] == [8, 7, 5, 11]
+    assert [len(table) - 2 for table in tables] == [8, 6, 5, 11]
     cells = [cell.strip() for cell in tables[0][-2].split("|")]
     assert cells[1] == "gigabytes through Ray" and cells[3] == "1.00 (1.00 to 1.00)"
     assert 0.9 < float(cells[4].split()[0]) < 1

@@ -20,11 +20,11 @@ sys.exit(quickstart.main(sys.argv[1:]))
 
 def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     folder = tmp_path / "a b"  # spaces are common in home folders
-    flags = ("--task", "sort", "--estimator", "js_plus", "--steps", "4", "--seeds", "1")
+    flags = ("--task", "sort", "--estimator", "js_grad", "--steps", "4", "--seeds", "1")
     command = [sys.executable, "-c", SHORTER, "--out", str(folder)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     screen = subprocess.run([*command, *flags], timeout=300, **pipes).stdout
-    assert "✓ js_plus on Ray, DeepSpeed and vLLM, 4 steps of 64 x 4: pass@1 " in screen, screen
+    assert "✓ js_grad on Ray, DeepSpeed and vLLM, 4 steps of 64 x 4: pass@1 " in screen, screen
     assert "✓ 12 runs at 16 x 2 in this process" in screen
     assert f"picture      {folder / 'compared.png'}" in screen
     assert "\x1b" not in screen  # no control codes where there is no terminal
@@ -32,7 +32,7 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     assert 0.1 <= trained["pass1"] <= 0.9
     assert 0 < trained["baseline_error"] < 1
     assert trained["gradient_variance"] > 0
-    ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_plus"]
+    ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_grad"]
     assert len(ours) == 4
     assert all(len(run["curve"]) == 3 for run in ours)
     for picture in ("compared.png", "compared-dark.png"):

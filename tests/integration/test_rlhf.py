@@ -45,7 +45,7 @@ def test_a_model_in_ray_normalises_and_penalties_come_before_the_baseline(start,
     """The run ends when its engine dies while the policy trains."""
     folder = save_scorer(tmp_path / "reward-model", seed=1, mean=0.5, std=0.25)
     running = start(
-        *("--algo.advantage.estimator", "js_plus", "--reward.clip_range", "-0.5", "0.5"),
+        *("--algo.advantage.estimator", "js", "--reward.clip_range", "-0.5", "0.5"),
         *("--reward.model_name_or_path", str(folder), "--reward.normalize_enable"),
         *("--reward.stop_properly_penalty_coef", "-0.5", "--algo.kl.init_coef", "0.1"),
         *("--ds.zero_stage", "0", "--train.num_episodes", "1000"),
@@ -67,7 +67,7 @@ def test_a_model_in_ray_normalises_and_penalties_come_before_the_baseline(start,
         assert not ended.all()
     # before the first update the policy is its own reference, so KL is nothing
     assert run.scalars()["train/kl"][0] == pytest.approx(0, abs=1e-3)
-    raw = estimators.advantage("js_plus", torch.tensor(batches[0]["rewards"])).numpy()
+    raw = estimators.advantage("js", torch.tensor(batches[0]["rewards"])).numpy()
     assert np.abs(raw).max() > 0.5
     np.testing.assert_allclose(batches[0]["advantages"], raw.clip(-0.5, 0.5), atol=2e-3)
 

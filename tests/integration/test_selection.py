@@ -25,7 +25,7 @@ def test_two_ranks_choose_the_same_when_resumed_of_prompts_that_are_in_the_file_
     ]
     # with a constant learning rate, steps do not depend on how many will follow
     flags = (*choosing.FLAGS, "--actor.lr_scheduler", "constant")
-    flags = (*flags, "--advantage_estimator", "js_plus", "--data.prompt_dataset", str(twice))
+    flags = (*flags, "--advantage_estimator", "js", "--data.prompt_dataset", str(twice))
     flags = (*flags, "--actor.num_gpus_per_node", "2")
     running = start(*flags)
     running.until_batches(5)

@@ -23,7 +23,9 @@ from openrlhf_js.plugin.run.record import RECORD
 
 pytestmark = pytest.mark.integration
 
-JS_METRICS = tuple(estimators.diagnostics("js_plus", torch.rand(4, 3)))
+JS_METRICS = tuple(
+    estimators.diagnostics("js_grad", torch.rand(4, 3), squared_score_norms=torch.rand(4, 3))
+)
 RESPONSES, STEPS = 4, 3  # as the fixture `start` has them
 
 
@@ -43,16 +45,16 @@ def same_start():
 
 
 MEMORY_FLAGS = (
-    *("--advantage_estimator", "js_memory", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
+    *("--advantage_estimator", "js_grad", "--zero_stage", "2", "--lr_warmup_ratio", "0"),
     *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
-    *("--js.gradient_variance", "--js.group_micro_batches", "--js.half_life", "5"),
+    *("--js.gradient_variance", "--js.group_micro_batches"),
     *("--train.num_episodes", "1000", "--js.max_steps", "8"),
     *("--ckpt.save_steps", "2", "--ckpt.max_num", "9", "--logger.wandb.run_name", "one"),
 )
 
 
-def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_start, tmp_path):
-    """Flat flags, two ranks with whole prompt groups, the gradient's variance, a half-life.
+def test_js_grad_is_killed_and_resumes_exactly(start, policy, prompts, same_start, tmp_path):
+    """Flat flags, two ranks with whole prompt groups, the gradient's variance.
 
     The driver is killed after seven steps and finds damaged checkpoints when it is started again,
     so that it repeats all but two of them.
@@ -61,7 +63,7 @@ def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_st
     before = _killed_after_seven_steps(running)
     ended = running.finish()
     assert ended.status == 0, ended.output[-3000:]
-    assert "the live advantage estimator is js_memory\n" in ended.output
+    assert "the live advantage estimator is js_grad\n" in ended.output
     assert "global_step6 is damaged, global_step2 is resumed" in ended.output
     assert "it/s" not in ended.output  # no progress bars
     record = json.loads((ended.folder / "tensorboard" / "one" / RECORD).read_text())
@@ -79,9 +81,8 @@ def test_js_memory_is_killed_and_resumes_exactly(start, policy, prompts, same_st
         second = _trained(tmp_path / "checkpoints" / "_actor" / name)
         torch.testing.assert_close(second, first, rtol=0, atol=0)
     assert _weights_differ(ended.folder / "model", policy)
-    _check_memory(batches, prompts)
     scalars = ended.scalars()
-    assert scalars["train/js/memory_share"][: STEPS + 1] == [0] * STEPS + [1]
+    _check_js_grad(batches, scalars, prompts)
     _check_logged(scalars, batches)
 
 
@@ -112,23 +113,30 @@ def _trained(checkpoint: Path) -> list:
     return found
 
 
-def _check_memory(batches: list[dict], prompts: Path) -> None:
-    """The advantages are those of an estimator that has learned from the batches before."""
+def _check_js_grad(batches: list[dict], scalars: dict[str, list[float]], prompts: Path) -> None:
+    """Advantages and figures are those of an estimator that has learned from the batches before."""
     rows = [json.loads(line) for line in prompts.read_text().splitlines()]
     labels = {row["input"]: choosing.known_label(row["label"]) for row in rows}
-    live = estimators.LiveEstimator("js_memory", memory=estimators.PromptMemory((5.0,)))
-    steps_where_it_mattered = 0
+    live = estimators.LiveEstimator("js_grad")
     for step, batch in enumerate(batches, start=1):
-        rewards = torch.tensor(batch["rewards"])
+        norms = batch["squared_score_norms"]
+        assert norms.min() > 0
+        assert norms.max() > 1.01 * norms.min()
         texts = batch["prompts"][:, 0]
         keys = torch.tensor([key_of(text, labels[text], "default") for text in texts])
-        group = live.batch(rewards, keys=keys, step=step)
-        advantages = live.estimate(group).advantages.float()
-        np.testing.assert_allclose(batch["advantages"], advantages.numpy(), atol=1e-5)
-        without_memory = estimators.advantage("js_plus", rewards)
-        steps_where_it_mattered += (advantages - without_memory).abs().max() > 1e-3
-        live.learn(group)
-    assert steps_where_it_mattered >= STEPS
+        seen = live.batch(batch["rewards"], squared_score_norms=norms, keys=keys, step=step)
+        result = live.estimate(seen)
+        np.testing.assert_array_equal(batch["advantages"], result.advantages.float().numpy())
+        logged = live.describe(seen, result)
+        assert logged.keys() == set(JS_METRICS)
+        for name, value in logged.items():
+            assert scalars[f"train/{name}"][step - 1] == pytest.approx(value, rel=1e-6), name
+        live.learn(seen)
+    past_slopes = scalars["train/js/past_slope"]
+    assert past_slopes[0] == 0
+    assert max(past_slopes[STEPS:]) > 0  # of prompts that have come again
+    first_step = estimators.advantage("js_grad", batch["rewards"], squared_score_norms=norms)
+    assert (first_step - result.advantages).abs().max() > 1e-3
 
 
 def _check_logged(scalars: dict[str, list[float]], batches: list[dict]) -> None:
