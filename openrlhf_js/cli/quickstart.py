@@ -35,8 +35,8 @@ class QuickstartSettings(Settings):
     Everything is made on the spot: a model of 0.65M parameters, its tokenizer, and a task. The
     model first imitates careless demonstrations. Then the real stack (Ray, DeepSpeed, vLLM,
     OpenRLHF) trains it, 64 prompts x 4 responses a step. Last, from the same start, it is trained
-    in this process at 16 prompts x 2 responses with rloo, js and
-    js_grad, paired by seed, on prompts that are alike and on a mix of easy and hard ones.
+    in this process at 16 prompts x 2 responses with rloo, js and js_grad, paired by seed, on
+    prompts that are alike and on a mix of easy and hard ones.
 
     examples:
       bash scripts/quickstart.sh                              # a few minutes on two cores
