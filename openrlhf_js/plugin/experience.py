@@ -152,8 +152,11 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         return metrics
 
     def _squared_score_norms(self, experiences: list[Any]) -> list[torch.Tensor]:
-        """(b,) of each experience, as the loss weighs its responses."""
-        return [
+        """(b,) of each experience, as the loss weighs its responses.
+
+        Raises BadReward for a policy whose log-probabilities are not numbers.
+        """
+        norms = [
             squared_score_norms(
                 experience.action_log_probs,
                 experience.action_mask,
@@ -161,6 +164,12 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             )
             for experience in experiences
         ]
+        if not torch.cat(norms).isfinite().all():
+            raise BadReward(
+                f"the policy's log-probabilities are not finite in step {self.step}: it has "
+                "diverged; resume an earlier checkpoint at a lower --actor.adam.lr"
+            )
+        return norms
 
     def _compute_reward(self, values: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Upstream's `compute_reward`, which clips (b,) values, with a note of what it clips."""

@@ -333,6 +333,15 @@ def test_js_grad_weighs_responses_as_the_loss_does(rewards, settings, mean_over_
 CLIPPED = ["js", "rloo", "group_norm", "dr_grpo", "reinforce_baseline", "flash_reinforce"]
 
 
+def test_a_policy_without_probabilities_ends_the_run(rewards):
+    experiences = make_experiences(rewards)
+    experiences[0].action_log_probs[0, 0] = math.nan
+    with pytest.raises(
+        BadReward, match="log-probabilities are not finite in step 0: it has diverged"
+    ):
+        our_maker("js_grad").compute_advantages_and_returns(experiences)
+
+
 @pytest.mark.parametrize("name", ["js", "rloo"])
 def test_the_clip_comes_after_the_baseline(rewards, name):
     rewards = 100 * rewards
