@@ -501,7 +501,10 @@ def remembering(learned=False):
 
 def past_of(maker):
     batch = make_batch(torch.zeros(3, 1), keys=torch.tensor([5, 6, 7]), step=4)
-    return [values.tolist() for values in maker.estimator.memory.recall(batch)]
+    past = maker.estimator.memory.recall(batch)
+    of_steps = [sums.tolist() for sums in past.moments]
+    of_prompts = [past.past_weight.tolist(), past.past_reward.tolist()]
+    return past.origin.item(), of_steps, of_prompts
 
 
 @pytest.mark.parametrize("name", ["js", "rloo"])
