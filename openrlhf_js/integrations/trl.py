@@ -9,13 +9,21 @@ TRL has no hook for advantages. Here `_calculate_rewards` keeps the rewards of a
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import trl
 from torch import Tensor
 
-from openrlhf_js.estimators import Batch, LiveEstimator, advantage, find_estimator, key_of
+from openrlhf_js.estimators import (
+    Batch,
+    LiveEstimator,
+    advantage,
+    find_estimator,
+    key_of,
+    squared_score_norms,
+)
 from openrlhf_js.estimators.catalogue import RECOMMENDED
 from openrlhf_js.integrations import check_prompts
 
@@ -25,7 +33,7 @@ else:
     Trainer = object
 
 WORKS_WITH = "1.16.0"
-# What TRL must say for this to work, by method.
+# What TRL must say for this to work, by method: in both trainers, and in each.
 RELIED_ON = {
     "_calculate_rewards": ("rewards_per_func = gather(rewards_per_func)",),
     "_generate_and_score_completions": (
@@ -38,6 +46,34 @@ RELIED_ON = {
         '"advantages": advantages,',
         '"completion_mask": completion_mask,',
     ),
+    "_get_per_token_logps_and_entropies": ("logps = torch.cat(all_logps, dim=0)",),
+}
+RELIED_ON_IN_GRPO = {
+    "_generate_and_score_completions": (
+        'output["old_per_token_logps"] = old_per_token_logps',
+        'output["tool_mask"] = tool_mask',
+    ),
+    "_compute_loss": (
+        'mask = completion_mask if "tool_mask" not in inputs else completion_mask * inputs[',
+        'if self.loss_type in ["grpo", "sapo"]:',
+        "loss = ((per_token_loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()",
+        'elif self.loss_type == "bnpo":',
+        "loss = (per_token_loss * mask).sum() / mask.sum().clamp(min=1.0)",
+        'elif self.loss_type == "dr_grpo":',
+        'elif self.loss_type in ["cispo", "dapo", "vespo"]:',
+        'elif self.loss_type == "luspo":',
+        "loss = (per_token_loss * mask).sum(-1).mean()",
+    ),
+}
+RELIED_ON_IN_RLOO = {
+    "_generate_and_score_completions": (
+        "old_per_token_logps, _, _ = self._get_per_token_logps_and_entropies(",
+        "old_logps = (old_per_token_logps * completion_mask).sum(1)",
+    ),
+    "_compute_loss": (
+        "logps = (per_token_logps * completion_mask).sum(1)",
+        "per_sequence_loss1 = coef_1 * advantages",
+    ),
 }
 
 
@@ -47,10 +83,16 @@ class ShrinkageMixin(Trainer):
     A response's reward is the weighted sum over reward functions, as in TRL. A response that none
     of them scored is left out of all means and gets the advantage 0. Evaluation, which moves no
     weight, keeps TRL's advantages: a batch of it may hold a single response.
+
+    An estimator that weighs responses (`js_grad`) gets its weights from the log-probabilities of
+    their tokens under the policy that is trained. TRL has them at that point, but for one case of
+    GRPO, for which `ShrinkageGRPOTrainer` says what they cost.
     """
 
     replaced: ClassVar[str]
     """Our name of TRL's estimator."""
+    relied_on: ClassVar[Mapping[str, tuple[str, ...]]]
+    """What is relied on in this trainer besides RELIED_ON."""
     needs: ClassVar[dict[str, Any]]
     """Settings under which TRL's advantages are its estimator's."""
 
@@ -65,7 +107,7 @@ class ShrinkageMixin(Trainer):
         `FILE.py:NAME`, and the coefficient of `js_fixed`."""
         if find_estimator(estimator).needs_greedy:
             raise ValueError(f"TRL draws no greedy responses, which {estimator} needs.")
-        for name, lines in RELIED_ON.items():
+        for name, lines in [*RELIED_ON.items(), *self.relied_on.items()]:
             source = inspect.getsource(getattr(super(), name))
             for line in lines:
                 if line not in source:
@@ -132,24 +174,92 @@ class ShrinkageMixin(Trainer):
         # what tools and environments say is no part of a response
         written = output["completion_mask"] * output.get("tool_mask", 1)
         lengths = self.accelerator.gather(written.sum(1)).cpu()
+        norms = None
+        if self.estimator.record.reads_score_norms:
+            own_norms = squared_score_norms(
+                self._log_probs(output), written, mean_over_tokens=self._means_over_tokens()
+            )
+            norms = self.accelerator.gather(own_norms).cpu().view(rewards.shape)
         return self.estimator.batch(
             rewards.cpu(),
             mask=mask.cpu(),
             lengths=lengths.view(rewards.shape),
+            squared_score_norms=norms,
             keys=all_keys[:: self.num_generations].contiguous(),
             step=self.state.global_step,
         )
 
 
 class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
-    """GRPOTrainer without TRL's division by a standard deviation."""
+    """GRPOTrainer without TRL's division by a standard deviation.
+
+    TRL works out the log-probabilities that `js_grad` needs with vLLM, whose samples it corrects,
+    and where a batch serves more than one update. Otherwise (its default without vLLM) they cost
+    one forward pass over the batch, without gradient: a third, at most, of what the forward and
+    the backward pass of the update cost.
+
+    The weights are those of the loss. `grpo` and `sapo` divide each response's sum over tokens by
+    its number of tokens, and so does `bnpo` with one response a device; `bnpo` with more, `dapo`,
+    `dr_grpo`, `cispo`, `vespo` and `luspo` divide all responses by the same number. With
+    `importance_sampling_level="sequence"` that is as without. Tokens that TRL leaves out by their
+    entropy or for being off-policy count in the weights.
+    """
 
     replaced = "dr_grpo"
+    relied_on = RELIED_ON_IN_GRPO
     needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
+
+    def _log_probs(self, output: dict[str, Any]) -> Tensor:
+        """(B, T) of this process's responses, by the policy that is trained."""
+        if "old_per_token_logps" in output:
+            return output["old_per_token_logps"]
+        inputs = {
+            "model": self.model,
+            "input_ids": torch.cat([output["prompt_ids"], output["completion_ids"]], 1),
+            "attention_mask": torch.cat([output["prompt_mask"], output["completion_mask"]], 1),
+            "logits_to_keep": output["completion_ids"].shape[1],
+            "batch_size": self.args.per_device_train_batch_size,
+        }
+        # images and what goes with them have the same names in a batch
+        names = inspect.signature(self._get_per_token_logps_and_entropies).parameters
+        with torch.no_grad():
+            log_probs, _, _ = self._get_per_token_logps_and_entropies(
+                **inputs, **{name: output[name] for name in names if name in output}
+            )
+        return log_probs
+
+    def _means_over_tokens(self) -> bool:
+        """Whether the loss divides each response by its own number of tokens."""
+        single = self.args.per_device_train_batch_size == 1
+        return self.loss_type in ("grpo", "sapo") or (self.loss_type == "bnpo" and single)
 
 
 class ShrinkageRLOOTrainer(ShrinkageMixin, trl.RLOOTrainer):
-    """RLOOTrainer, whose KL penalty (`beta`) keeps its own baseline."""
+    """RLOOTrainer, whose KL penalty (`beta`) keeps its own baseline.
+
+    The log-probabilities that `js_grad` needs are those that TRL works out for its ratio.
+    """
 
     replaced = "rloo"
+    relied_on = RELIED_ON_IN_RLOO
     needs: ClassVar = {"normalize_advantages": False}
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._first_log_probs: Tensor | None = None
+        return super()._generate_and_score_completions(inputs)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's own, which a batch calls first for the policy, then for the reference."""
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._first_log_probs is None:
+            self._first_log_probs = result[0]
+        return result
+
+    def _log_probs(self, output: dict[str, Any]) -> Tensor:
+        """(B, T) of this process's responses, by the policy that is trained."""
+        assert self._first_log_probs is not None  # TRL's ratio needs them
+        return self._first_log_probs
+
+    def _means_over_tokens(self) -> bool:
+        """Whether the loss divides each response by its own number of tokens."""
+        return False  # its ratio is that of whole responses

@@ -1,5 +1,6 @@
 """TRL's trainers with our advantages: a tiny model on CPU, in one process and in two."""
 
+import inspect
 import multiprocessing
 import os
 import random
@@ -9,16 +10,27 @@ from typing import Any
 import pytest
 import torch
 
-from openrlhf_js.estimators import LiveEstimator, advantage
-from openrlhf_js.estimators.catalogue import RECOMMENDED
-from openrlhf_js.estimators.memory import key_of
+from openrlhf_js.estimators import LiveEstimator, advantage, key_of
 from openrlhf_js.integrations import _warn_of_one_prompt
 
 M = 4
 
 
+def norms_by_hand(trainer: Any, output: dict[str, Any]) -> torch.Tensor:
+    """(B,) sum of (1 - pi)^2 over the tokens of each response, of the model's own logits."""
+    completions = output["completion_ids"]
+    ids = torch.cat([output["prompt_ids"], completions], 1)
+    mask = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
+    with torch.no_grad():
+        logits = trainer.model(input_ids=ids, attention_mask=mask).logits
+    before = logits[:, -completions.shape[1] - 1 : -1] / trainer.args.temperature
+    chosen = before.double().softmax(-1).gather(-1, completions[..., None])[..., 0]
+    return ((1 - chosen).square() * output["completion_mask"]).sum(1)
+
+
 def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
-    """A trainer of 20 steps, whose `seen` fills with the advantages of each batch."""
+    """A trainer of 20 steps, whose `seen` fills with the advantages of each batch, `batches` with
+    what the estimator sees, and `norms` with the weights by hand."""
     trl = pytest.importorskip("trl", reason="TRL needs Python 3.11")
     import trl.import_utils as available
 
@@ -35,6 +47,12 @@ def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
             self.seen.append(output["advantages"])
             return output
 
+        def _batch(self, rewards: Any, mask: Any, inputs: Any, output: Any) -> Any:
+            self.batches.append(super()._batch(rewards, mask, inputs, output))
+            if "prompt_ids" in output:
+                self.norms.append(norms_by_hand(self, output))
+            return self.batches[-1]
+
     own = {name: given.pop(name) for name in ("estimator", "shrinkage") if name in given}
     sizes = {"num_generations": M, "per_device_train_batch_size": 32, "max_completion_length": 6}
     speed = {"max_steps": 20, "learning_rate": 1e-2, "use_cpu": True, "bf16": False}
@@ -46,7 +64,7 @@ def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
     data = Dataset.from_dict({"prompt": [f"sort({number})=" for number in range(10, 24)]})
     places = (str(folder / "policy"), list(rewards), config, data, data.select(range(2)))
     trainer = Noting(*places, processing_class=tokenizer, **own)
-    trainer.seen = []
+    trainer.seen, trainer.batches, trainer.norms = [], [], []
     return trainer
 
 
@@ -60,7 +78,7 @@ def sevens(completions: list[str], **_: Any) -> list[float]:
     [
         ("GRPO", "js", {}, (-9, 9)),
         ("GRPO", "js_fixed", {"shrinkage": 0.7}, (-9, 9)),
-        ("RLOO", "js_plus", {"reward_clip_range": (0.0, 0.5)}, (0.0, 0.5)),
+        ("RLOO", "bloo", {"reward_clip_range": (0.0, 0.5)}, (0.0, 0.5)),
     ],
 )
 def test_training_takes_the_estimators_advantages(
@@ -90,14 +108,14 @@ def test_training_takes_the_estimators_advantages(
 def test_rloos_penalty_keeps_its_own_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = make(tmp_path, "RLOO", sevens, beta=0.5, max_steps=3)
+    trainer = make(tmp_path, "RLOO", sevens, estimator="js", beta=0.5, max_steps=3)
     gathered: list[torch.Tensor] = []
     monkeypatch.setattr("trl.trainer.rloo_trainer.gather", lambda x: gathered.append(x) or x)
     trainer.train()
     for found, scores, flat in zip(trainer.seen, gathered[::2], gathered[1::2], strict=True):
         kl = flat.view(-1, M)
         others = (kl.sum(1, keepdim=True) - kl) / (M - 1)
-        expected = advantage(RECOMMENDED, scores.view(-1, M)) - 0.5 * (kl - others)
+        expected = advantage("js", scores.view(-1, M)) - 0.5 * (kl - others)
         torch.testing.assert_close(found, expected.flatten())
     assert kl.abs().max() > 0.01
 
@@ -110,8 +128,83 @@ def test_evaluation_keeps_trls_advantages(tmp_path: Path) -> None:
     assert [each.tolist() for each in trainer.seen] == [[-0.5, 0.5] * 2]
 
 
-def part_of_memory_run(folder: Path) -> tuple[torch.Tensor, list[list[str]]]:
-    """This process's advantages and prompts, of rewards that say which prompt and row it is."""
+@pytest.mark.parametrize(
+    ("kind", "settings", "passes"),
+    [
+        ("GRPO", {}, 1),
+        ("GRPO", {"num_iterations": 2}, 1),  # TRL's own
+        ("GRPO", {"estimator": "js"}, 0),
+        ("RLOO", {"beta": 0.5}, 2),  # TRL's own, and the reference's
+    ],
+)
+def test_weights_come_from_the_policys_log_probs(
+    tmp_path: Path, kind: str, settings: Any, passes: int
+) -> None:
+    """And cost a forward pass only where TRL has none of its own."""
+    trainer = make(tmp_path, kind, sevens, max_steps=1, **settings)
+    without_gradient = []
+    forward = trainer._get_per_token_logps_and_entropies
+
+    def noting(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            without_gradient.append(model)
+        return forward(model, *args, **kwargs)
+
+    noting.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    trainer._get_per_token_logps_and_entropies = noting
+    trainer.train()
+    assert len(without_gradient) == passes
+    found = trainer.batches[0].squared_score_norms
+    if settings.get("estimator") == "js":
+        assert found is None
+    else:
+        expected = trainer.norms[0].view(-1, M)
+        assert expected.std() > 0.1
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
+def gradient_of_loss(trainer: Any, lengths: list[int]) -> list[float]:
+    """Of the loss by the log-probability of one token, of responses of these lengths."""
+    longest = max(lengths)
+    mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+    log_probs = torch.full(mask.shape, -1.0, requires_grad=True)
+    ids = torch.zeros_like(mask)
+    inputs = {"prompt_ids": ids, "prompt_mask": ids, "completion_ids": ids, "completion_mask": mask}
+    inputs["advantages"] = torch.ones(len(lengths))
+    inputs["num_items_in_batch"] = mask.sum()
+    inputs["old_logps"] = -mask.sum(1).float()
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (log_probs, log_probs * 0, None)
+    trainer._compute_loss(trainer.model, inputs).backward()
+    assert log_probs.grad is not None
+    return log_probs.grad[:, 0].tolist()
+
+
+def test_weights_are_those_of_the_loss(tmp_path: Path) -> None:
+    """Of each loss of TRL: whether long responses count less, as its gradient has it."""
+    from trl import GRPOConfig
+
+    trainer = make(tmp_path, "GRPO", sevens)
+    trainer.current_gradient_accumulation_steps = 1
+    losses = ["grpo", "sapo", "bnpo", "dr_grpo", "dapo", "cispo", "vespo", "luspo"]
+    told = GRPOConfig.__doc__.split("loss_type (")[1].split("mask_truncated")[0]
+    assert all(f'`"{loss}"`' in told for loss in losses)
+    assert told.count('- `"') == len(losses)
+    for trainer.loss_type in losses:
+        for trainer.importance_sampling_level in ("token", "sequence"):
+            long, short = gradient_of_loss(trainer, [4, 1])
+            assert short == pytest.approx(4 * long if trainer._means_over_tokens() else long)
+    trainer.loss_type, trainer.args.per_device_train_batch_size = "bnpo", 1
+    [long], [short] = gradient_of_loss(trainer, [4]), gradient_of_loss(trainer, [1])
+    assert trainer._means_over_tokens() and short == pytest.approx(4 * long)
+
+    trainer = make(tmp_path, "RLOO", sevens)
+    long, short = gradient_of_loss(trainer, [4, 1])
+    assert not trainer._means_over_tokens() and short == pytest.approx(long)
+
+
+def part_of_run(folder: Path) -> tuple[torch.Tensor, torch.Tensor, list[list[str]]]:
+    """This process's advantages, weights and prompts, of rewards that say which prompt and row it
+    is."""
     rank, size = (int(os.environ.get(*each)) for each in (("RANK", "0"), ("WORLD_SIZE", "1")))
     batches: list[list[str]] = []
 
@@ -120,10 +213,12 @@ def part_of_memory_run(folder: Path) -> tuple[torch.Tensor, list[list[str]]]:
         batches.append(prompts)
         return [int(p[6]) + x for p, x in zip(prompts, noise.tolist(), strict=True)]
 
-    rows = {"per_device_train_batch_size": 28 // size, "max_steps": 10}
-    trainer = make(folder, "GRPO", reward, estimator="js_memory", **rows)
+    rows = {"per_device_train_batch_size": 28 // size, "max_steps": 10, "logging_steps": 1}
+    trainer = make(folder, "GRPO", reward, estimator="js_grad", **rows)
     trainer.train()
-    return torch.stack(trainer.seen), batches
+    logged = trainer.state.log_history[-2]
+    assert 0 < logged["js/gradient_noise"] < 2 and 0 <= logged["js/slope"] <= 1
+    return torch.stack(trainer.seen), torch.stack(trainer.norms), batches
 
 
 def rank_of(folder: Path, world: dict[str, str]) -> None:
@@ -132,30 +227,33 @@ def rank_of(folder: Path, world: dict[str, str]) -> None:
 
     AcceleratorState._reset_state(reset_partial_state=True)  # what was alone is now one of several
     os.environ.update(world | {"RANK": folder.name, "LOCAL_RANK": folder.name})
-    torch.save(part_of_memory_run(folder)[0], folder / "part.pt")
+    torch.save(part_of_run(folder), folder / "part.pt")
 
 
 def rewards_noise(step: int) -> torch.Tensor:
     return torch.randn(28, generator=torch.manual_seed(step)) / 4
 
 
-def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
-    """As a memory led by hand; groups of 4 in slices of 14, so that one lies in two processes."""
-    from kit import free_port
-
-    one, batches = part_of_memory_run(tmp_path)
-    live = LiveEstimator("js_memory")
-    differ = 0
-    for step, (found, prompts) in enumerate(zip(one, batches, strict=True)):
+def check_by_hand(found: torch.Tensor, norms: torch.Tensor, batches: list[list[str]]) -> None:
+    """All processes' advantages, against a live estimator led by hand."""
+    live = LiveEstimator("js_grad")
+    assert len(found) == 10
+    for step, prompts in enumerate(batches):
         keys = torch.tensor([key_of(repr(prompt)) for prompt in prompts[::M]])
         means = torch.tensor([float(prompt[6]) for prompt in prompts])
         rewards = (means + rewards_noise(step)).view(-1, M)
-        batch = live.batch(rewards, keys=keys, step=step)
+        weights = norms[step].view(-1, M)
+        batch = live.batch(rewards, squared_score_norms=weights, keys=keys, step=step)
         expected = live.estimate(batch).advantages.float()
         live.learn(batch)
-        torch.testing.assert_close(found, expected.flatten())
-        differ += not torch.allclose(expected, advantage("js_plus", rewards), atol=1e-3)
-    assert differ >= 5
+        torch.testing.assert_close(found[step], expected.flatten(), rtol=1e-3, atol=1e-4)
+
+
+def test_js_grad_weighs_and_remembers_over_all_processes(tmp_path: Path) -> None:
+    """Groups of 4 in slices of 14, so that one lies in two processes."""
+    from kit import free_port
+
+    check_by_hand(*part_of_run(tmp_path))
 
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     world["OMP_NUM_THREADS"] = "1"  # as torchrun has it
@@ -167,15 +265,17 @@ def test_js_memory_remembers_prompts_of_all_processes(tmp_path: Path) -> None:
         process.join()
     assert [process.exitcode for process in ranks] == [0, 0]
     parts = [torch.load(tmp_path / rank / "part.pt") for rank in "01"]
-    torch.testing.assert_close(torch.cat(parts, 1), one)
+    (seen_0, norms_0, batches_0), (seen_1, norms_1, batches_1) = parts
+    batches = [[*first, *second] for first, second in zip(batches_0, batches_1, strict=True)]
+    check_by_hand(torch.cat([seen_0, seen_1], 1), torch.cat([norms_0, norms_1], 1), batches)
 
 
 def test_the_figures_are_logged_and_a_single_prompt_is_a_warning(tmp_path: Path) -> None:
     """Of two batches with one prompt, as TRL's sizes have it by default."""
     _warn_of_one_prompt.cache_clear()
     sizes = {"per_device_train_batch_size": M, "max_steps": 2, "logging_steps": 1}
-    trainer = make(tmp_path, "GRPO", sevens, **sizes)
-    with pytest.warns(UserWarning, match="js_plus needs the other prompts of a batch") as caught:
+    trainer = make(tmp_path, "GRPO", sevens, estimator="js", **sizes)
+    with pytest.warns(UserWarning, match="js needs the other prompts of a batch") as caught:
         trainer.train()
     assert sum("other prompts" in str(each.message) for each in caught) == 1
     for step, logged in enumerate(trainer.state.log_history[:2], 1):
@@ -184,13 +284,15 @@ def test_the_figures_are_logged_and_a_single_prompt_is_a_warning(tmp_path: Path)
         assert logged["js/baseline_mse"] == pytest.approx(logged["js/baseline_mse_rloo"])
 
 
-def test_what_a_tool_says_is_no_part_of_a_responses_length(tmp_path: Path) -> None:
-    trainer = make(tmp_path, "GRPO", sevens, estimator="opo")
+def test_what_a_tool_says_is_no_part_of_a_response(tmp_path: Path) -> None:
+    trainer = make(tmp_path, "GRPO", sevens)
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
-    masks = {"completion_mask": torch.ones(M, 56), "tool_mask": torch.ones(M, 56)}
-    masks["tool_mask"][0, 8:48] = 0
-    batch = trainer._batch(rewards, rewards >= 0, [{"prompt": ""}] * M, masks)
+    output = {"completion_mask": torch.ones(M, 56), "tool_mask": torch.ones(M, 56)}
+    output["tool_mask"][0, 8:48] = 0
+    output["old_per_token_logps"] = torch.full((M, 56), 0.5).log()
+    batch = trainer._batch(rewards, rewards >= 0, [{"prompt": ""}] * M, output)
     assert batch.lengths.tolist() == [[16, 56, 56, 56]]
+    torch.testing.assert_close(batch.squared_score_norms, batch.lengths / 4)
 
 
 def test_what_does_not_fit_ends_with_one_line(
@@ -204,6 +306,9 @@ def test_what_does_not_fit_ends_with_one_line(
     monkeypatch.setattr(trainer, "_rewards", lambda: (torch.rand(8, M), torch.ones(8, M) > 0))
     with pytest.raises(RuntimeError, match="TRL's advantages are not dr_grpo's"):
         trainer.train()
+    monkeypatch.setattr("trl.RLOOTrainer._compute_loss", lambda self, model, inputs: None)
+    with pytest.raises(RuntimeError, match=r"TRL .* has no 'logps = .*' in _compute_loss"):
+        make(tmp_path, "RLOO", sevens)
     monkeypatch.setattr("trl.GRPOTrainer._calculate_rewards", lambda self, inputs: None)
     with pytest.raises(RuntimeError, match=r"TRL .* has no '.*gather.*' in _calculate_rewards"):
         make(tmp_path, "GRPO", sevens)

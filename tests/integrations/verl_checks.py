@@ -10,12 +10,20 @@ from statistics import mean, variance
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
-from openrlhf_js.estimators import advantage, diagnostics
-from openrlhf_js.integrations.verl import register
+from openrlhf_js.estimators import (
+    LiveEstimator,
+    advantage,
+    diagnostics,
+    key_of,
+    squared_score_norms,
+)
+from openrlhf_js.integrations import _warn_of_equal_weights
+from openrlhf_js.integrations.verl import OutcomeAdvantage, register
 
 Groups = dict[str, list[float]]
 draws = random.Random(1)
@@ -76,7 +84,7 @@ def test_js_is_the_papers_formula() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 3])
-@pytest.mark.parametrize("name", ["js", "js_plus", "bloo", "qae", "mc_grpo"])
+@pytest.mark.parametrize("name", ["js", "bloo", "qae", "mc_grpo"])
 def test_ragged_groups_get_the_estimators_advantages(name: str, padding: int) -> None:
     mask = torch.arange(4) < torch.tensor([len(group) for group in RAGGED.values()])[:, None]
     rewards = torch.zeros(5, 4)
@@ -120,21 +128,89 @@ def test_a_memory_needs_the_prompts() -> None:
     # alpha and beta of the first prompt: 2.5 and 0.5, then 3.25 and 0.25
     assert first[0] == round((0.5 / 2.5) ** 0.5, 4)
     assert second[0] == round((0.25 / 3.25) ** 0.5, 4)
-    with pytest.raises(ValueError, match="js_memory remembers prompts, and this verl does not"):
-        step_of("js_memory", [1.0, 1.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match="dbb remembers prompts, and this trainer's batch has no"):
+        step_of("dbb", [1.0, 1.0, 0.0, 0.0])
 
 
-def test_the_figures_are_kept_and_a_single_prompt_is_a_warning() -> None:
-    in_verl("js_plus", EQUAL)
-    metrics = ADV_ESTIMATOR_REGISTRY["js_plus"].metrics
-    assert metrics == pytest.approx(diagnostics("js_plus", flat(EQUAL).view(5, 4)))
-    assert 0 < metrics["js/shrinkage_mean"] < 1
+@pytest.fixture
+def js_grad(monkeypatch: pytest.MonkeyPatch) -> OutcomeAdvantage:
+    """Without a past; and nothing has been warned of."""
+    _warn_of_equal_weights.cache_clear()
+    fresh = OutcomeAdvantage("js_grad")
+    monkeypatch.setitem(ADV_ESTIMATOR_REGISTRY, "js_grad", fresh)
+    return fresh
+
+
+SIX = torch.tensor([2, 4, 1, 3, 0, 5])  # of "aabbcc", as verl's balancing shuffles them
+
+
+@pytest.mark.parametrize("knows_prompts", [True, False])
+@pytest.mark.parametrize(
+    ("actor", "means"),
+    [
+        (None, False),
+        ({"loss_agg_mode": "token-mean"}, False),
+        ({"loss_agg_mode": "seq-mean-token-sum-norm"}, False),
+        ({"loss_agg_mode": "seq-mean-token-mean"}, True),
+        ({"loss_agg_mode": "token-mean", "policy_loss": {"loss_mode": "sapo"}}, True),
+        ({"loss_agg_mode": "token-mean", "policy_loss": {"loss_mode": "gspo"}}, False),
+    ],
+)
+def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
+    js_grad: OutcomeAdvantage, actor: object, means: bool, knows_prompts: bool
+) -> None:
+    """As a live estimator led by hand; the second step knows what came in the first."""
+    settings = {"algorithm": {"adv_estimator": "js_grad"}, "actor_rollout_ref": {"actor": actor}}
+    algorithm = OmegaConf.create(settings if actor else {"algorithm": {}}).algorithm
+    live = LiveEstimator("js_grad")
+    seed = torch.manual_seed(0)
+    mask = torch.arange(5) < torch.tensor([5, 2, 3, 1, 4, 4])[:, None]
+    for step in (1, 2):
+        rewards = torch.rand(6, generator=seed)
+        log_probs = -torch.rand(6, 5, generator=seed)
+        keys = torch.tensor([7, 8, 7 + step])
+        prompts = np.empty(6, dtype=object)
+        prompts[:] = [[{"content": str(key)}] for key in keys.repeat_interleave(2).tolist()]
+        tensors = {
+            "token_level_rewards": torch.nn.functional.pad(rewards[:, None], (0, 4)),
+            "response_mask": mask.long(),
+            "old_log_probs": log_probs,
+        }
+        columns = {"uid": np.array(list("aabbcc"), dtype=object), "raw_prompt": prompts}
+        if not knows_prompts:
+            del columns["raw_prompt"]
+        data = DataProto.from_dict(tensors, columns)
+        data.reorder(SIX)
+        found = compute_advantage(data, "js_grad", config=algorithm).batch["advantages"]
+
+        known = torch.tensor([key_of(repr([{"content": str(key)}])) for key in keys.tolist()])
+        batch = live.batch(
+            rewards.view(3, 2),
+            squared_score_norms=squared_score_norms(
+                log_probs.view(3, 2, 5), mask.view(3, 2, 5), mean_over_tokens=means
+            ),
+            keys=known if knows_prompts else None,
+            step=step,
+        )
+        expected = live.estimate(batch).advantages.flatten().float()
+        live.learn(batch)
+        torch.testing.assert_close(found, (expected[:, None] * mask)[SIX])
+        assert "js/gradient_noise" in js_grad.metrics
+
+
+def test_the_figures_are_kept_and_what_lacks_is_a_warning(js_grad: OutcomeAdvantage) -> None:
+    with pytest.warns(UserWarning, match="js_grad weighs responses by the log-probabilities"):
+        in_verl("js_grad", EQUAL)
+    figures = diagnostics("js_grad", flat(EQUAL).view(5, 4))
+    assert js_grad.metrics == pytest.approx(figures)
+    assert 0 < js_grad.metrics["js/slope"] < 1
     alone = {"alone": [1.0, 0.0]}
-    with pytest.warns(UserWarning, match="js_plus needs the other prompts of a batch"):
-        in_verl("js_plus", alone, padding=3)
+    with pytest.warns(UserWarning, match="js needs the other prompts of a batch"):
+        in_verl("js", alone, padding=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        in_verl("js_plus", alone)  # it was said once
+        in_verl("js", alone)  # it was said once
+        in_verl("js_grad", alone)
         in_verl("qae", alone)
 
 
