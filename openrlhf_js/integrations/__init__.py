@@ -22,18 +22,3 @@ def _warn_of_one_prompt(name: str) -> None:
         "Use more prompts in a batch.",
         stacklevel=4,
     )
-
-
-def check_score_norms(record: Estimator, batch: Batch) -> None:
-    """Warns once where an estimator that weighs responses has no weights."""
-    if record.reads_score_norms and batch.squared_score_norms is None:
-        _warn_of_equal_weights(record.name)
-
-
-@functools.cache
-def _warn_of_equal_weights(name: str) -> None:
-    warnings.warn(
-        f"{name} weighs responses by the log-probabilities of their tokens, and this trainer has "
-        "none at hand: all weights are 1. The gradient stays unbiased, with more variance.",
-        stacklevel=4,
-    )

@@ -28,7 +28,7 @@ from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, key_of, squared_sc
 from openrlhf_js.estimators.catalogue import RECOMMENDED
 from openrlhf_js.estimators.flat import Groups
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.integrations import check_prompts, check_score_norms
+from openrlhf_js.integrations import check_prompts
 
 PROMPT = "raw_prompt"  # verl's column of the prompts, as chat messages
 LOG_PROBS = "old_log_probs"  # verl's column of the policy's log-probabilities, before the update
@@ -89,7 +89,6 @@ class OutcomeAdvantage:
             step=self._step,
         )
         check_prompts(self._live.record, batch)
-        check_score_norms(self._live.record, batch)
         estimate = self._live.estimate(batch)
         self.metrics = self._live.describe(batch, estimate)
         self._live.learn(batch)

@@ -461,6 +461,22 @@ def test_a_past_that_says_just_what_today_says_is_finite():
     assert live.estimate(batch).advantages.abs().max() < 0.2
 
 
+def test_the_order_of_prompts_does_not_matter():
+    """Without keys nor a drift z does not vary, but for rounding, and tells nothing."""
+    order = torch.tensor([1, 2, 0])
+    for seed in range(50):
+        live, reordered = LiveEstimator("js_grad"), LiveEstimator("js_grad")
+        for step in range(2):
+            generator = torch.Generator().manual_seed(10 * seed + step)
+            rewards, weights = torch.rand(2, 3, 2, generator=generator, dtype=torch.float64)
+            batch = live.batch(rewards, squared_score_norms=weights)
+            other = reordered.batch(rewards[order], squared_score_norms=weights[order])
+            expected = live.estimate(batch).baseline[order]
+            torch.testing.assert_close(reordered.estimate(other).baseline, expected)
+            live.learn(batch)
+            reordered.learn(other)
+
+
 def test_batches_may_be_learnt_later_than_others_are_estimated():
     """As asynchronous trainers do: three batches are recalled before the first is learnt."""
     live = LiveEstimator("js_grad")

@@ -22,7 +22,7 @@ from openrlhf_js.estimators import (
     key_of,
     squared_score_norms,
 )
-from openrlhf_js.integrations import _warn_of_equal_weights
+from openrlhf_js.estimators.advantages import _warn_without_norms
 from openrlhf_js.integrations.verl import OutcomeAdvantage, register
 
 Groups = dict[str, list[float]]
@@ -135,7 +135,7 @@ def test_a_memory_needs_the_prompts() -> None:
 @pytest.fixture
 def js_grad(monkeypatch: pytest.MonkeyPatch) -> OutcomeAdvantage:
     """Without a past; and nothing has been warned of."""
-    _warn_of_equal_weights.cache_clear()
+    _warn_without_norms.cache_clear()
     fresh = OutcomeAdvantage("js_grad")
     monkeypatch.setitem(ADV_ESTIMATOR_REGISTRY, "js_grad", fresh)
     return fresh
@@ -199,7 +199,7 @@ def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
 
 
 def test_the_figures_are_kept_and_what_lacks_is_a_warning(js_grad: OutcomeAdvantage) -> None:
-    with pytest.warns(UserWarning, match="js_grad weighs responses by the log-probabilities"):
+    with pytest.warns(UserWarning, match="js_grad weighs all responses alike"):
         in_verl("js_grad", EQUAL)
     figures = diagnostics("js_grad", flat(EQUAL).view(5, 4))
     assert js_grad.metrics == pytest.approx(figures)

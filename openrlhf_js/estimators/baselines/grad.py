@@ -46,7 +46,7 @@ RLOO_PROMPTS = 1.5  # imaginary ones beside the others, with alpha = 1
 PAST_PROMPTS = 64.0
 KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
 STATE = ("origin", "moments", "squares", "responses")
-ROUNDING = 1e-12  # of a mean square: less is no variance
+ROUNDING = 1e-12  # of the rewards' mean square: less is no variance
 COLLINEAR = 1e-9  # of 1 less a squared correlation: less is none
 
 
@@ -227,14 +227,14 @@ def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
     """
     mean = ratio(moments[:, 0], moments[:, 0, :1])
     sums = moments - moments[:, :1, :1] * mean[:, :, None] * mean[:, None, :]
-    rounding = ROUNDING * moments
+    rounding = ROUNDING * moments[:, 3, 3, None]  # x and z are rewards, too
     mean_x, mean_z, mean_reward = (mean[:, place, None] for place in (1, 2, 3))
     rloo = rloo_prompts * (x - mean_x).square()
     xx = sums[:, 1, 1, None] + rloo
     xr = sums[:, 1, 3, None] + rloo
     zr = sums[:, 2, 3, None]
-    x_varies = xx > rounding[:, 1, 1, None]
-    z_varies = sums[:, 2, 2, None] > rounding[:, 2, 2, None]
+    x_varies = xx > rounding
+    z_varies = sums[:, 2, 2, None] > rounding
     xx = xx.where(x_varies, 1.0)
     zz = sums[:, 2, 2, None].where(z_varies, 1.0)
     xz = sums[:, 1, 2, None].where(x_varies & z_varies, 0.0)
