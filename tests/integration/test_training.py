@@ -261,10 +261,14 @@ def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajector
         *("--ds.lora.rank", "8", "--ds.lora.alpha", "8", "--actor.adam.lr", "1e-2"),
         *("--js.prompt_selection", "informative"),
         grader=None,
+        shown=True,
     ).finish()
-    assert run.status == 0, run.output[-3000:]
-    assert "the agent's own actor has crashed" in run.output
+    (log,) = (path.read_text() for path in tmp_path.glob("tensorboard/*/train.log"))
+    assert run.status == 0, log[-3000:]
+    assert "the agent's own actor has crashed" in log
     assert "--js.prompt_selection informative changes nothing" in run.output
+    assert "Global step" not in run.output
+    assert run.output.endswith(f"openrlhf_js: done; the model is in {tmp_path / 'model'}\n")
     run.check_advantages()
     scalars = run.scalars()
     again = run.batches()[0]["tokens"][0]  # every prompt begins with "sort("
@@ -277,6 +281,6 @@ def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajector
     assert len(scalars["train/vllm_kl"]) == STEPS
     assert max(map(abs, scalars["train/vllm_kl"])) < 0.05
     assert all(variance > 0 for variance in scalars["train/js/gradient_variance"])
-    assert re.search(r"trainable params: [\d,]+ \|\| all params", run.output)
+    assert re.search(r"trainable params: [\d,]+ \|\| all params", log)
     saved = torch.load(tmp_path / "model" / "adapter_model.bin", weights_only=True)
     assert all(weight.abs().max() > 0.01 for name, weight in saved.items() if "lora_B" in name)

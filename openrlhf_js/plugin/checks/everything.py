@@ -20,8 +20,8 @@ from openrlhf_js.plugin.run.leftovers import RUN_ID
 from openrlhf_js.plugin.upstream import BadInput
 
 NO_ESTIMATOR = (
-    "--algo.advantage.estimator is missing: what judges a response. Take js, or --help shows the "
-    "others (OpenRLHF by itself would take gae, which trains a critic)"
+    "--algo.advantage.estimator is missing: what judges a response. Take js_grad, or --help shows "
+    "the others (OpenRLHF by itself would take gae, which trains a critic)"
 )
 
 
