@@ -26,9 +26,11 @@ class Prompt(NamedTuple):
     datasource: str = "default"
 
 
-def known_label(label: Any) -> Any:
-    """What a run knows the label of a row by: of a whole number it is the text."""
-    return str(label) if isinstance(label, int) else label
+def known(row: dict[str, Any]) -> Prompt:
+    """What a run knows a row by: a whole number by its text, and few labels by their datasource."""
+    label = row["label"]
+    datasource = "default" if type(label) in (str, int) else ""  # others cannot carry it
+    return Prompt(row["input"], str(label) if isinstance(label, int) else label, datasource)
 
 
 def check_choices(batches: list[dict[str, np.ndarray]], prompts: list[Prompt]) -> None:

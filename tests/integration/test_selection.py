@@ -19,10 +19,7 @@ def test_two_ranks_choose_the_same_when_resumed_of_prompts_that_are_in_the_file_
     while it gets weights."""
     twice = tmp_path / "twice.jsonl"
     twice.write_text(prompts.read_text() * 2)
-    rows = [
-        choosing.Prompt(row["input"], choosing.known_label(row["label"]))
-        for row in read_lines(twice)
-    ]
+    rows = [choosing.known(row) for row in read_lines(twice)]
     # with a constant learning rate, steps do not depend on how many will follow
     flags = (*choosing.FLAGS, "--actor.lr_scheduler", "constant")
     flags = (*flags, "--advantage_estimator", "js", "--data.prompt_dataset", str(twice))

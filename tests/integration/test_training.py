@@ -116,14 +116,14 @@ def _trained(checkpoint: Path) -> list:
 def _check_js_grad(batches: list[dict], scalars: dict[str, list[float]], prompts: Path) -> None:
     """Advantages and figures are those of an estimator that has learned from the batches before."""
     rows = [json.loads(line) for line in prompts.read_text().splitlines()]
-    labels = {row["input"]: choosing.known_label(row["label"]) for row in rows}
+    known = {row["input"]: choosing.known(row) for row in rows}
     live = estimators.LiveEstimator("js_grad")
     for step, batch in enumerate(batches, start=1):
         norms = batch["squared_score_norms"]
         assert norms.min() > 0
         assert norms.max() > 1.01 * norms.min()
         texts = batch["prompts"][:, 0]
-        keys = torch.tensor([key_of(text, labels[text], "default") for text in texts])
+        keys = torch.tensor([key_of(*known[text]) for text in texts])
         seen = live.batch(batch["rewards"], squared_score_norms=norms, keys=keys, step=step)
         result = live.estimate(seen)
         np.testing.assert_array_equal(batch["advantages"], result.advantages.float().numpy())
