@@ -125,11 +125,9 @@ def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
     before = prompts.held_out_pass1(settings.task, study, start, study.samples)
     say(f"✓ warm start: pass@1 {before:.1%} ({study.pass1_in_words})")
     for record in running.run_all(study):
-        share = record["baseline_error"]
-        error = f"; error of the baseline {share:.2f} of RLOO's" if share not in (None, 1) else ""
         say(
             f"✓ {record['estimator']} on Ray, DeepSpeed and vLLM, {record['steps']} steps of 64 x "
-            f"4: pass@1 {before:.1%} -> {record['pass1']:.1%}{error}"
+            f"4: pass@1 {before:.1%} -> {record['pass1']:.1%}"
         )
     say("  during training its log has pass@1 of 2 responses to each")
 
