@@ -45,7 +45,7 @@ def test_the_error_of_a_baseline_is_a_ratio_of_averages_without_those_of_nothing
     folder = log("js", {runs.BASELINE_MSE: [1.0, 2.0, 4.0, 1.0, 0.0],
                         runs.BASELINE_MSE_RLOO: [2.0, 8.0, 2.0, 0.0, 0.0]})  # fmt: skip
     (condition,) = find_conditions([str(folder)])
-    curve, _ = (panel for panel in panels.SECTIONS["Shrinkage"] if panel.divisor)
+    (curve,) = (panel for panel in panels.SECTIONS["Shrinkage"] if panel.divisor)
     each_step = {1: 0.5, 2: 0.25, 3: 2.0}
     two_steps = {2: 0.3, 3: 0.6, 4: 2.5}
     assert values_of(curve, runs.BASELINE_MSE, condition, window=1) == each_step

@@ -103,7 +103,7 @@ JSPO_PLUS_PLUS = Estimator(
     equation=r"b_i^j = (1-\tilde\lambda)\,\hat\mu_i^{-j} + \tilde\lambda\,\tilde\mu",
     source="Zeng, Zhou, Arora and Zanette, code of guanning03/JSPO-Official",
     unbiased=False,
-    look=Look("#4682b4", (0, (6, 2, 1, 2)), "o"),
+    look=Look("#336b8f", (0, (6, 2, 1, 2)), "o"),
     baseline=smoothed_baseline,
     least_responses=2,
     memory=Memory,

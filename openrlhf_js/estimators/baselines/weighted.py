@@ -43,7 +43,7 @@ WEIGHTED_RLOO = Estimator(
     equation=r"b_i^j = \sum_{l \ne j} w_i^l r_i^l / \sum_{l \ne j} w_i^l",
     source="Greensmith, Bartlett and Baxter (2004)",
     unbiased=True,
-    look=Look("#8b7d3a", (0, (5, 2)), "s"),
+    look=Look("#6b5f1e", (0, (5, 2)), "s"),
     baseline=weighted_loo_mean,
     least_responses=2,
     reads_score_norms=True,
