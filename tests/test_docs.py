@@ -88,7 +88,7 @@ def site(tmp_path_factory):
 
 def test_the_site_has_formulas_docstrings_and_nothing_from_elsewhere(site):
     pages = {page: page.read_text() for page in site.rglob("*.html")}
-    assert len(pages) > 25
+    assert len(pages) > 15
     assert all("arithmatex" not in text for text in pages.values())  # each formula is MathML
     assert "<math" in pages[site / "derivations/index.html"]
     assert "shrinkage_mean" in pages[site / "train/index.html"]

@@ -5,7 +5,7 @@
 
     openrlhf-js train --advantage_estimator mine.py:my_baseline ...
 
-docs/own_baseline.md goes from the idea to a learning curve.
+docs/baselines.md goes from the idea to a learning curve.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     described = "; ".join(f"{name}: {record.summary}" for name, record in OURS.items())
     estimator.help = (
         f"{estimator.help}. Of OpenRLHF: {names}. Added by openrlhf_js: {described}. Or your own: "
-        "FILE.py:NAME, a function from a batch to baselines (docs/own_baseline.md)"
+        "FILE.py:NAME, a function from a batch to baselines (docs/baselines.md)"
     )
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")
     for name, options in FLAGS.items():
