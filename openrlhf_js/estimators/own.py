@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openrlhf_js.estimators.batch import Batch, make_batch
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +106,6 @@ def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
         equation=r"b_i^j = \text{" + own.name.replace("_", r"\_") + "}",
         source=str(own.file),
         unbiased=True,
-        look=Look("#8b6508", "-", "d"),
         baseline=functools.partial(_recalled if remembers else _computed, spec, made),
         remembers_prompts=remembers,
         needs_keys=remembers,

@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 
-class Look(NamedTuple):
-    """How an estimator is drawn, the same in every picture."""
-
-    colour: str
-    dashes: Any
-    """A solid line is "-", any other (offset, (dash, gap, ...)) in pixels."""
-    marker: str
-
-
 class Shrinkage(NamedTuple):
     """How far each baseline is shrunk: b = (1 - lambda_ij) mu_i^{-j} + lambda_ij t_i."""
 
@@ -129,7 +120,6 @@ class Estimator:
     """Where it comes from."""
     unbiased: bool
     """Whether b_i^j does not contain r_i^j and nothing divides it, so that E[g] is the gradient."""
-    look: Look
     baseline: Callable[[Batch], Tensor] | None = None
     """(n, m) of a batch; None for an estimator that shrinks."""
     shrink: Callable[[Batch], Shrinkage] | None = None

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import altair as alt
 
-from openrlhf_js.estimators.record import Look
 from openrlhf_js.report import style
+from openrlhf_js.report.style import Look
 
 ROW_HEIGHT = 24  # pixels
 LONGEST_NAME = 22  # characters of a row's name; of a longer one the end is shown

@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.estimators.catalogue import ESTIMATORS
 from openrlhf_js.report import evaluations, figures, lab, panels, plot, style
 from openrlhf_js.report.plot import Panel, Row
 from openrlhf_js.report.runs import Condition, compare_flags
@@ -52,8 +51,7 @@ class Curves(NamedTuple):
 
 def render(template: str, **context: Any) -> str:
     """A page from a template; every text is escaped, since names may come from files."""
-    looks = [estimator.look for estimator in ESTIMATORS.values()]
-    colours = " ".join([*style.ON_DARK, *(look.colour for look in looks)])
+    colours = " ".join([*style.ON_DARK, *(look.colour for look in style.LOOKS.values())])
     return TEMPLATES.get_template(template).render(
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,

@@ -15,15 +15,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import vl_convert
 
 from openrlhf_js.common.files import atomic_write
-
-if TYPE_CHECKING:
-    from openrlhf_js.estimators.record import Look
 
 INK = "#37352f"
 RULE = "#c9c8c5"
@@ -42,14 +39,12 @@ ON_DARK = {  # what is no series: text, lines and backgrounds
 }
 LEAST_CONTRAST_ON_DARK = 6.0
 COLOUR = re.compile(r"#[0-9a-f]{6}")
-MOST_USED = ("js", "rloo", "js_grad", "bloo")  # whose looks other series get first
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 SVG_ROOM = 30  # pixels beside a picture
 PNG_SCALE = 1.5  # pixels of the file for each of the picture: 1,200 of 800
 LINE_WIDTH = 2
-SOLID = "-"
 
-# Markers of the estimators' records as Vega's shapes, in a square from -1 to 1.
+# Markers as Vega's shapes, in a square from -1 to 1.
 SHAPES = {
     "": "stroke",
     "o": "circle",
@@ -111,23 +106,65 @@ CONFIG: dict[str, Any] = {
 }
 
 
+class Look(NamedTuple):
+    """How a series is drawn."""
+
+    colour: str
+    stroke: tuple[float, ...]
+    """Lengths of dashes and gaps, as multiples of the line's width."""
+    marker: str
+
+
+SOLID = (1, 0)
+DOTS = (1, 1.5)
+DASHES = (5, 2)
+LONG_DASHES = (8, 2, 2, 2)
+LONGER_DASHES = (10, 3)
+DASH_DOT = (6, 2, 1, 2)
+DASH_DOT_DOT = (5, 2, 1, 2, 1, 2)
+LOOKS = {  # of the estimators in every picture; what is none gets those that are free, in order
+    "js": Look("#0072b2", SOLID, "o"),
+    "rloo": Look("#1a1a1a", DASHES, "s"),
+    "js_grad": Look("#c25200", SOLID, "^"),
+    "bloo": Look("#007d5b", DOTS, "D"),
+    "no_baseline": Look("#84644f", DOTS, "p"),
+    "grpo": Look("#756c00", DASH_DOT_DOT, "P"),
+    "dr_grpo": Look("#0b7f9c", DASHES, "X"),
+    "reinforce++": Look("#6940a5", DASH_DOT, "<"),
+    "reinforce_baseline": Look("#2b6cc4", DOTS, "o"),
+    "flash_reinforce": Look("#8258d4", DASHES, "D"),
+    "remax": Look("#6f6f6f", SOLID, ">"),
+    "js1": Look("#b0508a", LONGER_DASHES, "v"),
+    "js_fixed": Look("#9a5f00", LONGER_DASHES, "h"),
+    "ebpo": Look("#2f6f8f", LONG_DASHES, "o"),
+    "dbb": Look("#a0522d", LONG_DASHES, "s"),
+    "spo": Look("#556b2f", SOLID, "v"),
+    "opo": Look("#3f74a3", LONGER_DASHES, "D"),
+    "weighted_rloo": Look("#6b5f1e", DASHES, "s"),
+    "weighted_mean": Look("#556070", DASH_DOT, "s"),
+    "jspo++": Look("#336b8f", DASH_DOT, "o"),
+    "maxrl": Look("#b8400e", DOTS, "s"),
+    "mc_grpo": Look("#8b3a62", DOTS, "X"),
+    "krpo": Look("#64748b", DASH_DOT, "p"),
+    "bnpo": Look("#8f6412", DASHES, "<"),
+    "qae": Look("#6a5acd", DOTS, "P"),
+}
+
+
 def series_looks(names: Sequence[str]) -> dict[str, Look]:
     """The look of each name; no two alike while there are looks left.
 
     A known estimator looks the same in every picture, and gives its look to a name that has it as
     a word, such as the run `js-seed0`.
     """
-    from openrlhf_js.estimators.catalogue import ESTIMATORS
-
-    known = {name: ESTIMATORS[name].look for name in (*MOST_USED, *ESTIMATORS)}
-    looks = {name: known[name] for name in names if name in known}
+    looks = {name: LOOKS[name] for name in names if name in LOOKS}
     for name in names:
         for word in re.split(r"\W+", name):
-            look = known.get(word)
+            look = LOOKS.get(word)
             if look and look not in looks.values():
                 looks.setdefault(name, look)
-    free = [look for look in known.values() if look not in looks.values()]
-    free_looks = itertools.cycle(free or known.values())
+    free = [look for look in LOOKS.values() if look not in looks.values()]
+    free_looks = itertools.cycle(free or LOOKS.values())
     for name in names:
         if name not in looks:
             looks[name] = next(free_looks)
@@ -157,10 +194,7 @@ def shape(look: Look) -> str:
 
 def dashes(look: Look) -> list[float]:
     """The lengths of strokes and gaps in pixels."""
-    if look.dashes == SOLID:
-        return [1, 0]
-    _, lengths = look.dashes
-    return [LINE_WIDTH * length for length in lengths]
+    return [LINE_WIDTH * length for length in look.stroke]
 
 
 def interval(

@@ -234,7 +234,3 @@ def test_the_records_are_complete():
             record.summary and record.equation.startswith("b_i^j")
         ) or "lambda" in record.equation
         assert record.source
-    looks = [record.look for record in ESTIMATORS.values()]
-    assert len(set(looks)) == len(looks)
-    colours = [look.colour for look in looks]
-    assert len(set(colours)) == len(colours)

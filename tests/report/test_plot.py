@@ -28,7 +28,7 @@ def test_no_two_series_of_a_picture_look_alike():
     assert style.series_looks(["js-seed1", "b"])["js-seed1"] == looks["js"]
     for one, other in itertools.combinations(looks.values(), 2):
         assert one.colour != other.colour
-        assert (one.dashes, one.marker) != (other.dashes, other.marker)
+        assert (one.stroke, one.marker) != (other.stroke, other.marker)
         assert style.SHAPES[one.marker] and style.dashes(one)
 
 
@@ -45,8 +45,9 @@ def rows(*names, **quantities):
 
 
 def test_every_colour_can_be_read_on_white_and_on_a_dark_page():
-    colours = {estimator.look.colour for estimator in ESTIMATORS.values()}
-    assert len(colours) == len(ESTIMATORS)
+    assert style.LOOKS.keys() == ESTIMATORS.keys()
+    colours = {look.colour for look in style.LOOKS.values()}
+    assert len(colours) == len(set(style.LOOKS.values())) == len(ESTIMATORS)
     assert len({style.on_dark(colour) for colour in colours}) == len(colours)
     for colour in colours | {style.INK, style.BLUE, style.ORANGE}:
         assert style.contrast(colour, style.WHITE) >= 4.5, colour

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.classic import prompt_mean
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +54,6 @@ BNPO = Estimator(
     equation=r"b_i^j = \hat\mu_i",
     source="Xiao et al. (2025), arXiv 2506.02864",
     unbiased=False,
-    look=Look("#8f6412", (0, (5, 2)), "<"),
     baseline=prompt_mean,
     scale=beta_density,
     error=lambda moments, batch: moments.v,

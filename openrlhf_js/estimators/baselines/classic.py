@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openrlhf_js.estimators.record import Estimator, Look, Moments
+from openrlhf_js.estimators.record import Estimator, Moments
 from openrlhf_js.estimators.scales import STD_FLOOR
 
 if TYPE_CHECKING:
@@ -100,7 +100,6 @@ NO_BASELINE = Estimator(
     equation=r"b_i^j = 0",
     source="Williams (1992)",
     unbiased=True,
-    look=Look("#84644f", (0, (1, 1.5)), "p"),
     baseline=zero,
     error=lambda moments, batch: _distance_error(batch.statistics.prompt_mean, moments, batch),
 )
@@ -110,7 +109,6 @@ RLOO = Estimator(
     equation=r"b_i^j = \hat\mu_i^{-j}",
     source="Kool, van Hoof and Welling (2019); Ahmadian et al. (2024)",
     unbiased=True,
-    look=Look("#1a1a1a", (0, (5, 2)), "s"),
     baseline=loo_prompt_mean,
     error=lambda moments, batch: moments.v2,
     least_responses=2,
@@ -122,7 +120,6 @@ BLOO = Estimator(
     equation=r"b_i^j = \bar\mu_{-i}",
     source="eq. local_loo of the paper; REINFORCE with a leave-one-out batch mean",
     unbiased=True,
-    look=Look("#007d5b", (0, (1, 1.5)), "D"),
     baseline=loo_batch_mean,
     error=lambda moments, batch: moments.batch_error,
     least_prompts=2,
@@ -133,7 +130,6 @@ GRPO = Estimator(
     equation=r"b_i^j = \hat\mu_i",
     source="Shao et al. (2024)",
     unbiased=False,
-    look=Look("#756c00", (0, (5, 2, 1, 2, 1, 2)), "P"),
     baseline=prompt_mean,
     error=lambda moments, batch: moments.v,
     scale=prompt_std,
@@ -146,7 +142,6 @@ DR_GRPO = Estimator(
     equation=r"b_i^j = \hat\mu_i",
     source="Liu et al. (2025)",
     unbiased=False,
-    look=Look("#0b7f9c", (0, (5, 2)), "X"),
     baseline=prompt_mean,
     error=lambda moments, batch: moments.v,
     least_responses=2,
@@ -158,7 +153,6 @@ REINFORCE_BASELINE = Estimator(
     equation=r"b_i^j = \hat\mu_i",
     source="Hu (2025), REINFORCE++-baseline",
     unbiased=False,
-    look=Look("#2b6cc4", (0, (1, 1.5)), "o"),
     baseline=prompt_mean,
     error=lambda moments, batch: moments.v,
     scale=within_std,
@@ -171,7 +165,6 @@ FLASH_REINFORCE = Estimator(
     equation=r"b_i^j = \bar\mu",
     source="OpenRLHF 0.11.2",
     unbiased=False,
-    look=Look("#8258d4", (0, (5, 2)), "D"),
     baseline=batch_mean,
     error=_batch_mean_error,
     least_rewards=2,
@@ -183,7 +176,6 @@ REINFORCE_PLUS_PLUS = Estimator(
     equation=r"b_i^j = \bar\mu",
     source="Hu (2025)",
     unbiased=False,
-    look=Look("#6940a5", (0, (6, 2, 1, 2)), "<"),
     baseline=batch_mean,
     error=_batch_mean_error,
     scale=batch_std,
@@ -196,7 +188,6 @@ REMAX = Estimator(
     equation=r"b_i^j = r_i^{\mathrm{greedy}}",
     source="Li et al. (2024)",
     unbiased=True,
-    look=Look("#6f6f6f", "-", ">"),
     baseline=greedy_reward,
     error=lambda moments, batch: _distance_error(
         batch.statistics.prompt_mean - _greedy(batch), moments, batch

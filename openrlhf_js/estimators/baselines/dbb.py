@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from openrlhf_js.estimators.record import Estimator, Look, TableMemory
+from openrlhf_js.estimators.record import Estimator, TableMemory
 from openrlhf_js.estimators.scales import STD_FLOOR
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ DBB = Estimator(
     equation=r"b_i^j = \alpha_i / (\alpha_i + \beta_i)",
     source="Kim et al. (2026), arXiv 2603.18444, eqs. 11 to 13",
     unbiased=False,
-    look=Look("#a0522d", (0, (8, 2, 2, 2)), "s"),
     baseline=lambda batch: success_rate(batch).expand_as(batch.rewards),
     scale=deviation,
     remembers_prompts=True,

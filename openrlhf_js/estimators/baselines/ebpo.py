@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 from openrlhf_js.estimators.scales import batch_std_of, centred
 
 if TYPE_CHECKING:
@@ -119,7 +119,6 @@ EBPO = Estimator(
     equation=r"b_i^j = (1-S_i)\,\hat\mu_i + S_i\,\mu_{\mathrm{glob}}",
     source="Han et al. (2026), arXiv 2602.05165, eqs. 2 to 4",
     unbiased=False,
-    look=Look("#2f6f8f", (0, (8, 2, 2, 2)), "o"),
     baseline=lambda batch: centred(batch, shrunk_mean(batch)),
     scale=lambda batch: batch_std_of(batch, shrunk_mean(batch)),
     least_rewards=2,

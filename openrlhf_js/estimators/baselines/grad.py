@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from openrlhf_js.estimators.group_stats import ratio, sum_of_others
-from openrlhf_js.estimators.record import Estimator, Look, TableMemory
+from openrlhf_js.estimators.record import Estimator, TableMemory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -358,7 +358,6 @@ JS_GRAD = Estimator(
     r"+ \beta_{-i} (z_i - \bar z_{-i})",
     source="docs/js_grad.md",
     unbiased=True,
-    look=Look("#c25200", "-", "^"),
     baseline=grad_baseline,
     describe=describe_line,
     reads_score_norms=True,

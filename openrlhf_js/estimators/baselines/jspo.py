@@ -16,7 +16,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,7 +103,6 @@ JSPO_PLUS_PLUS = Estimator(
     equation=r"b_i^j = (1-\tilde\lambda)\,\hat\mu_i^{-j} + \tilde\lambda\,\tilde\mu",
     source="Zeng, Zhou, Arora and Zanette, code of guanning03/JSPO-Official",
     unbiased=False,
-    look=Look("#336b8f", (0, (6, 2, 1, 2)), "o"),
     baseline=smoothed_baseline,
     least_responses=2,
     memory=Memory,

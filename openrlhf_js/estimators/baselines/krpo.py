@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,6 @@ KRPO = Estimator(
     equation=r"b_i^j = x_{j-1} + K_j (r_i^j - x_{j-1})",
     source="Wang et al. (2025), arXiv 2505.07527",
     unbiased=False,
-    look=Look("#64748b", (0, (6, 2, 1, 2)), "p"),
     baseline=lambda batch: filtered(batch)[0],
     scale=lambda batch: filtered(batch)[1].sqrt() + FLOOR,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.classic import prompt_mean
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,6 @@ MAXRL = Estimator(
     equation=r"b_i^j = \hat\mu_i",
     source="Tajwar et al. (2026), arXiv 2602.02710",
     unbiased=False,
-    look=Look("#b8400e", (0, (1, 1.5)), "s"),
     baseline=prompt_mean,
     scale=success_rate,
     least_responses=2,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 from openrlhf_js.estimators.scales import order_statistic
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ MC_GRPO = Estimator(
     equation=r"b_i^j = \mathrm{median}_k\, r_i^k",
     source="Kim (2026), arXiv 2601.22582",
     unbiased=False,
-    look=Look("#8b3a62", (0, (1, 1.5)), "X"),
     baseline=lambda batch: median(batch).expand_as(batch.rewards),
     scale=median_deviation,
     least_responses=2,

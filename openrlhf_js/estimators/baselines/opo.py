@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,6 @@ OPO = Estimator(
     equation=r"b_i^j = \sum_k l_i^k r_i^k / \sum_k l_i^k",
     source="Hao et al. (2025), arXiv 2505.23585",
     unbiased=False,
-    look=Look("#3f74a3", (0, (10, 3)), "D"),
     baseline=length_weighted_mean,
     least_responses=2,
     needs_lengths=True,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 from openrlhf_js.estimators.scales import order_statistic
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ QAE = Estimator(
     equation=r"b_i^j = \inf\{x : \hat F_i(x) \ge 0.4\}",
     source="Wu et al. (2025), arXiv 2509.22611",
     unbiased=False,
-    look=Look("#6a5acd", (0, (1, 1.5)), "P"),
     baseline=lambda batch: quantile(batch).expand_as(batch.rewards),
     scale=lambda batch: batch.statistics.reward_variance.sqrt()[:, None] + FLOOR,
     least_responses=2,

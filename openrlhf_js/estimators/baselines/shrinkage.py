@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.group_stats import ratio
-from openrlhf_js.estimators.record import Estimator, Look, Moments, Shrinkage
+from openrlhf_js.estimators.record import Estimator, Moments, Shrinkage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +69,6 @@ JS = Estimator(
     equation=r"b_i^j = (1-\lambda_i)\,\hat\mu_i^{-j} + \lambda_i\,\bar\mu_{-i}",
     source=f"{PAPER}, eq. js-final-baseline",
     unbiased=True,
-    look=Look("#0072b2", "-", "o"),
     shrink=paper_shrinkage,
     least_rewards=2,
 )
@@ -79,7 +78,6 @@ JS_FIXED = Estimator(
     equation=r"\lambda_i = \lambda",
     source=f"{PAPER}, eq. js-final-baseline",
     unbiased=True,
-    look=Look("#9a5f00", (0, (10, 3)), "h"),
     shrink=given_shrinkage,
     least_prompts=2,
     least_responses=2,
@@ -91,7 +89,6 @@ JS1 = Estimator(
     equation=r"b_i^j = (1-\lambda)\,\hat\mu_i + \lambda\,\bar\mu",
     source=f"{PAPER}, eq. JSnaive",
     unbiased=False,
-    look=Look("#b0508a", (0, (10, 3)), "v"),
     baseline=naive_baseline,
     error=_naive_error,
     least_prompts=2,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from openrlhf_js.estimators.record import Estimator, Look, TableMemory
+from openrlhf_js.estimators.record import Estimator, TableMemory
 from openrlhf_js.estimators.scales import batch_std_of, centred
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ SPO = Estimator(
     equation=r"b_i^j = \hat v_i",
     source="Xu and Ding (2025), arXiv 2509.13232, section 4",
     unbiased=False,
-    look=Look("#556b2f", "-", "v"),
     baseline=lambda batch: centred(batch, tracked_value(batch)),
     scale=lambda batch: batch_std_of(batch, tracked_value(batch)),
     least_rewards=2,

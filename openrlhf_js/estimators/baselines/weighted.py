@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.classic import loo_prompt_mean, prompt_mean
 from openrlhf_js.estimators.group_stats import ratio, sum_of_others
-from openrlhf_js.estimators.record import Estimator, Look
+from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,6 @@ WEIGHTED_RLOO = Estimator(
     equation=r"b_i^j = \sum_{l \ne j} w_i^l r_i^l / \sum_{l \ne j} w_i^l",
     source="Greensmith, Bartlett and Baxter (2004)",
     unbiased=True,
-    look=Look("#6b5f1e", (0, (5, 2)), "s"),
     baseline=weighted_loo_mean,
     least_responses=2,
     reads_score_norms=True,
@@ -54,7 +53,6 @@ WEIGHTED_MEAN = Estimator(
     equation=r"b_i^j = \sum_l w_i^l r_i^l / \sum_l w_i^l",
     source="Li et al. (2026), The Optimal Token Baseline, of whole responses",
     unbiased=False,
-    look=Look("#556070", (0, (6, 2, 1, 2)), "s"),
     baseline=weighted_mean,
     least_responses=2,
     reads_score_norms=True,
