@@ -87,12 +87,11 @@ CALLS = 20  # of what takes a millisecond, in one timing
 BATCH = 64  # texts: the reward server's default
 CLIENTS = 2 * BATCH  # so that one batch always waits
 GIB = 2**30
-WEB = ("fastapi", "httptools", "prometheus_client", "pydantic", "starlette", "uvicorn")
+WEB = ("fastapi", "httptools", "pydantic", "starlette", "uvicorn")
 WEB_MODULES = (
     *WEB,
     "fastapi.responses",
     "fastapi.security",
-    "prometheus_client.exposition",
     "starlette.requests",
 )
 NOT_IMPORTED = ("common.console", "stats", "stats.estimate")

@@ -3,9 +3,8 @@
 #   --reward.remote_url http://127.0.0.1:5000/get_reward
 # from this machine. For others: OPENRLHF_JS_REWARD_TOKEN=... bash reward_models/serve.sh --host 0.0.0.0
 #
-# Usage:     bash reward_models/serve.sh [--dry_run] [flags of `openrlhf-js rm serve`]
-#            REWARD_MODEL=... names another folder, or (without --dry_run) a model on the hub.
-#            --dry_run shows the configuration and checks the checkpoint, without a GPU.
+# Usage:     bash reward_models/serve.sh [flags of `openrlhf-js rm serve`]
+#            REWARD_MODEL=... names another folder, or a model on the hub.
 # Hardware:  one GPU with 24 GB or more: 8B parameters in bf16 are 16 GB, and a batch comes on top.
 # Time:      as long as reading 16 GB takes; then until SIGTERM.
 # Paper:     gives no figure for serving; its reward model has 8B parameters too.

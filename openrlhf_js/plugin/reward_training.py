@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
+from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.files import FileRow
 from openrlhf_js.plugin import upstream
 from openrlhf_js.plugin.checks.models import TRUST, code_problems, lora_problems
@@ -182,33 +184,75 @@ def _rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileRow]:
     except Exception as error:  # whatever a hub, a folder of files or a loading script raises
         raise BadInput(f"--{flag} {name}: cannot be loaded ({first_line(error)})") from error
     number = 0
-    for table in data.with_format("arrow").iter(ROWS_AT_ONCE):
-        for row in table.to_pylist():
+    for batch in data.with_format("arrow").iter(ROWS_AT_ONCE):
+        for row in batch.to_pylist():
             number += 1
             yield FileRow(f"row {number}", row, 0)
 
 
-def pair_problems(flat: Flat, pairs: int | None, held_out: int) -> list[str]:
-    """Whether there are enough pairs; None to train on where upstream draws them."""
+def check_pairs(flat: Flat) -> None:
+    """Shows what is in the preference data; BadInput if it should not be trained on."""
+    making_of_texts = making(flat, load_tokenizer(flat))
+    reports: dict[str, Report] = {}  # by the flag of the data
+    with progress("checking preferences", unit="pairs") as bar:
+        for flag, split in DATA.items():
+            reports[flag] = check_data(flat, flag, split, making_of_texts, bar.advance)
+    problems = []
+    for flag, report in reports.items():
+        _show(flag, report, flat["data.max_len"])
+        kinds = report.stopping(flat["js.allow"])
+        if kinds:
+            problems.append(f"--{flag}: {report.refusal(kinds)}")
+    if not problems:
+        training, held_out = reports.values()
+        problems = list(_number_problems(flat, training.pairs, held_out.pairs))
+    if problems:
+        raise BadInput("\n".join(problems))
+    for notice in _notices(flat):
+        say(f"openrlhf_js: {notice}")
+
+
+def _show(flag: str, report: Report, max_len: int) -> None:
+    """Prints the lengths of the pairs, and the first problems of each kind."""
+    if report.tokens:
+        row = {
+            "preferences": f"--{flag}",
+            "pairs": report.pairs,
+            "tokens, median": round(median(report.tokens)),
+            "most": max(report.tokens),
+            f"cut to {max_len:,}": report.counts["cut"],
+        }
+        table([row])
+    rows = report.pairs + report.counts["no pair"]
+    for kind, problems in report.problems.items():
+        count = report.counts[kind]
+        share = f"{100 * count / rows:.1f} %"
+        say(f"{count:,} ({share}) x {KINDS[kind].text} [{kind}], such as", style="bold")
+        for problem in problems:
+            say(f"  {problem}".replace("\n", "\\n"))
+
+
+def _number_problems(flat: Flat, pairs: int, held_out: int) -> Iterator[str]:
+    """Whether there are enough pairs, unless upstream draws them."""
+    if flat["data.dataset_probs"]:
+        return
+    pairs = min(pairs, flat["data.max_samples"])
     batch = flat["train.batch_size"]
-    if pairs is None:
-        return []
+    evaluated = held_out if flat["eval.dataset"] else int(pairs * EVALUATION_SHARE)
     if pairs < batch:
-        return [
+        yield (
             f"there are {pairs:,} pairs, fewer than one --train.batch_size of {batch:,}: use a "
             "smaller one, or more pairs"
-        ]
-    evaluated = held_out if flat["eval.dataset"] else int(pairs * EVALUATION_SHARE)
-    if evaluated < LEAST_TO_NORMALISE:
-        return [
+        )
+    elif evaluated < LEAST_TO_NORMALISE:
+        yield (
             f"mean and std for normalisation would come from {evaluated} pairs, and take at least "
             f"{LEAST_TO_NORMALISE}: give them as --eval.dataset (default: {EVALUATION_SHARE:.0%} "
             "of the training pairs)"
-        ]
-    return []
+        )
 
 
-def notices(flat: Flat) -> Iterator[str]:
+def _notices(flat: Flat) -> Iterator[str]:
     """What the user may not expect of upstream's training, one line each."""
     folder = Path(flat[MODEL])
     prefix = flat["ds.value_head_prefix"]
@@ -216,11 +260,19 @@ def notices(flat: Flat) -> Iterator[str]:
         f"{head_prefix(read_config(folder, flat[TRUST]), prefix)}.weight" in tensor_shapes(folder)
     ):
         yield f"{folder} is a reward model already; OpenRLHF starts with a new head all the same"
-    if flat["ckpt.load_enable"] and not last_checkpoint(flat):
+    if flat["ckpt.load_enable"] and not _last_checkpoint(flat):
         yield f"there is no checkpoint in {flat['ckpt.path']}: training starts from the beginning"
 
 
-def last_checkpoint(flat: Flat) -> str | None:
+def how_to_resume(flat: Flat) -> str:
+    """What an interrupted training has left, and the flag that resumes it."""
+    tag = _last_checkpoint(flat) if flat else None
+    if tag is None:
+        return "nothing was saved (--ckpt.save_steps saves regularly)"
+    return f"--ckpt.load_enable resumes from {tag} in {flat['ckpt.path']}"
+
+
+def _last_checkpoint(flat: Flat) -> str | None:
     """The checkpoint that `--ckpt.load_enable` would resume, if there is one."""
     try:
         return Path(flat["ckpt.path"], "latest").read_text(encoding="utf-8").strip() or None

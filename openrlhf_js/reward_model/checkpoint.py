@@ -61,6 +61,16 @@ def tokenizer_problems(
     return problems
 
 
+def load_tokenizer(folder: Path, *, messages: bool, trust_remote_code: bool) -> Any:
+    """The tokenizer; ValueError with its problems."""
+    from transformers import AutoTokenizer
+
+    problems = tokenizer_problems(folder, messages=messages, trust_remote_code=trust_remote_code)
+    if problems:
+        raise ValueError("\n".join(problems))
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
 def read_config(folder: Path, trust_remote_code: bool = False) -> Any:
     """The configuration as transformers loads it; ValueError where it cannot."""
     from transformers import AutoConfig
@@ -136,20 +146,16 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
     name = f"{prefix}.weight"
     width = config.get_text_config().hidden_size
     shapes = tensor_shapes(folder)
-    has_head = name in shapes or (1, width) in shapes.values()
-    if shapes and not has_head and not (folder / "adapter_config.json").is_file():
+    if name not in shapes and (folder / "adapter_config.json").is_file():
         return [
-            f"{folder} is a language model and no reward model: it has no value head {name}. "
-            "`openrlhf-js rm train` makes a reward model of it"
+            f"{folder} is a LoRA adapter, which OpenRLHF 0.11.2 saves without its value head: "
+            "train again with `openrlhf-js rm train`, which saves the merged model"
         ]
     if name not in shapes:
-        if (folder / "adapter_config.json").is_file():
-            return [
-                f"{folder} is a LoRA adapter, which OpenRLHF 0.11.2 saves without its value head: "
-                "train again with `openrlhf-js rm train`, which saves the merged model"
-            ]
-        cure = "give its name as value_head_prefix"
-        return [f"{folder} has no value head {name} in {WEIGHTS}: {cure}"]
+        return [
+            f"{folder} has no value head {name} in {WEIGHTS}: give its name as value_head_prefix; "
+            "of a language model `openrlhf-js rm train` makes a reward model"
+        ]
     if shapes[name] != (1, width):
         shape = list(shapes[name])
         return [f"{folder}: the value head {name} has shape {shape}, a reward needs [1, {width}]"]

@@ -23,12 +23,6 @@ Interval = dict[str, float | None]  # value, low and high
 
 BINS = 15  # of confidence
 LEAST_PER_BIN = 20  # pairs; fewer bins where there are not so many
-HISTOGRAM_BINS = 40
-SHOWN_POINTS = 2_000  # of reward over length
-
-
-class ScoringFailed(RuntimeError):
-    """The model gave a reward that is not a finite number."""
 
 
 def texts_of(
@@ -91,7 +85,7 @@ def score_pairs(
         for index, chosen, rejected in zip(indices, rewards[::2], rewards[1::2], strict=True):
             if not (math.isfinite(chosen) and math.isfinite(rejected)):
                 message = f"the sides of pair {index + 1} got the rewards {chosen} and {rejected}"
-                raise ScoringFailed(message)
+                raise ValueError(message)
             records.append({"pair": index, "chosen": float(chosen), "rejected": float(rejected)})
         store.append(records)
         progress(len(store.records))
@@ -140,7 +134,6 @@ def evaluate(
             "bins": bins,
         },
         "length": _length(lengths, margins, clusters),
-        "pictures": _pictures(rewards, lengths, margins),
     }
 
 
@@ -284,20 +277,4 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
         "accuracy_where_chosen_is_longer": _share(correct[longer], clusters[longer]),
         "accuracy_where_chosen_is_shorter": _share(correct[shorter], clusters[shorter]),
         "accuracy_balanced": balanced,
-    }
-
-
-def _pictures(rewards: Floats, lengths: Floats, margins: Floats) -> dict[str, Any]:
-    """What the pictures need beyond the figures: a histogram, and points, thinned evenly."""
-    counts, edges = np.histogram(margins, HISTOGRAM_BINS)
-    step = math.ceil(len(margins) / SHOWN_POINTS)
-    points = {}
-    for column, side in enumerate(("chosen", "rejected")):
-        points[side] = {
-            "lengths": lengths[::step, column].tolist(),
-            "rewards": rewards[::step, column].tolist(),
-        }
-    return {
-        "margins": {"counts": counts.tolist(), "edges": edges.tolist()},
-        "points": points,
     }

@@ -1,4 +1,4 @@
-"""The reward server: OpenRLHF's `/get_reward`, with `/health` and `/metrics`.
+"""The reward server: OpenRLHF's `/get_reward`, with `/health`.
 
 A request is {"query": [texts], "prompts": [...], "labels": [...]}, of which a reward model needs
 the query alone; the answer is {"rewards": [...], "scores": [...], "extra_logs": {}}. Texts of
@@ -16,7 +16,6 @@ import math
 import re
 import resource
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -25,8 +24,6 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
@@ -37,11 +34,10 @@ BODY_BYTES = 8 << 20
 CONNECTIONS = 4096  # more get status 503
 QUERIES = 1024  # in a request
 FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
-CLIENT_LOST = 499  # the status in the metrics, which nobody receives
+CLIENT_LOST = 499  # a status that nobody receives
 RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
-METRICS = "openrlhf_js_reward"
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+DRAIN_SECONDS = 60  # to answer what is left at SIGTERM
 
 log = logging.getLogger(__name__)
 
@@ -137,12 +133,6 @@ def make_app(
 ) -> FastAPI:
     """The application; a request waits `answer_seconds` at most; without a `token` all may ask."""
     batcher = Batcher(score, batching)
-    registry = CollectorRegistry()
-    seconds = Histogram(
-        f"{METRICS}_request_seconds", "By status", ["status"], buckets=SECONDS, registry=registry
-    )
-    waiting = Gauge(f"{METRICS}_queue_texts", "Texts that wait", registry=registry)
-    waiting.set_function(lambda: batcher.waiting)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -151,31 +141,19 @@ def make_app(
         running.cancel()
 
     knows_token = _token_check(token)
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
 
-    def admit(knows: bool = Depends(knows_token)) -> None:
+    @app.post("/get_reward")
+    async def get_reward(request: Request, knows: bool = Depends(knows_token)) -> Response:
         if not knows:
             headers = {"www-authenticate": "Bearer"}
             raise HTTPException(401, "the bearer token is missing or wrong", headers)
-
-    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-
-    @app.post("/get_reward", dependencies=[Depends(admit)])
-    async def get_reward(request: Request) -> Response:
-        began = time.perf_counter()
-        status = 500
         try:
             texts = await _queries(request)
-            scores = await _finite_scores(batcher, texts, answer_seconds)
-            status = 200
-            return JSONResponse({"rewards": scores, "scores": scores, "extra_logs": {}})
-        except HTTPException as error:
-            status = error.status_code
-            raise
         except ClientDisconnect:  # before its request has arrived
-            status = CLIENT_LOST
-            return Response(status_code=status)
-        finally:
-            seconds.labels(status).observe(time.perf_counter() - began)
+            return Response(status_code=CLIENT_LOST)
+        scores = await _finite_scores(batcher, texts, answer_seconds)
+        return JSONResponse({"rewards": scores, "scores": scores, "extra_logs": {}})
 
     @app.get("/health")  # probes have no token, and see the status alone
     async def health(response: Response, knows: bool = Depends(knows_token)) -> dict[str, Any]:
@@ -186,10 +164,6 @@ def make_app(
             return status
         queue = {"texts": batcher.waiting, "most": batching.queue_size}
         return {**status, **description, "queue": queue}
-
-    @app.get("/metrics", dependencies=[Depends(admit)])
-    async def show_metrics() -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
 
@@ -255,8 +229,8 @@ def bind(host: str, port: int) -> socket.socket:
     return uvicorn.Config("", host=host, port=port, log_level="warning").bind_socket()
 
 
-def make_server(app: FastAPI, drain_seconds: int = 60) -> uvicorn.Server:
-    """uvicorn, which answers what is left at a signal, for so many seconds."""
+def make_server(app: FastAPI) -> uvicorn.Server:
+    """uvicorn, which answers what is left at a signal."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     config = uvicorn.Config(
@@ -267,6 +241,6 @@ def make_server(app: FastAPI, drain_seconds: int = 60) -> uvicorn.Server:
         proxy_headers=False,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=drain_seconds,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     return uvicorn.Server(config)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 EXTRAS = (
-    *("altair", "fastapi", "httptools", "openai", "pandas", "prometheus_client", "psutil"),
+    *("altair", "fastapi", "httptools", "openai", "pandas", "psutil"),
     *("pydantic", "rich", "scipy", "starlette", "tyro", "uvicorn"),
 )
 STACK = ("datasets", "deepspeed", "flash_attn", "openrlhf", "peft", "ray", "vllm")

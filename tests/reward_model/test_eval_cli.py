@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 import torch
+from kit import write_lines
 from safetensors.torch import load_file, save_file
 
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.tiny import preferences
-from openrlhf_js.tiny.tasks import write_lines
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +24,8 @@ def model(tmp_path_factory):
 @pytest.fixture
 def data(tmp_path):
     held_out = preferences.split(0, preferences.HELD_OUT_PROMPTS).held_out
-    path = tmp_path / "data" / "held_out.jsonl"
-    path.parent.mkdir()
-    write_lines(path, preferences.preferences([held_out], 300, seed=0))
-    return path
+    rows = preferences.preferences([held_out], 300, seed=0)
+    return write_lines(tmp_path / "data" / "held_out.jsonl", rows)
 
 
 def call(data, model, folder, *more):
@@ -35,9 +33,10 @@ def call(data, model, folder, *more):
     return ["eval", str(data), *fixed, "--out", str(folder), *more]
 
 
-def test_a_model_is_evaluated(data, model, tmp_path, capsys):
+def test_a_model_is_evaluated_and_the_same_command_resumes(data, model, tmp_path, capsys):
     out = tmp_path / "out"
-    assert rm.main(call(data, model, out)) == 0
+    words = call(data, model, out)
+    assert rm.main(words) == 0
     evaluation = json.loads((out / "evaluation.json").read_text())
     printed = capsys.readouterr()
 
@@ -58,27 +57,19 @@ def test_a_model_is_evaluated(data, model, tmp_path, capsys):
     assert evaluation["margin"]["value"] == pytest.approx(margin, abs=1e-5)
     assert sum(subset["pairs"] for subset in evaluation["subsets"].values()) == 300
     assert evaluation["length"]["mean_chosen"] == pytest.approx(sum(lengths) / 300)
-    assert evaluation["settings"]["max_len"] == 2048
-    assert evaluation["identity"]["max_len"] == 2048
     assert (out / "report.html").stat().st_size > 10_000
     assert f"{100 * points / 300:.1f} %" in printed.out
     assert "different letters" in printed.out
     assert "warning" not in printed.err
 
-
-def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_path, capsys):
-    folder = tmp_path / "out"
-    words = call(data, model, folder)
-    assert rm.main(words) == 0
-    first = json.loads((folder / "evaluation.json").read_text())
-    scores = (folder / "scores.jsonl").read_bytes()
+    scores = (out / "scores.jsonl").read_bytes()
     cut = scores[: len(scores) // 2]
-    (folder / "scores.jsonl").write_bytes(cut)
+    (out / "scores.jsonl").write_bytes(cut)
     assert rm.main(words) == 0
-    again = json.loads((folder / "evaluation.json").read_text())
-    assert again["accuracy"] == first["accuracy"]
+    again = json.loads((out / "evaluation.json").read_text())
+    assert again["accuracy"] == evaluation["accuracy"]
     kept = cut[: cut.rfind(b"\n") + 1]
-    assert (folder / "scores.jsonl").read_bytes().startswith(kept)
+    assert (out / "scores.jsonl").read_bytes().startswith(kept)
     assert rm.main([*words, "--max-len", "8"]) == 2
     assert "max_len: 2048 there, 8 now" in capsys.readouterr().err
     data.write_text(data.read_text().partition("\n")[2])
@@ -86,26 +77,19 @@ def test_the_same_command_resumes_and_other_settings_do_not(data, model, tmp_pat
     assert re.search(r"texts: '\w+' there", capsys.readouterr().err)
 
 
-def test_repeated_and_reversed_pairs_are_counted(data, model, tmp_path, capsys):
-    rows = [
-        {"prompt": "ab", "chosen": "a<eos>", "rejected": "b<eos>"},
-        {"prompt": "ab", "chosen": "b<eos>", "rejected": "a<eos>"},
-        {"prompt": "ab", "chosen": "a<eos>", "rejected": "b<eos>"},
-        {"prompt": "ba", "chosen": "a<eos>", "rejected": "b<eos>"},
-    ]
-    write_lines(data, rows)
-    assert rm.main(call(data, model, tmp_path / "out")) == 0
+def test_repeated_pairs_are_counted_and_a_forgotten_prompt_is_a_warning(
+    data, model, tmp_path, capsys
+):
+    sides = [("ab", "a", "b"), ("ab", "b", "a"), ("ab", "a", "b"), ("ba", "a", "b")]
+    write_lines(data, [{"prompt": p, "chosen": c, "rejected": r} for p, c, r in sides])
+    words = call(data, model, tmp_path / "out")
+    assert rm.main(words) == 0
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["repetitions"] == {"repeated": 1, "reversed": 1}
     assert "1 repeat an earlier pair" in capsys.readouterr().out
-
-
-def test_a_forgotten_prompt_is_a_warning(data, model, tmp_path, capsys):
-    words = call(data, model, tmp_path / "out")
-    words.remove("prompt")
-    words.remove("--prompt_key")
-    assert rm.main(words) == 0
-    warning = "warning: 300 of 300 pairs are scored without their prompt: --prompt_key prompt adds"
+    words = [word for word in words if "prompt" not in word]
+    assert rm.main([*words, "--out", str(tmp_path / "other")]) == 0
+    warning = "warning: 4 of 4 pairs are scored without their prompt: --prompt_key prompt adds"
     assert warning in capsys.readouterr().err
 
 
@@ -115,7 +99,7 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     tensors = load_file(folder / "model.safetensors")
     tensors["score.weight"] = torch.full_like(tensors["score.weight"], float("nan"))
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    assert rm.main(call(data, folder, tmp_path / "out")) == 1
+    assert rm.main(call(data, folder, tmp_path / "out")) == 2
     assert "the sides of pair 1 got the rewards" in capsys.readouterr().err
     assert not (tmp_path / "out" / "evaluation.json").exists()
 
@@ -135,11 +119,6 @@ def test_what_cannot_be_used(data, model, tmp_path, words, message, capsys):
     if "BARE" in words:
         names["BARE"] = shutil.copytree(model, tmp_path / "bare")
         (tmp_path / "bare" / "chat_template.jinja").unlink()
-    try:
-        status = rm.main(
-            ["eval", *(str(names.get(w, w)) for w in words), "--out", str(tmp_path / "o")]
-        )
-    except SystemExit as left:
-        status = left.code
-    assert status == 2
+    arguments = [str(names.get(word, word)) for word in words]
+    assert rm.main(["eval", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert re.search(message, capsys.readouterr().err)
