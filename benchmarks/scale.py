@@ -1,40 +1,37 @@
-"""Claim: what we add to a run grows no faster than what the run does, up to 64 GPUs.
+"""Claim: of the controller's work on a step, ours is a small part, on 64 GPUs too.
 
-    OMP_NUM_THREADS=1 python benchmarks/scale.py       # 2 minutes on two quiet CPU cores
+    OMP_NUM_THREADS=1 python benchmarks/scale.py       # a minute on a quiet core
 
-What grows with what: the controller's work on a rollout batch, the estimators, grading. Upstream's
-and our own code run as they stand, with pickle in Ray's place, so that ours is compared to the rest
-of the same step; seconds are CPU time. A slope is of log cost over log size between two sizes:
-median of the rounds (least to largest).
+The controller is the process that every rollout batch passes through. Upstream's and our own code
+run as they stand, with pickle in Ray's place, on a part of a step that is continued linearly: ours
+is compared to the rest of the same step, and to upstream's code that it replaces. CPU seconds, the
+median of the rounds.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
+from statistics import median
 from types import SimpleNamespace as Namespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import numpy as np
 import torch
-from grading_pool import against_model, makespan
 from markdown_table import print_table
 from ray import cloudpickle
-from run_arguments import run_arguments
 
-from openrlhf_js.estimators import LiveEstimator
 from openrlhf_js.plugin.run.device import prepare_device
-from openrlhf_js.tasks.pool import MOST_WORKERS
 
 RESPONSES = 8  # to a prompt
 WORDS = 143_262  # of a tokenizer
-RANKS = (1, 4, 16, 64)
-REWARDS = 1_000_000
+PART = 64  # responses of a step that are measured
+ROUNDS = 3
 TITLES = {  # of what a step costs
     "arrive": "responses become tensors",
     "split_rollout_samples": "padded into micro-batches",
@@ -46,13 +43,9 @@ TITLES = {  # of what a step costs
     "loop": "upstream in the place of ours: a loop over the tokens",
 }
 OF_UPSTREAM = ("split_rollout_samples", "make_experience")  # methods of its experience maker
-WRITE_TOKENIZER = f"a tokenizer of {WORDS:,} words, once a run; upstream for each prompt"
-READ_TOKENIZER = "the same, read by its engine"
 UPSTREAMS_TOKENIZERS = "upstream in the place of ours: a tokenizer for each prompt"
 ALL_OF_IT = "**all of it, seconds**"
 GPUS_AT_5_PERCENT = "GPUs at which that is 5 % of a step"
-POOL_WORKERS = (1, 2, MOST_WORKERS, 64, 1024)
-ANSWERS_OF_THE_MODEL = 10_000
 
 Costs = dict[str, float]  # by what they are of
 
@@ -81,7 +74,16 @@ def cpu_seconds(call: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-# --- the controller's work on a rollout batch --------------------------------------------------
+def run_arguments(flags: str) -> argparse.Namespace:
+    """Upstream's nested arguments, with ours, at their defaults but for these flags."""
+    from openrlhf.utils.config import hierarchize
+
+    from openrlhf_js.plugin.flags import add_flags
+    from openrlhf_js.plugin.flags.parser import upstream_parser
+
+    parser = upstream_parser()
+    add_flags(parser)
+    return hierarchize(parser.parse_args(flags.split()))
 
 
 class Clock:
@@ -137,14 +139,14 @@ def arriving_responses(responses: int, tokens: int) -> list[bytes]:
     return arriving
 
 
-def group_of_ranks(ranks: int, log_probs: bytes) -> Any:
-    """Upstream's group of actors, each of which answers with the same log-probs."""
+def one_rank(log_probs: bytes) -> Any:
+    """Upstream's group of actors, one that answers with these log-probs."""
     from openrlhf.trainer.ray import launcher
 
     group = launcher.RayActorGroup.__new__(launcher.RayActorGroup)
     group.duplicate_actors = 1
     actor = Namespace(execute_batch=Namespace(remote=lambda *_: log_probs))
-    group._actor_handlers = [actor] * ranks
+    group._actor_handlers = [actor]
     return group
 
 
@@ -167,7 +169,7 @@ def measuring(clock: Clock, ray_stand_in: PickleForRay) -> Iterator[None]:
         yield
 
 
-def controller(responses: int, tokens: int, micro_batch: int, ranks: int) -> Costs:
+def controller(responses: int, tokens: int, micro_batch: int) -> Costs:
     """The cost of each of TITLES for one rollout batch."""
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
@@ -175,9 +177,9 @@ def controller(responses: int, tokens: int, micro_batch: int, ranks: int) -> Cos
     from openrlhf_js.plugin.rollout import OrderedSamples
 
     micro_batches = responses // micro_batch
-    log_probs = torch.zeros(micro_batches // ranks, micro_batch, tokens - 1)  # of a rank
-    answer_of_rank = cloudpickle.dumps([rows.clone() for rows in log_probs])
-    group = group_of_ranks(ranks, answer_of_rank)
+    log_probs = torch.zeros(micro_batches, micro_batch, tokens - 1)
+    answer = cloudpickle.dumps([rows.clone() for rows in log_probs])
+    group = one_rank(answer)
     args = run_arguments(
         "--algo.advantage.estimator js_grad "
         f"--rollout.n_samples_per_prompt {RESPONSES} --rollout.micro_batch_size {micro_batch}"
@@ -217,179 +219,32 @@ def controller(responses: int, tokens: int, micro_batch: int, ranks: int) -> Cos
 
     costs["loop"] = cpu_seconds(upstreams_loop)
     bytes_arrived = sum(len(response) for response in arriving)
-    bytes_answered = 2 * ranks * len(answer_of_rank)  # by policy and reference
+    bytes_answered = 2 * len(answer)  # by policy and reference
     costs["GB"] = (bytes_arrived + ray_stand_in.bytes_sent + bytes_answered) / 1e9
     return costs
 
 
-# --- what else a step does ---------------------------------------------------------------------
-
-
-def other_costs(share: float) -> Costs:
-    """Seconds of what else a step does, at a share of the sizes that the names say."""
-    return {
-        **estimator_costs(share),
-        "`js_grad` notes 1,000 prompts of 1,000,000": memory_cost(share),
-        "upstream: dynamic batches, 1,024 responses": balancing_cost(share),
-        **tokenizer_costs(share),
-    }
-
-
-def estimator_costs(share: float) -> Costs:
-    prompts = int(share * REWARDS) // RESPONSES
-    rewards = torch.rand(prompts, RESPONSES)
-    norms = torch.rand(prompts, RESPONSES)
-    keys = torch.randint(2**62, (prompts,))
-
-    def seconds_of(name: str) -> float:
-        estimator = LiveEstimator(name)
-        first = estimator.batch(rewards, squared_score_norms=norms, keys=keys, step=1)
-        estimator.learn(first)
-
-        def second_step() -> None:
-            batch = estimator.batch(rewards, squared_score_norms=norms, keys=keys, step=2)
-            estimator.describe(batch, estimator.estimate(batch))
-
-        return cpu_seconds(second_step)
-
-    return {
-        f"`{name}` and its diagnostics, 1,000,000 rewards": seconds_of(name)
-        for name in ("js", "js_grad")
-    }
-
-
-def memory_cost(share: float) -> float:
-    prompts = int(share * REWARDS)
-    keys = torch.randint(2**62, (prompts,))
-    estimator = LiveEstimator("js_grad")
-    estimator.learn(estimator.batch(torch.rand(prompts, 1), keys=keys, step=1))
-    visit = estimator.batch(torch.rand(1000, RESPONSES), keys=keys[:1000], step=2)
-    return cpu_seconds(lambda: estimator.learn(visit))
-
-
-def balancing_cost(share: float) -> float:
-    from openrlhf.utils.seqlen_balancing import get_seqlen_balanced_partitions
-
-    lengths = torch.randint(2048, 8193, (int(1024 * share),)).tolist()
-    batches = sum(lengths) // 16_384
-    return cpu_seconds(lambda: get_seqlen_balanced_partitions(lengths, batches, False))
-
-
-def tokenizer_costs(share: float) -> Costs:
+def seconds_to_send_a_tokenizer(words: int = WORDS) -> float:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    letters = [f"{number:03}" for number in range(int((WORDS * share) ** 0.5))]
+    letters = [f"{number:03}" for number in range(int(words**0.5))]
     merges = list(product(letters, letters))
-    words = [*letters, *(first + second for first, second in merges)]
-    vocabulary = {word: number for number, word in enumerate(words)}
+    tokens = [*letters, *(first + second for first, second in merges)]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, merges)))
-    sent = cloudpickle.dumps(tokenizer)
-    return {
-        WRITE_TOKENIZER: cpu_seconds(lambda: cloudpickle.dumps(tokenizer)),
-        READ_TOKENIZER: cpu_seconds(lambda: pickle.loads(sent)),
-    }
+    return cpu_seconds(lambda: cloudpickle.dumps(tokenizer))
 
 
-# --- the tables --------------------------------------------------------------------------------
-
-
-class Growth(NamedTuple):
-    """The median cost at the last size, and the slope between the last two, shown."""
-
-    cost: str
-    slope: str
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{np.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-def growth(
-    measure: Callable[[Any], Costs],
-    sizes: Sequence[float],
-    rounds: int,
-) -> dict[str, Growth]:
-    """Measures all sizes in every round."""
-    costs_by_round = [[measure(size) for size in sizes] for _ in range(rounds)]
-    *_, smaller_size, largest_size = sizes
-    growths = {}
-    for name in costs_by_round[0][0]:
-        smaller = np.array([costs[-2][name] for costs in costs_by_round])
-        largest = np.array([costs[-1][name] for costs in costs_by_round])
-        slopes = np.log(largest / smaller) / np.log(largest_size / smaller_size)
-        growths[name] = Growth(cost=f"{np.median(largest):.3g}", slope=spread(slopes))
-    return growths
-
-
-def print_controller(scale: int, rounds: int) -> None:
-    tokens = 256 // scale
-    in_ranks = growth(
-        lambda ranks: controller(
-            responses=16 * ranks, tokens=tokens, micro_batch=RESPONSES, ranks=ranks
-        ),
-        sizes=RANKS,
-        rounds=rounds,
-    )
-    in_tokens = growth(
-        lambda tokens: controller(responses=128, tokens=tokens, micro_batch=RESPONSES, ranks=8),
-        sizes=(4 * tokens, 16 * tokens),
-        rounds=rounds,
-    )
-    print_table(
-        columns=[f"64 ranks x 16 responses x {tokens} tokens", "seconds", "in ranks", "in tokens"],
-        rows=[
-            (title, in_ranks[name].cost, in_ranks[name].slope, in_tokens[name].slope)
-            for name, title in TITLES.items()
-        ],
-    )
-
-
-def print_others(scale: int, rounds: int) -> float:
-    """Prints what else a step does; the seconds of a tokenizer that is sent."""
-    growths = growth(other_costs, sizes=(1 / 8 / scale, 1 / scale), rounds=rounds)
-    print()
-    print_table(
-        columns=["what else", "seconds", "slope"],
-        rows=[(name, of_name.cost, of_name.slope) for name, of_name in growths.items()],
-    )
-    return float(growths[WRITE_TOKENIZER].cost)
-
-
-def print_pool(scale: int, rounds: int) -> None:
-    measured = against_model(96 // scale, rounds)
-    service_seconds = np.resize(measured.service_seconds, ANSWERS_OF_THE_MODEL)
-    rows = []
-    for workers in POOL_WORKERS:
-        seconds = makespan(service_seconds, workers, measured.caller_seconds)
-        ratios = measured.ratios.get(workers)
-        rows.append(
-            (
-                workers,
-                f"{ANSWERS_OF_THE_MODEL / seconds:,.0f}",
-                spread(ratios) if ratios else "",
-            )
-        )
-    print()
-    print_table(columns=["workers", "answers a second", "real / model"], rows=rows)
-
-
-def step_costs(run: RunSize, scale: int, rounds: int, tokenizer_seconds: float) -> Costs:
-    """What one step of a run costs, from smaller batches of it."""
-    small_responses = 64
-    many_responses = 1024 // scale
-    repeats = (rounds + 1) // 2
-    small = [
-        controller(small_responses, run.tokens // scale, run.micro_batch, ranks=1)
-        for _ in range(repeats)
-    ]
-    many = [controller(many_responses, 16, run.micro_batch, ranks=1) for _ in range(repeats)]
-    costs = {}
-    for name, title in TITLES.items():
-        median_cost = np.median([measured[name] for measured in small])
-        costs[title] = run.responses / small_responses * median_cost
-    median_of_ours = np.median([measured["ours"] for measured in many])  # whatever the tokens
-    costs[TITLES["ours"]] = run.responses / many_responses * median_of_ours
+def step_costs(run: RunSize, tokenizer_seconds: float) -> Costs:
+    """What one step of a run costs, from a small part of it."""
+    rounds = [controller(PART, run.tokens, run.micro_batch) for _ in range(ROUNDS)]
+    of_part = {title: median(costs[name] for costs in rounds) for name, title in TITLES.items()}
+    costs = {title: run.responses / PART * cost for title, cost in of_part.items()}
+    # An estimator's cost for few rewards is not that of many.
+    many = [controller(1024, 16, run.micro_batch) for _ in range(ROUNDS)]
+    median_of_ours = median(costs["ours"] for costs in many)
+    costs[TITLES["ours"]] = run.responses / 1024 * median_of_ours
     seconds = sum(costs.values()) - costs[TITLES["GB"]] - costs[TITLES["loop"]]
     costs[UPSTREAMS_TOKENIZERS] = run.prompts * tokenizer_seconds
     costs[ALL_OF_IT] = seconds
@@ -397,24 +252,16 @@ def step_costs(run: RunSize, scale: int, rounds: int, tokenizer_seconds: float) 
     return costs
 
 
-def print_steps(scale: int, rounds: int, tokenizer_seconds: float) -> None:
-    costs_by_run = [step_costs(run, scale, rounds, tokenizer_seconds) for run in RUNS.values()]
+def main(runs: dict[str, RunSize] = RUNS) -> None:
+    prepare_device("cpu")
+    logging.disable()
+    tokenizer_seconds = seconds_to_send_a_tokenizer()
+    costs_by_run = [step_costs(run, tokenizer_seconds) for run in runs.values()]
     rows = []
     for title in costs_by_run[0]:
         costs = [costs[title] for costs in costs_by_run]
         rows.append([title, *(f"{cost:,.0f}" if cost > 99 else f"{cost:.3g}" for cost in costs)])
-    print()
-    print_table(columns=["one step", *RUNS], rows=rows)
-
-
-def main(scale: int = 1, rounds: int = 5) -> None:
-    """Prints the tables; `scale` divides the sizes."""
-    prepare_device("cpu")
-    logging.disable()
-    print_controller(scale, rounds)
-    tokenizer_seconds = print_others(scale, rounds)
-    print_pool(scale, rounds)
-    print_steps(scale, rounds, tokenizer_seconds)
+    print_table(columns=["one step", *runs], rows=rows)
 
 
 if __name__ == "__main__":

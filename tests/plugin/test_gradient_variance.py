@@ -87,7 +87,7 @@ def test_unbiased_over_all_batches_of_whole_prompt_groups(responses, sizes):
 def test_responses_of_a_prompt_in_two_micro_batches_hide_variance_between_prompts():
     """2 prompt groups of 2 independent responses, shuffled into 2 micro-batches of 2.
 
-    The variance between prompts, t, counts as docs/gradient_variance.md says.
+    The variance between prompts, t, counts as docs/lab.md says.
     """
     n = m = b = 2  # prompts, responses to each, responses of a micro-batch
     total = n * m

@@ -1,0 +1,77 @@
+"""Prints the tables of trained models in docs/results.md.
+
+.venv/bin/python scripts/studies/results.py                 # of the records in this folder
+.venv/bin/python scripts/studies/results.py runs/results    # of a study's folder
+"""
+
+import json
+import lzma
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from openrlhf_js.study.analysis import analyse
+from openrlhf_js.study.values import RunRecord, grouped
+
+HERE = Path(__file__).parent
+REFERENCE = "rloo"
+OURS = "js"
+
+
+def read(path: Path) -> list[RunRecord]:
+    """The runs of a file of records, whose first line has the settings."""
+    content = path.read_bytes()
+    if path.suffix == ".xz":
+        content = lzma.decompress(content)
+    lines = content.decode().splitlines()
+    return [json.loads(line) for line in lines[1:]]
+
+
+def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """pass@1 less the reference's in points, averaged over tasks and numbers of prompts.
+
+    Each seed counts at the learning rate that is best on the other seeds.
+    """
+    tables = []
+    for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
+        findings = analyse(of_size, REFERENCE)
+        table = pd.DataFrame(findings.averages_by_mix)
+        table.insert(0, "responses", responses)
+        tables.append(table)
+    return pd.concat(tables)
+
+
+def print_table(rows: pd.DataFrame) -> None:
+    """Prints averages in Markdown; bold where the 95 % interval leaves out 0."""
+    estimators = [OURS, *sorted(set(rows.estimator) - {OURS})]
+    print(f"| responses | mix | {' | '.join(estimators)} | {OURS} low | {OURS} high |")
+    print(f"|---:|---|{'---:|' * (len(estimators) + 2)}")
+    for (responses, mix), of_mix in rows.groupby(["responses", "mix"], sort=False):
+        by_estimator = {row.estimator: row for row in of_mix.itertuples()}
+        cells = [str(responses), mix]
+        for estimator in estimators:
+            row = by_estimator.get(estimator)
+            cells.append(_points(row) if row else "")
+        ours = by_estimator.get(OURS)
+        cells += [f"{ours.low:+.1f}", f"{ours.high:+.1f}"] if ours else ["", ""]
+        print(f"| {' | '.join(cells)} |")
+
+
+def _points(row: Any) -> str:
+    text = f"{row.value:+.1f}"
+    return f"**{text}**" if row.low > 0 or row.high < 0 else text
+
+
+def main() -> None:
+    paths = [Path(folder) / "runs-inline.jsonl" for folder in sys.argv[1:]]
+    for path in paths or sorted(HERE.glob("*.jsonl.xz")):
+        runs = read(path)
+        print(f"\n{path.name}: {len(runs)} runs\n")
+        print_table(averages(runs))
+
+
+if __name__ == "__main__":
+    main()
