@@ -50,11 +50,11 @@ def slow(rewards, weights, past=None, mask=None):
             return None
         return total / weight if weight else math.fsum(rewards[i, others].tolist()) / len(others)
 
-    def z_of(i):
+    def z_of(i, j):
         if past is None:
-            return 0.0
+            return x_of(i, j)
         prior = grad.PRIOR
-        return (past["sum_wr"][i] + prior * past["t"]) / (past["sum_w"][i] + prior)
+        return (past["sum_wr"][i] + prior * x_of(i, j)) / (past["sum_w"][i] + prior)
 
     result = torch.zeros(n, m, dtype=torch.float64)
     for i, j in itertools.product(range(n), range(m)):
@@ -62,7 +62,7 @@ def slow(rewards, weights, past=None, mask=None):
             continue
         rows = []
         for k in range(n):
-            row = [(k, x_of(k, h), z_of(k), h) for h in range(m) if there[k, h] and k != i]
+            row = [(k, x_of(k, h), z_of(k, h), h) for h in range(m) if there[k, h] and k != i]
             rows += [(weights[k, h].item(), x, z, rewards[k, h].item(), k) for k, x, z, h in row]
         own = [weights[i, k].item() for k in range(m) if k != j and there[i, k]]
         mean_own = mean_of_positive(own)
@@ -70,7 +70,7 @@ def slow(rewards, weights, past=None, mask=None):
         if past is not None:
             mean_weight = past["mean_weight"]
         relative = mean_own / mean_weight if mean_weight else 0.0
-        result[i, j] = _slow_one(rows, x_of(i, j), z_of(i), past, rewards[i, j].item(), relative)
+        result[i, j] = _slow_one(rows, x_of(i, j), z_of(i, j), past, rewards[i, j].item(), relative)
     return result
 
 
@@ -111,10 +111,12 @@ def _slow_one(rows, x, z, past, own, relative_weight):
 
     left = torch.tensor([[sum_of(a, b) for b in (1, 2)] for a in (1, 2)], dtype=torch.float64)
     right = torch.tensor([sum_of(a, 3) for a in (1, 2)], dtype=torch.float64)
-    rloo = grad.RLOO_PROMPTS * relative_weight * (x - mean[0]) ** 2
-    left[0, 0] += rloo
-    right[0] += rloo
+    distances = torch.tensor([x - mean[0], z - mean[1]], dtype=torch.float64)
+    rloo_prompts = grad.RLOO_PROMPTS * relative_weight
+    left += rloo_prompts * torch.outer(distances, distances)
+    right += rloo_prompts * distances * (x - mean[0])
     varies = left.diagonal() > 1e-12
+    varies[1] &= torch.linalg.det(left) > 1e-9 * left.diagonal().prod()
     slopes = torch.tensor([1.0, 0.0], dtype=torch.float64)
     if varies.any():
         slopes[varies] = torch.linalg.solve(left[varies][:, varies], right[varies]).clamp(0, 1)
@@ -462,7 +464,7 @@ def test_a_past_that_says_just_what_today_says_is_finite():
 
 
 def test_the_order_of_prompts_does_not_matter():
-    """Without keys nor a drift z does not vary, but for rounding, and tells nothing."""
+    """Without keys z is x, and tells nothing, whatever the rounding."""
     order = torch.tensor([1, 2, 0])
     for seed in range(50):
         live, reordered = LiveEstimator("js_grad"), LiveEstimator("js_grad")

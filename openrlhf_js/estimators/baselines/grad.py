@@ -8,18 +8,19 @@ With s_ij = grad log pi(y_ij | x_i), w_ij = |s_ij|^2, and a baseline that does n
 so that a baseline should predict rewards with these weights. js_grad is a weighted linear
 regression of a response's reward on what else is known of its prompt:
 
-    b_ij = R_{-i} + alpha_ij (x_ij - X_{-i}) + beta_ij (z_i - Z_{-i})
+    b_ij = R_{-i} + alpha_ij (x_ij - X_{-i}) + beta_ij (z_ij - Z_{-i})
 
     x_ij = (sum_{l != j} w_il r_il + kappa t) / (sum_{l != j} w_il + kappa)
-    z_i  = (sum_past u r + PRIOR t) / (sum_past u + PRIOR)
+    z_ij = (sum_past u r + PRIOR x_ij) / (sum_past u + PRIOR)
 
-x_ij is the weighted mean of the prompt's other responses, and z_i that of its responses in earlier
-steps, where u is w over the mean weight, and fades with every visit. R, X and Z are weighted means
-of rewards, x and z, and alpha and beta the slopes, all of the batch's other prompts and of earlier
-steps together; the latter count as PAST_PROMPTS prompts at most. To these are added RLOO_PROMPTS
-imaginary prompts whose x is x_ij and whose rewards lie on the line of slope 1. They weigh what the
-group's other responses weigh, so that a prompt unlike the others relies on itself. kappa is PRIOR
-of the mean weight, and t the weighted mean reward, both of earlier steps.
+x_ij is the weighted mean of the prompt's other responses, and z_ij that of its responses in earlier
+steps, where u is w over the mean weight, and fades with every visit; without a past it is x_ij. R,
+X and Z are weighted means of rewards, x and z, and alpha and beta the slopes, all of the batch's
+other prompts and of earlier steps together; the latter count as PAST_PROMPTS prompts at most. To
+these are added RLOO_PROMPTS imaginary prompts with this x_ij and z_ij, whose rewards RLOO would
+predict: R + x_ij - X. They weigh what the group's other responses weigh, so that a prompt unlike
+the others relies on itself. kappa is PRIOR of the mean weight, and t the weighted mean reward, both
+of earlier steps.
 
 Nothing of response (i, j) enters b_ij, and the gradient is unbiased; a first batch's only valid
 response, which has no baseline, is its own.
@@ -141,7 +142,8 @@ def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
     known = _moments(responses, responses.weights * responses.has_x, sum_of_others)
     if batch.past is not None:
         known = known.plus(batch.past.moments)
-    return _line(known.in_prompts(), responses.x, RLOO_PROMPTS * _relative_weight(batch))
+    rloo_prompts = RLOO_PROMPTS * _relative_weight(batch)
+    return _line(known.in_prompts(), responses.x, responses.z, rloo_prompts)
 
 
 def _relative_weight(batch: Batch) -> Tensor:
@@ -178,7 +180,7 @@ def _responses(batch: Batch, origin: Tensor) -> _Responses:
         others = sum_of_others(batch.mask.to(rewards.dtype), 1)
         plain_mean = ratio(sum_of_others(rewards, 1), others)
         x = ratio(total, weight).where(weight > 0, plain_mean)
-        z = x.new_zeros(x.shape)
+        z = x
         has_x = others > 0
     else:
         kappa = PRIOR * batch.past.mean_weight
@@ -186,8 +188,9 @@ def _responses(batch: Batch, origin: Tensor) -> _Responses:
         t = ratio(products[0, 3], products[0, 0])  # counted from the origin
         x = ((total + kappa * t) / (weight + kappa)).where(weight + kappa > 0, t)
         past_total = batch.past.past_reward - origin * batch.past.past_weight
-        z = (past_total + PRIOR * t) / (batch.past.past_weight + PRIOR)
-        z = z[:, None].expand_as(x)
+        past_weight = batch.past.past_weight[:, None]
+        z = (past_total[:, None] + PRIOR * x) / (past_weight + PRIOR)
+        z = z.where(past_weight > 0, x)  # to the last digit, which the regression looks at
         has_x = batch.mask.new_ones(batch.mask.shape)
     return _Responses(weights, rewards, x, z, has_x)
 
@@ -214,13 +217,14 @@ def _moments(
     return Moments(products=total(of_prompts, 0), squares=total(of_prompts[:, 0, 0].square(), 0))
 
 
-def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
-    """The lines for responses with these x (n, m), by sums (n, 4, 4) over what else is known.
+def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
+    """The lines for responses with these x and z (n, m), by sums (n, 4, 4) over what else is known.
 
-    With S the sums of squares and products about the means, d = x_ij - x, and K `rloo_prompts`,
+    With S the sums of squares and products about the means, d = x_ij - x, e = z_ij - z, and K
+    `rloo_prompts`,
 
-        (S_xx + K d^2) alpha + S_xz beta = S_xr + K d^2
-               S_xz   alpha + S_zz beta = S_zr
+        (S_xx + K d^2) alpha + (S_xz + K d e) beta = S_xr + K d^2
+        (S_xz + K d e) alpha + (S_zz + K e^2) beta = S_zr + K d e
 
     of which both are clipped to [0, 1]. alpha is 1 where x does not vary; beta is 0 where z does
     not vary, or only as x does.
@@ -229,15 +233,21 @@ def _line(moments: Tensor, x: Tensor, rloo_prompts: Tensor) -> _Line:
     sums = moments - moments[:, :1, :1] * mean[:, :, None] * mean[:, None, :]
     rounding = ROUNDING * moments[:, 3, 3, None]  # x and z are rewards, too
     mean_x, mean_z, mean_reward = (mean[:, place, None] for place in (1, 2, 3))
-    rloo = rloo_prompts * (x - mean_x).square()
-    xx = sums[:, 1, 1, None] + rloo
-    xr = sums[:, 1, 3, None] + rloo
-    zr = sums[:, 2, 3, None]
+    distance_x = x - mean_x
+    distance_z = z - mean_z
+    rloo_xx = rloo_prompts * distance_x * distance_x
+    rloo_xz = rloo_prompts * distance_x * distance_z
+    rloo_zz = rloo_prompts * distance_z * distance_z
+    xx = sums[:, 1, 1, None] + rloo_xx
+    xz = sums[:, 1, 2, None] + rloo_xz
+    zz = sums[:, 2, 2, None] + rloo_zz
+    xr = sums[:, 1, 3, None] + rloo_xx
+    zr = sums[:, 2, 3, None] + rloo_xz
     x_varies = xx > rounding
-    z_varies = sums[:, 2, 2, None] > rounding
+    z_varies = zz > rounding
     xx = xx.where(x_varies, 1.0)
-    zz = sums[:, 2, 2, None].where(z_varies, 1.0)
-    xz = sums[:, 1, 2, None].where(x_varies & z_varies, 0.0)
+    zz = zz.where(z_varies, 1.0)
+    xz = xz.where(x_varies & z_varies, 0.0)
     z_adds = z_varies & (xz.square() < (1 - COLLINEAR) * xx * zz)
     xz = xz.where(z_adds, 0.0)
     determinant = xx * zz - xz.square()
@@ -355,7 +365,7 @@ JS_GRAD = Estimator(
     summary="weighted regression on the prompt's other responses, today's and earlier ones; the "
     "weights are the squared lengths of the score gradients",
     equation=r"b_i^j = \bar r_{-i} + \alpha_{-i} (x_i^j - \bar x_{-i}) "
-    r"+ \beta_{-i} (z_i - \bar z_{-i})",
+    r"+ \beta_{-i} (z_i^j - \bar z_{-i})",
     source="docs/js_grad.md",
     unbiased=True,
     baseline=grad_baseline,
