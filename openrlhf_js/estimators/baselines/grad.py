@@ -221,28 +221,35 @@ def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
     """The lines for responses with these x and z (n, m), by sums (n, 4, 4) over what else is known.
 
     With S the sums of squares and products about the means, d = x_ij - x, e = z_ij - z, and K
-    `rloo_prompts`,
+    `rloo_prompts`, the slopes solve
 
-        (S_xx + K d^2) alpha + (S_xz + K d e) beta = S_xr + K d^2
-        (S_xz + K d e) alpha + (S_zz + K e^2) beta = S_zr + K d e
-
-    of which both are clipped to [0, 1]. alpha is 1 where x does not vary; beta is 0 where z does
-    not vary, or only as x does.
+        (S_xx + K d d) alpha + (S_xz + K d e) beta = S_xr + K d d
+        (S_xz + K d e) alpha + (S_zz + K e e) beta = S_zr + K e d
     """
     mean = ratio(moments[:, 0], moments[:, 0, :1])
     sums = moments - moments[:, :1, :1] * mean[:, :, None] * mean[:, None, :]
-    rounding = ROUNDING * moments[:, 3, 3, None]  # x and z are rewards, too
     mean_x, mean_z, mean_reward = (mean[:, place, None] for place in (1, 2, 3))
     distance_x = x - mean_x
     distance_z = z - mean_z
-    rloo_xx = rloo_prompts * distance_x * distance_x
-    rloo_xz = rloo_prompts * distance_x * distance_z
-    rloo_zz = rloo_prompts * distance_z * distance_z
-    xx = sums[:, 1, 1, None] + rloo_xx
-    xz = sums[:, 1, 2, None] + rloo_xz
-    zz = sums[:, 2, 2, None] + rloo_zz
-    xr = sums[:, 1, 3, None] + rloo_xx
-    zr = sums[:, 2, 3, None] + rloo_xz
+    rloo = rloo_prompts * distance_x
+    alpha, beta = _slopes(
+        xx=sums[:, 1, 1, None] + rloo * distance_x,
+        xz=sums[:, 1, 2, None] + rloo * distance_z,
+        zz=sums[:, 2, 2, None] + rloo_prompts * distance_z.square(),
+        xr=sums[:, 1, 3, None] + rloo * distance_x,
+        zr=sums[:, 2, 3, None] + rloo * distance_z,
+        rounding=ROUNDING * moments[:, 3, 3, None],  # x and z are rewards, too
+    )
+    return _Line(mean_reward, mean_x, mean_z, alpha, beta)
+
+
+def _slopes(
+    *, xx: Tensor, xz: Tensor, zz: Tensor, xr: Tensor, zr: Tensor, rounding: Tensor
+) -> tuple[Tensor, Tensor]:
+    """alpha and beta (n, m) by the sums of squares and products, both clipped to [0, 1].
+
+    alpha is 1 where x does not vary; beta is 0 where z does not vary, or only as x does.
+    """
     x_varies = xx > rounding
     z_varies = zz > rounding
     xx = xx.where(x_varies, 1.0)
@@ -251,9 +258,9 @@ def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
     z_adds = z_varies & (xz.square() < (1 - COLLINEAR) * xx * zz)
     xz = xz.where(z_adds, 0.0)
     determinant = xx * zz - xz.square()
-    alpha = ((zz * xr - xz * zr) / determinant).clamp(0, 1).where(x_varies, 1.0)
-    beta = ((xx * zr - xz * xr) / determinant).clamp(0, 1).where(z_adds, 0.0)
-    return _Line(mean_reward, mean_x, mean_z, alpha, beta)
+    alpha = (zz * xr - xz * zr) / determinant
+    beta = (xx * zr - xz * xr) / determinant
+    return alpha.clamp(0, 1).where(x_varies, 1.0), beta.clamp(0, 1).where(z_adds, 0.0)
 
 
 def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Tensor:
