@@ -75,7 +75,7 @@ def test_a_wheel_runs_with_torch_and_numpy_alone_and_has_its_types_and_templates
     assert "lines of doctests pass; a missing extra is named" in run.stdout
     wheel, sdist = sorted((tree / "out").iterdir())
     assert sdist.name == f"openrlhf_js-{openrlhf_js.__version__}.tar.gz"
-    assert "openrlhf_js/report/templates/report.html" in zipfile.ZipFile(wheel).namelist()
+    assert "openrlhf_js/report/templates/study.html" in zipfile.ZipFile(wheel).namelist()
     unpacked, elsewhere = tree / "unpacked", tree / "elsewhere"
     elsewhere.mkdir()
     zipfile.ZipFile(wheel).extractall(unpacked)
@@ -136,8 +136,8 @@ def test_the_command_needs_no_extra_for_its_help_version_and_mistyped_names(monk
     monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
     assert main(["--help"]) == main([]) == main(["--version"]) == 0
     assert f"openrlhf-js {openrlhf_js.__version__}" in capsys.readouterr().out
-    assert main(["reprot"]) == 2
-    assert "did you mean 'report'?" in capsys.readouterr().err
+    assert main(["stduy"]) == 2
+    assert "did you mean 'study'?" in capsys.readouterr().err
 
 
 def brought(extra: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
@@ -14,7 +15,7 @@ from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:
-    from openrlhf_js.report.samples import PasskRun
+    from openrlhf_js.report.passk import PasskRun
 
 PROGRAMS = {
     "passk": ("openrlhf_js.cli.eval:passk", "sample answers that can be checked: mean@k, pass@k"),
@@ -26,11 +27,12 @@ OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 
 class PasskSettings(ServerSettings):
     """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
-    majority vote, with intervals by item. Or compares two results, paired by item.
+    majority vote, with intervals by item. Or compares results with the first ones, paired by item.
 
       openrlhf-js eval passk --model ckpt/js --tasks math500 amc23 --out runs/js
       openrlhf-js eval passk --model http://localhost:8000/v1 --tasks geometry3k --out runs/vl
       openrlhf-js eval passk --compare runs/rloo runs/js
+      openrlhf-js eval passk --compare runs/base runs/step20 runs/step40 --out runs/compared
 
     Leaves results.json, passk.png, every response (samples/) and a page to look at them
     (samples.html) in --out. The same command resumes, a larger --samples adds, and what another
@@ -40,7 +42,9 @@ class PasskSettings(ServerSettings):
     model: str | None = Field(
         None, description="folder, hub id, or address (http://host:8000/v1, #NAME for one of many)"
     )
-    compare: tuple[Path, Path] | None = Field(None, description="two folders of results; B - A")
+    compare: list[Path] = Field(
+        [], description="A B ...: folders of results; differences are from A"
+    )
     tasks: list[str] = Field(
         [], description="names of benchmarks, YAML files, or prompt files of `data build`"
     )
@@ -65,9 +69,11 @@ class PasskSettings(ServerSettings):
     )
 
     @model_validator(mode="after")
-    def _one_or_two_models(self) -> PasskSettings:
+    def _one_model_or_several(self) -> PasskSettings:
         if bool(self.model) == bool(self.compare):
             raise ValueError("give --model MODEL, or --compare A B")
+        if self.compare and not 2 <= len(self.compare) <= len(ascii_uppercase):
+            raise ValueError("--compare takes 2 to 26 folders of results")
         if self.model and not (self.tasks and self.out):
             raise ValueError("--model needs --tasks and --out")
         return self
@@ -87,38 +93,44 @@ def passk(argv: list[str]) -> int:
 
     def work() -> None:
         if settings.compare:
-            compare(settings, settings.compare)
+            compare(settings)
         elif settings.model and settings.out:
             evaluate(settings, settings.model, settings.out)
 
     return run(PASSK, work, True, {OutOfMemoryError: lambda error: message})
 
 
-def compare(settings: PasskSettings, places: tuple[Path, Path]) -> None:
-    """Compares two results item by item."""
-    from openrlhf_js.evaluation.passk import compare as paired
+def compare(settings: PasskSettings) -> None:
+    """Compares results item by item with the first ones."""
     from openrlhf_js.evaluation.passk.benchmarks import name_of
+    from openrlhf_js.evaluation.passk.compare import compare as compared
     from openrlhf_js.evaluation.passk.summary import read_results
-    from openrlhf_js.report import evaluations, figures, style
+    from openrlhf_js.report import figures, style
     from openrlhf_js.report import passk as report
-    from openrlhf_js.report.samples import PasskRun
 
     names = [name_of(task) for task in settings.tasks]
     runs = []
-    for label, place in zip("AB", places, strict=True):
+    for label, place in zip(ascii_uppercase, settings.compare, strict=False):
         folder = place if place.is_dir() else place.parent
-        runs.append(PasskRun(label, folder, read_results(place, names)))
-    comparison = paired.compare(runs[0].results, runs[1].results, settings.metric)
-    differences = report.differences(comparison)
-    say(f"\nA: {comparison['a']} ({places[0]})\nB: {comparison['b']} ({places[1]})")
-    _show([differences], comparison["notes"])
+        runs.append(report.PasskRun(label, folder, read_results(place, names)))
+    say("")
+    for each in runs:
+        say(f"{each.label}: {each.results['model']} ({each.folder})")
+    first, *others = runs
+    comparisons = []
+    differences = []
+    notes = []
+    for other in others:
+        comparison = compared(first.results, other.results, settings.metric)
+        comparisons.append(comparison)
+        differences += report.differences(comparison, other.label)
+        notes += [f"{other.label}, {note}" for note in comparison["notes"]]
+    _show([differences], notes)
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
-        write_json(settings.out / "comparison.json", comparison)
-        results = {run.folder: run.results for run in runs}
-        forests = evaluations.forests(evaluations.sampled_models(results, arena={}))
-        picture = style.save_both(figures.picture(forests.plots), settings.out / "comparison.png")
-        say(str(picture))
+        write_json(settings.out / "comparison.json", comparisons)
+        picture = figures.picture(report.forests(runs))
+        say(str(style.save_both(picture, settings.out / "comparison.png")))
     _write_page(settings, runs, differences)
 
 
@@ -128,7 +140,6 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
     from openrlhf_js.evaluation.passk.summary import FILE
     from openrlhf_js.report import passk as report
-    from openrlhf_js.report.samples import PasskRun
     from openrlhf_js.sampling.sampler import sampler_of
 
     overrides = settings.model_dump(include=set(OVERRIDES), exclude_none=True)
@@ -147,7 +158,7 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     say(f"\n{results['model']}")
     _show([scores, report.passes(results), report.details(results)], report.notes(results))
     say(f"{out / FILE}\n{picture}")
-    _write_page(settings, [PasskRun("", out, results)], scores)
+    _write_page(settings, [report.PasskRun("", out, results)], scores)
 
 
 def _write_page(

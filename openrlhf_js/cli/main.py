@@ -19,7 +19,6 @@ PROGRAMS = {
     "quickstart": ("openrlhf_js.cli.quickstart:main", "make a tiny model and train it, anywhere"),
     "study": ("openrlhf_js.cli.study:main", "many paired runs of several estimators, compared"),
     "data": ("openrlhf_js.cli.data:main", "build, check and show prompts with checkable answers"),
-    "report": ("openrlhf_js.cli.report:main", "draw runs and the lab's results on one page"),
     "lab": ("openrlhf_js.cli.lab:main", "measure baselines and gradients against the truth"),
 }
 EXTRAS = {
@@ -29,7 +28,6 @@ EXTRAS = {
     "quickstart": "train",
     "study": "lab",
     "data": "tasks",
-    "report": "eval",
     "lab": "lab",
 }
 CLOSED_PIPE = 141  # the exit status that a shell gives to what SIGPIPE ends

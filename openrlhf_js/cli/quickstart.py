@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,6 +11,7 @@ from typing import Any
 from pydantic import model_validator
 
 from openrlhf_js.common.console import say
+from openrlhf_js.common.programs import curves_command
 from openrlhf_js.common.settings import Field, Settings, program
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.tiny.supervise import ProgramFailed, explained, prepare_libraries
@@ -107,9 +106,8 @@ def work(settings: QuickstartSettings) -> None:
     _train_on_the_stack(settings, folder)
     if settings.seeds:
         _compare_in_pairs(settings, folder)
-    program = Path(sys.executable).parent / "openrlhf-js"
-    report = shlex.join([str(program), "report", str(folder)])
-    say(f"models       {folder / 'stack'}/*/model\nall metrics  {report}", wrap=False)
+    say(f"models       {folder / 'stack'}/*/model", wrap=False)
+    say(f"all metrics  {curves_command(folder / 'stack')}", wrap=False)
     say(f"{time.monotonic() - began:.0f} seconds")
 
 

@@ -13,6 +13,7 @@ import traceback
 from typing import Any
 
 from openrlhf_js.common.console import complain, say
+from openrlhf_js.common.programs import curves_command
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.checks.everything import check
 from openrlhf_js.plugin.checks.models import check_hub_models
@@ -63,6 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         say(f"openrlhf_js: {summary(flat, prompts)}")
         with shown(flat), recorded(args, parser):
             train(checked, device)
+        if flat["logger.tensorboard_dir"]:
+            say(
+                f"openrlhf_js: curves: {curves_command(flat['logger.tensorboard_dir'])}", wrap=False
+            )
         say(f"openrlhf_js: done; the model is in {flat['ckpt.output_dir']}")
     except KeyboardInterrupt:
         return complain("interrupted", 130)

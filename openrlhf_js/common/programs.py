@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 
 def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
@@ -40,3 +42,9 @@ def usage(prog: str, programs: Mapping[str, tuple[str, str]]) -> str:
     for name, (_, summary) in programs.items():
         lines.append(f"  {name:{width}}  {summary}".rstrip())
     return "\n".join(lines)
+
+
+def curves_command(folder: str | Path) -> str:
+    """The command that shows the TensorBoard files in a folder and below it."""
+    program = Path(sys.executable).with_name("tensorboard")
+    return shlex.join([str(program), "--logdir", str(folder)])

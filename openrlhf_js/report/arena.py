@@ -15,9 +15,8 @@ from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
 from openrlhf_js.report import style
 from openrlhf_js.report.figures import picture
-from openrlhf_js.report.foreign import script_of
 from openrlhf_js.report.forest import Forest, ForestRow
-from openrlhf_js.report.pages import render
+from openrlhf_js.report.pages import render, script_of
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
 PICTURE_WIDTH = 440  # pixels, without names and numbers

@@ -1,19 +1,42 @@
-"""Results of pass@k as tables, sentences and a picture."""
+"""Results of pass@k as tables, sentences and pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from openrlhf_js.evaluation.passk.summary import items_with
+import numpy as np
+
+from openrlhf_js.evaluation.passk.compare import values_of
+from openrlhf_js.evaluation.passk.summary import Results, items_with
 from openrlhf_js.report import figures, plot, style
+from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.plot import Axis, Panel
+from openrlhf_js.stats import paired_difference
 
 TRUNCATED_WARNING = 5.0  # per cent
 STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
 TaskResults = Mapping[str, Any]  # of one benchmark: items, samples, settings and rows
 Table = list[dict[str, Any]]
+
+
+class PasskRun(NamedTuple):
+    """The results of one model, and the folder that holds its samples."""
+
+    label: str  # "A", "B", ... of several, "" of one
+    folder: Path
+    results: Results
+
+    def samples_file(self, task: str) -> Path:
+        """The store of the samples of a task."""
+        return self.folder / "samples" / f"{task}.jsonl"
+
+    @property
+    def name(self) -> str:
+        """The label with the last two folders of the model, or what a server calls it."""
+        model = self.results["model"].rpartition("#")[2]
+        return f"{self.label}: {'/'.join(Path(model).parts[-2:])}"
 
 
 def scores(results: Mapping[str, Any]) -> Table:
@@ -60,20 +83,87 @@ def details(results: Mapping[str, Any]) -> Table:
     return table
 
 
-def differences(comparison: Mapping[str, Any]) -> Table:
-    """One row for each benchmark of a comparison, and their mean."""
+def differences(comparison: Mapping[str, Any], label: str) -> Table:
+    """One row for each benchmark of a comparison of another model with A, and their mean."""
     return [
         {
             "benchmark": row["task"],
             "items": f"{row['items']:,}",
+            "model": label,
             "A %": f"{100 * row['a']:.1f}",
-            "B %": f"{100 * row['b']:.1f}",
-            "B - A, points": _interval(row),
+            "its %": f"{100 * row['b']:.1f}",
+            "its - A, points": _interval(row),
             "p": f"{row['p_value']:.2g}",
             "detectable, points": _plain(row["detectable"], scale=100),
         }
         for row in comparison["rows"]
     ]
+
+
+def forests(runs: Sequence[PasskRun]) -> list[Forest]:
+    """For each benchmark, pass@j of all models, and their paired differences from the first's."""
+    looks = style.series_looks([run.name for run in runs])
+    plots = []
+    for benchmark in runs[0].results["tasks"]:
+        levels = Forest(
+            title=benchmark,
+            note="95 % intervals, by item",
+            xlabel="per cent",
+            rows=[row for run in runs for row in _levels(benchmark, run)],
+            looks=looks,
+            form=".1f",
+        )
+        differences = Forest(
+            title=f"{benchmark}: difference from {runs[0].label}",
+            note="paired by item, 95 % intervals",
+            xlabel="points",
+            rows=[row for run in runs[1:] for row in _differences(benchmark, runs[0], run)],
+            looks=looks,
+            form="+.1f",
+            reference=0,
+        )
+        plots += [levels, differences]
+    return plots
+
+
+def _levels(benchmark: str, run: PasskRun) -> list[ForestRow]:
+    """A row for each pass@j."""
+    task = run.results["tasks"][benchmark]
+    rows = []
+    for row in task["rows"]:
+        if row["quantity"] == "pass_at":
+            heading = _measure(row["j"], items_with(task, row["j"]), task["items"])
+            rows.append(_dot(heading, run, row))
+    return rows
+
+
+def _differences(benchmark: str, first: PasskRun, other: PasskRun) -> list[ForestRow]:
+    """A row for each pass@j, of the items that have enough samples of both."""
+    task = other.results["tasks"][benchmark]
+    first_task = first.results["tasks"][benchmark]
+    rows = []
+    for j in [row["j"] for row in task["rows"] if row["quantity"] == "pass_at"]:
+        values = values_of(task, f"pass@{j}")
+        first_values = values_of(first_task, f"pass@{j}")
+        both = np.isfinite(values) & np.isfinite(first_values)
+        if both.any():
+            difference = paired_difference(values[both], first_values[both])
+            heading = _measure(j, int(both.sum()), task["items"])
+            rows.append(_dot(heading, other, difference.estimate.plain()))
+    return rows
+
+
+def _measure(j: int, items: int, all_items: int) -> str:
+    """What is measured, and of how many items where that is not of all."""
+    return f"pass@{j}" if items == all_items else f"pass@{j} of {items:,} items"
+
+
+def _dot(heading: str, run: PasskRun, row: Mapping[str, Any]) -> ForestRow:
+    """A figure in per cent."""
+    value, low, high = (
+        None if row[end] is None else 100 * row[end] for end in ("value", "low", "high")
+    )
+    return ForestRow(heading, run.name, value, low, high)
 
 
 def notes(results: Mapping[str, Any]) -> list[str]:

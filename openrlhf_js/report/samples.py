@@ -17,9 +17,8 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.passk.evaluate import UNGRADED
 from openrlhf_js.evaluation.passk.grading import NOT_VOTING, graded_part
-from openrlhf_js.evaluation.passk.summary import Results
-from openrlhf_js.report.foreign import embedded, script_of
-from openrlhf_js.report.pages import render
+from openrlhf_js.report.pages import embedded, render, script_of
+from openrlhf_js.report.passk import PasskRun, Table
 from openrlhf_js.sampling.complete import ITEMS, Sample
 
 FILE = "samples.html"
@@ -29,7 +28,6 @@ SHORTEST_TEXT = 400
 PROMPT_CHARACTERS = 160  # of a row
 GOLD_CHARACTERS = 80
 
-Table = Sequence[Mapping[str, str]]
 Item = Mapping[str, Any]  # of samples/NAME.items.jsonl: what was asked
 Key = tuple[str, int]  # uid of the problem, and draw
 
@@ -49,18 +47,6 @@ CUT_OFF = ResponseKind("cut", "\N{HORIZONTAL ELLIPSIS}", "cut off")
 NOT_GRADED = ResponseKind("ungraded", "?", "not graded, counts as not right")
 MASKED = ResponseKind("masked", "\N{EMPTY SET}", "masked: refused, in no figure")
 KINDS = (RIGHT, WRONG, NO_ANSWER, CUT_OFF, NOT_GRADED, MASKED)
-
-
-class PasskRun(NamedTuple):
-    """The results of one model, and the folder that holds its samples."""
-
-    label: str  # "A" or "B" of two, "" of one
-    folder: Path
-    results: Results
-
-    def samples_file(self, task: str) -> Path:
-        """The store of the samples of a task."""
-        return self.folder / "samples" / f"{task}.jsonl"
 
 
 class ShownResponse(NamedTuple):
@@ -83,7 +69,7 @@ class LegendRow(NamedTuple):
 
 
 def write(runs: Sequence[PasskRun], figures: Table, path: Path) -> bool:
-    """Writes the page about one run, or two on the same problems, with a table of their figures.
+    """Writes the page about one run, or several on the same problems, with a table of figures.
 
     Returns False, and writes nothing, where the samples are no longer beside the results.
     """
@@ -116,7 +102,7 @@ def page(runs: Sequence[PasskRun], figures: Table) -> str:
     }
     return render(
         "samples.html",
-        title=f"Samples of {runs[0].results['model']}" if len(runs) == 1 else "Samples of A and B",
+        title=f"Samples of {_names(runs)}",
         runs=runs,
         tasks=tasks,
         figures=figures,
@@ -126,6 +112,12 @@ def page(runs: Sequence[PasskRun], figures: Table) -> str:
         longest=_longest_text(runs),
         script=script_of("samples.js"),
     )
+
+
+def _names(runs: Sequence[PasskRun]) -> str:
+    if len(runs) == 1:
+        return str(runs[0].results["model"])
+    return " and ".join(run.label for run in runs)
 
 
 def _legend(counts: Sequence[Counter[ResponseKind]]) -> list[LegendRow]:

@@ -6,9 +6,7 @@ needs("eval", "scipy")
 
 from openrlhf_js.stats.bootstrap import mean_of_means
 from openrlhf_js.stats.clustered import (
-    Comparison,
     clustered_mean,
-    differences,
     holm,
     paired_difference,
     ratio_of_means,
@@ -19,13 +17,11 @@ from openrlhf_js.stats.proportions import clustered_proportion, mean_pass_at_k, 
 
 __all__ = [
     "CONFIDENCE",
-    "Comparison",
     "Difference",
     "Estimate",
     "clustered_mean",
     "clustered_proportion",
     "detectable_effect",
-    "differences",
     "holm",
     "mean_of_means",
     "mean_pass_at_k",

@@ -9,8 +9,8 @@ and heavy tails, but not for skewed cluster means (docs/uncertainty.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -136,15 +136,6 @@ def stratified_mean(values: ArrayLike, strata: Labels, clusters: Labels | None =
     )
 
 
-class Comparison(NamedTuple):
-    """How far the mean of a condition is above the reference's."""
-
-    name: str
-    difference: Difference
-    paired: bool  # both have the same seeds
-    corrected_p: float
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values corrected for their number.
 
@@ -159,40 +150,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     corrected = np.empty(len(p_values))
     corrected[ascending] = np.minimum(raised, 1)
     return corrected.tolist()
-
-
-def differences(values: Mapping[str, Mapping[Any, float]], reference: str) -> list[Comparison]:
-    """Each other condition's mean minus the reference's, with p-values corrected for their number.
-
-    Runs of the same seed are pairs of `paired_difference`: what both share drops out. Seeds that
-    only one has count as independent; with none in common Var = s_a^2 / n_a + s_b^2 / n_b.
-
-    Args:
-        values: condition -> seed -> a finite figure. One seed alone bounds nothing, and has p = 1.
-        reference: one of the conditions.
-    """
-    reference_seeds = values[reference]
-    by_name: dict[str, Difference] = {}
-    for name, own_seeds in values.items():
-        if name == reference:
-            continue
-        seeds = list(dict.fromkeys([*own_seeds, *reference_seeds]))
-        by_name[name] = paired_difference(
-            [own_seeds.get(seed, 0.0) for seed in seeds],
-            [reference_seeds.get(seed, 0.0) for seed in seeds],
-            weights_a=[seed in own_seeds for seed in seeds],
-            weights_b=[seed in reference_seeds for seed in seeds],
-        )
-    corrected = holm([difference.p_value for difference in by_name.values()])
-    return [
-        Comparison(
-            name=name,
-            difference=difference,
-            paired=values[name].keys() == reference_seeds.keys(),
-            corrected_p=corrected_p,
-        )
-        for (name, difference), corrected_p in zip(by_name.items(), corrected, strict=True)
-    ]
 
 
 def weighted_mean(

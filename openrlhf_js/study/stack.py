@@ -17,8 +17,6 @@ import torch
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.report import runs as logged
-from openrlhf_js.report.runs import Scalars, read_config
 from openrlhf_js.study.design import (
     OWN,
     UNIFORM,
@@ -28,6 +26,7 @@ from openrlhf_js.study.design import (
     training_flags,
 )
 from openrlhf_js.study.figures import Figures, learning_curve
+from openrlhf_js.study.log import REWARD, Scalars, is_done
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
@@ -35,7 +34,6 @@ from openrlhf_js.tiny.tasks import Problem, write_lines
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
 COMMAND = "command.txt"  # of a run
-FINISHED = "done"  # as `openrlhf-js train` records it
 POLL_SECONDS = 0.5
 
 
@@ -168,8 +166,7 @@ def _write_data(path: Path, task: str, problems: Sequence[Problem]) -> None:
 
 def finished(run: Run, settings: StudySettings) -> bool:
     """Whether the run's own record says that it was trained to its end."""
-    config = read_config(log_of(run, settings))
-    return config is not None and config.outcome == FINISHED
+    return is_done(log_of(run, settings))
 
 
 def write_commands(runs: Sequence[Run], settings: StudySettings) -> list[str]:
@@ -222,7 +219,7 @@ def _train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> No
 
 
 def _progress(run: Run, settings: StudySettings, scalars: Scalars) -> str:
-    rewards = scalars[logged.REWARD]
+    rewards = scalars[REWARD]
     if rewards.empty:
         return f"{run.estimator}: starting Ray, vLLM, DeepSpeed"
     step = rewards.index[-1]
@@ -232,7 +229,7 @@ def _progress(run: Run, settings: StudySettings, scalars: Scalars) -> str:
 def figures(run: Run, settings: StudySettings) -> Figures:
     """What was measured, from a run's log and, of the tiny model, from its final weights."""
     scalars = Scalars(log_of(run, settings))
-    rewards = list(scalars[logged.REWARD])
+    rewards = list(scalars[REWARD])
     if len(rewards) != settings.steps:
         raise ValueError(f"{run.name} has logged {len(rewards)} of {settings.steps} steps")
     if run.task == OWN:
@@ -252,7 +249,7 @@ def figures(run: Run, settings: StudySettings) -> Figures:
         steps=settings.steps,
         dead=_mean(scalars, "train/js/all_equal_groups"),
         baseline_error=_ratio(
-            _mean(scalars, logged.BASELINE_MSE), _mean(scalars, logged.BASELINE_MSE_RLOO)
+            _mean(scalars, "train/js/baseline_mse"), _mean(scalars, "train/js/baseline_mse_rloo")
         ),
         gradient_variance=variance,
         gradient_snr=_ratio(mean_square, variance),

@@ -7,7 +7,7 @@
 #
 # ESTIMATOR=rloo, bloo, remax, js_grad, group_norm (GRPO), reinforce (REINFORCE++) ...; default js
 # SEED=1 another seed, of data order and sampling; default 0     GPUS=8 other hardware
-# Results are in runs/NAME/ESTIMATOR-SEED, data in runs/data/NAME. `openrlhf-js report` compares runs.
+# Results are in runs/NAME/ESTIMATOR-SEED, data in runs/data/NAME. `tensorboard --logdir` shows its curves.
 #
 # shellcheck disable=SC2034  # the recipes use the arrays
 set -euo pipefail

@@ -211,17 +211,18 @@ def test_a_server_that_fails(given, tmp_path, capsys):
     assert f"no server answers at {served.url}" in capsys.readouterr().err
 
 
-def test_two_folders_compared(done, tmp_path, capsys):
-    call = ["passk", "--compare", str(done / "model"), str(done / "other"), "--out", str(tmp_path)]
-    assert main(call) == 0
+def test_folders_compared_with_the_first(done, tmp_path, capsys):
+    places = [str(done / name) for name in ("model", "other", "model")]
+    assert main(["passk", "--compare", *places, "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
-    found = json.loads((tmp_path / "comparison.json").read_bytes())
-    assert b"Samples of A and B" in (tmp_path / "samples.html").read_bytes()
+    assert b"Samples of A and B and C" in (tmp_path / "samples.html").read_bytes()
+    found, same = json.loads((tmp_path / "comparison.json").read_bytes())
     assert [row["task"] for row in found["rows"]] == ["toy", "more", "mean"]
     a, b = (scores(done / name)["correct"] for name in ("model", "other"))
     assert found["rows"][0]["value"] == pytest.approx((sum(b) - sum(a)) / 72)
-    assert "B - A, points" in said
+    assert {row["value"] for row in same["rows"]} == {0}
+    assert "its - A, points" in said
     assert f"{100 * found['rows'][0]['value']:.1f} (" in said
 
 
@@ -233,7 +234,7 @@ def test_some_benchmarks_of_two_folders_compared(done, tmp_path):
     assert page.is_file()
     assert not (tmp_path / "samples.html").exists()
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
-    found = json.loads((tmp_path / "comparison.json").read_bytes())
+    (found,) = json.loads((tmp_path / "comparison.json").read_bytes())
     assert [row["task"] for row in found["rows"]] == ["toy"]
     assert found["metric"] == "pass@4"
 

@@ -176,7 +176,7 @@ def test_tables():
     assert row["mean@k %"].startswith(f"{score} ({100 * mean['low']:.1f} to ")
     (row,) = report.passes(A)
     assert list(row) == ["pass@j %, j =", "1", "2", "4", "8"]
-    (row,) = report.differences(compare(A, B))
+    (row,) = report.differences(compare(A, B), "B")
     assert row["benchmark"] == "toy"
     assert row["A %"] == score
 

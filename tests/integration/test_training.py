@@ -268,6 +268,7 @@ def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajector
     assert "the agent's own actor has crashed" in log
     assert "--js.prompt_selection informative changes nothing" in run.output
     assert "Global step" not in run.output
+    assert f"/tensorboard --logdir {tmp_path / 'tensorboard'}\n" in run.output
     assert run.output.endswith(f"openrlhf_js: done; the model is in {tmp_path / 'model'}\n")
     run.check_advantages()
     scalars = run.scalars()

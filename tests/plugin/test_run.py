@@ -30,7 +30,7 @@ from openrlhf_js.plugin.run.record import RECORD, recorded
 from openrlhf_js.plugin.run.restarts import keep_running
 from openrlhf_js.plugin.run.user_file import load_file
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
-from openrlhf_js.report import runs
+from openrlhf_js.study import log
 from openrlhf_js.tiny import model as tiny
 from openrlhf_js.tiny.tasks import TASKS
 
@@ -276,11 +276,8 @@ def test_a_resumed_run_keeps_each_start(tmp_path):
         starts = [*read(tmp_path)["earlier_starts"], read(tmp_path)]
         assert [start["flags"]["train.seed"] for start in starts] == [1, 2, 3]
         assert [start["outcome"] for start in starts] == ["failed", "interrupted", None]
-    assert runs.CONFIG == RECORD
-    config = runs.read_config(tmp_path / "js")
-    assert config.settings["--train.seed"] == "3"
-    assert config.outcome == "done"
-    assert config.settings["--actor.adam.betas"] == "0.9 0.95"
+    assert read(tmp_path)["flags"]["train.seed"] == 3
+    assert log.is_done(tmp_path / "js")
 
 
 def test_a_run_without_a_log_has_a_record_beside_its_checkpoints(tmp_path):

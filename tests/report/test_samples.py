@@ -8,7 +8,8 @@ from chromium import WIDTHS, browser
 from passk_kit import group, items, write_results
 
 from openrlhf_js.report import passk, samples
-from openrlhf_js.report.samples import KINDS, PasskRun
+from openrlhf_js.report.passk import PasskRun
+from openrlhf_js.report.samples import KINDS
 from openrlhf_js.sampling.complete import REFUSED, Sample
 
 HOSTILE = (

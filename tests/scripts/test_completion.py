@@ -22,8 +22,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
         (["l"], ["lab"]),
         (["eval", "arena", "j"], ["judge"]),
         (["lab", "simulate", "--ro"], ["--rounds"]),
-        (["report", "--he"], ["--help"]),
-        (["report", "run"], []),  # a file, which bash completes
+        (["study", "--he"], ["--help", "--held_out"]),
+        (["study", "run"], []),  # a file, which bash completes
         (["lab", "simulate", "--out", "x", "--se"], ["--seed"]),
     ],
 )

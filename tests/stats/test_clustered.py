@@ -13,6 +13,7 @@ from openrlhf_js.stats import (
     Estimate,
     clustered_mean,
     detectable_effect,
+    holm,
     paired_difference,
     ratio_of_means,
     stratified_mean,
@@ -237,3 +238,10 @@ def test_more_clusters_show_smaller_effects():
     effects = [detectable_effect(1, degrees) for degrees in np.geomspace(1, 1e6, 60)]
     assert (np.diff(effects) < 0).all()
     assert effects[-1] == pytest.approx(2.8016, abs=1e-4)
+
+
+def test_p_values_of_any_order_are_corrected_and_no_p_values_are_none():
+    # R's p.adjust(c(0.04, 0.01, 0.5, 0.03), "holm")
+    assert holm([0.04, 0.01, 0.5, 0.03]) == pytest.approx([0.09, 0.04, 0.5, 0.09])
+    assert holm([0.9, 0.6]) == [1, 1]
+    assert holm([]) == []

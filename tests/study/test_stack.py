@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import pickle
 import shlex
 from pathlib import Path
@@ -14,6 +15,7 @@ from openrlhf_js.cli import study as cli
 from openrlhf_js.study import figures, running, stack
 from openrlhf_js.study.design import StudySettings
 from openrlhf_js.study.inline import prompts
+from openrlhf_js.study.log import Scalars
 from openrlhf_js.tiny.supervise import ProgramFailed
 
 OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl"]
@@ -161,6 +163,28 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
     assert len(trained_figures.curve) == figures.MAX_CURVE_POINTS
     with pytest.raises(ValueError, match="trained with other flags"):
         stack.train(run, study(tmp_path, train=OWN, steps=30), print)
+
+
+def test_a_log_that_grows_is_followed_and_what_a_resume_undid_is_gone(tmp_path):
+    logged = Scalars(tmp_path / "log")
+    assert logged["a"].empty
+    with SummaryWriter(str(tmp_path / "log")) as writer:
+        for step, value in enumerate([1.0, math.nan, 3.0, 4.0], start=1):
+            writer.add_scalar("a", value, step)
+        writer.flush()
+        logged.reload()
+        assert logged["a"].to_dict() == {1: 1, 3: 3, 4: 4}
+        writer.add_scalar("a", 5.0, 5)
+        writer.flush()
+        (path,) = (tmp_path / "log").iterdir()
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-5])  # a record in the making
+        assert list(Scalars(tmp_path / "log")["a"].index) == [1, 3, 4]
+        path.write_bytes(whole)
+    with SummaryWriter(str(tmp_path / "log"), purge_step=4, filename_suffix=".2") as writer:
+        writer.add_scalar("a", 40.0, 4)
+    logged.reload()
+    assert logged["a"].to_dict() == {1: 1, 3: 3, 4: 40}
 
 
 def test_a_failed_program_reaches_the_parent_of_its_worker():

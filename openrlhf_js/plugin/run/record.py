@@ -17,7 +17,7 @@ from openrlhf_js.plugin.flags.parser import SECRETS, changed
 from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.run.device import versions
 
-RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js report`
+RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js study`
 
 # What a resumed run may change: it trains the same. Every other flag must be as it was.
 MAY_CHANGE = {
