@@ -173,7 +173,7 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
             reference=0,
         )
     looks = style.series_looks(list(dict.fromkeys(point["line"] for point in points)))
-    looks[SAME] = looks[SAME]._replace(marker="", dashes=style.SOLID)
+    looks[SAME] = looks[SAME]._replace(marker="", stroke=style.SOLID)
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
     drawings = plot.draw(points, panels, axis, line="line", panel="panel", looks=looks)
     return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
