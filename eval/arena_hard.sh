@@ -21,7 +21,6 @@
 #   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
 #   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
 #   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
-#   BATCH        1: by the endpoint's batches, at half the price and within a day
 #   RETRY_FAILED 1: asks games again that have no verdict, or were refused
 #   JUDGE_EMPTY  1: judges although many answers are empty
 #   OUT          folder of the results (default: runs/arena-hard/NAME)
@@ -70,7 +69,7 @@ place=(--data "$data" --bench "$bench")
 against=("${place[@]}" ${BASELINE:+--baseline "$BASELINE"})
 judging=("${against[@]}" "${categories[@]}" --models "$name" --judge "$judge"
     --settings "$settings" ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"}
-    ${RETRY_FAILED:+--retry_failed} ${JUDGE_EMPTY:+--judge_empty} ${BATCH:+--batch})
+    ${RETRY_FAILED:+--retry_failed} ${JUDGE_EMPTY:+--judge_empty})
 paying=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
 [[ $key == none ]] || paying+=(--key_env "$key")
 [[ ${BUDGET:-none} == none ]] || paying+=(--budget "$BUDGET")

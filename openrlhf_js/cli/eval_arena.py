@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import sys
 import webbrowser
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,9 +17,8 @@ from openrlhf_js.common.settings import Field, Settings, choose, program
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and altair: not for --help
-    from openrlhf_js.evaluation.arena.board import Board
-    from openrlhf_js.evaluation.arena.data import Bench, Folder
-    from openrlhf_js.evaluation.arena.judge import Judging
+    from openrlhf_js.evaluation.arena.board import Boards
+    from openrlhf_js.evaluation.arena.data import Folder
     from openrlhf_js.evaluation.arena.pool import Pool
     from openrlhf_js.evaluation.arena.protocol import JudgeSettings
     from openrlhf_js.evaluation.arena.style import CountTokens
@@ -36,8 +33,7 @@ PROGRAMS = {
     "show": (f"{MODULE}:show", "the page with every question, answer and verdict"),
 }
 Names = tuple[str, ...]
-EMPTY_SHARE = 0.05  # of a model's answers: beyond it they are judged only if the user says so
-EMPTY_REASON = "most often cut off while thinking (generate: --max_new_tokens)"
+DEFAULT_BENCH = "arena-hard-v2.0"
 
 
 def main(argv: list[str]) -> int:
@@ -49,7 +45,7 @@ class BenchSettings(Settings):
     """Which bench, and where it is."""
 
     data: Path = Field(Path("data"), description="folder of the benches")
-    bench: str = Field("arena-hard-v2.0", description="or arena-hard-v0.1, or one of your own")
+    bench: str = Field(DEFAULT_BENCH, description="or arena-hard-v0.1, or one of your own")
 
     @property
     def folder(self) -> Folder:
@@ -137,23 +133,10 @@ def _generate(settings: GenerateSettings) -> int:
         system=settings.system,
         retry_failed=settings.retry_failed,
     )
-    say(
-        f"{settings.folder.answers(name)}: answers to {len(generated.answers)} of {len(wanted)} "
-        f"questions; {generated.cut_off} were cut off at {settings.max_new_tokens} tokens"
-    )
-    if generated.empty:
-        say(
-            f"{generated.empty} answers are empty, thinking apart: {EMPTY_REASON}",
-            error=True,
-            style="bold red",
-        )
-    for problems, outcome in (
-        (generated.failed, "failed (--retry_failed asks them again)"),
-        (generated.still_open, "are open"),
-    ):
-        if problems:
-            uid, reason = next(iter(problems.items()))
-            say(f"{len(problems)} questions {outcome}, such as {uid}: {reason}", error=True)
+    path = settings.folder.answers(name)
+    say(f"{path}: answers to {len(generated.answers)} of {len(wanted)} questions")
+    for problem in generated.problems():
+        say(problem, error=True)
     answered_or_failed = len(generated.answers) + len(generated.failed)
     return 3 if answered_or_failed < len(wanted) else 0
 
@@ -182,7 +165,7 @@ class JudgeFlags(BenchSettings):
     """
 
     bench: str = Field("", description="default: the settings', or arena-hard-v2.0")
-    models: Names = Field((), description="whose answers to judge; or the settings'")
+    models: Names = Field(min_length=1, description="whose answers to judge")
     category: Names = Field((), description="only these; default: all")
     baseline: str = Field("", description="instead of the bench's")
     settings: Path | None = Field(None, description="YAML: the official file, or one as in eval/")
@@ -194,9 +177,6 @@ class JudgeFlags(BenchSettings):
     max_tokens: int | None = Field(None, ge=1, description="instead of the settings'")
     parameters: str = Field(
         "{}", description="more of a request as JSON; null leaves temperature or max_tokens out"
-    )
-    games: Literal[1, 2] | None = Field(
-        None, description="for each question; one costs half, with sides by turns (default: 2)"
     )
     concurrency: int | None = Field(None, ge=1, description="games at the same time")
     tries: int = Field(2, ge=1, description="replies without a verdict before a game is given up")
@@ -210,9 +190,6 @@ class JudgeFlags(BenchSettings):
     judge_empty: bool = Field(
         False, description="judge although more than 5 % of a model's answers are empty"
     )
-    batch: bool = Field(
-        False, description="by the endpoint's batches, which cost less and take up to a day"
-    )
     dry_run: bool = Field(False, description="only say what is left, and what it may cost")
     check: bool = Field(False, description="only see that the judge's server answers")
 
@@ -225,7 +202,7 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
     if not flags.settings and not flags.judge:
         raise ValueError("--judge names the judge, or --settings a file that does")
     base: dict[str, Any] = {"temperature": 0.0}
-    official = BENCHES.get(flags.bench or "arena-hard-v2.0")
+    official = BENCHES.get(flags.bench or DEFAULT_BENCH)
     if flags.settings:
         base = read_settings(flags.settings).model_dump()
     elif official:
@@ -234,7 +211,7 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
         parameters = base.get("parameters", {}) | dict(json.loads(flags.parameters))
     except (ValueError, TypeError):
         raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
-    overrides = {"temperature", "max_tokens", "concurrency", "games"}
+    overrides = {"temperature", "max_tokens", "concurrency"}
     base |= flags.model_dump(include=overrides, exclude_none=True)
     base |= {"parameters": parameters, "judge_model": flags.judge or base["judge_model"]}
     return JudgeSettings(**base)
@@ -243,15 +220,11 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
 def _judge(flags: JudgeFlags) -> int:
     from openrlhf_js.evaluation.arena import data
     from openrlhf_js.evaluation.arena.judge import Judging
+    from openrlhf_js.evaluation.arena.pairs import Assignment
     from openrlhf_js.sampling.endpoint import Endpoint
 
     settings = _judge_settings(flags)
     name = data.file_name(flags.judge_name or settings.judge_model)
-    bench_name = flags.bench or settings.bench_name or "arena-hard-v2.0"
-    bench = data.bench_of(bench_name, flags.baseline or settings.baseline)
-    models = data.file_names(flags.models or settings.model_list)
-    if not models:
-        raise ValueError("--models says whose answers to judge")
     if flags.budget is not None and settings.price(name) is None:
         raise ValueError(
             f"--budget needs the price of {settings.judge_model}: put it under 'prices' in the "
@@ -267,68 +240,31 @@ def _judge(flags: JudgeFlags) -> int:
     if flags.check:
         say(f"a server answers at {endpoint.connect().base_url}")
         return 0
+    bench = data.bench_of(flags.bench or settings.bench_name or DEFAULT_BENCH, flags.baseline)
     folder = data.Folder(flags.data, bench.name)
-    judging = Judging(
+    assignment = Assignment(
         folder=folder,
         bench=bench,
         judge=name,
         settings=settings,
-        wanted=data.select(data.read_questions(folder), flags.category),
-        models=models,
+        questions=data.select(data.read_questions(folder), flags.category),
+        models=list(dict.fromkeys(map(data.file_name, flags.models))),
         tries=flags.tries,
         retry_failed=flags.retry_failed,
-        batch=flags.batch,
     )
-    with judging:
-        _say_deviations(judging, bench)
+    with Judging(assignment, flags.budget) as judging:
         say(judging.expected())
-        too_many_empty = _say_empty_answers(judging)
+        judging.check_answers(flags.judge_empty or flags.dry_run)
         if flags.dry_run:
             return 0
-        if too_many_empty and not flags.judge_empty:
-            _ask_whether_to_judge_empty_answers()
         try:
-            if judging.open_games() or judging.in_batches:
+            if judging.to_judge.open_games:
                 endpoint.connect()
-            judging.run(endpoint, settings.concurrency, flags.budget)
+            judging.run(endpoint)
         finally:
             for line in judging.outcome():
                 say(line)
-        return int(judging.still_open > 0 or judging.missing > 0)
-
-
-def _say_deviations(judging: Judging, bench: Bench) -> None:
-    from openrlhf_js.evaluation.arena import protocol
-
-    for category, ledger in judging.ledgers.items():
-        recorded = {judging.judge: ledger.store.identity}
-        deviations = protocol.deviations(bench, category, [judging.judge], recorded)
-        if deviations:
-            say(f"{category}: not the official protocol: {'; '.join(deviations)}", error=True)
-
-
-def _say_empty_answers(judging: Judging) -> bool:
-    """Warns of empty answers; returns whether a model has too many to pay for without asking."""
-    counts = judging.empty_answers()
-    for count in counts:
-        say(
-            f"WARNING: {count.empty:,} of {count.answers:,} answers of {count.model} that are to "
-            f"be judged are empty, {EMPTY_REASON}: the judge would be paid for seeing nothing",
-            error=True,
-            style="bold red",
-        )
-    return any(count.share > EMPTY_SHARE for count in counts)
-
-
-def _ask_whether_to_judge_empty_answers() -> None:
-    """Asks on a terminal; ValueError where nobody answers, or the answer is no."""
-    from rich.prompt import Confirm
-
-    limit = f"more than {EMPTY_SHARE:.0%} of a model's answers are empty"
-    if not sys.stdin.isatty():
-        raise ValueError(f"{limit}: nothing was judged; --judge_empty judges them all the same")
-    if not Confirm.ask(f"{limit}. Judge them all the same?", default=False):
-        raise ValueError("nothing was judged")
+        return int(bool(judging.to_judge.open_pairs))
 
 
 class PoolSettings(BenchSettings):
@@ -352,9 +288,6 @@ class PoolSettings(BenchSettings):
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (), description="a test of A against B, paired by question; may be repeated"
     )
-    much_weight: float = Field(
-        3.0, gt=0, allow_inf_nan=False, description="rows of a verdict of much better; official: 3"
-    )
 
 
 class ScoreSettings(PoolSettings):
@@ -372,90 +305,51 @@ class PageSettings(PoolSettings):
     html: Path | None = Field(None, description="where; default: arena.html in the bench's folder")
 
 
-def _boards(settings: PoolSettings) -> tuple[list[Pool], list[Board], list[str]]:
-    """What was judged, leaderboards of each judge and of all pooled, and comparisons."""
-    from openrlhf_js.evaluation.arena.data import file_names
+def _boards(settings: PoolSettings) -> tuple[list[Pool], Boards]:
+    """What was judged, with leaderboards of each judge and of all pooled, and comparisons."""
+    from openrlhf_js.evaluation.arena.board import boards
+    from openrlhf_js.evaluation.arena.data import file_name
     from openrlhf_js.evaluation.arena.pool import load
+    from openrlhf_js.evaluation.arena.score import Plan
 
-    folder = settings.folder
-    judges = file_names(settings.judge) or folder.judges()
+    judges = [file_name(name) for name in settings.judge] or settings.folder.judges()
     if not settings.judge and len(judges) != 1:
-        raise ValueError(f"--judge says whose judgments; {folder.root} has {judges or 'none'}")
+        root = settings.folder.root
+        raise ValueError(f"--judge says whose judgments; {root} has {judges or 'none'}")
     pools = load(
-        folder,
+        settings.folder,
         judges,
         settings.category,
         settings.baseline,
         rule=settings.verdict or ("official" if settings.ci == "official" else "stated"),
     )
-    models = file_names(settings.models)
-    boards: list[Board] = []
-    comparisons: list[str] = []
-    problems = _unknown_models(models, pools)
-    for pool in pools:
-        for names in _judges_alone_and_pooled(judges, pool):
-            try:
-                _add_boards(settings, pool, names, models, boards, comparisons)
-            except ValueError as error:  # another category may have it
-                problems.append(str(error))
-    if not boards or (settings.compare and not comparisons):
-        raise ValueError("\n".join(problems))
-    for problem in problems:
+    made = boards(
+        pools,
+        plans=[Plan(settings.ci, control) for control in settings.style_control],
+        models=[file_name(name) for name in settings.models],
+        pairs=[(file_name(a), file_name(b)) for a, b in settings.compare],
+    )
+    for problem in made.problems:
         say(f"note: {problem}", error=True)
-    return pools, boards, comparisons
-
-
-def _unknown_models(models: Sequence[str], pools: Sequence[Pool]) -> list[str]:
-    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
-    unknown = [name for name in models if name not in judged]
-    if not unknown:
-        return []
-    return [f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}"]
-
-
-def _judges_alone_and_pooled(judges: Sequence[str], pool: Pool) -> list[list[str]]:
-    alone = [[name] for name in judges if name in pool.judges]
-    return [*alone, pool.judges] if len(alone) > 1 else alone
-
-
-def _add_boards(
-    settings: PoolSettings,
-    pool: Pool,
-    judges: Sequence[str],
-    models: Sequence[str],
-    boards: list[Board],
-    comparisons: list[str],
-) -> None:
-    """Adds the leaderboards of some judges in a category, and the comparisons, in words."""
-    from openrlhf_js.evaluation.arena import score
-    from openrlhf_js.evaluation.arena.board import board
-    from openrlhf_js.evaluation.arena.data import file_name
-
-    for control in settings.style_control:
-        plan = score.Plan(settings.ci, control, settings.much_weight)
-        boards.append(board(pool, judges, plan, models))
-    for a, b in settings.compare:
-        plan = score.Plan(settings.ci, much_weight=settings.much_weight)
-        comparison = score.compare(pool, judges, plan, file_name(a), file_name(b))
-        comparisons.append(f"{pool.category}, judged by {' + '.join(judges)}: {comparison}")
+    return pools, made
 
 
 def _score(settings: ScoreSettings) -> int:
     from openrlhf_js.report import arena
 
-    pools, boards, compared = _boards(settings)
-    for board in boards:
+    pools, made = _boards(settings)
+    for board in made.boards:
         say(board.title, style="bold")
         table(arena.cells(board))
         for line in (f"Intervals: {board.interval}.", *board.notes, ""):
             say(line)
-    for sentence in compared:
+    for sentence in made.comparisons:
         say(sentence)
     if settings.json_file:
-        rows = [row for board in boards for row in board.rows]
+        rows = [row for board in made.boards for row in board.rows]
         _write(settings.json_file, json.dumps(rows, indent=1, allow_nan=False) + "\n")
     if settings.html:
-        _write(settings.html, arena.page(pools, boards, compared))
+        _write(settings.html, arena.page(pools, made))
     return 0
 
 

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from openrlhf_js.evaluation.arena import data
-from openrlhf_js.evaluation.arena.board import Board, Row
+from openrlhf_js.evaluation.arena.board import Board, Boards, Row
 from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
 from openrlhf_js.report import style
@@ -42,7 +42,6 @@ KINDS = {  # of judgments, and what they mean
     TIED: "no game has a winner",
     NO_VERDICT: "a game is without a verdict, so the question is in no score",
 }
-TIMES = {1: "once", 2: "twice"}
 
 
 class ShownGame(NamedTuple):
@@ -80,43 +79,38 @@ class ShownQuestion(NamedTuple):
 
 
 def cells(board: Board) -> list[dict[str, str]]:
-    """A board's rows as texts for a table."""
-    games_missing = any(row.get("games_missing") for row in board.rows)
-    refused = any(row.get("games_failed") for row in board.rows)
-    return [
-        _cells(row, row["model"] == board.baseline, games_missing, refused) for row in board.rows
-    ]
+    """A board's rows as texts for a table; a column that is empty in all rows is left out."""
+    rows = [_cells(row) for row in board.rows]
+    filled = [name for name in rows[0] if any(row[name] for row in rows)]
+    return [{name: row[name] for name in filled} for row in rows]
 
 
-def _cells(row: Row, is_baseline: bool, games_missing: bool, refused: bool) -> dict[str, str]:
-    def number(name: str, form: str = ".1f") -> str:
-        return "" if row.get(name) is None else f"{row[name]:{form}}"
+def _cells(row: Row) -> dict[str, str]:
+    def number(name: str, form: str = ".1f", scale: float = 1, unit: str = "") -> str:
+        return "" if row.get(name) is None else f"{scale * row[name]:{form}}{unit}"
 
-    def share(name: str) -> str:
-        return "" if row.get(name) is None else f"{100 * row[name]:.1f} %"
+    def counts(*names: str) -> str:
+        return "/".join(filter(None, (number(name, "g") for name in names)))
 
-    texts = {"model": row["model"]}
-    if is_baseline:
-        texts["score"] = number("score")
-        texts["questions"] = "baseline"
-    else:
-        texts["score"] = style.interval(row["score"], row["ci_low"], row["ci_high"], ".1f")
-        texts["questions"] = f"{row['questions']} of {row['questions_of_category']}"
-    games = [number(name, "g") for name in ("games_won", "games_lost", "games_tied")]
-    rows = [number(name, "g") for name in ("wins", "losses", "ties")]
-    texts["games won/lost/tied"] = "/".join(filter(None, games))
-    texts["rows won/lost/tied"] = "/".join(filter(None, rows))
-    if refused:
-        texts["games refused"] = number("games_failed", "g")
-    if row["style_control"] != "none":
-        texts["without control"] = number("score_without_control")
-    if games_missing:
-        worst_case = f"{number('worst_case_low')} to {number('worst_case_high')}"
-        texts["worst case"] = "" if is_baseline else worst_case
-    texts["contradicts"] = share("contradictions")
-    texts["first shown"] = share("side_a")
-    texts["tokens"] = number("mean_tokens", ".0f")
-    return texts
+    is_baseline = row["model"] == row["baseline"]
+    score = style.interval(row["score"], row["ci_low"], row["ci_high"], ".1f")
+    questions = f"{number('questions', 'g')} of {row['questions_of_category']}"
+    controlled = row["style_control"] != "none"
+    missing = number("games_missing", "g") if row.get("games_missing") else ""
+    worst = f"{number('worst_case_low')} to {number('worst_case_high')}" if missing else ""
+    return {
+        "model": row["model"],
+        "score": number("score") if is_baseline else score,
+        "questions": "baseline" if is_baseline else questions,
+        "games won/lost/tied": counts("games_won", "games_lost", "games_tied"),
+        "rows won/lost/tied": counts("wins", "losses", "ties"),
+        "games missing": missing,
+        "worst case": worst,
+        "without control": number("score_without_control") if controlled else "",
+        "contradicts": number("contradictions", scale=100, unit=" %"),
+        "first shown": number("side_a", scale=100, unit=" %"),
+        "tokens": number("mean_tokens", ".0f"),
+    }
 
 
 def markdown(text: str) -> Markup:
@@ -156,14 +150,14 @@ def shown_board(board: Board) -> ShownBoard:
     return ShownBoard(board, cells(board), source, forest.sentence())
 
 
-def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str] = ()) -> str:
+def page(pools: Sequence[Pool], made: Boards) -> str:
     """The page of what was scored: one file that opens offline.
 
     What models and judges wrote stays text, and the page's own script is the only one that a
     browser runs, by its hash.
     """
     baselines = {pool.baseline for pool in pools}
-    models = dict.fromkeys(row["model"] for board in boards for row in board.rows)
+    models = dict.fromkeys(row["model"] for board in made.boards for row in board.rows)
     shown = [name for name in models if name not in baselines]
     judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
     filters = {
@@ -174,8 +168,8 @@ def page(pools: Sequence[Pool], boards: Sequence[Board], compared: Sequence[str]
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
-        boards=[shown_board(board) for board in boards],
-        compared=compared,
+        boards=[shown_board(board) for board in made.boards],
+        compared=made.comparisons,
         filters=filters,
         kinds=KINDS,
         questions=questions(pools, judges, shown),
@@ -197,18 +191,15 @@ def questions(
         for model in models
         for judge in judges
     }
-
     shown = []
     for uid, question in data.read_questions(folder).items():
-        baseline = baselines.get(question.category)
-        if baseline is None:
-            continue
+        baseline = baselines.get(question.category, "")
         answered = []
         for model in models:
             judged = {}
             for judge in judges:
                 judgment = judgments[model, judge].get(uid)
-                if judgment and judgment.baseline in ("", baseline):
+                if baseline and judgment and judgment.baseline in ("", baseline):
                     judged[judge] = _shown(judgment, pools[0].rule)
             if judged:
                 answered.append(ShownAnswer(model, answers[model].get(uid), judged))
@@ -219,13 +210,10 @@ def questions(
 
 
 def _shown(judgment: data.Judgment, rule: Rule) -> ShownJudgment:
-    """A judgment as the model fared: it is A in the second game, and B in the first."""
+    """A judgment as the model fared: it is B in the first game, and A in the second."""
     shown = []
-    outcomes = []
-    sides = zip(judgment.games, judgment.held, ("baseline", "model"), strict=True)
-    for game, held, first_shown in sides:
-        if not held:
-            continue
+    outcomes: Counter[str] = Counter()
+    for game, first_shown in zip(judgment.games, ("baseline", "model"), strict=True):
         verdict = game.verdict(rule) if game else None
         official = game.official if game else None
         margin = MARGIN_OF_A[verdict] if verdict else None
@@ -239,8 +227,12 @@ def _shown(judgment: data.Judgment, rule: Rule) -> ShownJudgment:
             text=game.text if game else None,
         )
         shown.append(shown_game)
-        outcomes.append(_outcome(margin))
-    return ShownJudgment(_in_words(outcomes), _kind(outcomes), shown)
+        outcomes[_outcome(margin)] += 1
+    kind = _kind(outcomes)
+    words = [
+        f"{name} {'twice' if outcomes[name] == 2 else 'once'}" for name in KINDS if outcomes[name]
+    ]
+    return ShownJudgment(SPLIT if kind == SPLIT else ", ".join(words), kind, shown)
 
 
 def _outcome(margin: int | None) -> str:
@@ -251,22 +243,10 @@ def _outcome(margin: int | None) -> str:
     return WON if margin > 0 else LOST
 
 
-def _kind(outcomes: Sequence[str]) -> str:
+def _kind(outcomes: Mapping[str, int]) -> str:
     """How the games of a question ended together."""
-    if NO_VERDICT in outcomes:
+    if outcomes[NO_VERDICT]:
         return NO_VERDICT
-    if WON in outcomes and LOST in outcomes:
+    if outcomes[WON] and outcomes[LOST]:
         return SPLIT
-    if WON in outcomes:
-        return WON
-    return LOST if LOST in outcomes else TIED
-
-
-def _in_words(outcomes: Sequence[str]) -> str:
-    """Such as "won twice", "won once, tied once", "split", or "lost" of one game."""
-    if len(outcomes) == 1:
-        return outcomes[0]
-    if _kind(outcomes) == SPLIT:
-        return SPLIT
-    counts = Counter(outcomes)
-    return ", ".join(f"{outcome} {TIMES[counts[outcome]]}" for outcome in KINDS if counts[outcome])
+    return next(kind for kind in (WON, LOST, TIED) if outcomes[kind])

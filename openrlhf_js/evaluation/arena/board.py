@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,17 +10,21 @@ import pandas as pd
 
 from openrlhf_js import stats
 from openrlhf_js.common.store import Record, read_store
-from openrlhf_js.evaluation.arena import notes, protocol
+from openrlhf_js.evaluation.arena import protocol
 from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.evaluation.arena.score import (
     LEVELS,
     MARGINS,
+    MUCH_WEIGHT,
+    ModelComparison,
     Plan,
+    compare,
     games,
     scores_and_notes,
 )
 
 CLUSTERED_LEVELS = (0.025, 0.975)
+GAMES = 2  # over each answer
 Row = dict[str, Any]  # one of a board, for JSON
 
 
@@ -34,89 +38,97 @@ class Board(NamedTuple):
     notes: list[str]
 
 
-class _Scored(NamedTuple):
-    """What one board is about."""
+class Boards(NamedTuple):
+    """Leaderboards of each judge and of all pooled, comparisons in words, and what failed."""
 
-    pool: Pool
-    judges: Sequence[str]
-    plan: Plan
-    judged: pd.DataFrame  # the judgments of these judges
-    games: pd.DataFrame  # those of them that count
+    boards: list[Board]
+    comparisons: list[str]
+    problems: list[str]
+
+
+def boards(
+    pools: Sequence[Pool],
+    plans: Sequence[Plan],
+    models: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+) -> Boards:
+    """Boards of these models (all where none is named), and paired comparisons of two.
+
+    What only some of the judges and categories have is a problem; ValueError where none has it.
+    """
+    made = Boards([], [], _unknown_models(models, pools))
+    for pool in pools:
+        alone = [[judge] for judge in pool.judges]
+        for judges in [*alone, pool.judges] if len(alone) > 1 else alone:
+            try:
+                for plan in plans:
+                    made.boards.append(board(pool, judges, plan, models))
+                for a, b in pairs:
+                    comparison = compare(pool, judges, a, b)
+                    made.comparisons.append(_compared_in_words(pool, judges, comparison))
+            except ValueError as error:  # another category may have it
+                made.problems.append(str(error))
+    if not made.boards or (pairs and not made.comparisons):
+        raise ValueError("\n".join(made.problems))
+    return made
+
+
+def _unknown_models(models: Sequence[str], pools: Sequence[Pool]) -> list[str]:
+    """A sentence about the models that nobody judged; none where all were."""
+    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
+    unknown = [name for name in models if name not in judged]
+    if not unknown:
+        return []
+    return [f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}"]
+
+
+def _compared_in_words(pool: Pool, judges: Sequence[str], comparison: ModelComparison) -> str:
+    return f"{pool.category}, judged by {' + '.join(judges)}: {comparison}"
 
 
 def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
     """Scores what these judges judged, together; style is fitted over all models, shown or not."""
-    scored = _scored(pool, judges, plan)
-    judged = scored.judged
+    judged = pool.judged[pool.judged.judge.isin(list(judges))]
+    every_verdict_counts = plan.official and pool.bench.rule == "v0.1"
+    counted = games(judged, both=not every_verdict_counts)
     shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
-    if scored.games.empty or not shown:
-        raise _nothing_to_show(scored, models)
-    recorded = _recorded_settings(pool, judges)
+    if counted.empty or not shown:
+        raise ValueError(
+            f"{' + '.join(judges)} has no complete judgment of {', '.join(models or ['any model'])}"
+            f" in {pool.category}; it judged {', '.join(sorted(judged.model.unique()))}"
+        )
     deviations = protocol.deviations(
         bench=pool.bench,
         category=pool.category,
         judges=list(judges),
-        recorded=recorded,
+        recorded=_recorded_settings(pool, judges),
         judged=judged[judged.model.isin(shown)],
-        much_weight=plan.much_weight,
     )
-    scores, lines = scores_and_notes(pool, scored.games, plan)
-    shared = _shared_columns(scored, deviations)
-    rows = []
+    scores, notes = scores_and_notes(pool, counted, plan)
+    shared = _shared_columns(pool, judges, plan, deviations)
+    rows = [_baseline_row(pool, shared)]
     for model in shown:
         if model in scores:
-            rows.append(shared | _score_columns(model, scores[model]) | _counts(scored, model))
-    lines += notes.of_scores(rows, shown)
-    if plan.style_control == "none":
-        judge_model = recorded.get(judges[0], {}).get("judge_model", judges[0])
-        lines += notes.of_the_floor(judge_model, scored.games, rows)
-    lines += notes.of_the_protocol(deviations, plan.much_weight, pool.rule)
-    lines += notes.of_missing_games(rows)
-    lines += notes.of_sides(judging(judged))
-    rows.append(_baseline_row(pool, shared))
+            counts = _counts(
+                judged=judged[judged.model == model],
+                counted=counted[counted.model == model],
+                expected=GAMES * len(judges) * pool.questions,
+            )
+            tokens = _mean_tokens(pool, model)
+            rows.append(shared | _score_columns(model, scores[model]) | counts | tokens)
+    if deviations:
+        notes.append(f"Not the official protocol: {'; '.join(deviations)}.")
+    style = "" if plan.style_control == "none" else ", style controlled"
     return Board(
-        title=_title(scored),
-        interval=_interval_in_words(plan, pool.bench.rule),
+        title=f"{pool.category}, judged by {' + '.join(judges)}{style}",
+        interval=_interval_in_words(pool, plan),
         baseline=pool.baseline,
         rows=sorted(rows, key=lambda row: (-row["score"], row["model"])),
-        notes=lines,
+        notes=notes,
     )
 
 
-def _scored(pool: Pool, judges: Sequence[str], plan: Plan) -> _Scored:
-    """The judgments of these judges, and their games that count."""
-    judged = pool.judged[pool.judged.judge.isin(list(judges))]
-    every_verdict_counts = plan.ci == "official" and pool.bench.rule == "v0.1"
-    counted = games(judged, plan.much_weight, both=not every_verdict_counts)
-    return _Scored(
-        pool=pool,
-        judges=judges,
-        plan=plan,
-        judged=judged,
-        games=counted,
-    )
-
-
-def _nothing_to_show(scored: _Scored, models: Sequence[str]) -> ValueError:
-    """Why there is no board."""
-    judges = " + ".join(scored.judges)
-    wanted = ", ".join(models or ["any model"])
-    present = ", ".join(sorted(scored.judged.model.unique()))
-    return ValueError(
-        f"{judges} has no complete judgment of {wanted} in {scored.pool.category}; it judged "
-        f"{present}"
-    )
-
-
-def _title(scored: _Scored) -> str:
-    """What a board is about."""
-    title = f"{scored.pool.category}, judged by {' + '.join(scored.judges)}"
-    if scored.plan.style_control == "none":
-        return title
-    return f"{title}, style controlled"
-
-
-def _recorded_settings(pool: Pool, judges: Iterable[str]) -> dict[str, Record]:
+def _recorded_settings(pool: Pool, judges: Sequence[str]) -> dict[str, Record]:
     """The settings that each judge's ledger records; none where another program judged."""
     settings = {}
     for judge in judges:
@@ -126,36 +138,33 @@ def _recorded_settings(pool: Pool, judges: Iterable[str]) -> dict[str, Record]:
     return settings
 
 
-def _levels(plan: Plan, rule: str) -> tuple[float, float]:
+def _levels(pool: Pool, plan: Plan) -> tuple[float, float]:
     """The percentiles of the intervals."""
-    return LEVELS[rule] if plan.ci == "official" else CLUSTERED_LEVELS
+    return LEVELS[pool.bench.rule] if plan.official else CLUSTERED_LEVELS
 
 
-def _interval_in_words(plan: Plan, rule: str) -> str:
+def _interval_in_words(pool: Pool, plan: Plan) -> str:
     """How wide the intervals are, and what they resample."""
-    low, high = _levels(plan, rule)
+    low, high = _levels(pool, plan)
     unit = "question"
-    if plan.ci == "official":
-        unit = f"row as the script of {rule} has it (too narrow)"
+    if plan.official:
+        unit = f"row as the script of {pool.bench.rule} has it (too narrow)"
     return f"{100 * (high - low):.0f} %, by {unit}"
 
 
-def _shared_columns(scored: _Scored, deviations: Sequence[str]) -> Row:
+def _shared_columns(
+    pool: Pool, judges: Sequence[str], plan: Plan, deviations: Sequence[str]
+) -> Row:
     """What is the same in all rows of a board."""
-    pool = scored.pool
-    plan = scored.plan
-    rule = pool.bench.rule
-    low, high = _levels(plan, rule)
+    low, high = _levels(pool, plan)
     return {
         "category": pool.category,
-        "judge": " + ".join(scored.judges),
+        "judge": " + ".join(judges),
         "baseline": pool.baseline,
-        "ci": f"official {rule}" if plan.ci == "official" else "clustered",
+        "ci": f"official {pool.bench.rule}" if plan.official else "clustered",
         "confidence": round(high - low, 3),
         "style_control": plan.style_control,
-        "much_weight": plan.much_weight,
         "verdict": pool.rule,
-        "games": int(scored.judged.held.max()),
         "questions_of_category": pool.questions,
         "deviations": deviations,
     }
@@ -164,8 +173,7 @@ def _shared_columns(scored: _Scored, deviations: Sequence[str]) -> Row:
 def _baseline_row(pool: Pool, shared: Row) -> Row:
     """The baseline has half the points by definition."""
     half = stats.Estimate(0.5, 0.5, 0.5)
-    tokens = {"mean_tokens": _mean_tokens(pool, pool.baseline)}
-    return shared | _score_columns(pool.baseline, half) | tokens
+    return shared | _score_columns(pool.baseline, half) | _mean_tokens(pool, pool.baseline)
 
 
 def _score_columns(model: str, score: stats.Estimate) -> Row:
@@ -178,47 +186,20 @@ def _score_columns(model: str, score: stats.Estimate) -> Row:
     }
 
 
-def _counts(scored: _Scored, model: str) -> Row:
-    """What is counted of a model beside its score."""
-    counted = scored.games[scored.games.model == model]
-    judged = scored.judged[scored.judged.model == model]
-    row = judging(judged)
-    row["games_read_otherwise"] = int(judged.read_otherwise.sum())
-    row |= _outcomes(counted)
-    row |= _missing_games(scored, model, row)
-    row |= _worst_case(row, scored.plan.much_weight)
-    row["mean_tokens"] = _mean_tokens(scored.pool, model)
-    return row
+def _counts(judged: pd.DataFrame, counted: pd.DataFrame, expected: int) -> Row:
+    """What is counted of a model: its games, the weighted rows, and how many games are missing.
 
-
-def judging(judged: pd.DataFrame) -> Row:
-    """How the judge judged: missing verdicts, the side it favours, contradictions of itself."""
-    margins = judged[MARGINS].to_numpy()
-    verdicts = np.isfinite(margins).sum(axis=1)
-    failed = int(judged.failed.sum())
-    row: Row = {
-        "games_failed": failed,
-        "games_without_verdict": int(judged.held.sum() - verdicts.sum()) - failed,
-    }
-    both = verdicts == 2
-    if both.any():
-        signs = np.sign(margins[both])
-        contradicts = signs[:, 0] * signs[:, 1] < 0
-        points_of_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
-        side = stats.clustered_proportion(points_of_a, judged.uid.to_numpy()[both])
-        row["side_a"] = side.value
-        row["side_a_low"] = side.low
-        row["side_a_high"] = side.high
-        row["contradictions"] = float(contradicts.mean())
-    return row
-
-
-def _outcomes(counted: pd.DataFrame) -> Row:
-    """The questions that count, and the games and weighted rows that a model won, lost, tied."""
+    The worst case is the score if all missing games were lost, or won, by much.
+    """
     won = counted[counted.points == 1.0]
     lost = counted[counted.points == 0.0]
     tied = counted[counted.points == 0.5]
-    return {
+    verdicts = int(judged[MARGINS].notna().sum().sum())
+    missing = expected - len(counted)
+    points = float((counted.points * counted.weight).sum())
+    total = float(counted.weight.sum())
+    most = total + MUCH_WEIGHT * missing
+    row = {
         "questions": counted.uid.nunique(),
         "games_won": len(won),
         "games_lost": len(lost),
@@ -226,48 +207,29 @@ def _outcomes(counted: pd.DataFrame) -> Row:
         "wins": float(won.weight.sum()),
         "losses": float(lost.weight.sum()),
         "ties": float(tied.weight.sum()),
-    }
-
-
-def _missing_games(scored: _Scored, model: str, row: Row) -> Row:
-    """How many games do not count, and why: the parts add up to `games_missing`."""
-    pool = scored.pool
-    judged = scored.judged[scored.judged.model == model]
-    games_judged = int(judged.held.sum())
-    games_counted = row["games_won"] + row["games_lost"] + row["games_tied"]
-    lost_verdicts = row["games_without_verdict"] + row["games_failed"]
-    games_of_question = int(judged.held.max())
-    failed_answers = pool.unanswered[model] | pool.unanswered[pool.baseline]
-    unanswered = 0
-    for judge in scored.judges:
-        judged_questions = set(judged.uid[judged.judge == judge])
-        unanswered += games_of_question * len(failed_answers - judged_questions)
-    expected = games_of_question * len(scored.judges) * pool.questions
-    left_out = games_judged - games_counted - lost_verdicts
-    not_judged = max(0, expected - games_judged - unanswered)
-    return {
-        "games_left_out": left_out,
-        "games_unanswered": unanswered,
-        "games_not_judged": not_judged,
-        "games_missing": lost_verdicts + left_out + unanswered + not_judged,
-        "answers_failed": len(pool.unanswered[model]),
-    }
-
-
-def _worst_case(row: Row, much_weight: float) -> Row:
-    """The score, and what it would be if all missing games were lost, or won, by much."""
-    points = row["wins"] + row["ties"] / 2
-    total = row["wins"] + row["losses"] + row["ties"]
-    missing = row["games_missing"] * much_weight
-    return {
+        "games_without_verdict": GAMES * len(judged) - verdicts,
+        "games_missing": missing,
         "score_without_control": 100 * points / total,
-        "worst_case_low": 100 * points / (total + missing),
-        "worst_case_high": 100 * (points + missing) / (total + missing),
+        "worst_case_low": 100 * points / most,
+        "worst_case_high": 100 * (points + MUCH_WEIGHT * missing) / most,
+    }
+    return row | sides(judged)
+
+
+def sides(judged: pd.DataFrame) -> Row:
+    """The share of points of the answer shown first, and of questions with two winners."""
+    signs = np.sign(judged[MARGINS].dropna().to_numpy())
+    if not len(signs):
+        return {}
+    points_of_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
+    return {
+        "side_a": float(points_of_a.mean()),
+        "contradictions": float((signs[:, 0] * signs[:, 1] < 0).mean()),
     }
 
 
-def _mean_tokens(pool: Pool, model: str) -> float | None:
+def _mean_tokens(pool: Pool, model: str) -> Row:
     """The mean length of a model's answers; None where nobody counted."""
     of_model = pool.styles.index.get_level_values("model") == model
     tokens = pool.styles.tokens[of_model]
-    return float(tokens.mean()) if tokens.notna().any() else None
+    return {"mean_tokens": float(tokens.mean()) if tokens.notna().any() else None}

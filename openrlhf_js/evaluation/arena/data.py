@@ -1,4 +1,4 @@
-"""Arena-Hard's benches and files: questions, answers and judgments, in both official schemas.
+"""Arena-Hard's benches and files: questions, answers and judgments.
 
 Files stand in `data/BENCH/` as in the official repository (lmarena/arena-hard-auto), whose programs
 read what is written here. Unreadable lines are logged and left out.
@@ -9,9 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -20,7 +17,6 @@ from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.common.store import json_line
 from openrlhf_js.evaluation.arena import verdicts
 from openrlhf_js.evaluation.arena.style import style_of
-from openrlhf_js.sampling.complete import read_samples
 from openrlhf_js.tasks.thinking import split_thinking
 
 log = logging.getLogger(__name__)
@@ -28,8 +24,7 @@ Row = Mapping[str, Any]
 T = TypeVar("T")
 
 HUB = "lmarena-ai/arena-hard-auto"
-FAILED_ANSWER = "$ERROR$"  # what the older official program writes where its call failed
-UID = (("uid",), ("question_id",))
+FAILED_ANSWER = "$ERROR$"  # what the official program writes where its call failed
 
 # sha256 of the official judge's system messages, as in the repository's utils/judge_utils.py
 HARD_SYSTEM = "03f68010febd7a6405102ef882b4dd5a9700c56b2e1ff286d3b38f5d3a929bbf"
@@ -104,19 +99,6 @@ def bench_of(name: str, baseline: str = "") -> Bench:
     return bench._replace(categories=categories)
 
 
-def file_names(models: Sequence[str]) -> list[str]:
-    """The file names of models, each once; ValueError where two models have the same one."""
-    names: dict[str, str] = {}
-    for model in models:
-        first = names.setdefault(file_name(model), model)
-        if first != model:
-            raise ValueError(
-                f"{first} and {model} would have the same files, as {file_name(model)}: give one "
-                "of them another name (generate: --name)"
-            )
-    return list(names)
-
-
 def file_name(model: str) -> str:
     """The name of a model or judge in file names: its last part, as in the official repository."""
     name = model.rstrip("/").rsplit("/", 1)[-1]
@@ -171,10 +153,6 @@ class ModelAnswer(NamedTuple):
     thinking: str = ""
     prompt: str | None = None  # what it answers; None: the file does not say
 
-    def answers(self, question: Question) -> bool:
-        """Whether it answers the question as its text is now."""
-        return self.prompt in (None, question.prompt)
-
 
 class GameResult(NamedTuple):
     """One comparison: all that the judge said, and its verdict by either rule, None without one."""
@@ -189,27 +167,20 @@ class GameResult(NamedTuple):
 
 
 class Judgment(NamedTuple):
-    """Two games over one answer, or one of them; A is the baseline first, and then the model."""
+    """Two games over one answer; A is the baseline in the first, and the model in the second."""
 
     uid: str
     category: str
     judge: str
     model: str
-    baseline: str
+    baseline: str  # "" where another program names none
     games: tuple[GameResult | None, GameResult | None]  # None: failed, and recorded as such
     settings: str = ""  # hash of what it depends on; "" where another program judged
-    asked: tuple[str, ...] = ()  # hash of each game's messages, "" of one that is not held
 
     @property
-    def held(self) -> tuple[bool, bool]:
-        """Which of the two games are held; other programs hold both."""
-        return (bool(self.asked[0]), bool(self.asked[1])) if self.asked else (True, True)
-
-    @property
-    def missing(self) -> int:
-        """Games in which the judge states no verdict, of those that are held."""
-        games = zip(self.games, self.held, strict=True)
-        return sum(held and not (game and game.stated) for game, held in games)
+    def complete(self) -> bool:
+        """Whether the judge states a verdict in both games."""
+        return all(game and game.stated for game in self.games)
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
@@ -218,8 +189,8 @@ def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
     for row in read_rows(path) if path.is_file() else ():
         try:
             yield read(row.object(path))
-        except ValueError as error:
-            bad_rows.append(f"{row.place}: {error}")
+        except (ValueError, LookupError, TypeError) as error:
+            bad_rows.append(f"{row.place}: {type(error).__name__} {error}")
     if bad_rows:
         log.warning(
             "%s: %d rows are left out, such as %s",
@@ -263,14 +234,6 @@ def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
     return {answer.uid: answer for answer in records(folder.answers(model), _answer)}
 
 
-def failed_answers(folder: Folder, model: str) -> set[str]:
-    """The questions that `generate` has recorded as failed, such as prompts that are too long."""
-    path = folder.generation(model)
-    if not path.is_file():
-        return set()
-    return {sample.uid for sample in read_samples(path) if sample.refused is not None}
-
-
 def read_judgments(path: Path) -> dict[str, Judgment]:
     """A judge's judgments of a model by uid, the last one of several; {} without a file."""
     return {judgment.uid: judgment for judgment in records(path, _judgment)}
@@ -292,7 +255,7 @@ def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
     """Rewrites a file atomically: rows by uid replace those there, and all that are rows stay."""
     kept = []
     for row in read_rows(path) if path.is_file() else ():
-        if isinstance(row.value, dict) and _at(row.value, *UID) not in rows:
+        if isinstance(row.value, dict) and row.value.get("uid") not in rows:
             kept.append(row.value)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
@@ -301,67 +264,37 @@ def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
 
 
 def _question(row: Row) -> Question:
-    """A question, in either schema."""
-    prompt = _text(
-        row,
-        ("prompt",),
-        ("turns", 0, "content"),
-        ("turns", 0),
-    )
-    return Question(_uid_of(row), _text(row, ("category",)), prompt)
+    return Question(_text(row["uid"]), _text(row["category"]), _text(row["prompt"]))
 
 
 def _answer(row: Row) -> ModelAnswer:
-    """An answer, in either schema; ValueError where there is none."""
-    content = _at(
-        row,
-        ("messages", -1, "content", "answer"),
-        ("messages", -1, "content"),
-        ("choices", 0, "turns", 0, "content"),
-    )
-    if content == FAILED_ANSWER or not isinstance(content, str):
+    """An answer; ValueError where there is none."""
+    *asked, said = row["messages"]
+    content = _text(said["content"]["answer"])
+    if content == FAILED_ANSWER:
         raise ValueError("there is no answer")
-    thinking = str(_at(row, ("messages", -1, "content", "thought")) or "")
+    thinking = str(said["content"].get("thought") or "")
     text, thoughts = split_thinking(content, thinking)  # another program may have left it in
-    counts = _at(row, ("metadata",), ("conv_metadata",)) if text == content else None
+    counts = row.get("metadata") if text == content else None
     return ModelAnswer(
-        uid=_uid_of(row),
+        uid=_text(row["uid"]),
         text=text,
         style=style_of(counts),
         thinking=thoughts,
-        prompt=_prompt_of(row),
+        prompt=_text(asked[-1]["content"]) if asked else None,
     )
 
 
-def _prompt_of(row: Row) -> str | None:
-    """The last message of the user in an answer's row; the older schema has none."""
-    for message in reversed(row.get("messages") or ()):
-        if message.get("role") == "user" and isinstance(message.get("content"), str):
-            return _encodable(message["content"])
-    return None
-
-
-def _encodable(text: str) -> str:
-    """The text as a file of ours holds it: lone surrogates become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def _judgment(row: Row) -> Judgment:
-    """The older schema names no category, which is v0.1's, and no baseline."""
-    games = list(row.get("games") or ())
-    if len(games) != 2:
-        raise ValueError("there are not two games")
-    category = _text(row, ("category",), default="arena-hard-v0.1")
-    baseline = _text(row, ("baseline",), default="")
+    first, second = row["games"]
     return Judgment(
-        uid=_uid_of(row),
-        category=category,
-        judge=_text(row, ("judge",), default=""),
-        model=file_name(_text(row, ("model",), ("model_id",))),
-        baseline=file_name(baseline) if baseline else "",
-        games=(_game(games[0]), _game(games[1])),
-        settings=_text(row, ("settings",), default=""),
-        asked=tuple(map(str, row.get("asked") or ())),
+        uid=_text(row["uid"]),
+        category=_text(row["category"]),
+        judge=_text(row["judge"]),
+        model=file_name(_text(row["model"])),
+        baseline=_text(row.get("baseline", "")).rpartition("/")[2],
+        games=(_game(first), _game(second)),
+        settings=_text(row.get("settings", "")),
     )
 
 
@@ -370,38 +303,20 @@ def _game(game: Any) -> GameResult | None:
 
     Where the text holds no label, the recorded verdict is the stated one.
     """
-    if not isinstance(game, dict):
+    if game is None:
         return None
-    text = str(_at(game, ("judgment", "answer"), ("judgment",)) or "")
-    official = verdicts.MEANING.get(str(game.get("score")))
+    judgment = game["judgment"]
+    text = _text(judgment["answer"] if isinstance(judgment, dict) else judgment)
+    official = verdicts.MEANING.get(str(game["score"]))
     stated = verdicts.stated_verdict(text) if verdicts.has_label(text) else official
     return GameResult(text, stated, official)
 
 
-def _at(row: Row, *paths: Sequence[str | int]) -> Any:
-    """What is at the first of several paths that leads anywhere."""
-    for path in paths:
-        with suppress(LookupError, TypeError):
-            value = reduce(getitem, path, row)  # type: ignore[arg-type]
-            if value is not None:
-                return value
-    return None
-
-
-def _uid_of(row: Row) -> str:
-    """The question that a row is about."""
-    return _text(row, *UID)
-
-
-def _text(row: Row, *paths: Sequence[str | int], default: str | None = None) -> str:
-    """The text at the first of several paths; numbers are taken as their text."""
-    value = _at(row, *paths)
-    if value is None:
-        value = default
-    if not isinstance(value, str | int):
-        names = " or ".join(repr(path[0]) for path in paths)
-        raise ValueError(f"no text under {names}; keys: {list(row)!r:.200}")
-    return _encodable(str(value))
+def _text(value: Any) -> str:
+    """The text as a file of ours holds it: lone surrogates become U+FFFD."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.80} is not text")
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _files(bench: Bench, models: Sequence[str], judges: Sequence[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ model_answer/NAME.jsonl     the answers as the official programs read them
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,15 +27,24 @@ class Generated(NamedTuple):
     failed: dict[str, str]  # why there is no answer, by uid: refused, or too long
     still_open: dict[str, str]  # why there is none yet, by uid
 
-    @property
-    def cut_off(self) -> int:
-        """Answers that ended at the limit of tokens."""
-        return sum(answer.finish_reason == "length" for answer in self.answers)
-
-    @property
-    def empty(self) -> int:
-        """Answers in which the judge would see nothing."""
-        return sum(not _text_and_thinking(answer)[0].strip() for answer in self.answers)
+    def problems(self) -> Iterator[str]:
+        """What to know of the answers, in sentences."""
+        cut_off = sum(answer.finish_reason == "length" for answer in self.answers)
+        if cut_off:
+            yield f"{cut_off} answers were cut off at --max_new_tokens"
+        empty = sum(not _text_and_thinking(answer)[0].strip() for answer in self.answers)
+        if empty:
+            yield (
+                f"{empty} answers are empty, thinking apart: most often cut off while thinking "
+                "(--max_new_tokens)"
+            )
+        for open_questions, outcome in (
+            (self.failed, "failed (--retry_failed asks them again)"),
+            (self.still_open, "are open"),
+        ):
+            if open_questions:
+                uid, reason = next(iter(open_questions.items()))
+                yield f"{len(open_questions)} questions {outcome}, such as {uid}: {reason}"
 
 
 def generate(
@@ -58,24 +67,18 @@ def generate(
     if folder.answers(name).is_file() and not path.is_file():
         answers = folder.answers(name)
         raise ValueError(f"another program made {answers}: give this model another --name")
-    longer_name = "-".join(Path(sampler.name.rpartition("#")[2]).parts[-2:])
-    requests = []
-    for number, (uid, question) in enumerate(questions.items()):
-        if uid in wanted:
-            request = Request(
-                uid=uid,
-                number=number,
-                draw=0,
-                messages=_messages(question, system),
-            )
-            requests.append(request)
+    requests = [
+        Request(uid=uid, number=number, draw=0, messages=_messages(question, system))
+        for number, (uid, question) in enumerate(questions.items())
+        if uid in wanted
+    ]
     with open_store(
         path,
         sampler,
         settings={**parameters._asdict(), "system": system},
         key_fields=("uid",),
         content="answers",
-        elsewhere=f"this one another --name, such as {longer_name}",
+        elsewhere="this one another --name",
     ) as store:
         open_uids = {request.uid for request in missing(store, requests, retry_failed)}
         open_uids |= {uid for uid, question in wanted.items() if not _record(store, question)}

@@ -11,18 +11,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol, verdicts
-from openrlhf_js.evaluation.arena.batch import JudgeBatch
-
-NO_REPLY: Record = {
-    "text": "",
-    "thinking": "",
-    "prompt_tokens": 0,
-    "completion_tokens": 0,
-    "prompt_bytes": 0,
-}
 
 
 class Ledger:
@@ -32,22 +24,18 @@ class Ledger:
     One that the endpoint refused is given up at once.
     """
 
-    def __init__(self, store: Store, tries: int, retry: bool):
+    def __init__(self, store: Store, prompt: protocol.JudgePrompt, tries: int, retry: bool):
         self.store = store
+        self.prompt = prompt
         self.tries = tries
         self.settings_hash = protocol.digest(store.identity)
-        self.batch = JudgeBatch(store.path.with_suffix(".batch.json"))
+        self.baseline: str = store.identity["baseline"]
         self.replies: dict[str, list[Record]] = defaultdict(list)  # by game
         for record in store.records.values():
             self.replies[record["game"]].append(record)
         self._forgiven: dict[str, int] = {}  # of each game's replies, how many count as no try
         if retry:
             self._forgiven = {key: len(records) for key, records in self.replies.items()}
-
-    @property
-    def has_replies(self) -> bool:
-        """Whether any request with these settings has had a reply."""
-        return any("refused" not in record for record in self.store.records.values())
 
     def add(self, records: Sequence[Record]) -> None:
         """Writes replies to the disk; a call has one to each game at most."""
@@ -62,15 +50,14 @@ class Ledger:
         """Whether a game is to be asked."""
         if self._verdict(key):
             return False
-        replies = self._counted(key)
-        refused = any("refused" in record for record in replies)
-        return not refused and len(replies) < self.tries
+        refused = any("refused" in record for record in self._counted(key))
+        return not refused and len(self._counted(key)) < self.tries
 
     def game(self, key: str) -> data.GameResult | None:
         """A game that is not open: the reply with a verdict, or else the last; None if refused."""
         if self.refusal(key):
             return None
-        return self._verdict(key) or _result(self._counted(key)[-1])
+        return self._verdict(key) or _result(self._counted(key)[-1]["text"])
 
     def refusal(self, key: str) -> str:
         """The words with which the endpoint refused a game; "" where it did not."""
@@ -79,28 +66,27 @@ class Ledger:
         refusals = [record["refused"] for record in self._counted(key) if "refused" in record]
         return str(refusals[-1]) if refusals else ""
 
+    def drop_if_empty(self) -> None:
+        """Removes a ledger without replies, which would bind later calls to its settings."""
+        if not self.store.records:
+            self.store.path.unlink()
+
     def _verdict(self, key: str) -> data.GameResult | None:
         """The first reply that states a verdict."""
         for record in self.replies.get(key, []):
-            result = _result(record)
+            result = _result(record["text"])
             if result.stated:
                 return result
         return None
 
     def _counted(self, key: str) -> list[Record]:
         """The replies that count against `tries`."""
-        forgiven = self._forgiven.get(key, 0)
-        return self.replies.get(key, [])[forgiven:]
-
-    def drop_if_empty(self) -> None:
-        """Removes a ledger without replies, which would bind later calls to its settings."""
-        if not self.store.records and not self.batch.games:
-            self.store.path.unlink()
+        return self.replies.get(key, [])[self._forgiven.get(key, 0) :]
 
 
-def _result(record: Record) -> data.GameResult:
+@cache
+def _result(text: str) -> data.GameResult:
     """What a reply says."""
-    text = record["text"]
     return data.GameResult(
         text=text,
         stated=verdicts.stated_verdict(text),

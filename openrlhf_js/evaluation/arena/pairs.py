@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from openrlhf_js.common.store import Record
@@ -14,7 +15,20 @@ from openrlhf_js.evaluation.arena.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
-BOTH_GAMES = (0, 1)
+GAMES = (0, 1)
+
+
+class Assignment(NamedTuple):
+    """What is to be judged, by whom, and how."""
+
+    folder: data.Folder
+    bench: data.Bench
+    judge: str  # its name in the results
+    settings: protocol.JudgeSettings
+    questions: Mapping[str, data.Question]
+    models: Sequence[str]
+    tries: int = 2  # replies without a verdict before a game is given up
+    retry_failed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,59 +36,47 @@ class AnswerPair:
     """A model's answer and the baseline's to one question, in two games."""
 
     ledger: Ledger
-    prompt: protocol.JudgePrompt
     question: data.Question
     model: str
     answer: str
     baseline: str
-    turn: int
-    """The game that is held where there is one for each question."""
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Hashes of both games' settings and messages; "" of one that is not held."""
-        one_game = "games" in self.ledger.store.identity
-        keys = []
-        for game in BOTH_GAMES:
-            key = protocol.digest([self.ledger.settings_hash, self.messages(game)])
-            keys.append("" if one_game and game != self.turn else key)
-        return tuple(keys)
+        """Hashes of both games' settings and messages."""
+        settings = self.ledger.settings_hash
+        return tuple(protocol.digest([settings, self.messages(game)]) for game in GAMES)
 
     def messages(self, game: int) -> protocol.Messages:
         """What the judge is asked; in game 0 A is the baseline, in game 1 A is the model."""
         question = self.question.prompt
+        prompt = self.ledger.prompt
         if game == 0:
-            return self.prompt.messages(question, self.baseline, self.answer)
-        return self.prompt.messages(question, self.answer, self.baseline)
+            return prompt.messages(question, self.baseline, self.answer)
+        return prompt.messages(question, self.answer, self.baseline)
 
     @property
     def open_games(self) -> list[Game]:
         """The games that have neither a verdict nor been given up."""
-        return [
-            Game(self, number)
-            for number, key in enumerate(self.keys)
-            if key and self.ledger.is_open(key)
-        ]
+        return [Game(self, number) for number in GAMES if self.ledger.is_open(self.keys[number])]
 
     @property
     def refusals(self) -> list[str]:
         """The words with which the endpoint refused games."""
-        words = [self.ledger.refusal(key) for key in self.keys if key]
+        words = [self.ledger.refusal(key) for key in self.keys]
         return [refusal for refusal in words if refusal]
 
-    def judgment(self) -> data.Judgment:
+    def judgment(self, judge: str) -> data.Judgment:
         """Its judgment, once no game is open."""
-        identity = self.ledger.store.identity
-        first, second = (self.ledger.game(key) if key else None for key in self.keys)
+        first, second = (self.ledger.game(key) for key in self.keys)
         return data.Judgment(
             uid=self.question.uid,
             category=self.question.category,
-            judge=identity["judge"],
+            judge=judge,
             model=self.model,
-            baseline=identity["baseline"],
+            baseline=self.ledger.baseline,
             games=(first, second),
             settings=self.ledger.settings_hash,
-            asked=self.keys,
         )
 
 
@@ -113,86 +115,87 @@ class Game(NamedTuple):
 
 @dataclass
 class PairsToJudge:
-    """The pairs that have no judgment, and what was found beside them."""
+    """The pairs of answers to judge, and what was found beside them."""
 
     pairs: list[AnswerPair] = field(default_factory=list)
-    complete: int = 0  # judgments that are there
-    missing: int = 0  # questions without one of the two answers, but for those that failed
-    outdated: dict[str, list[str]] = field(default_factory=dict)  # uids whose text is another now
+    judged_elsewhere: int = 0  # questions with a complete judgment of another program
+    lost: dict[str, str] = field(default_factory=dict)  # why games got no reply in this call
 
     def add_model(
         self,
-        folder: data.Folder,
+        assignment: Assignment,
         ledger: Ledger,
-        prompt: protocol.JudgePrompt,
         questions: Sequence[data.Question],
         model: str,
     ) -> None:
         """Adds a model's answers to the questions of one category."""
-        baseline = ledger.store.identity["baseline"]
-        answers = self._current_answers(folder, model, questions)
-        baseline_answers = self._current_answers(folder, baseline, questions)
-        failed = data.failed_answers(folder, model) | data.failed_answers(folder, baseline)
-        judgments = _complete_judgments(folder, ledger, questions, model)
-        for number, question in enumerate(questions):
-            uid = question.uid
-            judgment = judgments.get(uid)
-            if judgment and not judgment.settings:  # by another program
-                self.complete += 1
-                continue
-            if uid not in answers or uid not in baseline_answers:
-                self.missing += uid not in failed
-                continue
-            pair = AnswerPair(
-                ledger=ledger,
-                prompt=prompt,
-                question=question,
-                model=model,
-                answer=answers[uid].text,
-                baseline=baseline_answers[uid].text,
-                turn=number % 2,
-            )
-            if judgment and judgment.asked == pair.keys:
-                self.complete += 1
-            else:
-                self.pairs.append(pair)
-
-    def _current_answers(
-        self, folder: data.Folder, model: str, questions: Sequence[data.Question]
-    ) -> dict[str, data.ModelAnswer]:
-        """A model's answers by uid, without those to another text of their question."""
-        current = {}
-        answers = data.read_answers(folder, model)
+        answers = _answers(assignment.folder, model, questions)
+        baseline_answers = _answers(assignment.folder, ledger.baseline, questions)
+        judged = _judged_elsewhere(
+            path=assignment.folder.judgments(assignment.judge, model),
+            baseline=ledger.baseline,
+        )
+        missing = 0
         for question in questions:
-            answer = answers.get(question.uid)
-            if answer is None:
-                continue
-            if answer.answers(question):
-                current[question.uid] = answer
+            uid = question.uid
+            if uid in judged:
+                self.judged_elsewhere += 1
+            elif uid not in answers or uid not in baseline_answers:
+                missing += 1
             else:
-                self.outdated.setdefault(model, []).append(question.uid)
-        return current
+                pair = AnswerPair(
+                    ledger=ledger,
+                    question=question,
+                    model=model,
+                    answer=answers[uid],
+                    baseline=baseline_answers[uid],
+                )
+                self.pairs.append(pair)
+        if missing:
+            log.warning(
+                "%d questions lack an answer of %s or %s to their present text, and are not judged "
+                "(generate or fetch them)",
+                missing,
+                model,
+                ledger.baseline,
+            )
+
+    @property
+    def open_pairs(self) -> list[AnswerPair]:
+        """The pairs with a game to ask."""
+        return [pair for pair in self.pairs if pair.open_games]
+
+    @property
+    def open_games(self) -> list[Game]:
+        """The games to ask; one for all that show the judge the same."""
+        games: dict[str, Game] = {}
+        for pair in self.pairs:
+            for game in pair.open_games:
+                if game.key not in self.lost:
+                    games.setdefault(game.key, game)
+        return list(games.values())
 
 
-def _complete_judgments(
-    folder: data.Folder, ledger: Ledger, questions: Sequence[data.Question], model: str
-) -> dict[str, data.Judgment]:
-    """A judge's complete judgments of a model by uid; ValueError if any was made otherwise."""
-    identity = ledger.store.identity
-    path = folder.judgments(identity["judge"], model)
-    judgments = data.read_judgments(path)
-    complete = {}
+def _answers(folder: data.Folder, model: str, questions: Sequence[data.Question]) -> dict[str, str]:
+    """A model's answers by uid, without those to another text of their question."""
+    answers = data.read_answers(folder, model)
+    texts = {}
     for question in questions:
-        judgment = judgments.get(question.uid)
-        if judgment is None:
-            continue
-        same_baseline = judgment.baseline in ("", identity["baseline"])
-        same_settings = judgment.settings in ("", ledger.settings_hash)
-        if not (same_baseline and same_settings):
+        answer = answers.get(question.uid)
+        if answer and answer.prompt in (None, question.prompt):
+            texts[question.uid] = answer.text
+    return texts
+
+
+def _judged_elsewhere(path: Path, baseline: str) -> set[str]:
+    """The questions that another program judged completely; ValueError for another baseline."""
+    judged = set()
+    for uid, judgment in data.read_judgments(path).items():
+        if judgment.baseline not in ("", baseline):
             raise ValueError(
-                f"{path}: {question.uid} was judged with other settings, or another baseline; "
+                f"{path}: {uid} was judged against {judgment.baseline}, not {baseline}; "
                 "--judge_name keeps the new judgments apart"
             )
-        if not judgment.missing:
-            complete[question.uid] = judgment
-    return complete
+        if not judgment.settings and judgment.complete:
+            judged.add(uid)
+    return judged

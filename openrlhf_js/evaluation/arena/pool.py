@@ -33,15 +33,12 @@ class JudgedRow(NamedTuple):
     margin_1: float  # of the game in which A is the baseline; NaN without a verdict
     margin_2: float  # of the game in which A is the model
     read_otherwise: int  # games whose verdict is another one by the official rule
-    failed: int  # games that were refused, or failed
-    held: int  # games: 2, or 1
 
 
 class Pool(NamedTuple):
     """Everything that some judges judged in one category against one baseline."""
 
     rule: Rule  # of the verdicts
-
     folder: data.Folder
     bench: data.Bench
     category: str
@@ -49,8 +46,11 @@ class Pool(NamedTuple):
     judged: pd.DataFrame  # columns of JudgedRow
     questions: int
     styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
-    unanswered: Mapping[str, set[str]]  # questions whose answer failed, by model
-    judges: list[str]
+
+    @property
+    def judges(self) -> list[str]:
+        """The judges, each once."""
+        return list(self.judged.judge.unique())
 
 
 def load(
@@ -76,18 +76,21 @@ def load(
     for category in _in_order(bench, list(judged.category.unique()), categories):
         against = baselines.get(category) or data.file_name(bench.category(category).baseline)
         kept = _judged_against(judged, category, against)
-        if len(kept):
-            asked = data.select(questions, [category])
-            pool = _pool(
-                rule=rule,
-                folder=folder,
-                bench=bench,
-                category=category,
-                baseline=against,
-                judged=kept,
-                questions=asked,
-            )
-            pools.append(pool)
+        if kept.empty:
+            continue
+        asked = data.select(questions, [category])
+        models = sorted({against, *kept.model})
+        pool = Pool(
+            rule=rule,
+            folder=folder,
+            bench=bench,
+            category=category,
+            baseline=against,
+            judged=kept,
+            questions=len(asked),
+            styles=pd.concat([_styles(folder, model, asked) for model in models]),
+        )
+        pools.append(pool)
     if not pools:
         raise nothing
     return pools
@@ -113,7 +116,6 @@ def _judged_rows(
 def _judged_row(judge: str, judgment: data.Judgment, rule: Rule) -> JudgedRow:
     """A judgment, in the model's view."""
     first, second = judgment.games
-    held = sum(judgment.held)
     others = [game for game in judgment.games if game and game.stated != game.official]
     return JudgedRow(
         judge=judge,
@@ -125,8 +127,6 @@ def _judged_row(judge: str, judgment: data.Judgment, rule: Rule) -> JudgedRow:
         margin_1=-_margin_of_a(first, rule),
         margin_2=_margin_of_a(second, rule),
         read_otherwise=len(others) if rule == "stated" else 0,
-        failed=judgment.games.count(None) - (2 - held),
-        held=held,
     )
 
 
@@ -144,8 +144,7 @@ def _bench_and_baselines(
         return data.bench_of(folder.bench, baseline), {}
     named = judged[judged.baseline != ""]
     baselines = named.groupby("category").baseline.last().to_dict()
-    first_baseline = "" if named.empty else named.baseline.iloc[0]
-    return data.bench_of(folder.bench, first_baseline), baselines
+    return data.bench_of(folder.bench, next(iter(baselines.values()), "")), baselines
 
 
 def _in_order(bench: data.Bench, judged: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -155,7 +154,7 @@ def _in_order(bench: data.Bench, judged: Sequence[str], wanted: Sequence[str]) -
 
 
 def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.DataFrame:
-    """The judgments of a category against this baseline; the older schema names none."""
+    """The judgments of a category against this baseline, or against one that is not named."""
     rows = judged[(judged.category == category) & (judged.model != baseline)]
     fits = rows.baseline.isin(["", baseline])
     others = rows.baseline[~fits]
@@ -171,34 +170,6 @@ def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.Da
             others.mode()[0],
         )
     return rows[fits]
-
-
-def _pool(
-    rule: Rule,
-    folder: data.Folder,
-    bench: data.Bench,
-    category: str,
-    baseline: str,
-    judged: pd.DataFrame,
-    questions: Questions,
-) -> Pool:
-    """The judgments of one category, with what is known of its answers."""
-    models = sorted({baseline} | set(judged.model))
-    unanswered = {}
-    for model in models:
-        unanswered[model] = questions.keys() & data.failed_answers(folder, model)
-    return Pool(
-        rule=rule,
-        folder=folder,
-        bench=bench,
-        category=category,
-        baseline=baseline,
-        judged=judged,
-        questions=len(questions),
-        styles=pd.concat([_styles(folder, model, questions) for model in models]),
-        unanswered=unanswered,
-        judges=list(judged.judge.unique()),
-    )
 
 
 def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFrame:

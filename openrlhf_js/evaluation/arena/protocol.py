@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import field_validator
@@ -32,8 +32,7 @@ Messages = list[dict[str, str]]
 
 TEXTS = ("QUESTION", "ANSWER_A", "ANSWER_B")  # of a template
 PLACES = r"\{(" + "|".join(TEXTS) + r")\}"
-IGNORED_KEYS = ("reference", "regex_pattern")  # of the official settings files
-MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
+IGNORED_KEYS = ("reference", "regex_pattern", "model_list")  # of the official settings files
 PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
 # what may follow an official judge's name and leave it the same model: gemini-2.5-pro, a date
 SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
@@ -74,10 +73,6 @@ class Price(Settings):
     input: float = Field(ge=0)
     output: float = Field(ge=0)
 
-    def dollars(self, tokens_in: float, tokens_out: float) -> float:
-        """What so many tokens cost."""
-        return (tokens_in * self.input + tokens_out * self.output) / 1e6
-
 
 class JudgeSettings(Settings):
     """A judge: the keys of the official settings files, and prices and request parameters."""
@@ -89,11 +84,7 @@ class JudgeSettings(Settings):
     bench_name: str = ""
     prompt_template: str = ""
     system_prompt: str = ""
-    baseline: str = ""
-    model_list: list[str] = Field([])
     prices: dict[str, Price] = Field({})
-    batch_discount: float = Field(0.0, ge=0, le=1)  # what --batch takes off the prices
-    games: Literal[1, 2] = 2  # for each question; one has its sides by turns
     concurrency: int = Field(32, ge=1)
     timeout_seconds: float = Field(600.0, gt=0)
 
@@ -199,7 +190,7 @@ def identity_of(
     bench: Bench, category: str, judge: str, settings: JudgeSettings, prompt: JudgePrompt
 ) -> dict[str, Any]:
     """The settings that judgments of one category depend on, and may not mix."""
-    identity: dict[str, Any] = {
+    return {
         "judge": judge,
         "category": category,
         "judge_model": settings.judge_model,
@@ -208,9 +199,6 @@ def identity_of(
         "template_sha256": digest(prompt.template),
         "baseline": file_name(bench.category(category).baseline),
     }
-    if settings.games == 1:
-        identity["games"] = 1
-    return identity
 
 
 def deviations(
@@ -219,7 +207,6 @@ def deviations(
     judges: Sequence[str],
     recorded: Mapping[str, Mapping[str, Any]],
     judged: pd.DataFrame | None = None,
-    much_weight: float = MUCH_WEIGHT,
 ) -> list[str]:
     """In what judging is not as officially, or what of it is not known; [] if it is followed.
 
@@ -237,17 +224,14 @@ def deviations(
     differences = [
         _difference("the number of judges", len(judges), max(1, len(category_here.judges))),
         _difference("the baseline", file_name(category_here.baseline), official.baseline),
-        _difference("the weight of much better", much_weight, MUCH_WEIGHT),
     ]
     for judge in judges:
         settings = recorded.get(judge)
         if judge not in bench.judges:
             differences.append(_difference("the judge", judge, " or ".join(bench.judges)))
         elif settings:
-            differences += [
-                _difference(f"{judge}'s request", settings["parameters"], bench.judges[judge]),
-                _difference(f"{judge}'s number of games", settings.get("games", 2), 2),
-            ]
+            request = settings["parameters"]
+            differences.append(_difference(f"{judge}'s request", request, bench.judges[judge]))
             others += _other_texts_or_model(
                 judge=judge,
                 settings=settings,

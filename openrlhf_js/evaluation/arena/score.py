@@ -1,7 +1,7 @@
 """Scores of what judges judged, with intervals, and paired comparisons.
 
-A game counts as one row, or as 3 (`much_weight`) for "much better"; the score is the share of rows
-won, ties as half: the Bradley-Terry probability to win against the baseline.
+A game counts as one row, or as 3 for "much better"; the score is the share of rows won, ties as
+half: the Bradley-Terry probability to win against the baseline.
 
 The official intervals resample rows. A question has two games and up to six rows, which are not
 independent, so they are too narrow: on Arena-Hard by a factor of 1.6 to 1.7.
@@ -16,35 +16,37 @@ import numpy as np
 import pandas as pd
 
 from openrlhf_js import stats
-from openrlhf_js.evaluation.arena import protocol, style
+from openrlhf_js.evaluation.arena import style
 from openrlhf_js.evaluation.arena.pool import Pool
 
+MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
 LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
 MARGINS = ["margin_1", "margin_2"]
 Scores = dict[str, stats.Estimate]  # by model, in [0, 1]
 
 
 class Plan(NamedTuple):
-    """How to score."""
+    """How to score; at equal style intervals are by question, whatever `ci` is."""
 
     ci: Literal["clustered", "official"] = "clustered"
     style_control: str = "none"
-    much_weight: float = protocol.MUCH_WEIGHT  # rows that a verdict of much better counts as
+
+    @property
+    def official(self) -> bool:
+        """Whether intervals are the official ones, by row."""
+        return self.ci == "official" and self.style_control == "none"
 
 
-def games(
-    judged: pd.DataFrame, much_weight: float = protocol.MUCH_WEIGHT, both: bool = True
-) -> pd.DataFrame:
+def games(judged: pd.DataFrame, both: bool = True) -> pd.DataFrame:
     """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
 
-    With `both` a judgment counts only if all its games have a verdict, for fairness to both sides.
+    With `both` a judgment counts only if both games have a verdict, for fairness to both sides.
     """
     if both:
-        verdicts = judged[MARGINS].notna().sum(axis=1)
-        judged = judged[verdicts == judged.held]
+        judged = judged[judged[MARGINS].notna().all(axis=1)]
     long = judged.melt(["model", "uid"], MARGINS, value_name="margin").dropna()
     points = (np.sign(long.margin) + 1) / 2
-    weight = np.where(long.margin.abs() == 2, float(much_weight), 1.0)
+    weight = np.where(long.margin.abs() == 2, float(MUCH_WEIGHT), 1.0)
     rows = long[["model", "uid"]].assign(points=points, weight=weight)
     return rows.reset_index(drop=True)
 
@@ -76,10 +78,16 @@ def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = 100) ->
 
 
 def scores_and_notes(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:
-    """Score and interval by model, and what to know of them."""
+    """Score and interval by model, and which games style control leaves out."""
     if plan.style_control != "none":
-        return _style_controlled(pool, rows, plan)
-    if plan.ci == "official":
+        if pool.bench.rule == "v0.1":
+            raise ValueError(
+                "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which "
+                "is not offered: leave out --style_control"
+            )
+        known, notes = styled(pool, rows)
+        return style.control(known), notes
+    if plan.official:
         return official(rows, pool.bench.rule), []
     scores = {}
     for model, model_rows in rows.groupby("model"):
@@ -87,37 +95,10 @@ def scores_and_notes(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores
     return scores, []
 
 
-def _style_controlled(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:
-    """The scores at equal style, and what to know of them."""
-    if pool.bench.rule == "v0.1":
-        raise ValueError(
-            "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which is "
-            "not offered: leave out --style_control"
-        )
-    known, notes = styled(pool, rows, decided=plan.ci == "official")
-    if plan.ci == "official":
-        notes.append(
-            f"As in the official script, fits end after {style.OFFICIAL_STEPS} steps of L-BFGS; "
-            "they have not converged. --ci clustered converges."
-        )
-        return style.official_control(known), notes
-    scores = style.control(known)
-    notes.append(
-        "The score is what a model would win at the pool's mean difference of style. The fit has "
-        f"converged; the official script stops after {style.OFFICIAL_STEPS} steps (--ci official)."
-    )
-    far = style.extrapolated(known)
-    for model in far:
-        del scores[model]
-    if far:
-        notes.append(f"No score at equal style, as no answer is near it: {', '.join(far)}.")
-    return scores, notes
-
-
-def styled(pool: Pool, rows: pd.DataFrame, decided: bool) -> tuple[pd.DataFrame, list[str]]:
+def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The rows that style control can use, with all features, and what is left out.
 
-    With `decided`, models that won, or lost, every game stay; their fit has no end.
+    A model that won, or lost, every game has no fit.
     """
     differences = style.differences(
         _style_counts(pool, rows.model, rows.uid),
@@ -126,19 +107,14 @@ def styled(pool: Pool, rows: pd.DataFrame, decided: bool) -> tuple[pd.DataFrame,
     features = dict(zip(style.FEATURES, differences.T, strict=True))
     known = rows.assign(**features)[np.isfinite(differences).all(axis=1)]
     notes = []
-    without_fit = []
     for model, model_rows in rows.groupby("model"):
         model_known = known[known.model == model]
         lost = model_rows.uid.nunique() - model_known.uid.nunique()
         if lost:
             notes.append(f"{model}: {lost} questions without style counts are left out.")
-        points = model_known.points
-        if not decided and points.nunique() == 1 and points.iloc[0] != 0.5:
+        if set(model_known.points) in ({0.0}, {1.0}):
             known = known[known.model != model]
-            without_fit.append(str(model))
-    if without_fit:
-        names = ", ".join(without_fit)
-        notes.append(f"They won, or lost, every game, which has no fit: {names}.")
+            notes.append(f"{model} won, or lost, every game, which has no fit.")
     if known.empty:
         raise ValueError(f"no game is left for style control: {' '.join(notes)}")
     return known, notes
@@ -179,12 +155,12 @@ class ModelComparison(NamedTuple):
         )
 
 
-def compare(pool: Pool, judges: Sequence[str], plan: Plan, a: str, b: str) -> ModelComparison:
+def compare(pool: Pool, judges: Sequence[str], a: str, b: str) -> ModelComparison:
     """The scores of two models, paired by the questions of both.
 
     What makes a question hard is the same for both and drops out. Style is not held equal.
     """
-    rows = games(pool.judged[pool.judged.judge.isin(list(judges))], plan.much_weight)
+    rows = games(pool.judged[pool.judged.judge.isin(list(judges))])
     rows["won"] = rows.points * rows.weight
     rows_of_two = rows[rows.model.isin([a, b])]
     won = rows_of_two.pivot_table("won", "uid", "model", "sum").reindex(columns=[a, b])

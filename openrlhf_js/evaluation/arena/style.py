@@ -26,7 +26,6 @@ from openrlhf_js.stats.estimate import t_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
 
 Floats: TypeAlias = NDArray[np.float64]
 CountTokens = Callable[[str], int]
@@ -92,9 +91,6 @@ def load_tokenizer(bench: str) -> CountTokens:
 
 FEATURES = ("length", "header", "list", "bold")
 SMALLEST_DEVIATION = 1e-9  # of a feature that varies
-FAR = 0.5  # standard deviations of the pool between its mean and nearly all answers of a model
-OFFICIAL_STEPS = 50  # of each fit
-OFFICIAL_ROUNDS = 100  # fits to resampled rows
 
 
 def differences(ours: Floats, theirs: Floats) -> Floats:
@@ -152,77 +148,3 @@ def _standardised(features: pd.DataFrame, weight: Floats) -> Floats:
     varies = deviation > SMALLEST_DEVIATION
     standardised: Floats = (values[:, varies] - mean[varies]) / deviation[varies]
     return standardised
-
-
-def extrapolated(games: pd.DataFrame) -> list[str]:
-    """The models whose answers are hardly ever near the pool's mean difference of style."""
-    features = games[list(FEATURES)]
-    mean = np.average(features, axis=0, weights=games.weight)
-    far = FAR * features.std().to_numpy()
-    by_model = (features - mean).groupby(games.model)
-    above = by_model.quantile(0.025) > far
-    below = by_model.quantile(0.975) < -far
-    is_far = (above | below).any(axis=1)
-    return sorted(is_far.index[is_far])
-
-
-def official_control(games: pd.DataFrame) -> dict[str, Estimate]:
-    """Scores with style control, and 90 % intervals by row, as v2.0's show_result.py prints them.
-
-    Medians over fits to resampled rows, which end after 50 steps of L-BFGS, converged or not;
-    `control` converges. The official script has no seed; here all calls draw the same.
-    """
-    import pandas as pd
-    import torch
-
-    rows = games.loc[games.index.repeat(games.weight.round().astype(int))]
-    model_number, models = pd.factorize(rows.model, sort=True)
-    design = _official_design(rows, np.eye(len(models))[model_number])
-    points = torch.tensor(rows.points.to_numpy(), dtype=torch.float32)
-    rng = np.random.default_rng(0)
-    rounds = []
-    for _ in range(OFFICIAL_ROUNDS):
-        resample = torch.from_numpy(rng.integers(0, len(rows), len(rows)))
-        theta = _official_fit(design[resample], points[resample])
-        logits = theta[: len(models)] - theta[len(models)]  # the models' less the baseline's
-        rounds.append(torch.sigmoid(logits).tolist())
-    medians, lows, highs = np.quantile(rounds, (0.5, 0.05, 0.95), axis=0).tolist()
-    scores = {}
-    for model, median, low, high in zip(models, medians, lows, highs, strict=True):
-        scores[str(model)] = Estimate(median, low, high)
-    return scores
-
-
-def _official_design(rows: pd.DataFrame, one_hot: Floats) -> torch.Tensor:
-    """The columns of the regression: 1 for the row's model, -1 for the baseline, and the features.
-
-    These are z-scores over the rows, as the official script has them.
-    """
-    import torch
-
-    values = rows[list(FEATURES)].to_numpy()
-    deviation = values.std(axis=0, ddof=1)
-    features = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    columns = np.column_stack([one_hot, -np.ones(len(rows)), features])
-    return torch.tensor(columns, dtype=torch.float32)
-
-
-def _official_fit(design: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-    """The coefficients of a logistic regression where the official script stops."""
-    import torch
-    from torch.nn.functional import binary_cross_entropy_with_logits
-
-    theta = torch.full((design.shape[1],), 0.5, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [theta], max_iter=OFFICIAL_STEPS, tolerance_grad=1e-9, tolerance_change=1e-9
-    )
-
-    def loss_with_gradient() -> torch.Tensor:
-        """What L-BFGS evaluates at each step."""
-        optimizer.zero_grad()
-        loss = binary_cross_entropy_with_logits(design @ theta, points, reduction="sum")
-        loss.backward()
-        return loss
-
-    optimizer.step(loss_with_gradient)  # type: ignore[arg-type]
-    return theta.detach()

@@ -41,23 +41,3 @@ at("search").oninput = () => { clearTimeout(waiting); waiting = setTimeout(filte
 for (const name of ["model", "judge", "category"]) at(name).onchange = filter;
 for (const chip of chips) chip.onclick = () => { kind = chip.dataset.kind; filter(); };
 filter();
-
-// A column's name becomes a button that sorts by it, the largest first; a second click turns it.
-for (const name of document.querySelectorAll(".figures thead th")) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.textContent = name.textContent;
-  button.onclick = () => sort(name);
-  name.replaceChildren(button);
-}
-
-function sort(name) {
-  const text = row => row.cells[name.cellIndex].textContent;
-  const table = name.closest("table");
-  const rows = [...table.tBodies[0].rows];
-  const order = name.ariaSort === "descending" ? "ascending" : "descending";
-  rows.sort((a, b) => text(b).localeCompare(text(a), "en", { numeric: true }));
-  for (const other of name.parentElement.cells) other.ariaSort = null;
-  name.ariaSort = order;
-  table.tBodies[0].append(...(order === "descending" ? rows : rows.reverse()));
-}

@@ -16,7 +16,6 @@ from openrlhf_js.evaluation.arena.data import (
     bench_of,
     fetch,
     file_name,
-    file_names,
     merge_rows,
     read_answers,
     read_judgments,
@@ -37,20 +36,10 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path, "own")
 
 
-def test_questions_of_both_schemas(folder, caplog):
+def test_questions(folder, caplog):
     rows = [
-        {
-            "uid": "a",
-            "category": "c",
-            "prompt": "p\u2028q",
-            "subcategory": "s",
-        },
-        {
-            "question_id": 7,
-            "category": V1,
-            "cluster": "d",
-            "turns": [{"content": "q"}],
-        },
+        {"uid": "a", "category": "c", "prompt": "p\u2028q", "subcategory": "s"},
+        {"uid": "7", "category": V1, "cluster": "d", "prompt": "q"},
         {"uid": "b", "category": "c", "prompt": ["no text"]},
         {"uid": "c", "category": "c"},
     ]
@@ -61,7 +50,7 @@ def test_questions_of_both_schemas(folder, caplog):
         Question("a", "c", "p\u2028q"),
         Question("7", V1, "q"),
     ]
-    assert "3 rows are left out, such as line 3: no text under 'prompt'" in caplog.text
+    assert "3 rows are left out, such as line 3: ValueError ['no text'] is not text" in caplog.text
     assert list(select(found, [V1])) == ["7"]
     with pytest.raises(ValueError, match="no question is of the category 'x'"):
         select(found, ["x"])
@@ -78,65 +67,44 @@ def test_a_uid_of_two_questions_is_refused(folder):
         read_questions(folder)
 
 
-def test_answers_of_both_schemas(folder, caplog):
-    older = {"question_id": "b", "model_id": "m", "answer_id": "x"}
+def test_answers(folder, caplog):
     rows = [
-        answer_row(
-            uid="a",
-            model="m",
-            text="<think>hm</think>yes",
-            counts=counts(9),
-        ),
-        {**older, "choices": [{"turns": [{"content": "old"}]}], "conv_metadata": counts(3, 1)},
-        {**answer_row("c", "m", ""), "messages": [{"role": "assistant", "content": "plain"}]},
+        answer_row("a", "m", "<think>hm</think>yes", counts(9)),
+        answer_row("b", "m", "plain", counts(3, 1)),
         {**answer_row("d", "m", "fine"), "metadata": {"token_len": "x"}},
         answer_row("e", "m", "$ERROR$"),
         answer_row("f", "m", "yes", prompt="really?"),
     ]
-    rows[3]["messages"][-1]["content"]["thought"] = "apart"
+    rows[2]["messages"][-1]["content"]["thought"] = "apart"
     write_lines(folder.answers("m"), rows)
-    found = read_answers(folder, "m")
-    assert found["a"] == ModelAnswer(
-        uid="a",
-        text="yes",
-        style=None,
-        thinking="hm",
-    )  # counts were of the thinking too
-    assert found["b"] == ModelAnswer("b", "old", (3, 1, 0, 0))
-    assert found["c"].text == "plain"
-    assert found["d"] == ModelAnswer(
-        uid="d",
-        text="fine",
-        style=None,
-        thinking="apart",
-    )
-    assert "e" not in found
-    assert found["f"].answers(Question("f", "c", "really?"))
-    assert not found["f"].answers(Question("f", "c", "is it so?"))
-    assert found["b"].answers(Question("b", "c", "anything"))  # the file does not say
-    assert "there is no answer" in caplog.text
+    assert read_answers(folder, "m") == {
+        "a": ModelAnswer("a", "yes", thinking="hm"),  # counts were of the thinking too
+        "b": ModelAnswer("b", "plain", (3, 1, 0, 0)),
+        "d": ModelAnswer("d", "fine", thinking="apart"),
+        "f": ModelAnswer("f", "yes", prompt="really?"),
+    }
+    assert "line 4: ValueError there is no answer" in caplog.text
     assert read_answers(folder, "other") == {}
 
 
-def test_judgments_of_both_schemas(folder, caplog):
-    older = {"question_id": "b", "model": "org/m", "judge": "j"}
-    games = [{"score": "A<B", "judgment": "text", "user_prompt": "u"}, {"score": "[[C]]"}]
+def test_judgments(folder, caplog):
+    games = [{"score": "A<B", "judgment": "text", "user_prompt": "u"}, {"score": None, "judgment": ""}]
     rows = [
         judgment_row("a", 1, "failed"),
-        {**older, "games": games},
+        {**judgment_row("b", 1, 1), "model": "org/m", "games": games},
         judgment_row("c", 1, 2),
         judgment_row("c", -1, 1),
         {**judgment_row("d", 1, 1), "games": []},
     ]
+    del rows[1]["baseline"]
     path = write_lines(folder.judgments("j", "m"), rows)
     found = read_judgments(path)
     assert found["a"].games == (GameResult("because", "B>A", "B>A"), None)
-    assert found["b"].model == "m"
-    assert found["b"].category == V1
-    assert found["b"].baseline == ""
+    assert (found["b"].model, found["b"].baseline) == ("m", "")
     assert found["b"].games == (GameResult("text", "B>A", "B>A"), GameResult("", None, None))
+    assert [found[uid].complete for uid in "abc"] == [False, False, True]
     assert found["c"].games[0].stated == "A>B"  # the last one counts
-    assert "line 5: there are not two games" in caplog.text
+    assert "line 5: ValueError not enough values" in caplog.text
 
 
 def test_the_official_programs_read_what_is_written(folder):
@@ -152,7 +120,6 @@ def test_the_official_programs_read_what_is_written(folder):
         baseline="base",
         games=(GameResult("x\u2028y\ud800", "A>>B", "A>>B"), GameResult("z", "B>A", "B>A")),
         settings="hash",
-        asked=("1", "2"),
     )
     failed = judged._replace(uid="0b", games=(GameResult("none", None, None), None))
     rows = {
@@ -177,12 +144,6 @@ def test_rows_replace_those_of_their_uid_and_no_others(folder):
     rows = read_lines(path)
     assert [row["uid"] for row in rows] == list("acdbe")
     assert rows[3] == {"uid": "b", "new": 1}
-
-
-def test_two_models_of_one_file_name_are_refused():
-    assert file_names(["org/m", "org/m", "n"]) == ["m", "n"]
-    with pytest.raises(ValueError, match="orgA/m and orgB/m would have the same files, as m: give"):
-        file_names(["orgA/m", "n", "orgB/m"])
 
 
 def test_names():

@@ -3,7 +3,7 @@
 import pytest
 from judged_bench import read_lines, write_bench, write_lines
 
-from openrlhf_js.evaluation.arena.data import Folder, failed_answers, read_answers, read_questions
+from openrlhf_js.evaluation.arena.data import Folder, read_answers, read_questions
 from openrlhf_js.evaluation.arena.generate import generate
 from openrlhf_js.sampling.endpoint import NoReply
 from openrlhf_js.sampling.sampler import Parameters, Sampled
@@ -115,7 +115,6 @@ def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     texts, still_open, _ = place(say, system="be brief")
     assert texts == {"q0": "too long", "q2": "yes"}
     assert still_open == {"q1": "time-out"}
-    assert failed_answers(place.folder, "m") == {"q0"}
     texts, _, asked = place(lambda number: "", system="be brief")
     assert asked == [(1, ["system", "user"])]
     assert texts["q1"] == ""
@@ -123,30 +122,6 @@ def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     assert asked == [(0, ["system", "user"])]
     assert texts["q0"] == "now"
     assert len(texts) == 3
-    assert not failed_answers(place.folder, "m")
-
-
-def test_a_store_that_was_begun_when_failures_were_written_otherwise(place):
-    place(lambda number: f"answer {number}", wanted=["q1"])
-    path = place.folder.root / "generation" / "m.jsonl"
-    with path.open("a") as file:
-        file.write('{"uid": "q0", "failed": "too long"}\n')
-    assert failed_answers(place.folder, "m") == {"q0"}
-    texts, _, asked = place(lambda number: "now")
-    assert texts == {"q0": "too long", "q1": "answer 1", "q2": "now"}
-    assert asked == [(2, ["user"])]
-    texts, _, asked = place(lambda number: "at last", retry_failed=True)
-    assert texts["q0"] == "at last"
-    assert asked == [(0, ["user"])]
-
-
-def test_models_that_differ_in_their_organisation_alone_are_two(place, monkeypatch):
-    monkeypatch.setattr(Fake, "name", "http://here/v1#orgA/m")
-    place(lambda number: "a")
-    monkeypatch.setattr(Fake, "name", "http://here/v1#orgB/m")
-    monkeypatch.setattr(Fake, "sha", "2")
-    with pytest.raises(ValueError, match=r"another model .* another --name, such as orgB-m"):
-        place(pytest.fail)
 
 
 def test_other_settings_and_other_programs_are_refused(place):

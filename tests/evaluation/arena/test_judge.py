@@ -5,11 +5,10 @@ from collections import Counter
 
 import pytest
 from judged_bench import BASELINE, answer_row, judgment_row, read_lines, write_bench, write_lines
-from openai.resources import Batches, Files
 from stub_judge import by_hash, reply, serving, user, verdict_of
 
 from openrlhf_js.common.store import read_store
-from openrlhf_js.evaluation.arena import batch, protocol
+from openrlhf_js.evaluation.arena import protocol
 from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import (
     Folder,
@@ -17,7 +16,8 @@ from openrlhf_js.evaluation.arena.data import (
     read_judgments,
     read_questions,
 )
-from openrlhf_js.evaluation.arena.judge import Judging, Ledger
+from openrlhf_js.evaluation.arena.judge import Judging
+from openrlhf_js.evaluation.arena.pairs import Assignment
 from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.protocol import (
     JudgePrompt,
@@ -29,7 +29,6 @@ from openrlhf_js.evaluation.arena.protocol import (
     read_settings,
 )
 from openrlhf_js.evaluation.arena.score import Plan
-from openrlhf_js.report.arena import cells
 from openrlhf_js.sampling.endpoint import PLAIN_QUESTION, Endpoint, EndpointError
 
 V2 = "arena-hard-v2.0"
@@ -53,12 +52,8 @@ def test_the_official_settings_files(tmp_path):
     )
     found = read_settings(path)
     assert found.request() == {"temperature": 0.0, "max_tokens": 16000}
-    assert found.model_list == ["m"]
+    assert found.bench_name == V2
     assert found.prompt_template.startswith("Q {QUESTION}")
-    path.write_text("judge_model: j\nsystem_prompt: s\nbaseline: gpt-4-0314\n")
-    found = read_settings(path)
-    assert found.system_prompt == "s"
-    assert found.baseline == "gpt-4-0314"
 
 
 @pytest.mark.parametrize(
@@ -110,11 +105,8 @@ def recorded(bench, texts=("s", "t"), **changes):
     )
 
 
-def test_judging_as_its_authors_do_has_no_deviation(official_bench):
-    assert recorded(official_bench) == []
-
-
 def test_deviations_of_a_judge(official_bench):
+    assert recorded(official_bench) == []
     assert recorded(official_bench, texts=("s", "other")) == [
         "gpt-4.1's prompt for hard_prompt is not the official one"
     ]
@@ -124,27 +116,15 @@ def test_deviations_of_a_judge(official_bench):
         f"gpt-4.1's request is {parameters}; officially {officially}",
         "gpt-4.1 is the model gpt-4.1-mini",
     ]
-    assert recorded(official_bench, games=1) == ["gpt-4.1's number of games is 1; officially 2"]
 
 
 def test_deviations_of_a_bench():
-    other_baseline = bench_of(V2, "b")
-    assert deviations(
-        bench=other_baseline,
-        category=HARD,
-        judges=["x"],
-        recorded={},
-    ) == [
+    assert deviations(bench_of(V2, "b"), HARD, judges=["x"], recorded={}) == [
         "the baseline is b; officially o3-mini-2025-01-31",
         "the judge is x; officially gpt-4.1 or gemini-2.5",
     ]
-    own = bench_of("mine", "b")
-    assert deviations(
-        bench=own,
-        category="c",
-        judges=["x"],
-        recorded={},
-    ) == ["mine is no official benchmark"]
+    own = deviations(bench_of("mine", "b"), "c", judges=["x"], recorded={})
+    assert own == ["mine is no official benchmark"]
 
 
 class Place:
@@ -155,32 +135,27 @@ class Place:
         self.stub = stub
         self.folder = Folder(data, "own")
 
-    def judging(self, models=("m",), tries=2, retry_failed=False, name="j", batch=False, **given):
-        values = {
-            "judge_model": "stub",
-            "temperature": 0.0,
-            "max_tokens": 100,
-            **given,
-        }
-        return Judging(
+    def judging(self, models=("m",), tries=2, retry_failed=False, name="j", budget=None, **given):
+        values = {"judge_model": "stub", "temperature": 0.0, "max_tokens": 100, "concurrency": 4}
+        assignment = Assignment(
             folder=self.folder,
             bench=bench_of("own", BASELINE),
             judge=name,
-            settings=JudgeSettings(**values),
-            wanted=read_questions(self.folder),
+            settings=JudgeSettings(**values | given),
+            questions=read_questions(self.folder),
             models=models,
             tries=tries,
             retry_failed=retry_failed,
-            batch=batch,
         )
+        return Judging(assignment, budget)
 
-    def judge(self, budget=None, concurrency=4, **named):
+    def judge(self, **named):
         """Judges, and returns how many judgments are open."""
         endpoint = Endpoint(self.stub.url, "stub", timeout_seconds=10)
         with self.judging(**named) as judging:
-            judging.run(endpoint, concurrency, budget)
+            judging.run(endpoint)
             self.last = judging
-        return judging.still_open
+        return len(judging.to_judge.open_pairs)
 
     def rows(self, model="m", name="j"):
         return read_lines(self.folder.judgments(name, model))
@@ -244,8 +219,7 @@ def test_answers_that_changed_are_judged_anew(place):
     rows[0] = answer_row("q0", "m", "another answer")
     write_lines(place.folder.answers("m"), rows)
     with place.judging() as found:
-        assert found.complete == 3
-        assert found.estimate()[0] == 2
+        assert found.expected().startswith("3 judgments are there, 1 are not: 2 games to ask")
     assert place.judge() == 0
     assert len(place.stub.requests) == 10
     shown = {row["uid"]: row["games"][0]["prompt"][1]["content"] for row in place.rows()}
@@ -263,9 +237,7 @@ def test_an_answer_to_another_text_of_its_question_is_not_judged(place, caplog):
     write_lines(place.folder.questions, questions)
     assert place.judge() == 0
     assert sorted(row["uid"] for row in place.rows()) == ["q0", "q2", "q3"]
-    assert place.last.missing == 1
-    said = "1 answers of m, such as that to q1, are to another text of their question"
-    assert said in caplog.text
+    assert "1 questions lack an answer of m or base to their present text" in caplog.text
 
 
 def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
@@ -276,7 +248,6 @@ def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
     assert place.judge(tries=3) == 0
     times_asked = Counter(user(request) for request in place.stub.requests)
     assert sorted(times_asked.values()) == [1] * 6 + [3] * 2
-    assert place.last.given_up == 2
     (row,) = [row for row in place.rows() if row["uid"] == "q2"]
     assert [game["score"] for game in row["games"]] == [None, None]
     assert row["games"][0]["judgment"]["answer"] == "[[C]]"
@@ -287,9 +258,8 @@ def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
     place.judge(tries=3, retry_failed=True)
     assert len(place.stub.requests) == 14
     assert len(place.rows()) == 4
-    assert place.last.given_up == 0
     judgments = read_judgments(place.folder.judgments("j", "m"))
-    assert not any(judgment.missing for judgment in judgments.values())
+    assert all(judgment.complete for judgment in judgments.values())
 
 
 def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
@@ -299,8 +269,7 @@ def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
     place.stub.answer = lambda request, _: reply(undecided if "q3" in user(request) else quoting)
     assert place.judge() == 0
     assert len(place.stub.requests) == 6 + 2 * 2
-    assert place.last.given_up == 2
-    assert place.last.tally.without_verdict == 4
+    assert place.last.spending.tally["no verdict"] == 4
     assert {game["score"] for row in place.rows() for game in row["games"]} == {"B>>A"}
 
     (pool,) = load(place.folder, ["j"], baseline=BASELINE)
@@ -309,34 +278,12 @@ def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
     assert row["verdict"] == "stated"
     assert [row["wins"], row["losses"]] == [3, 3]
     assert row["games_without_verdict"] == 2
-    assert row["games_read_otherwise"] == 8
+    assert "8 games have another official verdict (--verdict official)" in row["deviations"]
     (pool,) = load(place.folder, ["j"], baseline=BASELINE, rule="official")
     (row,) = [row for row in board(pool, ["j"], Plan()).rows if row["model"] == "m"]
     assert row["verdict"] == "official"
     assert [row["wins"], row["losses"]] == [12, 12]
-    assert row["games_without_verdict"] == row["games_read_otherwise"] == 0
-
-
-def test_one_game_for_each_question_is_a_setting_that_is_recorded(place):
-    assert place.judge(games=1) == 0
-    assert place.judge(games=1) == 0
-    assert len(place.stub.requests) == 4
-    assert place.last.given_up == 0
-    first_games = [row["games"][0] for row in place.rows()]
-    second_games = [row["games"][1] for row in place.rows()]
-    assert first_games.count(None) == second_games.count(None) == 2
-    for first, second in zip(first_games, second_games, strict=True):
-        assert (first is None) != (second is None)
-    (pool,) = load(place.folder, ["j"], baseline=BASELINE)
-    (row,) = [row for row in board(pool, ["j"], Plan()).rows if row["model"] == "m"]
-    assert row["games"] == 1
-    assert row["questions"] == 4
-    assert row["games_missing"] == 0
-    assert row["games_failed"] == 0
     assert row["games_without_verdict"] == 0
-    assert "side_a" not in row
-    with pytest.raises(ValueError, match="games: 1 there"):
-        place.judge()
 
 
 def test_a_verdict_in_thinking_is_none(place):
@@ -388,7 +335,6 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
         assert len(refused) == 12
         assert asked_once(stub)
         assert len(stub.requests) in (60, 61)  # with a plain question, if it came to that
-        assert len(place.last.refusals) == place.last.given_up == 12
         outcome = place.last.outcome()
         assert any("12 games were refused and have no score" in line for line in outcome)
         assert any("invalid_prompt" in record.get("refused", "") for record in place.replies())
@@ -399,15 +345,11 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
         (pool,) = load(place.folder, ["j"], baseline=BASELINE)
         scores = board(pool, ["j"], Plan())
         (row,) = [row for row in scores.rows if row["model"] == "m"]
-        assert row["games_failed"] == 12
-        assert row["games_without_verdict"] == 0
-        assert any("12 refused or failed" in note for note in scores.notes)
-        (shown,) = [shown for shown in cells(scores) if shown["model"] == "m"]
-        assert shown["games refused"] == "12"
+        assert row["games_without_verdict"] == 12
 
         stub.answer = by_hash
         assert place.judge(retry_failed=True) == 0
-        assert not place.last.refusals
+        assert "were refused" not in str([*place.last.outcome()])
         assert len(stub.requests) - 60 in (12, 13)
 
 
@@ -420,7 +362,7 @@ def test_a_last_game_that_is_refused_is_recorded(place):
     )
     place.judge()
     assert len(place.stub.requests) == 8 + 3
-    assert len(place.last.refusals) == 2
+    assert place.last.spending.tally["refused"] == 2
     place.judge()
     assert len(place.stub.requests) == 8 + 3
 
@@ -437,7 +379,7 @@ def test_lost_replies_leave_a_game_open(place):
     place.stub.answer = lambda request, _: lost if "q3" in user(request) else by_hash(request)
     assert place.judge(concurrency=1) == 1
     assert [row["uid"] for row in place.rows()] == ["q0", "q1", "q2"]
-    assert len(place.last.lost) == 2
+    assert len(place.last.to_judge.lost) == 2
     place.stub.answer = by_hash
     assert place.judge() == 0
 
@@ -455,9 +397,6 @@ def test_other_settings_need_another_name(place):
     for other in ({"temperature": 1.0}, {"prompt_template": "{QUESTION}{ANSWER_A}{ANSWER_B}"}):
         with pytest.raises(ValueError, match=r"other settings(.|\n)*--judge_name"):
             place.judge(**other)
-    (place.folder.ledger("j", "all")).unlink()
-    with pytest.raises(ValueError, match="q0 was judged with other settings"):
-        place.judge(temperature=1.0)
     assert place.judge(temperature=1.0, name="k") == 0
     assert len(place.rows(name="k")) == 4
 
@@ -473,30 +412,32 @@ def test_judgments_of_another_program_count_where_they_are_complete(place):
     assert len(rows) == 4
     assert all(game["score"] for game in rows["q1"]["games"])
     assert place.judge() == 0
-    assert place.last.complete == 4
+    assert len(place.stub.requests) == 6
     write_lines(path, [judgment_row("q0", 1, 1, baseline="another")])
-    with pytest.raises(ValueError, match=r"q0 was judged with other .* another baseline"):
+    with pytest.raises(ValueError, match=r"q0 was judged against another, not base"):
         place.judge()
 
 
-def test_empty_answers_are_counted_before_they_are_paid_for(place):
+def test_empty_answers_are_not_paid_for_unasked(place, caplog):
     rows = read_lines(place.folder.answers("m"))
     rows[0] = answer_row("q0", "m", "<think>cut off")
     rows[1] = answer_row("q1", "m", " ")
     write_lines(place.folder.answers("m"), rows)
     with place.judging(models=("m", "n")) as found:
-        assert found.empty_answers() == [("m", 2, 4)]
+        with pytest.raises(ValueError, match=r"2 of 4 answers of m .* empty.*--judge_empty"):
+            found.check_answers(judge_empty=False)
+        found.check_answers(judge_empty=True)
+    assert "2 of 4 answers of m" in caplog.text
     place.judge(models=("m", "n"))
     with place.judging(models=("m", "n")) as found:
-        assert found.empty_answers() == []  # they are paid for
+        found.check_answers(judge_empty=False)  # they are paid for
 
 
 def test_what_is_missing_is_counted(place, caplog):
     write_lines(place.folder.answers("m"), read_lines(place.folder.answers("m"))[1:])
     assert place.judge(models=("m", BASELINE, "j")) == 0
-    assert place.last.missing == 1
     assert len(place.rows()) == 3
-    assert "lack an answer" in caplog.text
+    assert "1 questions lack an answer of m" in caplog.text
     assert "is the baseline of all, or the judge" in caplog.text
 
 
@@ -506,178 +447,23 @@ PRICES = {"stub": {"input": 1.0, "output": 1.0}}
 def test_a_budget_is_kept_and_a_larger_one_resumes(place):
     place.stub.answer = lambda request, _: reply("[[A>B]]", tokens=1000, asked=1000)
     assert place.judge(budget=0.007, prices=PRICES, concurrency=2) > 0  # a game costs $0.002
-    assert place.last.out_of_money
+    assert place.last.spending.out_of_money
     assert len(place.stub.requests) == 3
-    assert place.last.bill.dollars == pytest.approx(0.006)
+    assert place.last.spending.dollars == pytest.approx(0.006)
     assert place.judge(budget=0.016, prices=PRICES) == 0
     assert len(place.stub.requests) == 8
-    assert not place.last.out_of_money
-
-
-@pytest.fixture
-def batched(place, monkeypatch):
-    monkeypatch.setattr(batch, "FIRST_SECONDS", 0.01)
-    return place
-
-
-def by_game(place, judge):
-    """The replies of a judge, by question and side."""
-    return {(record["uid"], record["side"]): record for record in place.replies(judge)}
-
-
-def test_a_batch_gives_the_same_for_half_the_price(batched):
-    assert batched.judge(prices=PRICES) == 0
-    full_price = batched.last.bill.dollars
-    single_requests = list(batched.stub.requests)
-    half_price = {"prices": PRICES, "batch_discount": 0.5, "batch": True}
-    with batched.judging(prices=PRICES, name="k") as judging:
-        *_, full_estimate = judging.estimate()
-    with batched.judging(name="l", **half_price) as judging:
-        *_, half_estimate = judging.estimate()
-    assert half_estimate == full_estimate / 2
-
-    batched.stub.polls = 2
-    assert batched.judge(name="k", **half_price) == 0
-    assert sorted(single_requests, key=str) == sorted(batched.stub.requests[8:], key=str)
-    assert batched.last.bill.dollars == full_price / 2
-    assert batched.last.bill.replies == 8
-    single_replies = by_game(batched, "j")
-    for game, record in by_game(batched, "k").items():
-        assert record.pop("batch") == "batch_0"
-        assert record.pop("discount") == 0.5
-        of_this_judge = {"game": record["game"], "tstamp": record["tstamp"]}
-        assert single_replies[game] | of_this_judge == record
-
-    assert batched.judge(name="k", prices=PRICES) == 0  # the discount is no part of the identity
-    assert len(batched.stub.requests) == 16
-    assert len(batched.stub.batches) == 1
-    assert not list(batched.folder.root.rglob("*.batch.json"))
-
-
-def test_a_batch_keeps_a_budget(batched):
-    batched.stub.answer = lambda request, _: reply("[[A>B]]", tokens=10**6, asked=1)
-    with batched.judging(prices=PRICES, batch=True) as judging:
-        estimate = judging.estimate()
-    budget = 3.5 * estimate.dollars / estimate.games
-    assert batched.judge(prices=PRICES, batch=True, budget=budget) > 0
-    assert len(batched.stub.requests) == 3
-    assert batched.last.out_of_money
-
-
-def test_what_fails_in_a_batch_is_as_in_single_requests(batched):
-    answers = {
-        "q1": (400, b'{"error": {"code": "content_filter"}}'),
-        "q2": (500, b'{"error": "oops"}'),
-        "q3": reply("[[C]]"),
-    }
-
-    def answer(request, number):
-        for uid, reply_to_uid in answers.items():
-            if uid in user(request):
-                return reply_to_uid
-        return by_hash(request)
-
-    batched.stub.answer = answer
-    assert batched.judge(batch=True) == 1  # two games without a verdict are tried in a second batch
-    assert len(batched.stub.requests) == 10
-    assert len(batched.last.lost) == 2
-    games = {row["uid"]: row["games"] for row in batched.rows()}
-    assert sorted(games) == ["q0", "q1", "q3"]
-    assert games["q1"] == [None, None]
-    assert [game["score"] for game in games["q3"]] == [None, None]
-    batched.stub.answer = by_hash
-    assert batched.judge(batch=True) == 0
-    assert len(batched.stub.requests) == 12
-    assert len(batched.stub.batches) == 3
-
-
-def test_a_batch_that_is_refused_as_a_whole_records_nothing(batched):
-    batched.stub.answer = lambda request, _: (400, {"error": "temperature must be 1"})
-    with pytest.raises(EndpointError, match="it refused all 8 games"):
-        batched.judge(batch=True)
-    assert not batched.folder.ledger("j", "all").exists()
-    batched.stub.answer = by_hash
-    assert batched.judge(batch=True) == 0
-
-
-@pytest.mark.parametrize(("end", "kept"), [("expired", 5), ("cancelled", 5), ("failed", 0)])
-def test_what_a_batch_did_not_do_is_open_again(batched, end, kept):
-    batched.stub.end = end
-    batched.stub.kept = kept
-    assert batched.judge(batch=True) > 0
-    assert batched.last.bill.replies == kept
-    if kept:
-        assert len(batched.replies()) == kept
-    assert len(batched.last.lost) == 8 - kept
-    for reason in batched.last.lost.values():
-        assert reason.startswith(f"batch_0 {end}")
-        assert ("Enqueued token limit" in reason) == (end == "failed")
-    batched.stub.end = "completed"
-    batched.stub.kept = 8
-    assert batched.judge(batch=True) == 0
-    assert len(batched.stub.requests) == 8
-
-
-class Killed(BaseException):
-    pass
-
-
-def die(*_, **__):
-    raise Killed
-
-
-WRITE = batch.JudgeBatch._write
-
-
-def die_writing_the_id(judge_batch, state):
-    if state["id"]:
-        raise Killed
-    WRITE(judge_batch, state)
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "replacement"),
-    [
-        (Files, "create", die),
-        (Batches, "create", die),
-        (batch.JudgeBatch, "_write", die_writing_the_id),
-        (Batches, "retrieve", die),
-        (Files, "content", die),
-        (Ledger, "add", die),
-        (batch.JudgeBatch, "end", die),
-    ],
-)
-def test_no_kill_makes_a_batch_twice(batched, monkeypatch, owner, name, replacement):
-    """The process ends before each step."""
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, replacement)
-        with pytest.raises(Killed):
-            batched.judge(batch=True)
-    with pytest.raises(ValueError, match="8 games are in a batch: --batch waits for it"):
-        batched.judge()
-    batches_before = len(batched.stub.batches)
-    assert batched.judge(batch=True, models=("m", "n")) == 0  # more games wait for the next one
-    assert len(batched.stub.requests) == 16
-    assert len(batched.replies()) == 16
-    assert batched.last.bill.replies == 16
-    assert len(batched.stub.batches) == batches_before + 1
+    assert not place.last.spending.out_of_money
 
 
 def test_an_estimate_goes_by_bytes_and_by_replies(place):
-    with place.judging(prices=PRICES) as judging:
-        estimate = judging.estimate()
-        asked = 0
-        for game in judging.open_games():
-            for message in game.messages:
-                asked += len(message["content"].encode())
-    assert estimate.games == 8
-    assert estimate.tokens_in == asked / 4
-    assert estimate.tokens_out == 8 * 900
-    assert estimate.dollars == pytest.approx((asked / 4 + 7200) / 1e6)
-
-    place.judge(models=("n",), prices=PRICES)
-    with place.judging(models=("m", "n"), prices=PRICES) as judging:
-        assert judging.estimate().tokens_out == 80
+    with place.judging(prices={"stub": {"input": 1e6, "output": 0}}) as judging:
+        games = judging.to_judge.open_games
+        asked = sum(len(message["content"]) for game in games for message in game.messages)
+        tokens = f"about {asked / 4:,.0f} tokens in and 7,200 out, ${asked / 4:,.2f}"
+        assert f"8 games to ask, {tokens}" in judging.expected()
+    place.judge(models=("n",))
+    with place.judging(models=("m", "n")) as judging:
+        assert "and 80 out, price unknown" in judging.expected()  # 10 tokens a reply
 
 
 def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):

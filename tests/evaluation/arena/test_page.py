@@ -6,7 +6,7 @@ import pytest
 from chromium import WIDTHS, browser
 from judged_bench import answer_row, judgment_row, random_rows, write_judged, write_lines
 
-from openrlhf_js.evaluation.arena.board import board
+from openrlhf_js.evaluation.arena.board import Boards, board
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.score import Plan
@@ -58,13 +58,13 @@ def judged(tmp_path_factory):
     pools = load(bench, ["j", "k"])
     boards = [board(pools[0], judges, Plan()) for judges in (["j"], ["j", "k"])]
     path = folder / "page.html"
-    path.write_text(page(pools, boards, [HOSTILE]), encoding="utf-8")
+    path.write_text(page(pools, Boards(boards, [HOSTILE], [])), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_overflows_is_pale_or_runs(tab, judged, width, dark):
+def test_nothing_overflows_is_cut_is_pale_or_runs(tab, judged, width, dark):
     tab.open(judged, width, dark)
     tab.evaluate("document.querySelectorAll('details').forEach(node => { node.open = true; })")
     tab.check()
@@ -74,11 +74,10 @@ def test_nothing_overflows_is_pale_or_runs(tab, judged, width, dark):
         "document.querySelectorAll('.forest img').length"
     )
     assert tab.texts("a[href]") == ["6 questions with every answer and verdict"]
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_all_of_the_leaderboard_can_be_seen(tab, judged, width):
-    tab.open(judged, width)
+    shown = tab.evaluate("document.querySelector('.pair [data-model]:not([hidden])').textContent")
+    for text in ("let me think", "<script>top.ran = 1</script>", "![b](http://h/b.png)", "{{7*7}}"):
+        assert text in shown
+    assert "\x00" not in judged.read_text(encoding="utf-8")
     inside = """[...document.querySelectorAll(".figures td, .forest img")]
         .map(node => node.getBoundingClientRect())
         .every(box => box.left >= 0 && box.right <= innerWidth)"""
@@ -131,27 +130,6 @@ def test_outcomes_in_words_and_chips_that_count_them(tab, judged):
     assert tab.texts(".question > summary .outcome") == ["lost once, no verdict once", "won twice"]
 
 
-def test_columns_are_sorted_by_mouse_and_keyboard(tab, judged):
-    tab.open(judged, 1280)
-    models = ".figures tbody th"
-    tab.click(".figures thead button")
-    assert tab.texts(models)[:3] == ["rival", LONG_NAME, "base"]
-    assert tab.evaluate("document.querySelector('.figures thead th').ariaSort") == "descending"
-    tab.evaluate("document.querySelector('.figures thead button').focus()")
-    tab.press("Enter")
-    assert tab.texts(models)[:3] == ["base", LONG_NAME, "rival"]
-
-
-def test_hostile_texts_stay_texts(tab, judged):
-    tab.open(judged, 1280)
-    tab.evaluate("document.querySelectorAll('details').forEach(node => { node.open = true; })")
-    shown = tab.evaluate("document.querySelector('.pair [data-model]:not([hidden])').textContent")
-    assert "let me think" in shown
-    for text in ("<script>top.ran = 1</script>", "![b](http://h/b.png)", "{{7*7}}"):
-        assert text in shown
-    assert "\x00" not in judged.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("margins", "words", "kind"),
     [
@@ -180,17 +158,7 @@ def test_a_game_with_another_official_verdict_says_both(tmp_path):
     boards = [board(pools[0], ["j"], Plan())]
     assert "1 games have another official verdict (--verdict official)" in str(boards[0].notes)
     said = "(A&gt;&gt;B) (by the official rule B&gt;A), with the baseline shown"
-    assert said in page(pools, boards)
-
-
-def test_one_game_is_won_or_lost(tmp_path):
-    row = judgment_row("q0", "failed", 2)
-    row["asked"] = ["", "hash"]  # the first game was not held
-    write_judged(tmp_path, [row])
-    pools = load(Folder(tmp_path, "own"), ["j"])
-    shown = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
-    assert shown.words == "won"
-    assert [(game.first_shown, game.verdict) for game in shown.games] == [("model", "A>>B")]
+    assert said in page(pools, Boards(boards, [], []))
 
 
 def test_markdown_is_rendered_and_bounded():
@@ -207,7 +175,7 @@ def test_thinking_and_missing_answers(bench):
     answer = answer_row("q0", "m0", "answer")
     answer["messages"][-1]["content"]["thought"] = "let me think"
     write_lines(pools[0].folder.answers("m0"), [answer])
-    html = page(pools, boards)
+    html = page(pools, Boards(boards, [], []))
     assert html.count("let me think") == 1
     assert html.count("No answer is in the files.") == 3
     assert html.count("The judge's call was refused or failed.") == 1
@@ -221,13 +189,12 @@ def test_cells_say_what_they_count(tmp_path):
     assert row["questions"] == "2 of 2"
     assert row["games won/lost/tied"] == "2/1/1"
     assert row["rows won/lost/tied"] == "4/3/1"
-    assert any("a much better answer as 3" in note for note in scores.notes)
 
 
 def test_rows_are_json_and_style_control_has_its_column(bench, tmp_path):
     pools, boards = bench
     rows = json.loads(json.dumps(boards[0].rows, allow_nan=False))
-    assert {"ci_low", "deviations", "much_weight", "worst_case_low"} <= set(rows[0])
+    assert {"ci_low", "deviations", "worst_case_low"} <= set(rows[0])
     with pytest.raises(ValueError, match="too few games to tell style from strength"):
         board(pools[0], ["j"], Plan(style_control="all"))  # of one model on four questions
     write_judged(tmp_path / "more", random_rows(2, 12))

@@ -16,7 +16,6 @@ from openrlhf_js.evaluation.arena.style import (
     FEATURES,
     control,
     differences,
-    extrapolated,
     metadata,
     style_of,
     without_code,
@@ -156,31 +155,9 @@ def test_intervals_are_those_of_a_bootstrap_by_question():
         assert (high - low) / 2 == pytest.approx(half_width, rel=0.25)
 
 
-def test_the_official_control_stops_after_its_steps(monkeypatch):
-    rows = pool_of(questions=60)
-    official = style.official_control(rows)
-    for model, exact in control(rows).items():
-        score = official[model]
-        assert score.value == pytest.approx(exact.value, abs=0.02)  # so few columns converge
-        assert score.high - score.low < 0.8 * (exact.high - exact.low)  # 90 %, by row
-    monkeypatch.setattr(style, "OFFICIAL_STEPS", 2)
-    early = style.official_control(rows)
-    changes = [abs(early[model].value - score.value) for model, score in official.items()]
-    assert max(changes) > 0.01
-
-
-def test_equal_style_is_not_shown_where_no_answer_is_near_it():
-    rows = pool_of()
-    assert extrapolated(rows) == []
-    short = rows.length.where(rows.model != "m0", -3 + 0.01 * rows.length)
-    for length in (short, -short):
-        assert extrapolated(rows.assign(length=length)) == ["m0"]
-
-
 def test_what_cannot_be_fitted():
     constant = pool_of().assign(bold=0.4)
-    for scores in (control(constant), style.official_control(constant)):
-        assert np.isfinite(list(scores.values())).all()
+    assert np.isfinite(list(control(constant).values())).all()
     decided = pool_of().assign(points=lambda rows: (rows.length > 0).astype(float))
     with pytest.raises(ValueError, match="style decides every game"):
         control(decided)
