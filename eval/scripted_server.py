@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -71,12 +71,8 @@ class Served:
         """The models, or the counts."""
         return 200, self.counts if path == "/counts" else {"data": [{"id": m} for m in self.models]}
 
-    def post(self, path: str, headers: Mapping[str, str], content: bytes) -> Any:
+    def post(self, request: Request, key: str | None) -> Any:
         """The answer to a request, which is written down."""
-        return self.ask(json.loads(content), headers.get("Authorization"))
-
-    def ask(self, request: Request, key: str | None = None) -> Any:
-        """The answer to a chat completion's request."""
         with self._lock:
             self.requests.append(request)
             self.keys.append(key)
@@ -103,7 +99,8 @@ def running(served: Served) -> Iterator[None]:
 
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
-            self._send(*served.post(self.path, self.headers, content))
+            key = self.headers.get("Authorization")
+            self._send(*served.post(json.loads(content), key))
 
         def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()

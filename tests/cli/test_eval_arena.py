@@ -95,14 +95,14 @@ def generate_answers(model, place, data, capsys, monkeypatch):
 
 
 def judge_answers(place, tmp_path, capsys, monkeypatch):
-    """24 games, none of them before a server answers and the budget allows it."""
+    """26 games, none of them before a server answers and the budget allows it."""
     bench = tmp_path / "data" / "own"
     settings = tmp_path / "judge.yaml"
     settings.write_text("judge_model: j\nprices: {j: {input: 1, output: 1}}\n")
     words = ["judge", *place, "--baseline", BASELINE, "--models", "m", "other"]
     words += ["--settings", str(settings)]
     assert eval_arena.main([*words, "--dry_run"]) == 0
-    assert "24 games to ask" in capsys.readouterr().out
+    assert "26 games to ask" in capsys.readouterr().out
     assert not (bench / "judge_ledger" / "j" / "all.jsonl").exists()
 
     began = time.monotonic()
@@ -126,7 +126,7 @@ def judge_answers(place, tmp_path, capsys, monkeypatch):
         assert eval_arena.main([*words, "--budget", "0.0001"]) == 1
         assert "the budget allows no more games" in capsys.readouterr().out
         assert eval_arena.main([*words, "--budget", "1"]) == 0
-    assert len(stub.requests) == 24
+    assert len(stub.requests) == 26
     assert stub.requests[0]["reasoning_effort"] == "low"
     assert "temperature" not in stub.requests[0]
     assert set(stub.keys) == {f"Bearer {key}"}
@@ -162,7 +162,6 @@ def score_and_show(place, tmp_path, capsys, monkeypatch):
     ("words", "said"),
     [
         (["judge", "--models", "m"], "--judge names the judge"),
-        (["judge", "--judge", "j"], "--models"),
         (["judge", "--judge", "j", "--models", "m", "--budget", "1"], "needs the price of j"),
         (["judge", "--judge", "j", "--parameters", "[1"], "is no JSON object"),
         (

@@ -12,9 +12,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from email import message_from_bytes
 from pathlib import Path
 from typing import Any
 
@@ -42,100 +41,12 @@ def user(request: Request) -> str:
     return request["messages"][-1]["content"]
 
 
-class Stub(Served):
-    """Batches too, which answer their requests after `polls` looks, and then have ended so.
-
-    `kept` is how many requests an expired batch has answered.
-    """
-
-    polls = 0
-    end = "completed"
-    kept = 10**9
-
-    def __init__(self, *given: Any):
-        super().__init__(*given)
-        self.files: dict[str, bytes] = {}
-        self.batches: dict[str, Request] = {}
-        self.looks = 0
-
-    def get(self, path: str) -> Any:
-        _, kind, *rest = path.partition("?")[0].removeprefix("/v1").split("/")
-        if kind == "files":
-            return 200, self.files[rest[0]]
-        if kind != "batches":
-            return super().get(path)
-        if not rest:
-            return 200, {"object": "list", "data": [*self.batches.values()], "has_more": False}
-        batch = self.batches[rest[0]]
-        self.looks += 1
-        if batch["status"] == "in_progress" and self.looks > self.polls:
-            self._run(batch)
-        return 200, batch
-
-    def post(self, path: str, headers: Mapping[str, str], content: bytes) -> Any:
-        if path == "/v1/files":
-            form = message_from_bytes(
-                b"Content-Type: " + headers["Content-Type"].encode() + b"\r\n\r\n" + content
-            )
-            parts = {
-                part.get_param("name", header="Content-Disposition"): part.get_payload(decode=True)
-                for part in form.get_payload()
-            }
-            assert parts["purpose"] == b"batch"
-            name = f"file-{len(self.files)}"
-            self.files[name] = parts["file"]
-            return 200, {"id": name, "object": "file", "purpose": "batch"}
-        if path != "/v1/batches":
-            return super().post(path, headers, content)
-        asked = json.loads(content)
-        assert asked["endpoint"] == "/v1/chat/completions"
-        assert asked["completion_window"] == "24h"
-        batch = {"id": f"batch_{len(self.batches)}", "status": "in_progress", **asked}
-        batch["request_counts"] = {"total": 8, "completed": 2, "failed": 0}
-        self.batches[batch["id"]] = batch
-        return 200, batch
-
-    def _run(self, batch: Request) -> None:
-        """Writes the files of a batch as OpenAI does: answers in one, what failed in the other."""
-        batch["status"] = self.end
-        if self.end == "failed":
-            batch["errors"] = {"data": [{"message": "Enqueued token limit reached"}]}
-            return
-        replies = []
-        errors = []
-        lines = self.files[batch["input_file_id"]].splitlines()
-        requests = [json.loads(line) for line in lines]
-        assert len({request["custom_id"] for request in requests}) == len(requests)
-        for number, request in enumerate(requests):
-            assert request["method"] == "POST"
-            assert request["url"] == "/v1/chat/completions"
-            row = {"id": f"r{number}", "custom_id": request["custom_id"]}
-            if number >= self.kept:
-                error = {"code": "batch_expired", "message": "could not be executed"}
-                errors.append({**row, "response": None, "error": error})
-                continue
-            status, body, *_ = self.ask(request["body"])
-            body = json.loads(body) if isinstance(body, bytes) else body
-            row |= {"response": {"status_code": status, "body": body}, "error": None}
-            (replies if status == 200 else errors).append(row)
-        batch["output_file_id"] = self._written(replies)
-        batch["error_file_id"] = self._written(errors)
-
-    def _written(self, rows: list[Any]) -> str | None:
-        """The id of a file with these rows; None without any."""
-        if not rows:
-            return None
-        name = f"file-{len(self.files)}"
-        self.files[name] = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        return name
-
-
 @contextmanager
 def serving(
     answer: Callable[[Request, int], Any] = by_seed, models: tuple[str, ...] = ("small",)
-) -> Iterator[Stub]:
+) -> Iterator[Served]:
     """Serves while the block lasts; `answer` gets a request and its number from 1."""
-    stub = Stub(answer, models)
+    stub = Served(answer, models)
     with running(stub):
         yield stub
 

@@ -16,7 +16,6 @@ from openrlhf_js.evaluation.passk.benchmarks import (
     Asked,
     Benchmark,
     asked_of,
-    benchmark_names,
     items_of_file,
     named_benchmark,
     read_benchmark,
@@ -35,6 +34,7 @@ from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
 from openrlhf_js.tasks import STATUSES, TASKS
+from openrlhf_js.tasks.catalogue import benchmarks as task_benchmarks
 from openrlhf_js.tasks.prompt_files import example
 
 PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]
@@ -78,7 +78,7 @@ ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
 
 def test_the_papers_benchmarks():
     ours = {"questions"}  # for models too small for the paper's
-    assert {*benchmark_names()} == {line.split()[0] for line in PAPER} | LAYOUTS.keys() | ours
+    assert {*task_benchmarks()} == {line.split()[0] for line in PAPER} | LAYOUTS.keys() | ours
     for name, *values in map(str.split, PAPER):
         benchmark = named_benchmark(name)
         assert benchmark.name == name
@@ -115,14 +115,8 @@ def test_benchmarks_in_the_layout_of_the_hub(name, tmp_path):
     assert grade(problem, r"So it is \boxed{1}.").status == "wrong"
 
 
-def test_definitions_here_come_before_those_of_the_package(tmp_path, monkeypatch):
-    (tmp_path / "eval").mkdir()
-    (tmp_path / "eval/maze.yaml").write_text("\ufefftask: maze\ncount: 3")
-    (tmp_path / "eval/arena_x.yaml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    assert named_benchmark("maze").count == 3
-    assert "arena_x" not in benchmark_names()
-    (tmp_path / "own.yaml").write_text("file: data/x.jsonl\ntemperature: 1\n")
+def test_a_file_of_prompts_is_beside_its_definition(tmp_path):
+    (tmp_path / "own.yaml").write_text("\ufefffile: data/x.jsonl\ntemperature: 1\n")
     assert read_benchmark(tmp_path / "own.yaml").file == tmp_path / "data/x.jsonl"
 
 

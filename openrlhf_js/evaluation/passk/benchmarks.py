@@ -57,18 +57,8 @@ class Asked(NamedTuple):
     items: dict[str, Example]
 
 
-def benchmark_names() -> list[str]:
-    """The benchmarks that have a name: the tasks' own, and NAME.yaml in eval/ here."""
-    names = [path.stem for path in Path("eval").glob("*.yaml")]
-    own_names = {name for name in names if not name.startswith("arena")}
-    return sorted(own_names | task_benchmarks().keys())
-
-
 def named_benchmark(name: str) -> Benchmark:
-    """The benchmark of a name; eval/NAME.yaml comes before the task's own."""
-    path = Path("eval", f"{name}.yaml")
-    if path.is_file():
-        return read_benchmark(path)
+    """A task's own benchmark."""
     task, record = task_benchmarks()[name]
     return Benchmark(name=name, task=task.name, **dataclasses.asdict(record))
 
@@ -123,8 +113,7 @@ def asked_of(
 def _benchmark(task: str) -> Benchmark:
     """The benchmark of one of --tasks."""
     path = Path(task)
-    names = benchmark_names()
-    if task in names:
+    if task in task_benchmarks():
         return named_benchmark(task)
     if path.suffix in (".yaml", ".yml"):
         return read_benchmark(path)
@@ -132,8 +121,8 @@ def _benchmark(task: str) -> Benchmark:
         fields: dict[str, Any] = {"name": name_of(task), "file": path}
         return Benchmark(**fields)
     raise ValueError(
-        f"no benchmark {task!r}; there are {', '.join(names)}, YAML files, and files of prompts "
-        f"({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
+        f"no benchmark {task!r}; there are {', '.join(sorted(task_benchmarks()))}, YAML files, and "
+        f"files of prompts ({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
     )
 
 

@@ -196,21 +196,11 @@ def regrade(store: Store, items: Mapping[str, Example]) -> None:
     samples = _samples_to_regrade(store, items)
     if not samples:
         return
-
-    def changed(results: Outcomes) -> list[Record]:
-        """The records of samples that have another grade now."""
-        records = _graded(items, results)
-        return [
-            record
-            for (old_sample, _), record in zip(results, records, strict=True)
-            if Sample.of(record) != old_sample
-        ]
-
     complete(
         store,
         samples,
         work=in_batches(GRADED_AT_ONCE, list),  # a sample is its own result
-        grade=changed,
+        grade=partial(_graded, items),
         title=f"grading {name} again",
     )
     say(f"{name}: graded {len(samples):,} responses again", error=True)

@@ -88,7 +88,10 @@ def test_answers(folder, caplog):
 
 
 def test_judgments(folder, caplog):
-    games = [{"score": "A<B", "judgment": "text", "user_prompt": "u"}, {"score": None, "judgment": ""}]
+    games = [
+        {"score": "A<B", "judgment": "text", "user_prompt": "u"},
+        {"score": None, "judgment": ""},
+    ]
     rows = [
         judgment_row("a", 1, "failed"),
         {**judgment_row("b", 1, 1), "model": "org/m", "games": games},
