@@ -62,20 +62,12 @@ class ShownJudgment(NamedTuple):
     games: list[ShownGame]
 
 
-class ShownAnswer(NamedTuple):
-    """What a model, or the baseline, answered to a question."""
-
-    name: str
-    answer: data.ModelAnswer | None
-    judged: Mapping[str, ShownJudgment]  # by judge; none of the baseline
-
-
 class ShownQuestion(NamedTuple):
-    """A question that was judged, with all answers."""
+    """A question that was judged, and how each model fared."""
 
     question: data.Question
-    baseline: ShownAnswer
-    models: list[ShownAnswer]
+    baseline: str
+    models: dict[str, dict[str, ShownJudgment]]  # by model, and by judge
 
 
 def cells(board: Board) -> list[dict[str, str]]:
@@ -165,6 +157,7 @@ def page(pools: Sequence[Pool], made: Boards) -> str:
         "judge": judges,
         "category": [pool.category for pool in pools],
     }
+    answers = {name: data.read_answers(pools[0].folder, name) for name in {*shown, *baselines}}
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
@@ -173,6 +166,7 @@ def page(pools: Sequence[Pool], made: Boards) -> str:
         filters=filters,
         kinds=KINDS,
         questions=questions(pools, judges, shown),
+        answers=answers,
         markdown=markdown,
         script=script_of("arena.js"),
     )
@@ -182,10 +176,9 @@ def page(pools: Sequence[Pool], made: Boards) -> str:
 def questions(
     pools: Sequence[Pool], judges: Sequence[str], models: Sequence[str]
 ) -> list[ShownQuestion]:
-    """All questions that were judged, with the answers of all, and the games of each judge."""
+    """All questions that were judged, with the games of each model and judge."""
     folder = pools[0].folder
     baselines = {pool.category: pool.baseline for pool in pools}
-    answers = {name: data.read_answers(folder, name) for name in {*models, *baselines.values()}}
     judgments = {
         (model, judge): data.read_judgments(folder.judgments(judge, model))
         for model in models
@@ -194,18 +187,13 @@ def questions(
     shown = []
     for uid, question in data.read_questions(folder).items():
         baseline = baselines.get(question.category, "")
-        answered = []
-        for model in models:
-            judged = {}
-            for judge in judges:
-                judgment = judgments[model, judge].get(uid)
-                if baseline and judgment and judgment.baseline in ("", baseline):
-                    judged[judge] = _shown(judgment, pools[0].rule)
-            if judged:
-                answered.append(ShownAnswer(model, answers[model].get(uid), judged))
-        if answered:
-            by_baseline = ShownAnswer(baseline, answers[baseline].get(uid), {})
-            shown.append(ShownQuestion(question, by_baseline, answered))
+        judged: dict[str, dict[str, ShownJudgment]] = {}
+        for (model, judge), of_model in judgments.items():
+            judgment = of_model.get(uid)
+            if baseline and judgment and judgment.baseline in ("", baseline):
+                judged.setdefault(model, {})[judge] = _shown(judgment, pools[0].rule)
+        if judged:
+            shown.append(ShownQuestion(question, baseline, judged))
     return shown
 
 

@@ -163,7 +163,7 @@ def score_and_show(place, tmp_path, capsys, monkeypatch):
     [
         (["judge", "--models", "m"], "--judge names the judge"),
         (["judge", "--judge", "j", "--models", "m", "--budget", "1"], "needs the price of j"),
-        (["judge", "--judge", "j", "--parameters", "[1"], "is no JSON object"),
+        (["judge", "--judge", "j", "--models", "m", "--parameters", "[1"], "is no JSON object"),
         (
             ["judge", "--judge", "j", "--models", "m"],
             "no such file; `openrlhf-js eval arena fetch`",

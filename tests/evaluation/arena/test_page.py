@@ -143,7 +143,7 @@ def test_outcomes_in_words_and_chips_that_count_them(tab, judged):
 def test_a_judgment_is_said_as_the_model_fared(tmp_path, margins, words, kind):
     write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
     pools = load(Folder(tmp_path, "own"), ["j"])
-    shown = questions(pools, ["j"], ["m"])[0].models[0].judged["j"]
+    shown = questions(pools, ["j"], ["m"])[0].models["m"]["j"]
     assert shown.words == words
     assert shown.kind == kind
 
@@ -153,7 +153,7 @@ def test_a_game_with_another_official_verdict_says_both(tmp_path):
     row["games"][0]["judgment"]["answer"] = "Verdict: [[A>>B]], though it says `[[B>A]]`."
     write_judged(tmp_path, [row])
     pools = load(Folder(tmp_path, "own"), ["j"])
-    games = questions(pools, ["j"], ["m"])[0].models[0].judged["j"].games
+    games = questions(pools, ["j"], ["m"])[0].models["m"]["j"].games
     assert [(game.verdict, game.official) for game in games] == [("A>>B", "B>A"), ("A>>B", "")]
     boards = [board(pools[0], ["j"], Plan())]
     assert "1 games have another official verdict (--verdict official)" in str(boards[0].notes)
