@@ -50,7 +50,6 @@ def squared_errors(kind: str, responses: int, seed: int) -> dict[str, float]:
                     rewards[:, :responses],
                     greedy_rewards=rewards[:, responses],
                     lengths=torch.ones(BATCH, responses),
-                    drift=torch.zeros(BATCH),
                     keys=keys,
                     step=visit * (PROMPTS // BATCH) + number + 1,
                 )

@@ -33,9 +33,6 @@ class Batch:
     squared_score_norms: Tensor | None = None
     """(n, m) squared length of each response's score gradient up to a common factor, float64, 0
     where masked."""
-    drift: Tensor | None = None
-    """(n,) mean absolute change of the policy's log-probability of a token, on each prompt's last
-    visit's responses, since that visit."""
     shrinkage: float | None = None
     """The coefficient that the user gives, in [0, 1]."""
     keys: Tensor | None = None
@@ -81,9 +78,6 @@ class Inputs(TypedDict, total=False):
     a whole run (`squared_score_norms`); read by `js_grad`."""
     greedy_rewards: Any
     """(n,) reward of each prompt's greedy response; read by `remax`."""
-    drift: Any
-    """(n,) how far the policy has moved since each prompt's last visit (`Batch.drift`); read by
-    `spo`."""
     shrinkage: float | None
     """Coefficient in [0, 1]; read by `js_fixed`."""
     keys: Any
@@ -105,20 +99,17 @@ def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
 
     rewards, mask = check_rewards(rewards, inputs.get("mask"))
     rewards = rewards.double()
-    for name in ("greedy_rewards", "drift", "keys"):
+    for name in ("greedy_rewards", "keys"):
         if inputs.get(name) is not None:
             inputs[name] = as_tensor(inputs[name], name)  # type: ignore[literal-required]
     greedy_rewards = inputs.get("greedy_rewards")
-    drift = inputs.get("drift")
-    one_a_prompt = {"greedy_rewards": greedy_rewards, "drift": drift, "keys": inputs.get("keys")}
+    one_a_prompt = {"greedy_rewards": greedy_rewards, "keys": inputs.get("keys")}
     for name, values in one_a_prompt.items():
         if values is not None and values.shape != rewards.shape[:1]:
             came = tuple(values.shape)
             raise ValueError(
                 f"{name} must be a tensor ({len(rewards)},), one a prompt; got {came}."
             )
-    if drift is not None:
-        inputs["drift"] = drift.to(rewards)
     if inputs.get("lengths") is not None:
         inputs["lengths"] = _one_a_response("lengths", inputs["lengths"], mask)
     if inputs.get("squared_score_norms") is not None:

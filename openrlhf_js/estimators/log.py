@@ -23,9 +23,6 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     groups with two valid responses or more: `all_equal_groups` is a share of those, and without
     any the noise is taken for 0.
 
-    Of `spo`: `js/drift`, how far the policy has moved since the prompts' last visits, in nats a
-    token.
-
     With squared score norms w, for any estimator without bias, `gradient_noise`: sum w (r - b)^2
     over the same sum with RLOO's baseline, which estimates the ratio of the variances of their
     gradients up to terms in |grad J_i|^2; `gradient_noise_no_baseline`: that of b = 0; and
@@ -66,8 +63,6 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
         values |= _gradient_noise(estimator, batch, result)
     if estimator.describe is not None:
         values |= estimator.describe(batch)
-    if batch.drift is not None:
-        values["js/drift"] = batch.drift[present].mean()
     return {key: float(value) for key, value in values.items()}
 
 

@@ -144,8 +144,6 @@ class Estimator:
     """Whether its memory is of single prompts, too, which their keys tell apart."""
     needs_keys: bool = False
     """Whether it cannot do without the keys."""
-    needs_drift: bool = False
-    """Whether its memory fades as the policy moves (`Batch.drift`)."""
     needs_unit_rewards: bool = False
     """Whether rewards must lie between 0 and 1."""
     memory: Callable[[], Memory] | None = None

@@ -27,12 +27,12 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 from openrlhf_js.common.labels import label_text
 from openrlhf_js.estimators import LiveEstimator, squared_score_norms
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.estimators.selection import Choice, PromptSelector, reliability
 from openrlhf_js.plugin.checks.labels import grades_with_our_task
 from openrlhf_js.plugin.flags import means_over_tokens, our_estimator
-from openrlhf_js.plugin.memory import LastVisits, keys_of, start_estimator
+from openrlhf_js.plugin.memory import keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
+from openrlhf_js.plugin.selection import PromptSelector
 from openrlhf_js.plugin.upstream import BadReward
 from openrlhf_js.sampling.prompts import sourced
 
@@ -55,9 +55,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         self.step = 0
         self.estimator = start_estimator(self.args, self.tokenizer)
         self.selector: PromptSelector | None = None  # of `start_selection`
-        self._choice: Choice | None = None  # of the step's prompts
-        self.last_visits = LastVisits()
-        self._drift: torch.Tensor | None = None
         self._greedy_rewards: torch.Tensor | None = None
         self._error: str | None = None  # of the first masked response
         self._clipped: list[torch.Tensor] | None = []  # of a step, each (b,); None once said
@@ -69,7 +66,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Upstream's step, on samples that all have the same fields."""
         _fill_gaps(rollout_samples)
-        self._choice = getattr(rollout_samples[0], "choice", None)
         errors = (getattr(sample, "error", None) for sample in rollout_samples)
         self._error = next(filter(None, errors), None)
         # popped, so that nothing else averages over them
@@ -78,15 +74,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             every = self.args.rollout.n_samples_per_prompt
             self._greedy_rewards = torch.cat(greedy[::every]).float()
         return super().make_experience_batch(rollout_samples)
-
-    @torch.no_grad()
-    def make_experience(self, samples_list: list[Any]) -> list[Any]:
-        """Upstream's step, and how far the policy has moved, where the estimator wants it."""
-        experiences: list[Any] = super().make_experience(samples_list)
-        if self.estimator is not None and self.estimator.record.needs_drift:
-            order = _PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
-            self._drift = self.last_visits.replace(self, experiences, order.prompt_keys())
-        return experiences
 
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
@@ -116,10 +103,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
                 logger.warning("%d prompts are too few for %s: skipped", prompts, name)
                 valid = torch.zeros_like(valid)
                 self._train_on(order, rewards, torch.zeros_like(rewards), valid)
-        if self._choice is not None:
-            # the asynchronous trainer's other half learns rewards before their penalties
-            learned = graded if self.selector is None else rewards
-            self.metrics |= self._apply_choice(self._choice, order, learned, valid)
+        if self.selector is not None:
+            self.selector.learn(order.prompt_keys(), rewards, valid)
         self._say_clipped()
         if self.args.js.save_batches:
             self._save_batch(order, rewards, valid, norms)
@@ -140,7 +125,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             lengths=order.gather([e.action_mask.sum(1) for e in order.experiences]),
             squared_score_norms=norms,
             greedy_rewards=self._greedy_rewards,
-            drift=self._drift,
             keys=order.prompt_keys(),
             step=self.step,
         )
@@ -203,7 +187,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
         """Writes the batch's .npz file; what the estimator does not need is empty in it."""
         nothing = torch.empty(0)
         greedy = nothing if self._greedy_rewards is None else self._greedy_rewards
-        drift = nothing if self._drift is None else self._drift
         save_batch(
             Path(self.args.js.save_batches, f"batch_{self.step:06d}.npz"),
             order.experiences,
@@ -213,25 +196,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
             valid=valid.numpy(),
             squared_score_norms=norms.numpy(),
             greedy_rewards=greedy.numpy(),
-            drift=drift.numpy(),
         )
-
-    def _apply_choice(
-        self, choice: Choice, order: _PromptOrder, rewards: torch.Tensor, valid: torch.Tensor
-    ) -> dict[str, float]:
-        """Weights the advantages where they are to be, and learns which prompts vary.
-
-        The rewards (n, m) are of the kind that the choice rests on. The asynchronous trainer has
-        no selector: its other half learns. Returns what to log.
-        """
-        prompts = len(rewards)  # at an episode's end fewer than were chosen
-        if self.args.js.prompt_selection == "weighted":
-            weights = choice.weights[:prompts, None].float()
-            for experience, weight in order.parts(weights.expand_as(rewards)):
-                experience.advantages = experience.advantages * weight.unsqueeze(1)
-        if self.selector is not None:
-            self.selector.learn(order.prompt_keys(), rewards, self.selector.next_step, valid)
-        return choice.logged | reliability(choice.predicted[:prompts], rewards, valid)
 
     def _train_on(
         self,

@@ -15,7 +15,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 import torch
@@ -23,11 +23,13 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
-from openrlhf_js.estimators.selection import Choice, PromptSelector
 from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.rewards import RemoteRewards
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
 from openrlhf_js.sampling.engines import key
+
+if TYPE_CHECKING:
+    from openrlhf_js.plugin.selection import PromptSelector
 
 logger = logging.getLogger(__name__)
 
@@ -354,19 +356,15 @@ class OrderedSamples(SamplesGenerator):
         dynamic_filtering: bool,
         **settings: Any,
     ) -> tuple[list[Any], int, bool]:
-        choice = None
         trains = dataloader_iter is self._training_iter
         if trains and self.selector is not None:
-            choice = self.selector.choice(self.selector.next_step)
-            dataloader_iter = self._chosen(choice, dataloader_iter)
+            dataloader_iter = self._chosen(self.selector.choose(), dataloader_iter)
         if trains and not dynamic_filtering:
             dataloader_iter = self._of_whole_rollouts(dataloader_iter, num_prompts)
         samples, consumed, exhausted = super()._generate_vllm(
             dataloader_iter, num_prompts, dynamic_filtering, **settings
         )
         samples.sort(key=lambda sample: sample.index)
-        if samples:
-            samples[0].choice = choice  # for the experience maker
         return samples, consumed, exhausted
 
     @property
@@ -385,13 +383,13 @@ class OrderedSamples(SamplesGenerator):
             prompts = prompts[: max(0, len(prompts) - surplus)]
         return iter(prompts)
 
-    def _chosen(self, choice: Choice, turns: Iterator[Any]) -> Iterator[Any]:
+    def _chosen(self, chosen_rows: torch.Tensor, turns: Iterator[Any]) -> Iterator[Any]:
         """The chosen prompts of the next step, one for each that the loader has its turn for.
 
         So the loader says when an episode ends, and where a resumed run goes on.
         """
         dataset = self.prompts_dataloader.dataset
-        rows = iter(choice.rows.tolist())
+        rows = iter(chosen_rows.tolist())
         for _ in turns:
             yield dataset.collate_fn([dataset[next(rows)]])
 

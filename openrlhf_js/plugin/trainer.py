@@ -33,13 +33,7 @@ from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.memory import keep_memory, resume_memory
 from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
 from openrlhf_js.plugin.schedule import FLAGS, Schedule
-from openrlhf_js.plugin.selection import (
-    SELECTION,
-    keep_selection,
-    learn_samples,
-    resume_selection,
-    start_selection,
-)
+from openrlhf_js.plugin.selection import keep_selection, resume_selection, start_selection
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
@@ -146,8 +140,7 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             states = super().init_checkpoint_states()
             self.experience_maker.step = states["global_step"]
             resume_memory(states, self.experience_maker)
-            if states["global_step"]:
-                resume_selection(states, self.experience_maker.selector)
+            resume_selection(states, self.experience_maker.selector)
             if self.args.algo.kl.target:  # else it is what the flag says
                 self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
             if self.tensorboard_logger:  # what was logged of later steps was undone
@@ -160,8 +153,6 @@ def shrinkage_trainer(actor_class: Any) -> Any:
             else:  # the asynchronous trainer's other half gets only the place in the data
                 place = states["data_loader_state_dict"]
                 place[STEP] = states["global_step"]
-                if SELECTION in states:
-                    place[SELECTION] = states[SELECTION]
             if not states["global_step"]:
                 self.evaluate_now(0)
             return states
@@ -330,13 +321,10 @@ def sourced_generator(actor_class: Any) -> Any:
         def get_max_steps(self) -> int:
             refuse_prompts(self)
             hold_place(self.prompts_dataloader, self.args.js.changed or ())
-            start_selection(self)
             return super().get_max_steps()
 
         def load_state_dict(self, state_dict: dict) -> None:
             self.samples_generator.steps_left -= state_dict.pop(STEP)
-            resume_selection(state_dict, self.samples_generator.selector)
-            state_dict.pop(SELECTION, None)
             self._last_eval_step = 0  # there is none before the first step of a resumed run
             super().load_state_dict(state_dict)
 
@@ -351,11 +339,6 @@ def sourced_generator(actor_class: Any) -> Any:
             def put(payload: Any, block: bool = True) -> None:
                 if payload == "done" and self.samples_generator.steps_left < 1 and evaluates(self):
                     self.evaluate_last(queue)
-                selector = self.samples_generator.selector
-                if selector is not None and isinstance(payload[0], list):  # samples, states, ...
-                    samples, states = payload[:2]
-                    learn_samples(selector, samples, self.args.rollout.n_samples_per_prompt)
-                    keep_selection(states, selector)
                 queue.put(payload, block=block)
 
             self.rollout_queue = SimpleNamespace(put=put)

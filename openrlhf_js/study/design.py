@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
@@ -27,12 +27,10 @@ OWN = "own"  # the task of a study that trains with the user's flags
 UPSTREAM = ("gae",)  # on the stack alone
 SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 VERSION_ITEMS = 20  # of each kind that a task's version is made of
-UNIFORM: Literal["uniform"] = "uniform"
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
 
 T = TypeVar("T")
 NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
-Selection: TypeAlias = Literal["uniform", "informative", "weighted", "spo", "dynamic", "greso"]
 
 
 class Cell(NamedTuple):
@@ -151,16 +149,6 @@ class StudySettings(Settings):
     distinct: int = Field(
         0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
     )
-    selection: NonEmpty[Selection] = Field(
-        [UNIFORM],
-        description="of the distinct prompts. informative: by the predicted variance of their "
-        "rewards; weighted: so, with weights that keep the gradient that of all prompts; spo: by "
-        "their standard deviation; dynamic: groups of equal rewards are replaced (DAPO); greso: "
-        "so, and prompts that had them are skipped (inline alone)",
-    )
-    evaluations: int = Field(
-        0, ge=0, description="of pass@1 during training, at equal distances in sampled responses"
-    )
     offline: int = Field(
         0,
         ge=0,
@@ -201,11 +189,6 @@ class StudySettings(Settings):
             self._check_stack()
         elif self.train or self.vary or self.print:
             raise ValueError("flags of training, --vary and --print need --engine stack")
-        if not self.train and self.selection != [UNIFORM] and self.distinct < max(self.prompts):
-            raise ValueError(
-                f"--selection {' '.join(self.selection)} is of prompts that come again: give "
-                f"--distinct, at least {max(self.prompts)}"
-            )
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         for name in self.estimators:
@@ -243,13 +226,6 @@ class StudySettings(Settings):
             raise ValueError("--device is for the inline engine; the stack has --js.device")
         if self.offline:
             raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
-        filters = sorted({"dynamic", "greso"} & set(self.selection))
-        if filters:
-            raise ValueError(
-                f"--selection {filters[0]} is for the inline engine, which counts what is dropped"
-            )
-        if self.evaluations:
-            raise ValueError("--evaluations is for the inline engine; the stack has --eval.steps")
         if not self.train and self.width < LEAST_STACK_WIDTH:
             raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
         if not self.train and set(self.tasks) & set(INLINE):
@@ -304,17 +280,11 @@ class StudySettings(Settings):
 
     @property
     def estimator_names(self) -> dict[str, str]:
-        """By the name in records, the name where an estimator is computed.
-
-        Prompts that are not drawn uniformly make it another: `rloo+informative`.
-        """
+        """By the name in records, the name where an estimator is computed."""
         names = {}
-        for name, selection in itertools.product(self.estimators, self.selection):
+        for name in self.estimators:
             own = parse_own(name)
-            label = label_of(name)
-            if selection != UNIFORM:
-                label = f"{label}+{selection}"
-            names[label] = name if own is None else own.spec
+            names[label_of(name)] = name if own is None else own.spec
         return names
 
     def estimator_name(self, label: str) -> str:
@@ -382,7 +352,7 @@ class StudySettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         names = ["engine", "steps", "width", "layers", "start_seed", "held_out", "samples"]
-        for name in ("distinct", "offline", "evaluations"):  # newer than some stores
+        for name in ("distinct", "offline"):  # newer than some stores
             if getattr(self, name):
                 names.append(name)
         manifest = self.manifest()
@@ -393,17 +363,6 @@ class StudySettings(Settings):
         if self.device_name != "cpu":  # newer than some stores
             identity["device"] = self.device_name
         return identity
-
-
-def selection_of(label: str) -> str:
-    """How the prompts of a run are drawn, from its estimator's name in records."""
-    _, plus, selection = label.rpartition("+")
-    return selection if plus and selection in get_args(Selection) else UNIFORM
-
-
-def estimator_of(label: str) -> str:
-    """The estimator of a run, without how its prompts are drawn."""
-    return label if selection_of(label) == UNIFORM else label.rpartition("+")[0]
 
 
 def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:

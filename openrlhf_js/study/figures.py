@@ -17,11 +17,10 @@ class Figures(NamedTuple):
     reward: float
     """Mean over the steps."""
     curve: list[float]
-    """Rewards over equal stretches of the sampled responses."""
+    """Rewards over equal stretches of the steps."""
     steps: int
-    """Batches of responses that were sampled; fewer were trained on where groups are dropped."""
     dead: float | None
-    """Share of the sampled groups with equal rewards."""
+    """Share of the groups with equal rewards."""
     baseline_error: float | None
     """Mean squared error of the baseline, over that of rloo's."""
     gradient_variance: float | None
@@ -29,14 +28,6 @@ class Figures(NamedTuple):
     """Squared norm of the mean gradient over the variance."""
     spread: float | None
     """Standard deviation of the prompts' values, late in training."""
-    effective_prompts: float | None = None
-    """Mean over the steps of 1 / sum (pi_i / b)^2, where prompts are chosen."""
-    oldest: int | None = None
-    """Most steps that a prompt has waited, where prompts are chosen."""
-    updates: int | None = None
-    """Steps of the optimizer, where groups are dropped and so others sampled in their place."""
-    pass1_curve: list[tuple[int, float]] | None = None
-    """pass@1 during training, after so many sampled responses."""
     length: float | None = None
     """Mean tokens of a response, late in training."""
     entropy: float | None = None

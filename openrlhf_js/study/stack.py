@@ -17,14 +17,7 @@ import torch
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.study.design import (
-    OWN,
-    UNIFORM,
-    Run,
-    StudySettings,
-    selection_of,
-    training_flags,
-)
+from openrlhf_js.study.design import OWN, Run, StudySettings, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.log import REWARD, Scalars, is_done
 from openrlhf_js.study.tasks import STUDY_TASKS
@@ -75,10 +68,7 @@ def _words(flags: Mapping[str, Any]) -> list[str]:
 def _flags_of_study(run: Run, settings: StudySettings) -> dict[str, Any]:
     """The flags that nobody else may set."""
     folder = folder_of(run, settings)
-    selection = selection_of(run.estimator)
-    chosen = {} if selection == UNIFORM else {"js.prompt_selection": selection}
     return {
-        **chosen,
         "algo.advantage.estimator": _upstream_name(settings.estimator_name(run.estimator)),
         "actor.adam.lr": run.learning_rate,
         "rollout.batch_size": run.prompts,
@@ -241,7 +231,6 @@ def figures(run: Run, settings: StudySettings) -> Figures:
         pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
     variance = _mean(scalars, "train/js/gradient_variance")
     mean_square = _mean(scalars, "train/js/gradient_norm_squared")
-    waits = scalars["train/js/oldest_prompt"]
     return Figures(
         pass1=pass1,
         reward=fmean(rewards),
@@ -254,8 +243,6 @@ def figures(run: Run, settings: StudySettings) -> Figures:
         gradient_variance=variance,
         gradient_snr=_ratio(mean_square, variance),
         spread=None,
-        effective_prompts=_mean(scalars, "train/js/effective_prompts"),
-        oldest=int(waits.max()) if len(waits) else None,
     )
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.study.design import Cell, cell_of, estimator_of
+from openrlhf_js.study.design import Cell, cell_of
 
 SHARE_OF_RISE = 0.8  # of the reference's rise in reward: the target of `steps_to_target`
 OUTCOMES = {  # beside the result itself
@@ -150,7 +150,7 @@ def _measured(run: RunRecord, quantity: str, target_reward: float | None) -> flo
         if target_reward is None:
             return None
         return float(run["steps"] * share_until(target_reward, run["curve"]))
-    if quantity == "gradient_variance" and estimator_of(run["estimator"]) in SCALED:
+    if quantity == "gradient_variance" and run["estimator"] in SCALED:
         return None
     number: float | None = run.get(quantity)  # some are newer than some records
     return number

@@ -194,17 +194,6 @@ def test_spo_tracks_a_value_that_holds_nothing_of_today():
     close(live.estimate(second).advantages, (rest - rest.mean()) / (rest.std() + 1e-8))
 
 
-@pytest.mark.parametrize(
-    ("drift", "kept"), [(0.0, 0.96), (0.01, 2 ** (-1 / 6)), (0.06, 0.875), (9.0, 0.875)]
-)
-def test_spo_forgets_as_the_policy_moves(drift, kept):
-    live = LiveEstimator("spo")
-    step(live, 1, drift=torch.full((3,), drift))
-    value = live.batch(REWARDS, keys=KEYS, step=2).past[1]
-    kept = min(max(kept, 0.875), 0.96)
-    assert float(value) == pytest.approx((kept * 0.5 + 2) / (kept + 2))
-
-
 def test_spo_starts_from_samples_of_the_untrained_policy():
     live = LiveEstimator("spo")
     earlier = torch.tensor([[1.0] * 6 + [0.0] * 2] * 3)

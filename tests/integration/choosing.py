@@ -1,4 +1,4 @@
-"""What a run with weighted prompts must have chosen, and how to take it back to an earlier step."""
+"""What a run that chooses prompts must have chosen, and how to take it back to an earlier step."""
 
 import shutil
 from pathlib import Path
@@ -9,11 +9,11 @@ import torch
 
 from openrlhf_js import estimators
 from openrlhf_js.estimators.memory import key_of
-from openrlhf_js.estimators.selection import PromptSelector
+from openrlhf_js.plugin.selection import PromptSelector
 
 SEED = 7
 FLAGS = (
-    *("--js.prompt_selection", "weighted", "--train.seed", str(SEED)),
+    *("--js.prompt_selection", "informative", "--train.seed", str(SEED)),
     *("--train.num_episodes", "1000", "--ckpt.save_steps", "2", "--ckpt.max_num", "9"),
 )
 
@@ -34,22 +34,21 @@ def known(row: dict[str, Any]) -> Prompt:
 
 
 def check_choices(batches: list[dict[str, np.ndarray]], prompts: list[Prompt]) -> None:
-    """The prompts are those that a selector of the same rewards chooses; so are the weights."""
+    """The prompts are those that a selector of the same rewards chooses."""
     keys = torch.tensor([key_of(*prompt) for prompt in prompts])
     selector = PromptSelector(keys, batch_size=len(batches[0]["rewards"]), seed=SEED)
-    for step, batch in enumerate(batches):
-        chosen = selector.choose(step)
+    for batch in batches:
+        chosen = selector.choose()
         assert batch["prompts"][:, 0].tolist() == [prompts[row].text for row in chosen]
         rewards = torch.tensor(batch["rewards"])
         greedy = torch.tensor(batch["greedy_rewards"])
         advantages = estimators.advantage(
             str(batch["estimator"]), rewards, greedy_rewards=greedy if len(greedy) else None
         )
-        weights = selector.weights(keys[chosen], step)
-        expected = advantages * weights[:, None]
-        np.testing.assert_allclose(batch["advantages"], expected.numpy(), atol=1e-5)
-        selector.learn(keys[chosen], rewards, step)
-    assert (weights - 1).abs().max() > 0.01  # the last step does not weight all alike
+        np.testing.assert_allclose(batch["advantages"], advantages.numpy(), atol=1e-5)
+        selector.learn(keys[chosen], rewards, torch.ones_like(rewards, dtype=torch.bool))
+    probabilities = selector.probabilities()
+    assert probabilities.max() > 1.2 * probabilities.min()  # the prompts have come to differ
     assert max(np.abs(batch["advantages"]).max() for batch in batches) > 0.01
 
 

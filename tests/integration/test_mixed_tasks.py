@@ -273,16 +273,14 @@ def test_mixed_tasks_train_a_critic_and_are_logged_and_a_grader_that_raises_stop
         assert scalars[f"eval/eval_{source}_pass1"] == pytest.approx(means), source
 
 
-def test_async_remax_chooses_by_all_rewards_it_has_sampled(start, mixed):
-    """It is interrupted, and resumed to its end with a lower learning rate."""
-    rows = read_lines(mixed / "train.jsonl")
-    prompts = [choosing.Prompt(chat(row), row["label"], row["datasource"]) for row in rows]
+def test_async_remax_is_interrupted_and_resumes(start, mixed):
+    """It ends with a lower learning rate."""
     words = (
         *flags(mixed, **{"--reward.remote_url": MIXED, "--algo.advantage.estimator": "remax"}),
         *("--train.async_enable", "--ds.zero_stage", "1"),
         *("--rollout.batch_size", "2", "--train.batch_size", "8"),
         *("--eval.dataset", str(mixed / "eval.jsonl"), "--eval.steps", "100"),
-        *choosing.FLAGS,
+        *("--train.num_episodes", "1000", "--ckpt.save_steps", "2", "--ckpt.max_num", "9"),
     )
     running = start(*words, "--logger.wandb.run_name", "first", grader=None)
     running.until_batches(6)
@@ -293,15 +291,11 @@ def test_async_remax_chooses_by_all_rewards_it_has_sampled(start, mixed):
     assert "the live advantage estimator is remax\n" in first.output
     record = json.loads((first.folder / "tensorboard" / "first" / RECORD).read_text())
     assert record["outcome"] == "interrupted"
-    choosing.check_choices(first.batches(), prompts)
+    first.check_advantages(steps=None)
     logged = first.scalars()
-    effective_prompts = logged["train/js/effective_prompts"]
-    assert effective_prompts[0] == pytest.approx(PROMPTS)
-    assert effective_prompts[-1] < PROMPTS
-    rated_steps = len(effective_prompts) - 1  # nothing was known before the first
-    assert rated_steps >= 4
-    assert _rated_responses(logged) == rated_steps * 2 * RESPONSES
-    _check_remax_logs(logged, first.batches()[: len(effective_prompts)])
+    logged_steps = len(logged["train/reward"])
+    assert logged_steps >= 5
+    _check_remax_logs(logged, first.batches()[:logged_steps])
     before = logged["eval/eval_knights_knaves/2_pass1"]
 
     choosing.forget_after_step_2(first.folder)
@@ -310,20 +304,12 @@ def test_async_remax_chooses_by_all_rewards_it_has_sampled(start, mixed):
     second = start(*resumed, "--logger.wandb.run_name", "second", grader=None).finish()
     assert second.status == 0, second.output[-3000:]
     assert "the checkpoint's run had --actor.adam.lr 0.0001 (now 1e-05)\n" in second.output
-    assert len(second.batches()) == 5
-    choosing.check_choices(second.batches(), prompts)  # its responses may be of a newer policy
+    second.check_advantages(steps=5)  # its responses may be of a newer policy
     logged = second.scalars()
-    assert _rated_responses(logged) == 3 * 2 * RESPONSES
     _check_remax_logs(logged, second.batches()[2:])
     assert 0 < max(logged["train/actor_lr"]) <= 1e-5
     after = logged["eval/eval_knights_knaves/2_pass1"]
     assert len(before) == len(after) == 1
-
-
-def _rated_responses(logged: dict[str, list[float]]) -> float:
-    """How many responses were of prompts whose rewards had been predicted."""
-    rated = [values for tag, values in logged.items() if "js/rated_responses_" in tag]
-    return sum(map(sum, rated))
 
 
 def _check_remax_logs(logged: dict[str, list[float]], batches: list[dict]) -> None:

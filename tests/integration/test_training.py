@@ -202,12 +202,9 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, 
     finally:
         server.shutdown()
     same_start(run)
-    drift = run.check_remembered()
-    assert not any(values.any() for values in drift[:STEPS])  # the first visit of every prompt
-    assert (drift[STEPS] > 1e-4).all()
+    run.check_remembered()
     batches = run.batches()[:STEPS]
     scalars = run.scalars()
-    assert scalars["train/js/drift"][0] == 0
     masked = [int((~batch["valid"]).sum()) for batch in batches]
     assert sum(masked) == 3 * 8 * 4 // 5
     assert scalars["train/js/masked_responses"][:STEPS] == masked
@@ -248,10 +245,7 @@ AgentExecutor = second_try("digits", "sort(")
 
 
 def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajectory(start, tmp_path):
-    """What else is saved with LoRA, and how it resumes, is in tests/plugin/lora_cases.py.
-
-    In one episode there is nothing to choose prompts by.
-    """
+    """What else is saved with LoRA, and how it resumes, is in tests/plugin/lora_cases.py."""
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)
     run = start(
@@ -259,14 +253,12 @@ def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajector
         *("--algo.advantage.is_correction_level", "token"),
         *("--ds.zero_stage", "3", "--js.gradient_variance"),
         *("--ds.lora.rank", "8", "--ds.lora.alpha", "8", "--actor.adam.lr", "1e-2"),
-        *("--js.prompt_selection", "informative"),
         grader=None,
         shown=True,
     ).finish()
     (log,) = (path.read_text() for path in tmp_path.glob("tensorboard/*/train.log"))
     assert run.status == 0, log[-3000:]
     assert "the agent's own actor has crashed" in log
-    assert "--js.prompt_selection informative changes nothing" in run.output
     assert "Global step" not in run.output
     assert f"/tensorboard --logdir {tmp_path / 'tensorboard'}\n" in run.output
     assert run.output.endswith(f"openrlhf_js: done; the model is in {tmp_path / 'model'}\n")

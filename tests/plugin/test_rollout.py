@@ -24,7 +24,6 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_overlong_penalty
 from openrlhf.trainer.ray import ppo_actor, ppo_critic
 
 from openrlhf_js.common.processors import FORBIDDEN
-from openrlhf_js.estimators.selection import PromptSelector
 from openrlhf_js.plugin import rollout
 from openrlhf_js.plugin.rewards import RemoteRewards, RewardSource
 from openrlhf_js.plugin.rollout import (
@@ -42,6 +41,7 @@ from openrlhf_js.plugin.rollout import (
     settle,
     task_without_exits,
 )
+from openrlhf_js.plugin.selection import PromptSelector
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
 
 
@@ -460,7 +460,6 @@ def test_a_selector_chooses_what_the_loader_has_its_turn_for(monkeypatch):
     rollouts.samples.selector = selector
     rollouts.samples.prompts_dataloader = _Rows(5)
     chosen_prompts = set()
-    step = 0
     for turns in [2, 2, 0, 2, 2, 0]:  # two episodes, each with an odd end
         rollouts.samples.generate_eval_samples()
         batch, _, consumed, exhausted = rollouts.samples.generate_samples()
@@ -468,11 +467,11 @@ def test_a_selector_chooses_what_the_loader_has_its_turn_for(monkeypatch):
         assert exhausted == (turns == 0)
         if exhausted:
             continue
-        rows = selector.choose(step)
+        rows = selector.choose()
         assert [sample.prompts[0] for sample in batch[::2]] == [str(int(row)) for row in rows]
         chosen_prompts.update(rows.tolist())
-        selector.learn(rows, torch.tensor([[0.0, 1.0]]).expand(turns, 2), step)
-        step += 1
+        rewards = torch.tensor([[0.0, 1.0]]).expand(turns, 2)
+        selector.learn(rows, rewards, mask=torch.ones_like(rewards, dtype=torch.bool))
     assert len(chosen_prompts) > 3
 
 

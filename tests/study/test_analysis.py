@@ -10,7 +10,7 @@ from chromium import check_shown
 from openrlhf_js.report import style
 from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
-from openrlhf_js.study.design import Run, estimator_of, selection_of
+from openrlhf_js.study.design import Run
 from openrlhf_js.study.figures import Figures
 from openrlhf_js.study.page import picture, write
 from openrlhf_js.study.tables import (
@@ -251,12 +251,3 @@ def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
     assert forests_of(picture(findings, "")) == []
     page = write(tmp_path, findings, "a title")
     assert ",0.5,,,1," in page.with_name("rows.csv").read_text()
-
-
-def test_a_label_names_the_estimator_and_how_prompts_are_drawn():
-    assert estimator_of("reinforce++") == "reinforce++"
-    assert estimator_of("reinforce+++informative") == "reinforce++"
-    assert estimator_of("grpo+spo") == "grpo"
-    assert selection_of("grpo+spo") == "spo"
-    assert estimator_of("spo") == "spo"
-    assert selection_of("spo") == "uniform"  # the estimator, not the rule of the same name

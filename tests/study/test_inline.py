@@ -1,6 +1,5 @@
 """The inline engine: pairs of runs, their prompts, the gradient, and what is measured."""
 
-import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,11 @@ import torch
 from openrlhf_js.common.settings import SettingsError
 from openrlhf_js.study.design import Run, StudySettings
 from openrlhf_js.study.inline import engine, prompts, rollout
-from openrlhf_js.study.inline.drift import LastVisits
-from openrlhf_js.study.inline.greso import SkippingOrder
 from openrlhf_js.study.inline.run_estimator import RunEstimator
-from openrlhf_js.study.inline.training import Training, set_gradient
+from openrlhf_js.study.inline.training import set_gradient
 from openrlhf_js.tasks.record import scored
 from openrlhf_js.tiny.policy import load
-from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
+from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE
 
 
 @pytest.fixture(scope="module")
@@ -152,161 +149,6 @@ def test_prompts_that_come_again_are_remembered(settings):
     assert train(offline, estimator="spo", responses=1).baseline_error is None
 
 
-def test_prompts_are_chosen_among_the_same_ones_whose_rewards_vary(settings):
-    choosing = settings.model_copy(
-        update={"distinct": 48, "selection": ["uniform", "informative", "weighted"]}
-    )
-    assert choosing.identity() == settings.model_copy(update={"distinct": 48}).identity()
-    labels = list(choosing.estimator_names)
-    assert labels[:3] == ["rloo", "rloo+informative", "rloo+weighted"]
-    assert choosing.compared_with == "rloo"
-
-    uniform = engine.problem_order(first_run(choosing, mix="mixed"), choosing)
-    chosen = engine.problem_order(first_run(choosing, mix="mixed", estimator=labels[1]), choosing)
-    weighted = engine.problem_order(first_run(choosing, mix="mixed", estimator=labels[2]), choosing)
-    assert set(chosen.problems) == set(uniform.problems)
-    learnable = 0
-    for step in range(40):
-        batch = chosen.batch(step, 16)
-        assert weighted.batch(step, 16).problems == batch.problems
-        assert batch.weights.tolist() == [1.0] * 16
-        solved = torch.tensor([problem.label == SOLVED for problem in batch.problems])
-        unsolvable = torch.tensor([problem.label == UNSOLVABLE for problem in batch.problems])
-        rewards = torch.tensor([[1.0, 0.0]]).expand(16, 2).clone()
-        rewards[solved] = 1.0
-        rewards[unsolvable] = 0.0
-        chosen.learn(step, batch.problems, rewards)
-        weighted.learn(step, batch.problems, rewards)
-        if step >= 20:
-            learnable += int((~solved & ~unsolvable).sum())
-    assert learnable > 0.5 * 20 * 16  # a third of all
-    weights = weighted.batch(40, 16).weights
-    assert weights.min() < 0.8
-    assert weights.max() > 1.5
-
-
-def test_a_run_with_chosen_prompts_is_repeated_exactly(settings):
-    choosing = settings.model_copy(
-        update={"distinct": 48, "selection": ["uniform", "informative", "weighted"]}
-    )
-    chosen = train(choosing, mix="mixed", estimator="rloo+informative")
-    assert train(choosing, mix="mixed", estimator="rloo+informative") == chosen
-    assert train(choosing, mix="mixed", estimator="rloo+weighted").reward != chosen.reward
-    uniform = train(choosing, mix="mixed", estimator="rloo")
-    assert chosen.dead < uniform.dead
-    assert uniform.oldest is None
-    assert 16 < chosen.effective_prompts < 48
-    assert 3 <= chosen.oldest <= 20
-
-
-def filtering(settings):
-    """A study of 48 prompts that come again, with groups of equal rewards dropped, too."""
-    selection = ["uniform", "dynamic", "greso"]
-    update = {"distinct": 48, "selection": selection, "evaluations": 3}
-    return settings.model_copy(update=update)
-
-
-def test_groups_of_equal_rewards_are_replaced_until_the_responses_are_spent(settings):
-    study = filtering(settings)
-    asked = []
-    uniform = train(study, mix="mixed")
-    assert uniform.updates is None
-    for label in ("rloo+dynamic", "rloo+greso"):
-        run = first_run(study, mix="mixed", estimator=label)
-        estimator = RunEstimator("rloo", load(study.start_of("sort")))
-        training = Training(run, estimator.policy, estimator, groups=70)
-        order = engine.problem_order(run, study)
-        steps = []
-        while training.groups_left:
-            groups = training._sample(len(steps), order)
-            steps.append(groups)
-            spread = groups.rollout.rewards.mean(1)
-            assert ((spread > 0) & (spread < 1)).all()
-            assert len(groups.problems) == len(groups.rollout.prompts.tokens) == len(spread)
-            texts = training.policy.tokenizer.batch_decode(
-                groups.rollout.prompts.tokens, skip_special_tokens=True
-            )
-            assert [text.replace(" ", "") for text in texts] == [
-                problem.prompt for problem in groups.problems
-            ]
-        assert all(len(groups.problems) == 16 for groups in steps[:-1])
-        asked.append([problem for groups in steps for problem in groups.sampled_problems])
-        assert len(asked[-1]) == 70
-    stream = prompts.training_problems(first_run(study, mix="mixed"), study)
-    assert asked[0] == stream[:70]  # what uniform prompts are, without repeats
-    assert asked[1][:48] == stream[:48]  # nothing is skipped that has not been visited
-    assert asked[1] != stream[:70]
-
-
-def test_dropped_groups_count_as_sampled_responses(settings):
-    study = filtering(settings)
-    uniform = train(study, mix="mixed")
-    for label in ("rloo+dynamic", "rloo+greso"):
-        figures = train(study, mix="mixed", estimator=label)
-        assert train(study, mix="mixed", estimator=label) == figures
-        assert figures.updates < 15
-        assert figures.steps == uniform.steps == 20
-        assert len(figures.curve) == len(uniform.curve)
-        assert 0.5 < figures.dead < 1
-        responses = [sampled for sampled, _ in figures.pass1_curve]
-        assert 1 < len(responses) <= 3  # a step may pass two marks
-        for number, sampled in enumerate(responses, 1):
-            assert sampled >= number * 160
-    assert [sampled for sampled, _ in uniform.pass1_curve] == [160, 320, 480]
-
-
-def test_a_run_whose_rewards_never_differ_is_not_trained(settings, monkeypatch):
-    study = filtering(settings)
-    monkeypatch.setattr(rollout, "value_of", lambda task, text, label: 1.0)
-    figures = train(study, estimator="rloo+dynamic")
-    assert figures.updates == 0
-    assert figures.dead == figures.reward == 1
-    assert figures.gradient_variance is None
-
-
-def test_greso_skips_by_the_length_of_a_streak():
-    problems = [Problem(prompt=str(number), label="") for number in range(4)]
-    order = SkippingOrder(problems, itertools.cycle(problems), seed=0)
-    rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
-    for _ in range(3):
-        order.learn(0, problems, rewards)
-    order.learn(0, problems[3:], torch.tensor([[0.0, 0.0]]))  # another streak
-    drawn = []
-    for _ in range(500):
-        drawn += order.batch(0, 4).problems
-    shares = [drawn.count(problem) / drawn.count(problems[2]) for problem in problems]
-    assert shares == pytest.approx([0.5**3, 0.5**3, 1, 0.5], abs=0.05)
-
-    order.batch(1, 1)  # 6 of 13 groups solved, 4 failed: more than a twelfth, and than a sixth
-    assert order._exploration == {True: 0.49, False: 0.49}
-    order.batch(2, 1)  # none of either
-    assert order._exploration == pytest.approx({True: 0.5, False: 0.5})
-    for step in range(3, 100):
-        order.learn(step, problems[:1], torch.tensor([[0.0, 0.0]]))
-        order.batch(step, 1)
-    assert order._exploration == pytest.approx({True: 0.95, False: 0.05})
-
-
-def test_a_policy_that_moves_drifts_from_its_last_visits(settings, policy):
-    keys = torch.arange(4)
-    problems = prompts.training_problems(first_run(settings), settings)[:4]
-    visit = sampled(policy, problems)
-    visits = LastVisits()
-    assert visits.replace(keys, visit, policy).tolist() == [0.0] * 4  # the first time
-
-    longer = torch.cat([visit.responses, visit.responses[:, -1:]], 1)
-    before = policy.log_probs(visit.prompts, visit.responses)
-    policy.model.lm_head.weight.data *= 1.01
-    drift = visits.replace(keys, visit._replace(responses=longer), policy)
-    change = (policy.log_probs(visit.prompts, visit.responses) - before).abs()
-    valid = slow_valid(visit.responses, policy.tokenizer.eos_token_id)
-    for prompt in range(4):
-        rows = slice(2 * prompt, 2 * prompt + 2)
-        expected = change[rows][valid[rows]].mean()
-        torch.testing.assert_close(drift[prompt], expected)
-    assert (drift > 0).all()
-
-
 OWN = """
 class Tracker:
     def __init__(self):
@@ -420,22 +262,6 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
         ({"seeds": "1,2"}, "--seeds 1,2 must be"),
         ({"reference": "js1"}, "--reference js1 is not among the estimators"),
         ({"train": ["--x"]}, "need --engine stack"),
-        (
-            {"selection": ["informative"]},
-            "of prompts that come again: give --distinct, at least 16",
-        ),
-        (
-            {"engine": "stack", "selection": ["dynamic"], "distinct": 64},
-            "--selection dynamic is for the inline engine",
-        ),
-        (
-            {"engine": "stack", "selection": ["informative"]},
-            "give --distinct, at least 16",
-        ),
-        (
-            {"engine": "stack", "evaluations": 3},
-            "--evaluations is for the inline engine; the stack has --eval.steps",
-        ),
         ({"engine": "stack", "width": 64}, "no model so narrow: --width 128"),
         ({"engine": "stack", "mixes": ["alike"]}, "'alike' is for the inline engine"),
     ],

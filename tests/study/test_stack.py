@@ -51,16 +51,6 @@ def test_what_the_study_sets_itself_is_refused(tmp_path, taken):
         stack.training_command(settings.runs()[0], settings)
 
 
-@pytest.mark.parametrize("data", [{"train": OWN}, {"distinct": 64}])
-def test_chosen_prompts_are_left_to_the_training_program(tmp_path, data):
-    settings = study(tmp_path, selection=["uniform", "weighted"], **data)
-    for run in settings.runs():
-        flags = dict(itertools.pairwise(stack.training_command(run, settings)))
-        assert flags["--algo.advantage.estimator"] in ("rloo", "group_norm")
-        weighted = run.estimator in ("rloo+weighted", "grpo+weighted")
-        assert flags.get("--js.prompt_selection") == ("weighted" if weighted else None)
-
-
 def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
     pytest.importorskip("openrlhf")
     from openrlhf_js.plugin import flags as plugin_flags

@@ -1,15 +1,14 @@
 """SPO (Xu and Ding, 2025): Single-stream Policy Optimization, one value tracker a prompt.
 
     b_i = v_i                   before today's responses; then normalised over the batch
-    v_i = (rho N v_i + sum of today's rewards) / (rho N + m)        N = rho N + m
-    rho = 2^(-D / 0.06) between 0.875 and 0.96
+    v_i = (rho N v_i + sum of today's rewards) / (rho N + m)        N = rho N + m        rho = 0.875
 
-D is how far the policy has moved since the prompt's last visit: the mean absolute change of the
-log-probabilities of that visit's tokens. Constants and D are those of the authors' code (verl's
-recipe), which has one response a prompt; of several, all are added at one visit. Where D is not
-known, rho is 0.875, as with that code's constant forgetting. A new prompt has v = 1/2 and N = 1;
-after samples of the untrained policy (`start`), N is 8 and v their mean with half a right and half
-a wrong response added.
+The forgetting rho is fixed, which is the method's simple form. Its other form forgets less where
+the policy has moved little since the prompt's last visit, at one more forward pass a step.
+Constants are those of the authors' code (verl's recipe), which has one response a prompt; of
+several, all are added at one visit. A new prompt has v = 1/2 and N = 1; after samples of the
+untrained policy (`start`), N is 8 and v their mean with half a right and half a wrong response
+added.
 
 v_i holds no reward of today; the normalisation does, so that the gradient is biased.
 """
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
 
     from openrlhf_js.estimators.batch import Batch
 
-LEAST_KEPT, MOST_KEPT = 0.875, 0.96
-HALVING_DRIFT = 0.06
+KEPT = 0.875
 NEW_VALUE, NEW_WEIGHT = 0.5, 1.0
-START_WEIGHT = 1 / (1 - LEAST_KEPT)
+START_WEIGHT = 1 / (1 - KEPT)
 
 
 class Memory(TableMemory):
@@ -43,7 +41,7 @@ class Memory(TableMemory):
 
     def learn(self, batch: Batch) -> None:
         """Adds today's responses."""
-        kept = self.table.get("weight", batch, NEW_WEIGHT) * self._kept(batch)
+        kept = self.table.get("weight", batch, NEW_WEIGHT) * KEPT
         weight = kept + batch.statistics.valid_responses
         value = (kept * self.recall(batch) + batch.rewards.sum(1)) / weight
         self.table.put(batch, value=value, weight=weight)
@@ -54,12 +52,6 @@ class Memory(TableMemory):
         value = (batch.rewards.sum(1) + 0.5) / (count + 1)
         weight = value.new_full(value.shape, START_WEIGHT)
         self.table.put(batch, value=value, weight=weight)
-
-    def _kept(self, batch: Batch) -> Tensor | float:
-        """rho."""
-        if batch.drift is None:
-            return LEAST_KEPT
-        return (0.5 ** (batch.drift / HALVING_DRIFT)).clamp(LEAST_KEPT, MOST_KEPT)
 
 
 def tracked_value(batch: Batch) -> Tensor:
@@ -74,13 +66,12 @@ SPO = Estimator(
     name="spo",
     summary="value tracked over the prompt's earlier visits alone, normalised over the batch",
     equation=r"b_i^j = \hat v_i",
-    source="Xu and Ding (2025), arXiv 2509.13232, section 4",
+    source="Xu and Ding (2025), arXiv 2509.13232, section 4, with a fixed forgetting",
     unbiased=False,
     baseline=lambda batch: centred(batch, tracked_value(batch)),
     scale=lambda batch: batch_std_of(batch, tracked_value(batch)),
     least_rewards=2,
     remembers_prompts=True,
     needs_keys=True,
-    needs_drift=True,
     memory=Memory,
 )

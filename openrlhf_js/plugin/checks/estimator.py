@@ -21,6 +21,10 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
 OF_ONE_ESTIMATOR = {
     "js.shrinkage": "js_fixed",
 }
+NOT_WITH_CHOSEN_PROMPTS = {
+    "algo.dynamic_filtering_enable": "which chooses prompts by their rewards, too",
+    "train.async_enable": "which samples a step before the last one has taught",
+}
 
 
 def estimator_problems(flat: Flat) -> Iterator[str]:
@@ -63,30 +67,14 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
 
 def selection_problems(flat: Flat) -> Iterator[str]:
     """What prompts that are chosen do not go with."""
-    selection = flat["js.prompt_selection"]
-    if selection == "uniform":
+    if flat["js.prompt_selection"] == "uniform":
         return
-    if flat["algo.dynamic_filtering_enable"]:
-        yield (
-            f"--js.prompt_selection {selection} and --algo.dynamic_filtering_enable both choose "
-            "prompts by their rewards: leave one out"
-        )
-    if not flat["train.async_enable"]:
-        return
-    # the next step is sampled during this one's update
-    if not flat["reward.remote_url"] and not flat["train.agent_func_path"]:
-        yield (
-            f"--js.prompt_selection {selection} with --train.async_enable learns rewards when the "
-            "responses are sampled, and a reward model in the run grades later: serve it "
-            "(--reward.remote_url), or leave --train.async_enable out"
-        )
-    at_once = flat["rollout.vllm_generate_batch_size"]
-    if at_once and at_once != flat["rollout.batch_size"]:
-        yield (
-            f"--js.prompt_selection {selection} chooses --rollout.batch_size "
-            f"{flat['rollout.batch_size']} prompts at once: leave "
-            f"--rollout.vllm_generate_batch_size {at_once} out"
-        )
+    chosen = f"--js.prompt_selection {flat['js.prompt_selection']}"
+    if flat["train.num_episodes"] == 1:
+        yield f"{chosen} is for prompts that come again: give --train.num_episodes 2 or more"
+    for flag, why in NOT_WITH_CHOSEN_PROMPTS.items():
+        if flat[flag]:
+            yield f"{chosen} does not work with --{flag}, {why}: leave one out"
 
 
 def _warm_memory(samples: Path) -> Iterator[str]:

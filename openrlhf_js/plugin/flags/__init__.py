@@ -161,12 +161,10 @@ FLAGS: dict[str, dict[str, Any]] = {
         "training prompts, samples/NAME.jsonl of `openrlhf-js eval passk`",
     ),
     "prompt_selection": dict(
-        choices=["uniform", "informative", "weighted", "spo"],
+        choices=["uniform", "informative"],
         default="uniform",
         help="which prompts a step trains on: uniform, each once in every episode; informative, "
-        "those whose rewards are predicted to vary more often; weighted, so, with weights that "
-        "keep the gradient that of all prompts; spo, by the standard deviation of the rewards, as "
-        "the paper of that estimator has it (default: %(default)s)",
+        "those whose rewards are predicted to vary more often (default: %(default)s)",
     ),
     "loss": dict(
         choices=list(LOSSES),

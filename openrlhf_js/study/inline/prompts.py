@@ -85,11 +85,11 @@ def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[st
 
 
 def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
-    """The prompts and labels of a run, in order, where they are drawn uniformly."""
-    return list(islice(problem_stream(run, settings), run.prompts * settings.steps))
+    """The prompts and labels of a run, in order."""
+    return list(islice(_problem_stream(run, settings), run.prompts * settings.steps))
 
 
-def problem_stream(run: Run, settings: StudySettings) -> Iterator[Problem]:
+def _problem_stream(run: Run, settings: StudySettings) -> Iterator[Problem]:
     """Passes over the problems of a run, each in a new order.
 
     Problem i is of kind i % kinds, and so is place i of every pass: each batch has all kinds.
@@ -106,11 +106,6 @@ def problem_stream(run: Run, settings: StudySettings) -> Iterator[Problem]:
             of_kind = problems[kind::kinds]
             one_pass[kind::kinds] = rng.sample(of_kind, len(of_kind))
         yield from one_pass
-
-
-def distinct_problems(run: Run, settings: StudySettings) -> list[Problem]:
-    """The problems of a run, each once however often it is visited; two may have one prompt."""
-    return _drawn(run, settings, random.Random(run.seed))
 
 
 def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:

@@ -51,46 +51,6 @@ def sample(
     )
 
 
-def mixed_groups(rewards: Tensor) -> Tensor:
-    """(n,) bool: groups whose mean reward is between 0 and 1, as DAPO keeps them."""
-    means = rewards.mean(1)
-    return (means > 0) & (means < 1)
-
-
-def kept_groups(rollout: Rollout, kept: Tensor) -> Rollout:
-    """The groups of a rollout for which `kept` (n,) is true."""
-    responses_per_prompt = rollout.rewards.shape[1]
-    rows = kept.repeat_interleave(responses_per_prompt)
-    greedy_rewards = rollout.greedy_rewards
-    return Rollout(
-        prompts=rollout.prompts.at(kept),
-        responses=rollout.responses[rows],
-        log_probs=rollout.log_probs[rows],
-        rewards=rollout.rewards[kept],
-        greedy_rewards=None if greedy_rewards is None else greedy_rewards[kept],
-    )
-
-
-def joined(policy: TinyPolicy, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> Rollout:
-    """The groups of several rollouts, which are those of these problems in their order."""
-    if len(rollouts) == 1 or not problems:
-        return rollouts[0]
-    responses = [response for rollout in rollouts for response in rollout.responses]
-    log_probs = [values for rollout in rollouts for values in rollout.log_probs]
-    greedy_rewards = [
-        rollout.greedy_rewards for rollout in rollouts if rollout.greedy_rewards is not None
-    ]
-    return Rollout(
-        prompts=policy.prompts([problem.prompt for problem in problems]),
-        responses=pad_sequence(
-            responses, batch_first=True, padding_value=policy.tokenizer.pad_token_id
-        ),
-        log_probs=pad_sequence(log_probs, batch_first=True),
-        rewards=torch.cat([rollout.rewards for rollout in rollouts]),
-        greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
-    )
-
-
 def _grade(
     policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem], responses: Tensor
 ) -> Tensor:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
-from openrlhf_js.study.inline.drift import LastVisits
 from openrlhf_js.study.inline.rollout import Rollout, pass_rates, valid_tokens
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import Problem, TinyTask
@@ -28,17 +27,11 @@ class RunEstimator:
     def __init__(self, name: str, policy: TinyPolicy):
         self.policy = policy
         self.live = LiveEstimator(name)
-        self._last_visits = LastVisits()
 
     @property
     def needs_greedy(self) -> bool:
         """Whether each prompt needs a greedy response."""
         return self.live.record.needs_greedy
-
-    def lacks(self, rollout: Rollout) -> bool:
-        """Whether a rollout has too few groups for the estimator."""
-        prompts, responses = rollout.rewards.shape
-        return prompts == 0 or self.live.record.lacks(prompts, responses) is not None
 
     def start(self, task: TinyTask, problems: Sequence[Problem], samples: int) -> None:
         """Learns so many responses of the policy to each prompt, if it remembers prompts."""
@@ -51,10 +44,6 @@ class RunEstimator:
 
     def estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
         """The advantages of a rollout, which is then learned from."""
-        keys = keys_of(problems)
-        drift = None
-        if self.live.record.needs_drift:
-            drift = self._last_visits.replace(keys, rollout, self.policy)
         valid = valid_tokens(self.policy, rollout.responses)
         shape = rollout.rewards.shape
         batch = self.live.batch(
@@ -62,8 +51,7 @@ class RunEstimator:
             lengths=valid.sum(1).view(shape),
             squared_score_norms=squared_score_norms(rollout.log_probs, valid).view(shape),
             greedy_rewards=rollout.greedy_rewards,
-            drift=drift,
-            keys=keys,
+            keys=keys_of(problems),
             step=step,
         )
         estimate = self.live.estimate(batch)

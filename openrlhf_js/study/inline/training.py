@@ -10,15 +10,7 @@ from torch import Tensor
 
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 from openrlhf_js.study.design import Run
-from openrlhf_js.study.inline.order import ProblemOrder
-from openrlhf_js.study.inline.rollout import (
-    Rollout,
-    joined,
-    kept_groups,
-    mixed_groups,
-    sample,
-    valid_tokens,
-)
+from openrlhf_js.study.inline.rollout import Rollout, sample, valid_tokens
 from openrlhf_js.study.inline.run_estimator import RunEstimator
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.policy import TinyPolicy
@@ -32,10 +24,11 @@ SEEDS_PER_RUN = 100_003  # more than steps, so that no two runs share a step's s
 class Step(NamedTuple):
     """What one step logs."""
 
-    reward: float | None  # mean over the prompts that can be learned; None without any
-    sampled_groups: int
-    equal_groups: int  # of those
-    logged: dict[str, float]  # of its estimator and policy; empty where the policy was not updated
+    reward: float  # mean over the prompts that can be learned
+    equal_groups: int
+    length: float  # mean tokens of a response
+    entropy: float
+    logged: dict[str, float]  # of its estimator
     gradient: GradientMoments | None
 
 
@@ -48,26 +41,14 @@ class PolicyGradient(NamedTuple):
     noise: nats a token."""
 
 
-class SampledGroups(NamedTuple):
-    """What one step has sampled, and what of it is trained on."""
-
-    sampled_problems: list[Problem]
-    sampled_rewards: Tensor  # (n, m)
-    problems: list[Problem]
-    rollout: Rollout
-    weights: Tensor  # (n,) of the problems' advantages
-
-
 class Training:
-    """A policy in training, with its optimizer, its estimator, and the groups it may sample."""
+    """A policy in training, with its optimizer and its estimator."""
 
-    def __init__(self, run: Run, policy: TinyPolicy, estimator: RunEstimator, groups: int):
+    def __init__(self, run: Run, policy: TinyPolicy, estimator: RunEstimator):
         self.run = run
         self.task = STUDY_TASKS[run.task]
         self.policy = policy
         self.estimator = estimator
-        self.groups_left = groups
-        self.updates = 0
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
             lr=run.learning_rate,
@@ -76,81 +57,38 @@ class Training:
             fused=True,
         )
 
-    def step(self, number: int, order: ProblemOrder) -> Step:
-        """Samples responses to the next problems, and updates the policy once.
-
-        It does not update where the last responses leave too few groups for the estimator.
-        """
-        groups = self._sample(number, order)
-        all_equal = groups.sampled_rewards.amax(1) == groups.sampled_rewards.amin(1)
-        step = Step(
-            reward=_learnable_reward(groups.sampled_problems, groups.sampled_rewards),
-            sampled_groups=len(all_equal),
-            equal_groups=int(all_equal.sum()),
-            logged={},
-            gradient=None,
+    def step(self, number: int, problems: Sequence[Problem]) -> Step:
+        """Samples responses to the problems of a step, and updates the policy once."""
+        rollout = sample(
+            self.policy,
+            self.task,
+            problems,
+            self.run.responses,
+            self.policy.generator(self.run.seed * SEEDS_PER_RUN + number),
+            greedy=self.estimator.needs_greedy,
         )
-        if self.estimator.lacks(groups.rollout):
-            return step
-        estimated = self.estimator.estimate(groups.rollout, groups.problems, number)
+        estimated = self.estimator.estimate(rollout, problems, number)
         micro_batches = 1
         if number % STEPS_PER_MEASUREMENT == 0:
-            micro_batches = min(MICRO_BATCHES, len(groups.problems))
-        advantages = estimated.advantages * groups.weights[:, None]
-        gradient = set_gradient(self.policy, groups.rollout, advantages, micro_batches)
+            micro_batches = min(MICRO_BATCHES, len(problems))
+        gradient = set_gradient(self.policy, rollout, estimated.advantages, micro_batches)
         torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
         self.optimizer.step()
-        self.updates += 1
-        lengths = valid_tokens(self.policy, groups.rollout.responses).sum(1).float()
-        of_policy = {"length": lengths.mean().item(), "entropy": gradient.entropy}
-        return step._replace(
-            logged=estimated.logged | of_policy,
+        all_equal = rollout.rewards.amax(1) == rollout.rewards.amin(1)
+        lengths = valid_tokens(self.policy, rollout.responses).sum(1).float()
+        return Step(
+            reward=_learnable_reward(problems, rollout.rewards),
+            equal_groups=int(all_equal.sum()),
+            length=lengths.mean().item(),
+            entropy=gradient.entropy,
+            logged=estimated.logged,
             gradient=gradient.sums.moments(),
         )
 
-    def _sample(self, number: int, order: ProblemOrder) -> SampledGroups:
-        """Groups for one step; where equal ones are dropped, in as many rounds as it takes."""
-        generator = self.policy.generator(self.run.seed * SEEDS_PER_RUN + number)
-        sampled_problems: list[Problem] = []
-        rollouts: list[Rollout] = []
-        problems: list[Problem] = []
-        kept_rollouts: list[Rollout] = []
-        kept_weights: list[Tensor] = []
-        while len(problems) < self.run.prompts and self.groups_left:
-            size = min(self.run.prompts - len(problems), self.groups_left)
-            batch = order.batch(number, size)
-            rollout = sample(
-                self.policy,
-                self.task,
-                batch.problems,
-                self.run.responses,
-                generator,
-                greedy=self.estimator.needs_greedy,
-            )
-            order.learn(number, batch.problems, rollout.rewards)
-            self.groups_left -= size
-            kept = torch.ones(size, dtype=torch.bool)
-            if order.filters:
-                kept = mixed_groups(rollout.rewards)
-            sampled_problems += batch.problems
-            rollouts.append(rollout)
-            problems += [batch.problems[place] for place in kept.nonzero()]
-            kept_rollouts.append(kept_groups(rollout, kept))
-            kept_weights.append(batch.weights[kept])
-        return SampledGroups(
-            sampled_problems=sampled_problems,
-            sampled_rewards=torch.cat([rollout.rewards for rollout in rollouts]),
-            problems=problems,
-            rollout=joined(self.policy, problems, kept_rollouts),
-            weights=torch.cat(kept_weights),
-        )
 
-
-def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float | None:
+def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
     """Mean over the problems that are neither solved by anything nor unsolvable."""
     learnable = torch.tensor([problem.label not in (SOLVED, UNSOLVABLE) for problem in problems])
-    if not learnable.any():
-        return None  # where problems are chosen
     return float(rewards[learnable].mean())
 
 
