@@ -17,8 +17,8 @@ from openrlhf_js.study.analysis import analyse
 from openrlhf_js.study.values import RunRecord, grouped
 
 HERE = Path(__file__).parent
-REFERENCE = "rloo"
-OURS = "js"
+REFERENCES = ("rloo", "bloo")  # the latter where each prompt has one response
+OURS = ("js_grad", "js")
 
 
 def read(path: Path) -> list[RunRecord]:
@@ -37,7 +37,7 @@ def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """
     tables = []
     for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
-        findings = analyse(of_size, REFERENCE)
+        findings = analyse(of_size, _first(REFERENCES, {run["estimator"] for run in of_size}))
         table = pd.DataFrame(findings.averages_by_mix)
         table.insert(0, "responses", responses)
         tables.append(table)
@@ -46,8 +46,9 @@ def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 def print_table(rows: pd.DataFrame) -> None:
     """Prints averages in Markdown; bold where the 95 % interval leaves out 0."""
-    estimators = [OURS, *sorted(set(rows.estimator) - {OURS})]
-    print(f"| responses | mix | {' | '.join(estimators)} | {OURS} low | {OURS} high |")
+    ours = _first(OURS, set(rows.estimator))
+    estimators = [ours, *sorted(set(rows.estimator) - {ours})]
+    print(f"| responses | mix | {' | '.join(estimators)} | {ours} low | {ours} high |")
     print(f"|---:|---|{'---:|' * (len(estimators) + 2)}")
     for (responses, mix), of_mix in rows.groupby(["responses", "mix"], sort=False):
         by_estimator = {row.estimator: row for row in of_mix.itertuples()}
@@ -55,9 +56,13 @@ def print_table(rows: pd.DataFrame) -> None:
         for estimator in estimators:
             row = by_estimator.get(estimator)
             cells.append(_points(row) if row else "")
-        ours = by_estimator.get(OURS)
-        cells += [f"{ours.low:+.1f}", f"{ours.high:+.1f}"] if ours else ["", ""]
+        row = by_estimator.get(ours)
+        cells += [f"{row.low:+.1f}", f"{row.high:+.1f}"] if row else ["", ""]
         print(f"| {' | '.join(cells)} |")
+
+
+def _first(names: Sequence[str], present: set[str]) -> str:
+    return next(name for name in names if name in present)
 
 
 def _points(row: Any) -> str:
