@@ -7,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import read_yaml
 from openrlhf_js.common.settings import parse, run
 from openrlhf_js.study.design import StudySettings
@@ -80,7 +80,6 @@ def show(settings: StudySettings, records: Sequence[Mapping[str, Any]]) -> None:
     findings = analysis.analyse(records, settings.compared_with)
     written = page.write(settings.out, findings, settings.title)
     tables.print_tables(findings)
-    table(tables.regret_table(findings), title="over all cells")
     if not findings.is_own:
         say(f"pass@1: of {settings.pass1_in_words}")
     say(

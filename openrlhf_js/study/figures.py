@@ -26,8 +26,6 @@ class Figures(NamedTuple):
     gradient_variance: float | None
     gradient_snr: float | None
     """Squared norm of the mean gradient over the variance."""
-    spread: float | None
-    """Standard deviation of the prompts' values, late in training."""
     length: float | None = None
     """Mean tokens of a response, late in training."""
     entropy: float | None = None

@@ -1,4 +1,4 @@
-"""The page, the pictures and the rows of a study."""
+"""The page, the picture and the rows of a study."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from openrlhf_js.study.analysis import Average, Findings
 PAGE = "study.html"
 PICTURE = "compared.png"
 ROWS = "rows.csv"
-REGRET = "regret.png"
 STEPS = Axis("step", "training step")
 RATES = Axis("learning_rate", "learning rate", "log2")
 
 
 def write(folder: Path, findings: Findings, title: str) -> Path:
-    """Writes page, pictures and rows; returns the page."""
+    """Writes page, picture and rows; returns the page."""
     text = render(
         "study.html",
         title=title,
@@ -37,29 +36,31 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
         verdicts=tables.verdicts(findings),
         interval=_interval_note(findings.averages_by_mix),
         forest=figures.page(_forests(findings)),
-        curves=figures.page(_curves(findings)),
-        outcomes={cell: tables.outcome_table(findings, cell) for cell in findings.cells},
-        differences={cell: tables.difference_table(findings, cell) for cell in findings.cells},
+        curves=figures.page(_curves(findings, findings.estimators)),
+        results={cell: tables.results_table(findings, cell) for cell in findings.cells},
         rates=figures.page(_results_by_rate(findings)),
-        regret=tables.regret_table(findings),
         causes={cell: tables.cause_table(findings, cell) for cell in findings.cells},
         script=figures.script(),
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
-    rows = pd.DataFrame(
-        findings.means
-        + findings.means_at_each_rate
-        + findings.differences
-        + findings.differences_at_each_rate
-    )
+    rows = pd.DataFrame(findings.means + findings.means_at_each_rate + findings.differences)
     rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
     with atomic_write(folder / ROWS) as file:
         rows.to_csv(file, index=False, float_format="%.5g")
     style.save_both(picture(findings, title), folder / PICTURE)
-    if len(findings.cells) > 1 and findings.regret:
-        style.save_both(regret_picture(findings), folder / REGRET)
     return folder / PAGE
+
+
+def picture(findings: Findings, title: str) -> alt.ConcatChart:
+    """The differences by mix, and two learning curves of the first cell with their bands.
+
+    The curves are those of the reference and of the other estimator that ends highest.
+    """
+    others = [name for name in findings.estimators if name != findings.reference]
+    pictured = [findings.reference, *others[:1]]
+    curves = _curves(findings, pictured, note="mean over seeds, 95 % intervals")
+    return figures.wide_picture([*_forests(findings), *curves[:1]], title)
 
 
 def _interval_note(averages: Sequence[Average]) -> str:
@@ -89,21 +90,18 @@ def _forests(findings: Findings) -> list[Forest]:
         note=_interval_note(findings.averages_by_mix),
         xlabel=f"points of {findings.result} over {findings.reference}",
         rows=rows,
-        looks=style.series_looks(_estimators(findings)),
+        looks=style.series_looks(findings.estimators),
         form="+.1f",
         reference=0,
     )
     return [forest]
 
 
-def _estimators(findings: Findings) -> list[str]:
-    return list(dict.fromkeys(row.estimator for row in findings.means))
-
-
-def _curves(findings: Findings) -> list[plot.Drawing]:
-    rows = [point._asdict() for point in findings.curves]
-    panels = {cell: Panel(cell, "training reward") for cell in findings.cells}
-    looks = style.series_looks(_estimators(findings))
+def _curves(findings: Findings, estimators: Sequence[str], note: str = "") -> list[plot.Drawing]:
+    """The learning curves of these estimators, cell by cell."""
+    rows = [point._asdict() for point in findings.curves if point.estimator in estimators]
+    panels = {cell: Panel(cell, "training reward", note) for cell in findings.cells}
+    looks = style.series_looks(findings.estimators)  # as in the differences beside them
     return plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
 
 
@@ -117,44 +115,5 @@ def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
     if len({row["learning_rate"] for row in rows}) <= 1:
         return []
     panels = {cell: Panel(cell, findings.result) for cell in findings.cells}
-    return plot.draw(rows, panels, RATES, panel="cell")
-
-
-def picture(findings: Findings, title: str) -> alt.ConcatChart:
-    """The differences by mix, and two learning curves of the first cell with their bands.
-
-    The curves are those of the reference and of the other estimator with the least regret.
-    """
-    by_regret = [regret.estimator for regret in findings.regret]
-    others = [name for name in by_regret or _estimators(findings) if name != findings.reference]
-    pictured = [findings.reference, *others[:1]]
-    cell = findings.cells[0]
-    rows = [point._asdict() for point in findings.curves if point.estimator in pictured]
-    note = "mean over seeds, 95 % intervals"
-    panels = {cell: Panel(cell, "training reward", note)}
-    looks = style.series_looks(_estimators(findings))  # as in the differences beside them
-    curves = plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
-    return figures.wide_picture([*_forests(findings), *curves], title)
-
-
-def regret_picture(findings: Findings) -> alt.ConcatChart:
-    """The mean regret of each estimator, with the cells in which it is least and most."""
-    rows = []
-    for regret in findings.regret:
-        row = ForestRow(
-            heading="",
-            name=regret.estimator,
-            value=regret.mean,
-            low=min(regret.points.values()),
-            high=regret.worst,
-        )
-        rows.append(row)
-    forest = Forest(
-        title="Regret",
-        note="mean over the cells of the study, from the best to the worst",
-        xlabel=f"points of {findings.result} below the winner of the cell",
-        rows=rows,
-        looks=style.series_looks(_estimators(findings)),
-        form=".1f",
-    )
-    return figures.picture([forest], widths=(500,))
+    looks = style.series_looks(findings.estimators)
+    return plot.draw(rows, panels, RATES, panel="cell", looks=looks)

@@ -242,7 +242,6 @@ def figures(run: Run, settings: StudySettings) -> Figures:
         ),
         gradient_variance=variance,
         gradient_snr=_ratio(mean_square, variance),
-        spread=None,
     )
 
 

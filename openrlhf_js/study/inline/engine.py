@@ -60,7 +60,6 @@ def _figures(steps: Sequence[Step], pass1: float, groups: int) -> Figures:
         baseline_error=baseline_error,
         gradient_variance=variance,
         gradient_snr=mean_square / variance if variance else None,
-        spread=_spread(late_steps),
         length=fmean(step.length for step in late_steps),
         entropy=fmean(step.entropy for step in late_steps),
     )
@@ -68,14 +67,3 @@ def _figures(steps: Sequence[Step], pass1: float, groups: int) -> Figures:
 
 def _logged(steps: Sequence[Step], name: str) -> list[float]:
     return [step.logged[name] for step in steps]
-
-
-def _spread(steps: Sequence[Step]) -> float:
-    """Standard deviation of the prompts' values in these steps.
-
-    That of the means has the noise of m responses in it, which is taken off.
-    """
-    between = _logged(steps, "js/between_variance")
-    within = _logged(steps, "js/within_variance")
-    net = fmean(b - w for b, w in zip(between, within, strict=True))
-    return float(max(net, 0.0) ** 0.5)
