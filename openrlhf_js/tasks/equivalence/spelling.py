@@ -1,49 +1,281 @@
 r"""Spell an answer in one way: LaTeX, unicode and plain text become the same short ASCII text.
 
 Only spelling changes here (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); `syntax` reads what the
-text means. Every pattern takes time in proportion to the text, whatever it holds.
+text means. The rules are applied from the first to the last, each to what those before it have
+made. Every pattern takes time in proportion to the text, whatever it holds.
 """
 
 # ruff: noqa: RUF001
 from __future__ import annotations
 
-import functools
 import re
 import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
 
-from openrlhf_js.tasks.equivalence.spelling_rules import (
-    LATEX_RULES,
-    PLAIN_RULES,
-    WHOLE_ANSWER_RULES,
-    Replacement,
-    Rule,
-)
+from openrlhf_js.tasks.equivalence.vocabulary import NUMBER_WORDS
 
-_SIGNS = r"""
-− – — ‐ ‑ ‒ - × · ⋅ ∙ ∗ ✕ * ÷ ⁄ ∕ / √ \sqrt ∛ \sqrt[3] ∜ \sqrt[4] ∞ \infty ° º ˚ ^{\circ} ≤ ⩽ \leq
-≥ ⩾ \geq ≠ \neq ≈ \approx ≡ \equiv ± \pm ∓ \mp ∪ \cup ∩ \cap ∖ \setminus ∈ \in ∅ \emptyset
-⟨ \langle ⟩ \rangle ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil ℝ \mathbb{R} ℤ \mathbb{Z} ℕ \mathbb{N}
-ℚ \mathbb{Q} ℂ \mathbb{C} € \euro £ \gbp ¥ \yen ¢ \cents ’ ‘ ` ´ ′ ' “ ” " ， 、 , ； ; 。 . ∶ :
-∠ \angle
-△ \, → \rightarrow ∨ \vee ∧ \wedge ¬ \neg ℏ \hbar α \alpha β \beta γ \gamma δ \delta ε \epsilon
-θ \theta λ \lambda μ \mu π \pi ρ \rho σ \sigma τ \tau φ \phi ω \omega Δ \Delta Σ \Sigma Ω \Omega
-"""
-_TRANSLATED: dict[int, str] = {}
-for _sign in reversed(_SIGNS.split()):  # each run of signs stands before its spelling
-    if _sign.isascii():
-        _spelling = f" {_sign} " if _sign[0] == "\\" else _sign
-    else:
-        _TRANSLATED[ord(_sign)] = _spelling
+Replacement = str | Callable[[re.Match[str]], str]
 
-_compatible = functools.partial(unicodedata.normalize, "NFKC")
+
+class Rule(NamedTuple):
+    """What matches the pattern is spelt otherwise."""
+
+    pattern: str
+    to: Replacement
+    example: tuple[str, str]  # a text, and what this rule alone makes of it
+    where: str = ""  # only texts that hold this can match: a quick look before the pattern
+
+
+# replacements that a pattern cannot say
+
+_COMMANDS = {  # the commands that are spelt so
+    r"\frac": "dfrac tfrac cfrac sfrac nicefrac over",
+    r"\binom": "dbinom tbinom choose",
+    r"\bar": "dot overline",
+    "<=": "le leq leqslant",
+    ">=": "ge geq geqslant",
+    "!=": "ne neq",
+    "=": "equiv",
+    r"\rightarrow": "to",
+    r"\approx": "sim",
+    r"\emptyset": "varnothing",
+    "*": "cdot times ast",
+    "/": "div",
+    "<": "lt",
+    ">": "gt",
+    r"\{": "lbrace",
+    r"\}": "rbrace",
+    "[": "lbrack",
+    "]": "rbrack",
+    "|": "lvert rvert vert",
+    "(": "langle",
+    ")": "rangle rfloor rceil",
+    r"\floor(": "lfloor",
+    r"\ceil(": "lceil",
+    r"^\circ": "degree",
+    ":": "colon",
+    "$": "textdollar",
+    "%": "percent",
+    r"\mathbb{R}": "Reals R",
+    r"\ldots": "dots cdots dotsc",
+    r"\vee": "lor",
+    r"\wedge": "land",
+    r"\neg": "lnot",
+    r"\setminus": "backslash smallsetminus",
+    r"\phi": "varphi",
+    r"\epsilon": "varepsilon",
+    r"\theta": "vartheta",
+    r"\\": "newline",
+    r"\gbp": "pounds",
+    r"\euro": "texteuro",
+    r"\cents": "cent",
+}
+_SPELT_COMMANDS = {
+    name: spelling for spelling, names in _COMMANDS.items() for name in names.split()
+}
+_TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
+_NUMBERS = NUMBER_WORDS | _TENS
+
+
+def _command(command: re.Match[str]) -> str:
+    return _SPELT_COMMANDS.get(command[1], command[0])
+
+
+def _minutes(angle: re.Match[str]) -> str:
+    degrees, minutes, seconds = angle.groups()
+    return f"{{{degrees}+{minutes}/60+{seconds or 0}/3600}}^\\circ"
+
+
+def _mixed(number: re.Match[str]) -> str:
+    whole, fraction, numerator, denominator = number.groups()
+    is_proper = 0 < int(numerator) < int(denominator)
+    return f"{{{whole}+{fraction}}}" if is_proper else number[0]
+
+
+def _joined(number: re.Match[str]) -> str:
+    return number[1] + re.sub(r"\D", "", number[2])
+
+
+def _without_spelt_out(number: re.Match[str]) -> str:
+    """`10` for `10 (ten)`; `10 (nine)` is two answers rather than a product."""
+    words = number[2].lower().split("-")
+    if not _NUMBERS.keys() >= set(words):
+        return number[0]
+    value = sum(_NUMBERS[word] for word in words)
+    return number[1] if value == int(number[1]) else f"{number[1]}, {value}"
+
+
+# fmt: off
+SET_RULES = [
+    Rule(r"\A(\$?)\{(?!\d{1,3}(?:,\d{3})+\})([^{}]*,[^{}]*)\}(\$?)\Z", r"\1\\{\2\\}\3",
+         ("{1,2,1}", r"\{1,2,1\}"), where="{"),
+]
+
+LATEX_RULES = [  # for texts with a backslash
+    # layout
+    Rule(r"(?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))", "", (r"3,\!628", "3628"), where=","),
+    Rule(r"(?<!\\)\\[()\[\]!]", "", (r"\(42\)", "42")),
+    Rule(r"\\(?:left|right|[bB]igg?[lrm]?|triangle)(?![a-zA-Z])\s?\.?", "",
+         (r"\left(1, 2\right)", "(1, 2)")),
+    Rule(r"\\(?:measured)?angle(?! ?\{? ?[A-Z]{3}(?![A-Za-z]))(?![a-zA-Z])\s?\.?", "",
+         (r"\angle A", "A"), where="angle"),
+    Rule(r"\\(?:measured)?angle ?(?:\{ ?([A-Z]{3}) ?\}|([A-Z]{3})(?![A-Za-z]))", r"\\angle \1\2",
+         (r"\measuredangle ABC", r"\angle ABC"), where="angle"),
+    Rule(r"\\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}", "",
+         (r"\color{red} 12", " 12"), where="color"),
+    Rule(r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])", "",
+         (r"\bf 12", " 12")),
+    Rule(r"\\(?:boxed|fbox|underline|cancel|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)", "",
+         (r"\bm{12}", "{12}"), where="{"),
+    Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
+         r"\\text", (r"\textbf{5}", r"\text{5}"), where="{"),
+    Rule(r"\\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])", "",
+         (r"\vec{v}", "{v}"), where="{"),
+    Rule(r"\{([^{}\\]*)\\(over|choose)(?![a-z]) ?([^{}\\]*)\}", r"\\\2{\1}{\3}",
+         (r"{3 \over 4}", r"\over{3 }{4}")),
+    Rule(r"\\([a-zA-Z]+)", _command, (r"x\ge1", "x>=1")),
+    Rule(r"\\([%#|])", r"\1", (r"5\%", "5%")),
+    Rule(r"\\\$", r"\\usd ", (r"\$6", r"\usd 6")),
+    Rule(r"\^ ?\{ ?\\circ ?\}", r"^\\circ", (r"9^{\circ}", r"9^\circ"), where="circ"),
+    Rule(r"\^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})", "'", (r"y^{\prime}=2x", "y'=2x"),
+         where="prime"),
+    # systems of equations and matrices: `[row],[row]` and `([row],[row])`
+    Rule(r"(?:\\\\\s*)*\\end\{cases\}", "]",
+         (r"\begin{cases} x=1 \\ y=3 \end{cases}", r"\begin{cases} x=1 \\ y=3 ]"), where="end"),
+    Rule(r"(?:\\\\\s*)*\\end\{(?:[pbB]?matrix|smallmatrix|array)\}", "])",
+         (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2])"), where="end"),
+    Rule(r"(?:\\\\\s*)+", "],[", (r"\begin{pmatrix}1\\2])", r"\begin{pmatrix}1],[2])"),
+         where="begin"),
+    Rule(r",?\s*&", ",", (r"\begin{bmatrix} 1&2])", r"\begin{bmatrix} 1,2])"), where="begin"),
+    Rule(r"\\begin\{cases\}", "[", (r"\begin{cases} x=1 ],[y=3 ]", "[ x=1 ],[y=3 ]"),
+         where="begin"),
+    Rule(r"\\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?", "([",
+         (r"\begin{bmatrix} 1,2])", "([ 1,2])"), where="begin"),
+    # units and words
+    Rule(r"""(?x) \\frac \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?\}
+                  \ ?    \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?((?:\^\ ?\{?\ ?\d\ ?\}?)?)\ ?\}""",
+         r"\\text{ \1/\2}\3", (r"5 \frac{\text{m}}{\text{s}}", r"5 \text{ m/s}"), where="frac"),
+    Rule(r"""(?x) (?<=[\d}])\ ?\\?[\ ,]? \\frac
+                  \{ (km|cm|mm|mi|ft|kg|mg|mL|meters|miles|feet|dollars) \}
+                  \ ? \{ (h|hr|s|min|hour|l|L|g) \}""",
+         r"\\text{ \1/\2}", (r"5\,\frac{km}{h}", r"5\text{ km/h}"), where="frac"),
+    Rule(r"\\forall(?![a-z])", "for all ", (r"2x, \forall x", "2x, for all  x"), where="forall"),
+    Rule(r"(?<=[\d)}])(?<![A-Z]\})[ ~]?\\text\{[ ~]?([ABCFJKLNVWghlms])(?![A-Za-z])",
+         r"\\text{ \\\1", (r"5\text{ m}", r"5\text{ \m}"), where="text"),
+    Rule(r"\\text\{([^{}]*)\}", r" \1 ", (r"\text{}", "  "), where="text"),
+    Rule(r"\\text(?=\{)", "", (r"\text{\frac{5}{2}}", r"{\frac{5}{2}}"), where="text"),
+    Rule(r"\ +(?=_)", "", (r"\log _{2} 3", r"\log_{2} 3"), where="_"),
+]
+
+PLAIN_RULES = [
+    # layout
+    Rule(r"</?answer>", "", ("<answer>5</answer>", "5"), where="<"),
+    Rule(r"(?<=\$)(or|and)(?=\$)", r" \1 ", ("$x=0$or$x=2$", "$x=0$ or $x=2$"), where="$"),
+    Rule(r"(?<!\\)\$\$", "$", ("$$5$$", "$5$"), where="$$"),
+    Rule(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)", r"\1", ("$24$", "24"), where="$"),
+    Rule(r"\$", r"\\usd ", ("$5", r"\usd 5"), where="$"),
+    Rule(r"(?<!\\)\\[ ,;:>]", " ", (r"20\ %", "20 %"), where="\\"),
+    Rule(r"\\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])", " ",
+         (r" 42\quad", " 42 "), where="\\"),
+    Rule(r"~|\s", " ", ("5~m", "5 m")),
+    Rule(r"\b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|[ckm]m|kg|gal|pt|qt|units)\.(?![\w.])",
+         r"\1", ("3 ft.", "3 ft"), where="."),
+    Rule(r"\ {2,}", " ", ("5   m", "5 m")),
+    Rule(r"\A ?\*\*(.*)\*\* ?\Z", r"\1", ("**5**", "5"), where="**"),
+    Rule(r"\A[`']{1,2}([^`']*)[`']{1,2}\Z", r"\1", ("'42'", "42")),
+    # numbers
+    Rule(r"\*\*", "^", ("2**3", "2^3"), where="**"),
+    Rule(r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*", ("6.02 x 10^23", "6.02*10^23"), where="^"),
+    Rule(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])", _joined, ("5 040", "5040")),
+    Rule(r"(?<![\d.,])([1-9]\d{0,2})((?:\.\d{3}){2,})(?!\d|[.,]\d)", _joined,
+         ("1.234.567", "1234567"), where="."),
+    Rule(r"\\(frac|binom)\s?(\d)\s?(?=[\d{\\a-zA-Z])", r"\\\1{\2}", (r"\frac17", r"\frac{1}7"),
+         where="\\"),
+    Rule(r"(\\(?:frac|binom)\{\d+\})\s?(\d)(?!\d)", r"\1{\2}", (r"\frac{1}7", r"\frac{1}{7}"),
+         where="\\"),
+    Rule(r"\\(frac|binom) ([a-zA-Z]) ?([a-zA-Z])", r"\\\1{\2}{\3}",
+         (r"\frac km", r"\frac{k}{m}"), where="\\"),
+    Rule(r"(\d) ?\^? ?\{? ?(st|nd|rd|th)\b(?: ?\})?", r"\1\2", ("5^{th}", "5th")),
+    Rule(r"(?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b", "", ("4th", "4")),
+    Rule(r"(\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))",
+         r"\1\\bar{\2\3}", ("0.333...", r"0.\bar{3}"), where="."),
+    Rule(r"(\d\.)\((\d{1,9})\)(?!\^)", r"\1\\bar{\2}", ("0.(3)", r"0.\bar{3}"), where=".("),
+    Rule(r"\A(-?\d{0,9}\.\d{1,9})\((\d{1,9})\)\Z", r"\1\\bar{\2}", ("0.1(6)", r"0.1\bar{6}"),
+         where="("),
+    Rule(r"(?<=\^)([2-9])(?=[1-9]\d*\^)", r"{\1}", ("2^43^2", "2^{4}3^2"), where="^"),
+    Rule(r"(?<![\d.,^_/}])(\d{1,9}) ?(\\frac\{(\d{1,9})\}\{(\d{1,9})\})", _mixed,
+         (r"1\frac{4}{5}", r"{1+\frac{4}{5}}"), where="frac"),
+    Rule(r"(?<![\d.,^_/}])(\d{1,9}) ((\d{1,9})/(\d{1,9}))(?![\d.]|,\d)", _mixed,
+         ("4 2/3", "{4+2/3}"), where="/"),
+    Rule(r"(?<![\d.,])(\d{1,3}) ?\(([a-zA-Z]{3,9}(?:-[a-z]{3,5})?)\)", _without_spelt_out,
+         ("10 (ten)", "10"), where="("),
+    Rule(r"(\A|[=,] ?)\+ ?- ?|\+/- ?", r"\1\\pm ", ("+- 7", r"\pm 7"), where="+"),
+    # bases and residues
+    Rule(r"(?:(\( ?)\\?b?|\\p?)mod ?\{? ?(\d+) ?\}?(?(1) ?\))", r"\\pmod{\2}",
+         (r"5 \mod 7", r"5 \pmod{7}"), where="mod"),
+    Rule(r"(?<=[0-9A-F])_ ?\{ ?\(?(?:base ?)?([a-z\d]{1,8}) ?\)? ?\}", r"_{\1}",
+         ("332_{(4)}", "332_{4}"), where="_"),
+    Rule(r"(?<![0-9A-F])([0-9A-F]+) ?\(? ?base ?-? ?(\w+)\b ?\)?", r"\1_{\2}",
+         ("1011 (base 2)", "1011_{2}"), where="base"),
+    Rule(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])", r"\1_", ("(52)_8", "52_8"), where="_"),
+    # functions
+    Rule(r"\\sqrt ?\[([^\[\]]+)\]", r"\\root{\1}", (r"\sqrt[3]4", r"\root{3}4"), where="sqrt"),
+    Rule(r"(?<![a-z])(sin|cos|tan) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))", r"arc\1",
+         (r"\sin^{-1}(1)", r"\arcsin(1)"), where="^"),
+    Rule(r"(?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])",
+         r"\\binom{\1}{\2}", ("5C2", r"\binom{5}{2}"), where="C"),
+    Rule(r"(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])", r"\\binom{\1}{\2}",
+         ("C_5^2", r"\binom{5}{2}"), where="C"),
+    Rule(r"\|([^|]+)\|", r"\\abs(\1)", ("|x|", r"\abs(x)"), where="|"),
+    # points and sets
+    Rule(r"(?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))", "", ("A(3,4)", "(3,4)"), where="("),
+    Rule(r"""(?x) [ ,]+ for\ (?:all|any|every)[ ]
+                  (?:(?:real|positive|values|numbers?|integers?|of)\ )* [a-zA-Z](?![a-zA-Z])
+                  (?:\ ?(?:\\?in\b|[<>,!]|and\ )[^={}]{0,40}(?:\{[A-Z]\})?)? \Z""",
+         "", ("2x for all x > 0", "2x"), where="for"),
+    Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{[NZ]\}[ .)]*\Z",
+         r"\1", (r"k\pi, k\in\mathbb{Z}", r"k\pi"), where=r"\in"),
+    Rule(r"\A([^,]*(?<![a-zA-Z\\]))[km] ?(\\pi(?![^,]*[a-z]))", r"\1n\2", (r"k\pi", r"n\pi"),
+         where=r"\pi"),
+    Rule(r"(\\\{ ?\(?[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
+         (r"\{x : 3 < x <= 4\}", r"\{x \mid   3 < x <= 4\}"), where=":"),
+    Rule(r"\\mathbb\{R\}(?!\^)", r"(-\\infty,\\infty)", (r"\mathbb{R}", r"(-\infty,\infty)"),
+         where="R"),
+    Rule(r"\A ?(?:[aA]ll )?reals?(?: numbers)?[ .]*\Z", r"(-\\infty,\\infty)",
+         (" all real numbers ", r"(-\infty,\infty)"), where="real"),
+    Rule(r"""(?x) \A\ ?(?i: none | empty\ set
+                  | (?:there\ (?:is|are|exists?)\ |has\ )?no\ (?:(?:real|such|possible|valid
+                    |integer|positive)\ )*(?:solutions?|roots?|values?|numbers?|integers?)
+                    (?:\ exists?)? )[ .]*\Z""",
+         r"\\emptyset", ("none", r"\emptyset")),
+    # units, angles and currencies
+    Rule(r"\bmph\b", "miles per hour", ("36 mph ", "36 miles per hour "), where="mph"),
+    Rule(r"(?<=[\d}] )m(?=/s(?![a-z]))", r"\\m", ("10 m/s", r"10 \m/s"), where="m/s"),
+    Rule(r"""(\d{1,4}) ?\^\\circ ?(\d{1,2})'(?: ?(\d{1,2})(?:''|"))?""", _minutes,
+         (r"67^\circ30'", r"{67+30/60+0/3600}^\circ"), where="circ"),
+    Rule(r"\^\\circ ?C(?![A-Za-z])", " celsius", (r"20^\circC", "20 celsius"), where="circ"),
+    Rule(r"""(?x) (?<![A-Za-z]) \\?(usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs)\b\.?
+                  \ ?(?=[-\d.{\\(]|[a-z]\b) ((?:[^,;=]|,(?=\d{3}))*?)  # the amount, up to
+                  (?=\ ?(?:,(?!\d{3})|[;=]|\b(?:and|or|per)\b|/\ ?[a-z]|\Z))""",
+         r"\2 \1", ("USD 5", "5 USD")),
+    Rule(r"\\(usd|euro|gbp|yen|cents)(?![a-z])", r"\1", (r"5 \usd", "5 usd"), where="\\"),
+    Rule(r"\bper cent\b", "percent", ("28 per cent", "28 percent"), where="per cent"),
+    # words behind a number
+    Rule(r"\((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)", "",
+         ("100 (approx.) ", "100  "), where="("),
+    Rule(r"(?<=[a-z\d}]),? (?:altogether|in total|in all|overall)[ .]*\Z", "",
+         ("72 clips, altogether", "72 clips"), where=" "),
+]
+# fmt: on
 
 
 def _compiled(rules: list[Rule]) -> list[tuple[str, re.Pattern[str], Replacement]]:
     return [(rule.where, re.compile(rule.pattern), rule.to) for rule in rules]
 
 
-_PLAIN = _compiled(WHOLE_ANSWER_RULES + PLAIN_RULES)
-_LATEX = _compiled(WHOLE_ANSWER_RULES + LATEX_RULES + PLAIN_RULES)
+_PLAIN = _compiled(SET_RULES + PLAIN_RULES)
+_LATEX = _compiled(SET_RULES + LATEX_RULES + PLAIN_RULES)
 
 
 def normal(text: str) -> str:
@@ -60,6 +292,66 @@ def normal(text: str) -> str:
     text = text.strip(' "').replace("{,}", "." if is_decimal_comma else ",")
     return text.rstrip(" .,;:\\").lstrip()
 
+
+# unicode
+
+_SIGNS = {
+    "-": "−–—‐‑‒",
+    "*": "×·⋅∙∗✕",
+    "/": "÷⁄∕",
+    r" \sqrt ": "√",
+    r" \sqrt[3] ": "∛",
+    r" \sqrt[4] ": "∜",
+    r" \infty ": "∞",
+    r"^{\circ}": "°º˚",
+    r" \leq ": "≤⩽",
+    r" \geq ": "≥⩾",
+    r" \neq ": "≠",
+    r" \approx ": "≈",
+    r" \equiv ": "≡",
+    r" \pm ": "±",
+    r" \mp ": "∓",
+    r" \cup ": "∪",
+    r" \cap ": "∩",
+    r" \setminus ": "∖",
+    r" \in ": "∈",
+    r" \emptyset ": "∅",
+    r" \langle ": "⟨",
+    r" \rangle ": "⟩",
+    r" \lfloor ": "⌊",
+    r" \rfloor ": "⌋",
+    r" \lceil ": "⌈",
+    r" \rceil ": "⌉",
+    r" \mathbb{R} ": "ℝ",
+    r" \mathbb{Z} ": "ℤ",
+    r" \mathbb{N} ": "ℕ",
+    r" \mathbb{Q} ": "ℚ",
+    r" \mathbb{C} ": "ℂ",
+    r" \euro ": "€",
+    r" \gbp ": "£",
+    r" \yen ": "¥",
+    r" \cents ": "¢",
+    "`": "’‘",
+    "'": "´′",
+    '"': "“”",
+    ",": "，、",
+    ";": "；",
+    ".": "。",
+    ":": "∶",
+    r" \angle ": "∠",
+    r" \, ": "△",
+    r" \rightarrow ": "→",
+    r" \vee ": "∨",
+    r" \wedge ": "∧",
+    r" \neg ": "¬",
+    r" \hbar ": "ℏ",
+}
+_GREEK_LETTERS = "αβγδεθλμπρστφωΔΣΩ"
+_GREEK_NAMES = """alpha beta gamma delta epsilon theta lambda mu pi rho sigma tau phi omega
+    Delta Sigma Omega"""
+for _letter, _name in zip(_GREEK_LETTERS, _GREEK_NAMES.split(), strict=True):
+    _SIGNS[rf" \{_name} "] = _letter
+_ASCII = str.maketrans({sign: to for to, signs in _SIGNS.items() for sign in signs})
 
 # Units and counters in Chinese, Japanese and Korean, behind a number. Words that change a number,
 # such as 万 (ten thousand), are none.
@@ -92,11 +384,15 @@ _UNIT_WORDS = "|".join(sorted(_SPELT_UNITS, key=len, reverse=True))
 _UNIT = re.compile(rf"(?<=[\d)}}{{ ])(?:{_UNIT_WORDS})(?![ぁ-ヿ一-鿿가-힣])")
 
 
+def _compatible(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
 def _in_ascii(text: str) -> str:
     """The text with LaTeX in the place of mathematical signs, and without invisible characters."""
     text = re.sub("[⁰ⁱ¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+", lambda run: f"^{{{_compatible(run[0])}}}", text)
     text = re.sub("[₀-₉₊₋]+", lambda run: f"_{{{_compatible(run[0])}}}", text)
     text = re.sub("([¼-¾⅐-⅞])", r" \1 ", text)
     text = _UNIT.sub(lambda word: f" {_SPELT_UNITS[word[0]]} ", text)
-    text = _compatible(text.translate(_TRANSLATED)).replace("⁄", "/")
+    text = _compatible(text.translate(_ASCII)).replace("⁄", "/")
     return "".join(char for char in text if unicodedata.category(char) != "Cf")
