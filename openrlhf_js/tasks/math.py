@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from openrlhf_js.tasks import hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.equivalence import grader
-from openrlhf_js.tasks.equivalence.labels import is_readable
+from openrlhf_js.tasks.equivalence.grader import is_readable
 from openrlhf_js.tasks.hub import Row, gold_text, text
 from openrlhf_js.tasks.record import (
     SOURCE,
@@ -167,7 +167,7 @@ def label(item: Item) -> str:
     answer = item["answer"]
     is_plain = len(fields) == 1 and not isinstance(answer, list)
     gold = answer if is_plain else json.dumps(fields, ensure_ascii=False)
-    grader.check_label(gold)
+    grader.golds_of(gold)  # for its ValueError
     return gold
 
 

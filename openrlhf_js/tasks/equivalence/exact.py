@@ -1,8 +1,17 @@
-"""Exact values: of rational numbers, and of the slope of a line."""
+r"""Exact values: of rational numbers, of a polynomial's coefficients, of numbers too long to write.
+
+The last, such as `2^{100000}` or `\binom{2024}{1012}`, are compared by their residues: sums,
+products, quotients, whole powers and factorials are worked out modulo a prime of 128 bits, which is
+drawn when the process first needs it. Equal expressions have the same residue; different ones of N
+bits share it with a probability of about N / 2^{127}. Names, \pi and e stand for residues that are
+drawn, too.
+"""
 
 from __future__ import annotations
 
+import functools
 import operator
+import secrets
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -57,21 +66,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Line(NamedTuple):
-    """`slope * x + constant`."""
-
-    slope: Fraction
-    constant: Fraction
-
-
-def line(tree: Tree, variable: str) -> Line | None:
-    """The tree as a linear expression of the variable with exact coefficients, or None."""
-    coefficients = parabola(tree, variable)
-    if coefficients is None or coefficients.square or _degree(tree, variable) != 1:
-        return None
-    return Line(slope=coefficients.slope, constant=coefficients.constant)
-
-
 class Parabola(NamedTuple):
     """`square * x^2 + slope * x + constant`."""
 
@@ -106,3 +100,106 @@ def _degree(tree: Tree, variable: str) -> int:
     if tree.kind == "pow" and tree.args[1] == number(2):
         return 2 * degrees[0]
     return 3
+
+
+# residues
+
+_PRIME_BITS = 128
+_MOST_FACTORS = 1 << 17  # of a factorial
+
+
+@functools.cache
+def _prime() -> int:
+    """A random prime with a square root of -1: random numbers that pass the test are prime."""
+    while True:
+        candidate = secrets.randbits(_PRIME_BITS - 2) << 2 | 1 | 1 << (_PRIME_BITS - 1)
+        if all(pow(base, candidate - 1, candidate) == 1 for base in (2, 3, 5)):
+            return candidate
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _residue_of_name(name: str) -> int:
+    prime = _prime()
+    if name != "i":
+        return secrets.randbelow(prime)
+    while True:
+        root = pow(secrets.randbelow(prime), (prime - 1) // 4, prime)
+        if root * root % prime == prime - 1:
+            return root
+
+
+def residue(tree: Tree) -> int | None:
+    """The residue of a value, or None where it has another operation or cannot be worked out."""
+    kind, args = tree
+    if kind == "num":
+        return _quotient(args[0].numerator, args[0].denominator)
+    if kind == "sym":
+        return _residue_of_name(args[0])
+    if kind == "call":
+        kind, *args = args
+    if kind == "pow":
+        return _residue_of_power(residue(args[0]), args[1])
+    if kind == "exp":
+        return _residue_of_power(_residue_of_name("e"), args[0])
+    if kind in ("fact", "binom"):
+        counts = [_count(arg) for arg in args]
+        if None in counts:
+            return None
+        return _factorial(*counts) if kind == "fact" else _binomial(*counts)
+    if kind not in _RESIDUES:
+        return None
+    operands = [residue(arg) for arg in args]
+    if None in operands:
+        return None
+    return _RESIDUES[kind](*operands)
+
+
+def _quotient(numerator: int, denominator: int) -> int | None:
+    """The residue of a quotient, None where it has none."""
+    if denominator % _prime() == 0:
+        return None
+    return numerator * pow(denominator, -1, _prime()) % _prime()
+
+
+_RESIDUES: dict[str, Callable[..., int | None]] = {
+    "neg": lambda value: -value % _prime(),
+    "add": lambda left, right: (left + right) % _prime(),
+    "mul": lambda left, right: left * right % _prime(),
+    "apply": lambda left, right: left * right % _prime(),
+    "div": _quotient,
+    "percent": lambda value: _quotient(value, 100),
+    "degree": lambda value: _quotient(value * _residue_of_name("\\pi"), 180),
+}
+
+
+def _residue_of_power(base: int | None, exponent_tree: Tree) -> int | None:
+    exponent = rational(exponent_tree)
+    if base is None or exponent is None or exponent.denominator > 1:
+        return None
+    if base == 0 and exponent <= 0:
+        return None
+    return pow(base, int(exponent), _prime())
+
+
+def _count(tree: Tree) -> int | None:
+    """The value of a tree where it is whole and has a factorial here."""
+    value = rational(tree)
+    if value is None or value.denominator > 1 or not 0 <= value <= _MOST_FACTORS:
+        return None
+    return int(value)
+
+
+def _binomial(count: int, chosen: int) -> int | None:
+    if chosen > count:
+        return 0
+    return _quotient(_factorial(count), _factorial(chosen) * _factorial(count - chosen))
+
+
+def _factorial(count: int) -> int:
+    """The residue of a factorial, out of a table that grows as far as was asked."""
+    for factor in range(len(_FACTORIALS), count + 1):
+        _FACTORIALS.append(_FACTORIALS[-1] * factor % _prime())
+    return _FACTORIALS[count]
+
+
+_FACTORIALS = [1]

@@ -19,10 +19,9 @@ from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
 from openrlhf_js.tasks.equivalence.evaluation import MAX_BITS, NoValue, evaluated
-from openrlhf_js.tasks.equivalence.grader import decide
-from openrlhf_js.tasks.equivalence.labels import golds_of
+from openrlhf_js.tasks.equivalence.exact import residue
+from openrlhf_js.tasks.equivalence.grader import decide, golds_of
 from openrlhf_js.tasks.equivalence.points import Point, are_physical, general_points, piece_points
-from openrlhf_js.tasks.equivalence.residues import residue
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.tree import CONSTANTS, NotRead, Tree, names
 from openrlhf_js.tasks.record import Status

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from openrlhf_js.tasks.equivalence.exact import line
+from openrlhf_js.tasks.equivalence.exact import parabola
 from openrlhf_js.tasks.equivalence.tree import (
     NotRead,
     Tree,
@@ -165,8 +165,8 @@ def _solved(condition: Tree) -> Tree | None:
         return None
     unknown_side = unknown_sides[0]
     (variable,) = names(unknown_side)
-    linear = line(unknown_side, variable)
-    if linear is None or linear.slope == 0:
+    linear = parabola(unknown_side, variable)
+    if linear is None or linear.square != 0 or linear.slope == 0:
         return None
     solved_sides = []
     for side in sides:

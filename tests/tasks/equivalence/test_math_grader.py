@@ -134,7 +134,7 @@ def test_statuses(in_process, answer, label, status):
 )
 def test_a_malformed_label_is_an_error(label, message):
     with pytest.raises(ValueError, match=message):
-        grader.check_label(label)
+        grader.golds_of(label)
     with pytest.raises(ValueError, match=message):
         grader.grade("5", label)
 
