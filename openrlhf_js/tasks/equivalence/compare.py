@@ -67,19 +67,13 @@ def members(tree: Tree) -> list[Tree]:
         items = tree.args
     else:
         return [tree]
-    singles: list[Tree] = []
-    for item in items:
-        if is_set(item):
-            singles.append(item)
-        else:
-            singles += members(item)
-    if is_set(tree) or all(single.kind == "group" for single in singles):
+    if is_set(tree) or all(item.kind == "group" for item in items):
         distinct: dict[Tree | Fraction, Tree] = {}
-        for single in singles:  # a set holds nothing twice
-            value = rational(single)
-            distinct.setdefault(single if value is None else value, single)
+        for item in items:  # a set holds nothing twice
+            value = rational(item)
+            distinct.setdefault(item if value is None else value, item)
         return list(distinct.values())
-    return singles
+    return list(items)
 
 
 def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) -> bool:
@@ -120,7 +114,7 @@ def _values(
                 yield node("mul", answer_value, ratio), gold_value
         return
     sign = " ".join(answer_unit or gold_unit or ())
-    size = rational(answer_value if answer_unit else gold_value)
+    size = rational(gold_value)
     if sign != "percent" or size is None or abs(size) >= 1:
         yield answer_value, gold_value
     if sign not in SIGN_UNITS:
@@ -253,11 +247,9 @@ class Judge:
             return says_value or self._sets(union_node([answer]), gold)
         if is_equation(gold):
             values = stated_values(gold, with_sums=False)
-            gives_value = len(values) < len(sides_of(gold))
-            if not gives_value:
+            if len(values) == len(sides_of(gold)):
                 return False
-            says_value = answer.kind != "rel" and self.same(answer, values[-1])
-            return says_value or self._sets(answer, union_node([gold]))
+            return self.same(answer, values[-1]) or self._sets(answer, union_node([gold]))
         return self._sets(answer, gold)
 
     def _sets(self, answer: Tree, gold: Tree) -> bool:
@@ -267,9 +259,9 @@ class Judge:
         except NotRead:
             if answer.kind != gold.kind:
                 return False
-            if gold.kind in _COMMUTATIVE:
-                return self._operations(answer, gold)
-            return gold.kind == "list" and self._collections(answer, gold)
+            if gold.kind == "list":
+                return self._collections(answer, gold)
+            return gold.kind in _COMMUTATIVE and self._operations(answer, gold)
 
     def _operations(self, answer: Tree, gold: Tree) -> bool:
         """Whether both are the same operation on the same operands, in any order."""
@@ -297,14 +289,11 @@ class Judge:
 
     def _vanish_together(self, left: Tree, right: Tree) -> bool:
         """Whether one is a multiple of the other, not 0: left(x) right(y) = left(y) right(x)."""
-        nothing = number(0)
-        if self.equal(left, nothing) or self.equal(right, nothing):
+        if self.equal(left, number(0)) or self.equal(right, number(0)):
             return False
-        other_left = _elsewhere(left)
-        other_right = _elsewhere(right)
-        if left == other_left or right == other_right:
-            return False
-        return self.equal(node("mul", left, other_right), node("mul", other_left, right))
+        left_product = node("mul", left, _elsewhere(right))
+        right_product = node("mul", _elsewhere(left), right)
+        return self.equal(left_product, right_product)
 
     def _have_the_same_roots(self, left: Tree, right: Tree) -> bool:
         """Whether both are 0 for the same value of each name, as `1/x + 1/y - 2` and `x+y-2xy` are.
@@ -401,10 +390,7 @@ def _difference(equation: Tree) -> Tree | None:
     sides = sides_of(equation)
     if len(sides) != 2:
         return None
-    left, right = sides
-    if left.kind in _STRUCTURES or right.kind in _STRUCTURES:
-        return None
-    return _minus(left, right)
+    return _minus(*sides)
 
 
 def _elsewhere(tree: Tree) -> Tree:

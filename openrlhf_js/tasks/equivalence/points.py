@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from openrlhf_js.tasks.equivalence.exact import Parabola, parabola, rational
-from openrlhf_js.tasks.equivalence.tree import Tree, node, subtrees, words
+from openrlhf_js.tasks.equivalence.tree import CONSTANTS, Tree, names, node, subtrees, words
 
 Coordinates = tuple[Fraction, ...]
 
@@ -123,38 +123,37 @@ def piece_points(trees: Sequence[Tree], variables: Sequence[str]) -> Iterator[Co
 
     None for expressions without pieces. `variables`: in the order of the coordinates.
     """
-    folds = [fold for tree in trees for fold in _folds(tree)]
-    if not variables or not folds:
+    folds = []
+    for tree in trees:
+        folds += [fold for fold in _folds(tree) if names(fold.argument) - CONSTANTS]
+    if not folds:
         return
     nodes = sum(1 for tree in trees for _ in subtrees(tree))
     most_points = max(_LEAST_POINTS, _MOST_NODES // nodes)
     if len(variables) > 1:
-        places = _many_places(trees, [])
+        places = _places(trees, [])
         for index in range(min(_POINTS_OF_SEVERAL, most_points)):
             shares = [_share(f"piece {index}/{variable}") for variable in range(len(variables))]
             yield tuple(places[int(share * len(places))] for share in shares)
         return
     (variable,) = variables
     meetings: list[Fraction] = []
-    are_all = True
     for fold in folds:
         polynomial = parabola(fold.argument, variable)
         if polynomial is not None:
             for offset in fold.offsets:
                 meetings += _turns(polynomial._replace(constant=polynomial.constant - offset))
-        are_all = are_all and fold.is_at_zero and polynomial is not None
-    places = _few_places(meetings) if are_all else _many_places(trees, meetings)
+    places = _places(trees, meetings)
     step = 1 + len(places) // most_points
     for place in places[::step]:
         yield (place,)
 
 
 class _Fold(NamedTuple):
-    """A function has pieces that meet where its argument is one of some numbers, and elsewhere."""
+    """A function has pieces that meet where its argument is one of some numbers, or elsewhere."""
 
     argument: Tree
     offsets: tuple[int, ...]
-    is_at_zero: bool  # and nowhere else
 
 
 def _folds(tree: Tree) -> Iterator[_Fold]:
@@ -164,20 +163,19 @@ def _folds(tree: Tree) -> Iterator[_Fold]:
         function = args[0] if kind == "call" else kind
         arguments = args[1:]
         if function == "abs":
-            yield _Fold(arguments[0], (0,), is_at_zero=True)
+            yield _Fold(arguments[0], (0,))
         elif function == "root":
-            yield _Fold(arguments[1], (0,), is_at_zero=True)
+            yield _Fold(arguments[1], (0,))
         elif function == "pow" and _is_broken(rational(args[1])):
-            yield _Fold(args[0], (0,), is_at_zero=True)
+            yield _Fold(args[0], (0,))
         elif function in ("max", "min"):
-            are_few = len(arguments) <= _MOST_CONSTANTS
             for first, second in itertools.combinations(arguments[:_MOST_CONSTANTS], 2):
                 difference = node("add", first, node("neg", second))
-                yield _Fold(difference, (0,), is_at_zero=are_few)
+                yield _Fold(difference, (0,))
         elif function in _STEPWISE:
-            yield _Fold(arguments[0], (-1, 0, 1), is_at_zero=False)
+            yield _Fold(arguments[0], (-1, 0, 1))
         elif function in _PERIODIC:
-            yield _Fold(arguments[0], (), is_at_zero=False)
+            yield _Fold(arguments[0], ())
 
 
 def _is_broken(exponent: Fraction | None) -> bool:
@@ -200,20 +198,7 @@ def _turns(polynomial: Parabola) -> Iterator[Fraction]:
         yield turn + root
 
 
-def _few_places(meetings: Sequence[Fraction]) -> list[Fraction]:
-    """The meetings, points between each two, and beyond them."""
-    ends = sorted(set(meetings))
-    places = list(ends)
-    for low, high in itertools.pairwise(ends):
-        places.append(low + (high - low) * Fraction(3, 7))
-    if ends:
-        for factor in (Fraction(1, 3), Fraction(7)):
-            places.append(ends[0] - (1 + abs(ends[0])) * factor)
-            places.append(ends[-1] + (1 + abs(ends[-1])) * factor)
-    return places
-
-
-def _many_places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fraction]:
+def _places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fraction]:
     """Places of both signs: the meetings, the constants and their quotients, between and beyond."""
     constants = dict.fromkeys(map(abs, meetings))
     for tree in trees:

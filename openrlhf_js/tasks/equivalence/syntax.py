@@ -261,7 +261,7 @@ class _Parser:
         before = self.tokens[self.position - 1]
         if before.text in ("!", ")") or self.position == self.end_of_operand:
             return True
-        return self.second.text == "^" and (before.kind == "name" or before.text == "}")
+        return self.second.text == "^" and before.kind == "name"
 
     # what stands between signs
 
@@ -403,25 +403,12 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
     """
     items = list(left.args) if left.kind == "list" else [left]
     items.append(right)
-    if sign not in ("or", "vee"):
-        return list_node(items)
-    count = 0
-    for item in reversed(items):
-        if item.kind not in ("rel", "union"):
-            break
-        if count >= 2 and not is_equation(item):
-            break
-        count += 1
-    first_alternative = len(items) - count
-    alternatives = items[first_alternative:]
-    if count < 2 or _are_values_of_one_name(alternatives):
-        return list_node(items)
-    union = union_node(alternatives)
-    others = items[:first_alternative]
-    if not others:
-        return union
-    others.append(union)
-    return list_node(others)
+    are_alternatives = sign in ("or", "vee") and all(
+        item.kind in ("rel", "union") for item in items
+    )
+    if are_alternatives and not _are_values_of_one_name(items):
+        return union_node(items)
+    return list_node(items)
 
 
 def _are_values_of_one_name(alternatives: list[Tree]) -> bool:

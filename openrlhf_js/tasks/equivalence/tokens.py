@@ -123,8 +123,6 @@ def _without_thousands_commas(text: str) -> str:
 def _commas_group(piece: str, in_brackets: bool) -> bool:
     separators = _THOUSANDS.sub("", piece)
     separators = separators.replace(", ", ";")
-    if "," in separators:
-        return False
     return ";" in separators or not in_brackets
 
 
