@@ -59,10 +59,6 @@ def _is_odd_root(exponent: Value) -> bool:
     return bool(abs(degree * exponent - 1) < rounding and degree % 2)
 
 
-def _root(degree: Value, radicand: Value) -> Value:
-    return mp.sqrt(radicand) if degree == 2 else _power(radicand, 1 / degree)
-
-
 def _limit_precision() -> None:
     if mp.prec > _MAX_BITS_OF_FUNCTIONS:
         raise Undecided
@@ -113,7 +109,7 @@ def _of_whole_numbers(function: Callable[..., int]) -> Callable[..., Value]:
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
     **OPERATIONS,
     "pow": _power,
-    "root": _root,
+    "root": lambda degree, radicand: _power(radicand, 1 / degree),
     "degree": lambda degrees: degrees * mp.pi / 180,
     "abs": abs,
     "floor": mp.floor,
@@ -216,7 +212,7 @@ class Evaluation:
             raise NoValue
         if name not in _SUMS:
             self._count(abs(magnitude))
-        return self._real(result, magnitude) if isinstance(result, mp.mpc) else result
+        return result
 
     def _count(self, bits: int) -> None:
         self.size += bits
@@ -225,19 +221,8 @@ class Evaluation:
 
     def _is_rest(self, magnitude: int, operands: Sequence[Value]) -> bool:
         """Whether a sum or a function of operands is 0, but for rounding, by its size in bits."""
-        if magnitude > self.size - self.bits:  # for no operand has more bits
-            return False
         largest = max(mp.mag(operand or 1) for operand in operands)
         return bool(magnitude <= max(largest, 1) - self.bits)
-
-    def _real(self, value: Value, magnitude: int) -> Value:
-        """A complex value without a part that is only rounding."""
-        parts = []
-        for part in (value.real, value.imag):
-            is_rest = not part or mp.mag(part) <= magnitude - self.bits
-            parts.append(mp.zero if is_rest else part)
-        real, imaginary = parts
-        return mp.mpc(real, imaginary) if imaginary else real
 
     def _whole(self, value: Value) -> Value:
         """The whole number that a value is, but for rounding; else the value."""

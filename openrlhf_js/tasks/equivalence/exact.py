@@ -48,8 +48,6 @@ def _bits(value: Fraction) -> int:
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator > 1 or base == exponent == 0:
         raise ValueError
-    if abs(base) == 1:
-        return base ** int(exponent % 2)
     if _bits(base) * abs(exponent) > MAX_BITS:
         raise ValueError
     return base ** int(exponent)
@@ -79,9 +77,9 @@ def parabola(tree: Tree, variable: str) -> Parabola | None:
     if _degree(tree, variable) > 2:
         return None
     values = [rational(substituted(tree, variable, number(place))) for place in (-1, 0, 1)]
-    below, constant, above = values
-    if below is None or constant is None or above is None:
+    if None in values:
         return None
+    below, constant, above = values
     mean = (above + below) / 2
     return Parabola(square=mean - constant, slope=(above - below) / 2, constant=constant)
 
@@ -139,8 +137,6 @@ def residue(tree: Tree) -> int | None:
         kind, *args = args
     if kind == "pow":
         return _residue_of_power(residue(args[0]), args[1])
-    if kind == "exp":
-        return _residue_of_power(_residue_of_name("e"), args[0])
     if kind in ("fact", "binom"):
         counts = [_count(arg) for arg in args]
         if None in counts:

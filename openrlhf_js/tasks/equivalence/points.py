@@ -51,24 +51,22 @@ def general_points(count: int) -> tuple[tuple[Point, ...], ...]:
         return ((Point((), False),),)
     points: list[tuple[Point, ...]] = []
     for index in range(_POSITIVE_POINTS):
-        sizes = _coordinates(index, count, _FAR if index else _NEAR)
-        points.append((Point(sizes, False),))
+        points.append((Point(_coordinates(index, count, _FAR), False),))
     patterns = _sign_patterns(count)
-    if count == 1:
-        patterns *= 2
     for index, signs in enumerate(patterns, _POSITIVE_POINTS):
         near_sizes = _coordinates(index, count, _NEAR)
         far_sizes = _coordinates(index, count, _FAR)
         near = Point(_signed(signs, near_sizes), True)
         far = Point(_signed(signs, far_sizes), True)
-        points.append((far, near) if index % 2 else (near, far))
+        points.append((near, far))
     return tuple(points)
 
 
 def _sign_patterns(count: int) -> list[tuple[int, ...]]:
     """All patterns of signs with a minus for up to three variables, and a few for more."""
     if count <= 3:
-        return [signs for signs in itertools.product((1, -1), repeat=count) if -1 in signs]
+        _, *patterns = itertools.product((1, -1), repeat=count)
+        return patterns
     patterns = [(-1,) * count]
     for index in range(min(count, _MOST_PATTERNS)):
         signs = [1] * count
@@ -107,7 +105,6 @@ def _share(seed: str) -> Fraction:
 # where pieces meet
 
 _STEPWISE = words("floor ceil")
-_PERIODIC = words("gcd lcm arcsin arccos arctan")  # and other functions with more pieces than two
 _MOST_CONSTANTS = 8
 _MOST_MEETINGS = 24
 _SMALL_NUMBERS = range(1, 7)
@@ -174,8 +171,6 @@ def _folds(tree: Tree) -> Iterator[_Fold]:
                 yield _Fold(difference, (0,))
         elif function in _STEPWISE:
             yield _Fold(arguments[0], (-1, 0, 1))
-        elif function in _PERIODIC:
-            yield _Fold(arguments[0], ())
 
 
 def _is_broken(exponent: Fraction | None) -> bool:

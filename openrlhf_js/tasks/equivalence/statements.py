@@ -47,7 +47,7 @@ def is_name(tree: Tree) -> bool:
     if kind in ("sym", "apply"):
         return True
     if kind == "text":
-        return not is_sentence(args[0].split()) and not args[0].endswith(" of")
+        return not is_sentence(args[0].split())
     if kind == "group":
         return _names_a_point(tree)
     if kind == "call":
@@ -163,11 +163,11 @@ def named_tuple(tree: Tree) -> Tree | None:
 
 def as_vector(tree: Tree, other: Tree) -> Tree:
     """The group (2, -3, 1) for `2i - 3j + k`, beside another group of two or three elements."""
-    if tree.kind != "add" or not is_group(other, "()"):
+    if not is_group(other, "()"):
         return tree
     components = _components(tree)
     axes = _AXES[: len(items_of(other))]
-    if not components or len(components) < 2 or not components.keys() <= set(axes):
+    if len(components) < 2 or not components.keys() <= set(axes):
         return tree
     return group_node("()", [components.get(axis, number(0)) for axis in axes])
 
@@ -197,9 +197,9 @@ def same_constant(answer: Tree, gold: Tree) -> Tree:
     """The answer with the gold answer's name of a constant of integration: `x + C` for `x + c`."""
     constant = _integration_constant(gold)
     own_constant = _integration_constant(answer)
-    if not constant or not own_constant or constant == own_constant:
-        return answer
-    return substituted(answer, own_constant, node("sym", constant))
+    if constant and own_constant:
+        return substituted(answer, own_constant, node("sym", constant))
+    return answer
 
 
 def _integration_constant(tree: Tree) -> str:
