@@ -155,7 +155,7 @@ def _rounded(exact: Fraction) -> Value:
 class Evaluation:
     r"""Evaluates trees where names stand for values; `\log` is `log`: ln or lg."""
 
-    names: Mapping[str, tuple[Value, int]]  # with how large or small each is, in bits
+    names: Mapping[str, Value]
     is_real: bool  # whether only real numbers count, also on the way
     log: str
     bits: int  # what agrees in so many bits is equal
@@ -168,8 +168,8 @@ class Evaluation:
             self._count(exact.numerator.bit_length() + exact.denominator.bit_length())
             return _rounded(exact)
         if tree.kind == "sym":
-            result, magnitude = self.names[tree.args[0]]
-            self._count(magnitude)
+            result = self.names[tree.args[0]]
+            self._count(abs(int(mp.mag(result or 1))))
         else:
             result = self._result(tree)
         if self.is_real and mp.im(result):
@@ -262,12 +262,8 @@ def evaluated(
         if bits > _LEAST_BITS and bits > min(most_bits, _most_bits(trees)):
             raise Undecided
         with mp.workprec(bits + bits // 2 + 64):
-            values_of_names = {name: +value for name, value in _VALUES.items()}
-            values_of_names |= {name: _rounded(value) for name, value in coordinates.items()}
-            names = {
-                name: (value, abs(int(mp.mag(value or 1))))
-                for name, value in values_of_names.items()
-            }
+            names = {name: +value for name, value in _VALUES.items()}
+            names |= {name: _rounded(value) for name, value in coordinates.items()}
             evaluation = Evaluation(names, is_real, log, bits)
             values: list[Value] | None = None
             try:
