@@ -77,9 +77,9 @@ def parabola(tree: Tree, variable: str) -> Parabola | None:
     if _degree(tree, variable) > 2:
         return None
     values = [rational(substituted(tree, variable, number(place))) for place in (-1, 0, 1)]
-    if None in values:
-        return None
     below, constant, above = values
+    if below is None or constant is None or above is None:
+        return None
     mean = (above + below) / 2
     return Parabola(square=mean - constant, slope=(above - below) / 2, constant=constant)
 
@@ -134,12 +134,13 @@ def residue(tree: Tree) -> int | None:
     if kind == "sym":
         return _residue_of_name(args[0])
     if kind == "call":
-        kind, *args = args
+        kind, args = args[0], args[1:]
     if kind == "pow":
         return _residue_of_power(residue(args[0]), args[1])
     if kind in ("fact", "binom"):
-        counts = [_count(arg) for arg in args]
-        if None in counts:
+        try:
+            counts = [_count(arg) for arg in args]
+        except ValueError:
             return None
         return _factorial(*counts) if kind == "fact" else _binomial(*counts)
     if kind not in _RESIDUES:
@@ -177,11 +178,11 @@ def _residue_of_power(base: int | None, exponent_tree: Tree) -> int | None:
     return pow(base, int(exponent), _prime())
 
 
-def _count(tree: Tree) -> int | None:
-    """The value of a tree where it is whole and has a factorial here."""
+def _count(tree: Tree) -> int:
+    """The value of a tree; ValueError where it is not whole, or has no factorial here."""
     value = rational(tree)
     if value is None or value.denominator > 1 or not 0 <= value <= _MOST_FACTORS:
-        return None
+        raise ValueError
     return int(value)
 
 

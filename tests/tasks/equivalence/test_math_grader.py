@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -22,15 +21,22 @@ from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.record import scored
 
 HERE = Path(__file__).parent
-TABLES = sorted(HERE.glob("math_pairs*.jsonl"))
-PAIRS = [json.loads(line) for table in TABLES for line in table.open(encoding="utf-8")]
+PAIRS = [
+    json.loads(line)
+    for table in sorted(HERE.glob("math_pairs*.jsonl"))
+    for line in table.open(encoding="utf-8")
+]
 
 
-def examples(name: str) -> list[tuple[bool, str, str]]:
-    """The rows of a table of examples: whether an answer is right, the answer and the label."""
-    lines = (HERE / name).read_text("utf-8").splitlines()
+def rows_of(table: Path) -> list[tuple[bool, str, str]]:
+    """The rows of a table: whether an answer is right, the answer and the label."""
+    lines = table.read_text("utf-8").splitlines()
     rows = [line for line in lines if line[:2] in ("= ", "! ")]
     return [(row[0] == "=", *row[2:].split(" ~ ")) for row in rows]
+
+
+TABLES = {table.stem: rows_of(table) for table in sorted((HERE / "tables").glob("*.txt"))}
+REFUSED = TABLES.pop("limits")  # right answers that the grader refuses
 
 
 def verdict(answer: str, label: str) -> bool:
@@ -41,55 +47,34 @@ def verdict(answer: str, label: str) -> bool:
     return score.status == "correct"
 
 
-def test_the_grader_agrees_with_the_tables(in_process):
-    """An examiner's pairs and our own examples: at least 97.5 %, no wrong answer accepted."""
-    table = [(pair["right"], pair["answer"], pair["label"]) for pair in PAIRS]
-    table += examples("math_examples.txt")
-    assert len(table) > 3_700
-    differing = [row for row in table if verdict(*row[1:]) != row[0]]
-    accepted = [row for row in differing if not row[0]]
-    assert not accepted
-    assert len(differing) <= 0.025 * len(table), differing
+@pytest.mark.parametrize("table", TABLES)
+def test_the_grader_agrees_with_the_table(in_process, table):
+    assert [row for row in TABLES[table] if verdict(*row[1:]) != row[0]] == []
 
 
-@pytest.mark.parametrize("table", ["math_known_errors.txt", "math_values.txt"])
-def test_once_wrong(in_process, table):
-    rows = examples(table)
-    assert [row for row in rows if verdict(*row[1:]) != row[0]] == []
+def test_the_limits_of_the_grader(in_process):
+    """A right answer that is no longer refused belongs in the table of its subject."""
+    assert [row for row in REFUSED if verdict(*row[1:])] == []
 
 
-def test_every_gold_answer_is_its_own_right_answer(in_process):
-    for _, _, label in examples("math_examples.txt"):
-        assert label.startswith("{") or verdict(label, label)
+def test_the_grader_agrees_with_the_examiner(in_process):
+    """On 99 % of the pairs; no wrong answer is accepted."""
+    differing = [pair for pair in PAIRS if verdict(pair["answer"], pair["label"]) != pair["right"]]
+    assert all(pair["right"] for pair in differing)
+    assert len(differing) <= 0.01 * len(PAIRS), differing
 
 
 def test_every_gold_answer_is_right_with_each_spacing_of_its_commas(in_process):
-    labels = {row[2] for row in examples("math_examples.txt")} | {pair["label"] for pair in PAIRS}
+    labels = {label for rows in TABLES.values() for _, _, label in rows}
+    labels |= {pair["label"] for pair in PAIRS}
     for label in labels:
-        is_amount = re.search(r"[a-zA-Z$].*\d,\d{3}|\d,\d{3}.*[a-zA-Z]", label)
-        if is_amount or label.startswith("{"):
+        if label.startswith("{"):
             continue
-        assert verdict(re.sub(r",\s+", ",", label), label), label
-        assert verdict(re.sub(r"(?<![\\{]),(?=[^\s!}])", ", ", label), label), label
-
-
-SIGNS = [  # true only where both variables are positive
-    ("|%s%s|", "%s%s"),
-    ("|%s+%s|", "|%s|+|%s|"),
-    (r"\sqrt{%s^2 %s}", r"%s\sqrt{%s}"),
-    (r"\frac{|%s|%s}{2}", r"\frac{%s%s}{2}"),
-    (r"\sqrt{%s^2 %s^2}", "%s%s"),
-]
-
-
-def test_letters_may_be_negative_whichever_they_are(in_process):
-    for letters in permutations("abduvz", 2):  # of which no two are a word
-        for answer, label in SIGNS:
-            assert not verdict(answer % letters, label % letters), answer % letters
-            assert not verdict(label % letters, answer % letters), answer % letters
-        product = "|{}{}|".format(*letters)
-        factors = "|{}||{}|".format(*letters)
-        assert verdict(factors, product)
+        assert verdict(label, label), label
+        is_amount = re.search(r"[a-zA-Z$].*\d,\d{3}|\d,\d{3}.*[a-zA-Z]", label)
+        if not is_amount:
+            assert verdict(re.sub(r",\s+", ",", label), label), label
+            assert verdict(re.sub(r"(?<![\\{]),(?=[^\s!}])", ", ", label), label), label
 
 
 def test_every_pattern_of_signs_and_order_of_sizes_is_tried():
@@ -230,7 +215,8 @@ HOSTILE = [unpacked(x) for x in (HERE / "math_hostile.txt").read_text().splitlin
 @pytest.mark.parametrize(
     "label", ["5", r"x^2+\sqrt{2}", '{"answer": ["1", "2"], "tolerance": "0.1"}', "x > 2", "10_3"]
 )
-def test_hostile_answers_are_refused_at_once(in_process, label):
+def test_hostile_answers_are_refused_at_once(in_process, monkeypatch, tmp_path, label):
+    monkeypatch.chdir(tmp_path)
     for answer in HOSTILE:
         began = time.process_time()
         score = grader.grade(answer, label)
@@ -238,29 +224,12 @@ def test_hostile_answers_are_refused_at_once(in_process, label):
         assert len(score.detail) < 300
         assert score.detail.isascii()
         assert time.process_time() - began < 2, answer[:60]
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_megabyte_is_refused_unread():
-    began = time.process_time()
-    for piece in ("{", "1", "$", r"\frac{1}{", r"\text{"):
-        assert grader.grade(piece * (1 << 20), "5").status == "malformed"
-    assert time.process_time() - began < 0.1
-
-
-CODE = [
-    '__import__("os").system("touch {path}")',
-    "open('{path}', 'w')",
-    r"\text{{__import__('os').system('touch {path}')}}",
-    "$__import__('os').system('touch {path}')$",
-]
-
-
-@pytest.mark.parametrize("code", CODE)
-def test_no_answer_is_run_as_code(in_process, monkeypatch, tmp_path, code):
+def test_math_verify_runs_no_answer_as_code(in_process, monkeypatch):
     evaluated = []
     monkeypatch.setattr("math_verify.parser.parse_expr", lambda text, **_: evaluated.append(text))
-    path = tmp_path / "touched"
-    for label in ("5", r"\int_0^1 x\,dx", r"\text{even}"):
-        assert grader.grade(code.format(path=path), label).status in ("wrong", "malformed")
-    assert not path.exists()
+    for code in (answer for answer in HOSTILE if "touched" in answer):
+        assert grader.grade(code, r"\int_0^1 x\,dx").status in ("wrong", "malformed")
     assert not evaluated
