@@ -1,7 +1,6 @@
 """A real Chromium, driven by its DevTools protocol: what a page shows, loads and complains of."""
 
 import asyncio
-import base64
 import re
 import shutil
 import subprocess
@@ -169,11 +168,6 @@ class Tab:
         """What all elements say that are shown."""
         shown = f"[...document.querySelectorAll({selector!r})].filter(n => n.checkVisibility())"
         return self.evaluate(f"{shown}.map(node => node.innerText)")
-
-    def picture(self, path: Path) -> None:
-        """Writes a picture of the whole page."""
-        shot = self._call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     @property
     def complaints(self) -> list[str]:

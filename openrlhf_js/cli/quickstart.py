@@ -106,8 +106,8 @@ def work(settings: QuickstartSettings) -> None:
     _train_on_the_stack(settings, folder)
     if settings.seeds:
         _compare_in_pairs(settings, folder)
-    say(f"models       {folder / 'stack'}/*/model", wrap=False)
-    say(f"all metrics  {curves_command(folder / 'stack')}", wrap=False)
+    say(f"models       {folder / 'stack'}/*/model")
+    say(f"all metrics  {curves_command(folder / 'stack')}")
     say(f"{time.monotonic() - began:.0f} seconds")
 
 

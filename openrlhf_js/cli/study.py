@@ -69,7 +69,7 @@ def print_commands(settings: StudySettings) -> None:
         if not runs:
             raise ValueError("all runs have finished: leave out --print to see them")
         for command in stack.write_commands(runs, settings):
-            say(command, wrap=False)
+            say(command)
     say(f"{settings.out / stack.COMMANDS} has these {len(runs)} commands", error=True)
 
 

@@ -65,9 +65,7 @@ def main(argv: list[str] | None = None) -> int:
         with shown(flat), recorded(args, parser):
             train(checked, device)
         if flat["logger.tensorboard_dir"]:
-            say(
-                f"openrlhf_js: curves: {curves_command(flat['logger.tensorboard_dir'])}", wrap=False
-            )
+            say(f"openrlhf_js: curves: {curves_command(flat['logger.tensorboard_dir'])}")
         say(f"openrlhf_js: done; the model is in {flat['ckpt.output_dir']}")
     except KeyboardInterrupt:
         return complain("interrupted", 130)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -38,37 +37,17 @@ def visible(text: str) -> str:
     )
 
 
-def say(text: str, *, error: bool = False, style: str = "", wrap: bool = True) -> None:
-    """Prints text as it is, on a terminal in lines that break between words.
+def say(text: str, *, error: bool = False, style: str = "") -> None:
+    """Prints text as it is; paths stay whole, so that they can be copied.
 
-    Paths stay whole, so that they can be copied; a command needs `wrap` False. An error comes
-    behind what was printed before it, also where both go to one file.
+    An error comes behind what was printed before it, also where both go to one file.
     """
     if error:
         sys.stdout.flush()
     console = OurConsole(stderr=error)
     if error and progress.on_terminal:  # above its bar
         console = progress.on_terminal
-    text = visible(text)
-    if wrap and console.is_terminal:
-        text = _between_words(text, console.width)
-    console.print(Text(text, style), soft_wrap=True)
-
-
-def _between_words(text: str, width: int) -> str:
-    """The text in lines that break at spaces alone; one of more words keeps its indentation."""
-    lines = []
-    for line in text.split("\n"):
-        indent = " " * (len(line) - len(line.lstrip()))
-        lines += textwrap.wrap(
-            line,
-            width,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-            drop_whitespace=len(line) > width,
-        ) or [""]
-    return "\n".join(lines)
+    console.print(Text(visible(text), style), soft_wrap=True)
 
 
 def complain(message: str, status: int) -> int:

@@ -13,7 +13,6 @@ def main(argv: list[str]) -> int:
 from __future__ import annotations
 
 import inspect
-import re
 import shutil
 import signal
 import textwrap
@@ -78,44 +77,19 @@ def wrapped(text: str, width: int) -> str:
     """A help text in the lines of a terminal.
 
     tyro joins lines that begin with a letter, and doubles empty ones: all are two spaces in, and an
-    empty one holds a character of no width. Indented lines, such as commands, stand for themselves.
+    empty one holds a character of no width. Indented lines, such as commands, stand as they are.
     """
     lines: list[str] = []
     for block in text.split("\n\n"):
         prose: list[str] = []
         for line in block.splitlines():
             if line.startswith(" "):
-                lines += textwrap.wrap(" ".join(prose), width) + _own_lines(line, width)
+                lines += [*textwrap.wrap(" ".join(prose), width), line]
                 prose = []
             else:
                 prose.append(line)
         lines += [*textwrap.wrap(" ".join(prose), width), "\u200b"]
     return "\n".join(f"  {line}" if line.strip("\u200b") else line for line in lines[:-1])
-
-
-def _own_lines(line: str, width: int) -> list[str]:
-    """An indented line, broken where it is too wide.
-
-    A command is broken before its flags, and its comment stands above it. Of two columns, the
-    second one stays one.
-    """
-    if len(line) <= width:
-        return [line]
-    indent = " " * (len(line) - len(line.lstrip()))
-    text, _, comment = line.strip().partition("  # ")
-    text = text.rstrip()
-    if not text.startswith(("openrlhf-js", "bash", "--")):
-        columns = re.match(r"\S+ {2,}", text)
-        hanging = " " * (len(indent) + (columns.end() if columns else 4))
-        return textwrap.wrap(line, width, subsequent_indent=hanging)
-    lines = [f"{indent}# {comment}"] if comment else []
-    piece = indent
-    for word in re.split(r" +(?=--|\\$)", text):
-        if len(piece) + len(word) + 3 > width and piece.strip():
-            lines.append(f"{piece.rstrip()} \\")
-            piece = f"{indent}    "
-        piece += f"{word} "
-    return [*lines, piece.rstrip()]
 
 
 def _explained(error: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit import until, write_lines
+from kit import until
 
 from openrlhf_js.cli import data
 from openrlhf_js.tasks import TASKS, math
@@ -102,17 +102,6 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path, capsys: Captured) -> N
     assert run(*flags, "--out", path) == 1  # a file
 
 
-def test_gsm8k_from_a_local_file(tmp_path: Path, capsys: Captured) -> None:
-    source = tmp_path / "my file.jsonl"
-    rows = [{"question": f"{n} + 1?", "answer": f"Add.\n#### {n + 1}"} for n in range(30)]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    path = build(tmp_path, "gsm8k", "test", "--source", str(source))
-    assert f"note: {source} is taken whole: build no other" in capsys.readouterr().err
-    assert len(path.read_text().splitlines()) == 12 and run("check", path) == 0
-    manifest = json.loads(path.with_suffix(".manifest.json").read_text())
-    assert manifest["parameters"]["source"] == str(source)
-
-
 def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured) -> None:
     from openrlhf_js.plugin.flags.parser import upstream_parser
 
@@ -164,12 +153,16 @@ def test_problems_have_line_numbers_and_status_1(tmp_path: Path, capsys: Capture
     lines = path.read_text().splitlines()
     odd = json.loads(lines[0])
     odd["input"][0]["content"] = "[bold]a[/bold] \x1b[31m \u202e é"
-    path.write_text("\n".join([*lines, lines[4], "[not bold]", json.dumps(odd)]) + "\n")
+    emptied = json.loads(lines[1])
+    emptied["input"][0]["content"] = " \n"
+    more = [lines[4], "[not bold]", json.dumps(odd), json.dumps(emptied)]
+    path.write_text("\n".join([*lines, *more]) + "\n")
     capsys.readouterr()
     assert run("check", path) == 1
     said = capsys.readouterr().out
     assert f"{path}, line 13: the same prompt as {path}, line 5" in said
     assert f"{path}, line 14: not JSON" in said
+    assert f"{path}, line 16: the last message is empty" in said
     path.write_text("\n".join([json.dumps(odd), "[not bold]"]))
     assert run("show", path) == 2
     shown = capsys.readouterr()
@@ -190,25 +183,6 @@ def test_prompts_are_measured_in_tokens(tmp_path: Path, tokenizer: Path, capsys:
     assert "<|assistant|>" in capsys.readouterr().out
     assert run("check", path, "--tokenizer", tokenizer / "plain") == 2
     assert re.search(r"no chat template: take the model's", capsys.readouterr().err)
-
-
-def test_an_emptied_prompt_is_found(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:
-    path = build(tmp_path, "countdown")
-    rows = [json.loads(line) for line in path.open()]
-    rows[2]["input"][0]["content"] = " \n"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert run("check", path) == 1
-    assert f"{path}, line 3: the last message is empty" in capsys.readouterr().out
-
-
-def test_a_gold_answer_that_cannot_be_read_is_counted(tmp_path: Path, capsys: Captured) -> None:
-    rows = [{"input": f"{n}?", "label": "7", "datasource": "math"} for n in range(3)]
-    rows += [{"input": f"{n}!", "label": f"\\geq {n}", "datasource": "math/a"} for n in range(4)]
-    path = write_lines(tmp_path / "a.jsonl", rows)
-    assert run("check", path) == 1
-    printed = capsys.readouterr().out
-    assert f"4 x unread gold, such as\n  {path}, line 4: '\\\\geq 0': other" in printed
-    assert "wrong grade" not in printed
 
 
 def test_images_take_tokens_too(tmp_path: Path, tokenizer: Path, capsys: Captured) -> None:

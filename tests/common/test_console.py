@@ -38,24 +38,6 @@ def test_a_message_stands_above_the_bar(capsys, monkeypatch):
     assert printed.endswith("stopped\n")
 
 
-def test_a_note_breaks_between_words_on_a_terminal(capsys, monkeypatch):
-    note = "a note of some words about /a/path/that/is/longer/than/a-line, and\n  more"
-    say(note)
-    assert capsys.readouterr().out == f"{note}\n"
-    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
-    monkeypatch.setenv("COLUMNS", "20")
-    say(note)
-    assert capsys.readouterr().out.splitlines() == [
-        "a note of some words",
-        "about",
-        "/a/path/that/is/longer/than/a-line,",
-        "and",
-        "  more",
-    ]
-    say(note, wrap=False)
-    assert capsys.readouterr().out == f"{note}\n"
-
-
 def test_long_work_is_shown_at_once(capsys, monkeypatch):
     monkeypatch.setattr(console, "FIRST_SECONDS", 60.0)
     with progress("study", 8, "runs") as bar:

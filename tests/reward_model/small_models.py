@@ -1,6 +1,6 @@
 """Reward models with random weights, in the layout that OpenRLHF's training saves.
 
-tests/integration/test_reward_serving.py holds the layout against OpenRLHF's own.
+tests/integration/test_reward_training.py looks at what OpenRLHF itself saves.
 """
 
 import json
