@@ -59,7 +59,7 @@ def write_pool(data: Path) -> Folder:
 def measure(folder: Folder) -> Seconds:
     """Times reading, scoring and comparing the one pool of a folder."""
     began = time.process_time()
-    (pool,) = load(folder, JUDGES)
+    (pool,) = load(folder, JUDGES, baseline="base")
     read = time.process_time()
     board(pool, JUDGES, Plan(style_control="all"))
     scored = time.process_time()

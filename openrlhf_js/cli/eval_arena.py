@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import webbrowser
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ if TYPE_CHECKING:  # pandas, scipy, statsmodels and altair: not for --help
     from openrlhf_js.evaluation.arena.data import Folder
     from openrlhf_js.evaluation.arena.pool import Pool
     from openrlhf_js.evaluation.arena.protocol import JudgeSettings
-    from openrlhf_js.evaluation.arena.style import CountTokens
 
 PROG = "openrlhf-js eval arena"
 MODULE = "openrlhf_js.cli.eval_arena"
@@ -107,14 +105,13 @@ class GenerateSettings(BenchSettings, ServerSettings):
 
 
 def _generate(settings: GenerateSettings) -> int:
-    from openrlhf_js.evaluation.arena import data
+    from openrlhf_js.evaluation.arena import data, style
     from openrlhf_js.evaluation.arena.generate import generate as answer
     from openrlhf_js.sampling.sampler import Parameters, sampler_of
 
     questions = data.read_questions(settings.folder)
     first = dict(list(questions.items())[: settings.questions])
     wanted = data.select(first, settings.category)
-    count_tokens = _token_counter(settings.bench)
     sampler = sampler_of(settings, settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     generated = answer(
@@ -129,7 +126,7 @@ def _generate(settings: GenerateSettings) -> int:
             max_new_tokens=settings.max_new_tokens,
             seed=settings.seed,
         ),
-        count_tokens=count_tokens,
+        count_tokens=style.load_tokenizer(settings.bench),
         system=settings.system,
         retry_failed=settings.retry_failed,
     )
@@ -139,18 +136,6 @@ def _generate(settings: GenerateSettings) -> int:
         say(problem, error=True)
     answered_or_failed = len(generated.answers) + len(generated.failed)
     return 3 if answered_or_failed < len(wanted) else 0
-
-
-def _token_counter(bench: str) -> CountTokens | None:
-    """Counts tokens as the official repository does; None where its tokenizer does not come."""
-    from openrlhf_js.evaluation.arena import style
-
-    try:
-        return style.load_tokenizer(bench)
-    except (OSError, multiprocessing.TimeoutError):
-        reason = "tiktoken cannot download its tokenizer; the same command counts it later"
-        say(f"style is not counted: {reason}", error=True)
-        return None
 
 
 class JudgeFlags(BenchSettings):
@@ -173,10 +158,8 @@ class JudgeFlags(BenchSettings):
     judge_name: str = Field("", description="of the judge in the results; default: its own")
     url: str = Field("https://api.openai.com/v1", description="OpenAI-compatible endpoint")
     key_env: str | None = Field(None, description="environment variable of the API key")
-    temperature: float | None = Field(None, ge=0, description="instead of the settings'")
-    max_tokens: int | None = Field(None, ge=1, description="instead of the settings'")
     parameters: str = Field(
-        "{}", description="more of a request as JSON; null leaves temperature or max_tokens out"
+        "{}", description="of a request as JSON, such as temperature; null leaves one out"
     )
     concurrency: int | None = Field(None, ge=1, description="games at the same time")
     tries: int = Field(2, ge=1, description="replies without a verdict before a game is given up")
@@ -199,22 +182,25 @@ def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
     from openrlhf_js.evaluation.arena.data import BENCHES, file_name
     from openrlhf_js.evaluation.arena.protocol import JudgeSettings, read_settings
 
-    if not flags.settings and not flags.judge:
-        raise ValueError("--judge names the judge, or --settings a file that does")
-    base: dict[str, Any] = {"temperature": 0.0}
     official = BENCHES.get(flags.bench or DEFAULT_BENCH)
     if flags.settings:
-        base = read_settings(flags.settings).model_dump()
-    elif official:
-        base |= official.judges.get(file_name(flags.judge), {})
+        settings = read_settings(flags.settings)
+    elif flags.judge:
+        request = official.judges.get(file_name(flags.judge), {}) if official else {}
+        fields: dict[str, Any] = {"temperature": 0.0, "parameters": dict(request)}
+        settings = JudgeSettings(judge_model=flags.judge, **fields)
+    else:
+        raise ValueError("--judge names the judge, or --settings a file that does")
     try:
-        parameters = base.get("parameters", {}) | dict(json.loads(flags.parameters))
+        parameters = settings.parameters | dict(json.loads(flags.parameters))
     except (ValueError, TypeError):
         raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
-    overrides = {"temperature", "max_tokens", "concurrency"}
-    base |= flags.model_dump(include=overrides, exclude_none=True)
-    base |= {"parameters": parameters, "judge_model": flags.judge or base["judge_model"]}
-    return JudgeSettings(**base)
+    changes = {
+        "judge_model": flags.judge or settings.judge_model,
+        "parameters": parameters,
+        "concurrency": flags.concurrency or settings.concurrency,
+    }
+    return settings.model_copy(update=changes)
 
 
 def _judge(flags: JudgeFlags) -> int:

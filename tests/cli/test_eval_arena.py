@@ -1,7 +1,6 @@
 """`openrlhf-js eval arena`: all of it on a tiny model, kills and faults, and eval/arena_hard.sh."""
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -12,12 +11,10 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
-from unittest.mock import Mock
 
 import pytest
 from judged_bench import (
     BASELINE,
-    answer_row,
     judgment_row,
     read_lines,
     write_bench,
@@ -73,9 +70,8 @@ def generate_answers(model, place, data, capsys, monkeypatch):
     folder = Folder(data, "own")
     words = ["generate", *place, "--model", str(model), "--name", "m", "--max_new_tokens", "5"]
     with monkeypatch.context() as offline:
-        offline.setattr(style, "load_tokenizer", Mock(side_effect=multiprocessing.TimeoutError))
+        offline.setattr(style, "load_tokenizer", lambda bench: None)
         assert eval_arena.main([*words, "--questions", "2"]) == 0
-    assert "tokenizer; the same command counts it later" in capsys.readouterr().err
     assert not any("metadata" in row for row in read_lines(folder.answers("m")))
 
     assert eval_arena.main(words) == 0  # the last one is too long, and recorded as failed
@@ -138,6 +134,7 @@ def score_and_show(place, tmp_path, capsys, monkeypatch):
     """Scores on the console, as JSON and as a page, which `show` opens."""
     scores = tmp_path / "out" / "s.json"
     page = tmp_path / "out" / "s.html"
+    place = [*place, "--baseline", BASELINE]
     words = ["score", *place, "--compare", "m", "other", "--style_control", "none", "all"]
     words += ["--json", str(scores), "--html", str(page)]
     assert eval_arena.main(words) == 0
@@ -202,27 +199,18 @@ def test_official_intervals_take_official_verdicts(words, rule, score, tmp_path)
     assert row["score"] == score
 
 
-@pytest.mark.timeout(300)  # starts the program three times
-def test_kills_cost_no_judgment_and_hardly_any_money(tmp_path):
+@pytest.mark.timeout(300)  # starts the program
+def test_a_kill_costs_no_judgment_and_hardly_any_money(tmp_path):
     folder = write_bench(tmp_path, 20)
-    words = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
-    words += ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE, "--models", "m"]
-    words += ["--judge", "stub", "--concurrency", "4", "--tries", "9", "--url"]
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--judge", "stub", "--concurrency", "4", "--tries", "9", "--url"]
     with serving() as stub:
         stub.answer = faulty(stub, 0.2, 0, 0.1, 3)  # a tenth of its replies without a verdict
-        for number, after in ((signal.SIGKILL, 8), (signal.SIGTERM, 20), (None, 40)):
-            process = subprocess.Popen([*words, stub.url], text=True, stderr=subprocess.PIPE)
-            while process.poll() is None:
-                if number and stub.counts["paid"].total() >= after:
-                    process.send_signal(number)
-                    break
-                time.sleep(0.02)
-            said = process.communicate()[1]
-            if process.returncode == 130:
-                assert "stopped; the same command resumes" in said
-            else:  # a slow test may come too late for the signal
-                assert process.returncode in (0, -signal.SIGKILL)
-    assert process.returncode == 0
+        program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
+        with subprocess.Popen([*program, *words, stub.url]) as process:
+            until(lambda: stub.counts["paid"].total() >= 8)
+            process.kill()
+        assert eval_arena.main([*words, stub.url]) == 0
     paid = stub.counts["paid"]
     rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
     assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(20))
@@ -289,41 +277,19 @@ def test_what_judging_costs_is_said_while_it_runs(tmp_path, capsys, monkeypatch)
     settings = tmp_path / "judge.yaml"
     settings.write_text("judge_model: stub\nprices: {stub: {input: 100, output: 200}}\n")
     words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
-    words += ["--models", "m", "--concurrency", "1"]
+    words += ["--models", "m", "--concurrency", "1", "--settings", str(settings), "--url"]
     with serving(lambda *_: reply("[[A>B]]", tokens=1000, asked=2000)) as stub:
-        words += ["--url", stub.url]
-        assert eval_arena.main([*words, "--settings", str(settings)]) == 0
-        priced = capsys.readouterr()
-        assert eval_arena.main([*words, "--judge", "stub", "--judge_name", "other"]) == 0
-        unpriced = capsys.readouterr()
-    lines = [line for line in priced.err.splitlines() if line.startswith("judging: ")]
+        assert eval_arena.main([*words, stub.url]) == 0
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line.startswith("judging: ")]
     assert len(lines) == 16
     assert lines[3].startswith(
         "judging: 4 of 16 games, $1.60 of about $6.40; won 2, lost 2, tied 0, 0:00:0"
     )
     assert lines[3].endswith(" left")
-    assert "16 games to ask, about " in priced.out
-    assert "games of this call: won 8, lost 8, tied 0" in priced.out
-    assert "16 replies, 32,000 tokens in and 16,000 out, $6.40" in priced.out
-    assert "judging: 4 of 16 games, price unknown; won 2, lost 2, tied 0, " in unpriced.err
-    assert "$" not in unpriced.err + unpriced.out
-
-
-def test_empty_answers_are_not_paid_for_unasked(tmp_path, capsys, caplog):
-    write_bench(tmp_path)
-    answers = [answer_row(f"q{n}", "m", "<think>cut off") for n in range(4)]
-    write_lines(Folder(tmp_path, "own").answers("m"), answers)
-    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
-    words += ["--models", "m", "--judge", "stub", "--url"]
-    with serving(by_hash) as stub:
-        words.append(stub.url)
-        assert eval_arena.main([*words, "--dry_run"]) == 0
-        assert "4 of 4 answers of m" in caplog.text
-        assert eval_arena.main(words) == 2
-        assert "nothing was judged; --judge_empty judges them" in capsys.readouterr().err
-        assert not stub.requests
-        assert eval_arena.main([*words, "--judge_empty"]) == 0
-        assert len(stub.requests) == 8
+    assert "16 games to ask, about " in said.out
+    assert "games of this call: won 8, lost 8, tied 0" in said.out
+    assert "16 replies, 32,000 tokens in and 16,000 out, $6.40" in said.out
 
 
 def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, monkeypatch):
@@ -438,33 +404,41 @@ def test_all_of_the_script(script):
 
 
 def test_the_script_takes_another_judge_and_a_bench_of_ones_own(script):
-    run = script(
-        "model",
-        BUDGET="none",
-        JUDGE_KEY="none",
-        JUDGE="j",
-        JUDGE_URL="http://h/v1",
-        JUDGE_NAME="k",
-    )
-    judge, score = run.calls[4:6]
-    assert judge.endswith("--judge_name k --url http://h/v1")
-    assert " --judge k " in score
-
+    judge = {"JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1", "JUDGE_NAME": "k"}
+    run = script("model", BUDGET="none", JUDGE_EMPTY="1", **judge)
+    assert run.calls[4].endswith("--judge_name k --judge_empty --url http://h/v1")
+    assert " --judge k " in run.calls[5]
     run = script("model", BENCH="mine", BASELINE="base", SETTINGS=str(V2_SETTINGS))
     assert run.calls[1].startswith("judge --data data --bench mine --baseline base --models model")
-    without_settings = script("model", BENCH="mine", BASELINE="base")
-    assert without_settings.status == 2
-    assert without_settings.calls == []
 
 
-def test_the_script_needs_a_model_and_a_name_for_an_address(script):
-    address = "http://localhost:8000/v1"
-    assert script("--help").status == 0
-    assert script().status == 2
-    assert script(address).status == 2  # which checkpoint is it?
-    run = script(address, NAME="js", JUDGE_EMPTY="1")
-    assert "--name js" in run.calls[1]
-    assert "--judge_empty" in run.calls[2]
+@pytest.mark.parametrize(
+    ("words", "variables", "status", "programs"),
+    [
+        (["--help"], {}, 0, ""),
+        ([], {}, 2, ""),
+        (["http://localhost:8000/v1"], {}, 2, ""),  # which checkpoint is it?
+        (["http://localhost:8000/v1"], {"NAME": "js"}, 0, "generate judge"),
+        (["model"], {"BENCH": "mine", "BASELINE": "base"}, 2, ""),  # no settings of a judge
+        (["model"], {"GENERATE_STATUS": "1"}, 1, "generate"),
+        (["model"], {"GENERATE_STATUS": "3"}, 3, "generate judge"),  # open: not in the way
+        (["model"], {"BUDGET": "9", "CHECK_STATUS": "1"}, 1, "judge"),  # before hours of answers
+        (["model"], {"BUDGET": "9", "JUDGE_STATUS": "2"}, 2, "generate judge judge"),
+        # some games are open: others are scored
+        (["model"], {"BUDGET": "9", "JUDGE_STATUS": "1"}, 1, "generate judge judge score"),
+    ],
+)
+def test_what_the_script_refuses_and_what_ends_it(
+    script, tmp_path, words, variables, status, programs
+):
+    folder = tmp_path / "data" / "arena-hard-v2.0"
+    for name in ("question.jsonl", "judge_prompts.json"):
+        write_lines(folder / name, [])
+    if "JUDGE_STATUS" in variables:
+        write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
+    run = script(*words, **variables)
+    assert run.status == status
+    assert " ".join(run.programs) == programs
 
 
 def test_what_cannot_be_fetched_ends_the_script_unless_it_is_there(script, tmp_path):
@@ -472,40 +446,12 @@ def test_what_cannot_be_fetched_ends_the_script_unless_it_is_there(script, tmp_p
     assert run.status != 0
     assert run.programs == ["fetch"]  # not even the questions are there
     assert "--source is FROM" in run.output
-
     folder = tmp_path / "data" / "arena-hard-v2.0"
     folder.mkdir(parents=True)
     (folder / "question.jsonl").touch()
     run = script("model", FETCH_STATUS="2")
     assert run.status == 0
     assert run.programs == ["fetch", "generate", "judge"]
-
-
-def test_what_goes_wrong_ends_the_script(script, tmp_path):
-    folder = tmp_path / "data" / "arena-hard-v2.0"
-    folder.mkdir(parents=True)
-    (folder / "question.jsonl").touch()
-    (folder / "judge_prompts.json").touch()
-    run = script("model", GENERATE_STATUS="1")
-    assert run.status == 1
-    assert run.programs == ["generate"]
-    run = script("model", GENERATE_STATUS="3")  # questions are open: not in the way
-    assert run.status == 3
-    assert run.programs == ["generate", "judge"]
-    run = script("model", BUDGET="9", CHECK_STATUS="1")  # before hours of answering
-    assert run.status == 1
-    assert run.programs == ["judge"]
-    run = script("model", BUDGET="9", JUDGE_STATUS="1")
-    assert run.programs[2:] == ["judge", "judge"]
-
-    write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
-    run = script("model", BUDGET="9", JUDGE_STATUS="1")  # some games are open: others are scored
-    assert run.status == 1
-    assert run.programs[-1] == "score"
-    assert "is open counts as missing" in run.output
-    run = script("model", BUDGET="9", JUDGE_STATUS="2")
-    assert run.status == 2
-    assert run.programs[-1] != "score"
 
 
 @pytest.mark.timeout(300)  # imports torch twice

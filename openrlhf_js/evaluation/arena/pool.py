@@ -60,21 +60,18 @@ def load(
     baseline: str = "",
     rule: Rule = "stated",
 ) -> list[Pool]:
-    """What judges judged, by category (default: all) in the bench's order.
+    """What judges judged, by category (default: all), against the bench's baseline or this one.
 
     Judgments of unknown questions, against another baseline, or of the judge itself are left out.
     """
+    bench = data.bench_of(folder.bench, baseline)
     questions = data.read_questions(folder)
     data.select(questions, categories)  # ValueError for a category that is none
     rows = list(_judged_rows(folder, judges, questions, rule))
     judged = pd.DataFrame(rows, columns=[*JudgedRow._fields])
-    nothing = ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
-    if judged.empty:
-        raise nothing
-    bench, baselines = _bench_and_baselines(folder, judged, baseline)
     pools = []
-    for category in _in_order(bench, list(judged.category.unique()), categories):
-        against = baselines.get(category) or data.file_name(bench.category(category).baseline)
+    for category in categories or judged.category.unique():
+        against = data.file_name(bench.category(category).baseline)
         kept = _judged_against(judged, category, against)
         if kept.empty:
             continue
@@ -92,7 +89,7 @@ def load(
         )
         pools.append(pool)
     if not pools:
-        raise nothing
+        raise ValueError(f"{folder.root} holds nothing usable that {', '.join(judges)} judged")
     return pools
 
 
@@ -134,23 +131,6 @@ def _margin_of_a(game: data.GameResult | None, rule: Rule) -> float:
     """How A fared; NaN without a verdict."""
     verdict = game.verdict(rule) if game else None
     return MARGIN_OF_A[verdict] if verdict else math.nan
-
-
-def _bench_and_baselines(
-    folder: data.Folder, judged: pd.DataFrame, baseline: str
-) -> tuple[data.Bench, dict[str, str]]:
-    """The bench; for one of the user's own also its baselines by category, which judgments name."""
-    if baseline or folder.bench in data.BENCHES:
-        return data.bench_of(folder.bench, baseline), {}
-    named = judged[judged.baseline != ""]
-    baselines = named.groupby("category").baseline.last().to_dict()
-    return data.bench_of(folder.bench, next(iter(baselines.values()), "")), baselines
-
-
-def _in_order(bench: data.Bench, judged: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The categories that are wanted, or else judged, in the bench's order."""
-    order = [*bench.categories, *judged, *wanted]
-    return sorted(wanted or judged, key=order.index)
 
 
 def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.DataFrame:

@@ -19,7 +19,6 @@ from openrlhf_js.evaluation.arena.data import (
     BENCHES,
     TEMPLATE,
     Bench,
-    Category,
     Folder,
     file_name,
 )
@@ -213,59 +212,45 @@ def deviations(
     `recorded` is `identity_of` each judge; `judged` has columns judge, model, settings
     (hash), read_otherwise.
     """
-    others: list[str] = []
+    lines: list[str] = []
     if judged is not None and judged.read_otherwise.any():
         games = int(judged.read_otherwise.sum())
-        others.append(f"{games} games have another official verdict (--verdict official)")
+        lines.append(f"{games} games have another official verdict (--verdict official)")
     if not bench.judges:
-        return [f"{bench.name} is no official benchmark", *others]
-    category_here = bench.category(category)
+        return [f"{bench.name} is no official benchmark", *lines]
+    baseline = file_name(bench.category(category).baseline)
     official = BENCHES[bench.name].category(category)
-    differences = [
-        _difference("the number of judges", len(judges), max(1, len(category_here.judges))),
-        _difference("the baseline", file_name(category_here.baseline), official.baseline),
-    ]
+    official_judges = max(1, len(official.judges))
+    if len(judges) != official_judges:
+        lines.append(f"the number of judges is {len(judges)}; officially {official_judges}")
+    if baseline != official.baseline:
+        lines.append(f"the baseline is {baseline}; officially {official.baseline}")
     for judge in judges:
         settings = recorded.get(judge)
         if judge not in bench.judges:
-            differences.append(_difference("the judge", judge, " or ".join(bench.judges)))
+            lines.append(f"the judge is {judge}; officially {' or '.join(bench.judges)}")
         elif settings:
-            request = settings["parameters"]
-            differences.append(_difference(f"{judge}'s request", request, bench.judges[judge]))
-            others += _other_texts_or_model(
-                judge=judge,
-                settings=settings,
-                category=category,
-                official=category_here,
-            )
+            lines += _judge_deviations(judge, settings, bench, category)
         if judged is not None:
-            others += _unknown_judgments(judge, settings, judged)
-    return [line for line in differences if line] + others
+            known = judged.settings == (digest(settings) if settings else None)
+            models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
+            if models:
+                lines.append(f"nothing tells how {judge} judged {', '.join(models[:5])}")
+    return lines
 
 
-def _difference(name: str, value: Any, official: Any) -> str:
-    """One deviation in words, "" where there is none."""
-    return "" if value == official else f"{name} is {value}; officially {official}"
-
-
-def _other_texts_or_model(
-    judge: str, settings: Mapping[str, Any], category: str, official: Category
+def _judge_deviations(
+    judge: str, settings: Mapping[str, Any], bench: Bench, category: str
 ) -> list[str]:
-    """Whether the judge had other texts, or is another model."""
+    """In what a judge's request, model or texts are not the official ones."""
     lines = []
+    request = settings["parameters"]
+    if request != bench.judges[judge]:
+        lines.append(f"{judge}'s request is {request}; officially {bench.judges[judge]}")
     model = file_name(settings["judge_model"])
     if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
         lines.append(f"{judge} is the model {model}")
     texts = (settings["system_sha256"], settings["template_sha256"])
-    if texts != (official.system_sha256, TEMPLATE):
+    if texts != (bench.category(category).system_sha256, TEMPLATE):
         lines.append(f"{judge}'s prompt for {category} is not the official one")
     return lines
-
-
-def _unknown_judgments(
-    judge: str, settings: Mapping[str, Any] | None, judged: pd.DataFrame
-) -> list[str]:
-    """The models that a judge judged with settings that are not recorded."""
-    known = judged.settings == (digest(settings) if settings else None)
-    models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
-    return [f"nothing tells how {judge} judged {', '.join(models[:5])}"] if models else []

@@ -11,9 +11,11 @@ each z-scored over the weighted rows, as in v2.0's show_result.py.
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from multiprocessing import TimeoutError
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,6 +29,7 @@ from openrlhf_js.stats.estimate import t_estimate
 if TYPE_CHECKING:
     import pandas as pd
 
+log = logging.getLogger(__name__)
 Floats: TypeAlias = NDArray[np.float64]
 CountTokens = Callable[[str], int]
 
@@ -79,13 +82,17 @@ def _total(count: Any) -> int:
     return int(sum(count.values()) if isinstance(count, dict) else count)
 
 
-def load_tokenizer(bench: str) -> CountTokens:
-    """Counts tokens as the official repository does for this bench; raises if none comes."""
+def load_tokenizer(bench: str) -> CountTokens | None:
+    """Counts tokens as the official repository does for this bench; None if no tokenizer comes."""
     import tiktoken
 
     name = "cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base"  # gpt-3.5's; gpt-4o's
     loading = ThreadPool(1).apply_async(tiktoken.get_encoding, [name])
-    encoding = loading.get(60)  # seconds; its threads do not keep the program from ending
+    try:
+        encoding = loading.get(60)  # seconds; its threads do not keep the program from ending
+    except (OSError, TimeoutError):
+        log.warning("style is not counted: tiktoken cannot download its tokenizer; try again later")
+        return None
     return lambda text: len(encoding.encode(text, disallowed_special=()))
 
 

@@ -194,20 +194,14 @@ def test_two_games_for_each_question_with_the_answers_swapped(place):
     assert [record["prompt_tokens"] for record in place.replies()] == [100] * 8
 
 
-def test_nothing_is_asked_twice(place):
+def test_nothing_is_paid_for_twice(place):
     place.judge()
     before = place.folder.judgments("j", "m").read_bytes()
-    place.judge()
-    assert len(place.stub.requests) == 8
     place.folder.judgments("j", "m").unlink()  # lost judgments come back from the ledger
     place.judge()
-    assert len(place.stub.requests) == 8
     assert place.folder.judgments("j", "m").read_bytes() == before
-
-
-def test_the_same_answers_are_paid_for_once(place):
-    path = place.folder.answers("n")
-    path.write_text(place.folder.answers("m").read_text().replace('"model": "m"', '"model": "n"'))
+    answers = place.folder.answers("m").read_text()  # and another model has the same answers
+    place.folder.answers("n").write_text(answers.replace('"model": "m"', '"model": "n"'))
     assert place.judge(models=("m", "n")) == 0
     assert len(place.stub.requests) == 8
     assert [row["games"] for row in place.rows("n")] == [row["games"] for row in place.rows()]
@@ -227,17 +221,17 @@ def test_answers_that_changed_are_judged_anew(place):
     assert "another answer" in shown["q0"]
 
 
-def test_an_answer_to_another_text_of_its_question_is_not_judged(place, caplog):
+def test_what_has_no_answer_to_its_present_text_is_not_judged(place, caplog):
     prompts = {uid: f"What is {uid}?" for uid in ("q0", "q1", "q2", "q3")}
-    for model in (BASELINE, "m"):
-        rows = [answer_row(uid, model, f"{model} says", prompt=prompts[uid]) for uid in prompts]
-        write_lines(place.folder.answers(model), rows)
+    rows = [answer_row(uid, "m", "m says", prompt=prompts[uid]) for uid in prompts]
+    write_lines(place.folder.answers("m"), rows[1:])
     questions = [{"uid": uid, "category": "all", "prompt": prompts[uid]} for uid in prompts]
     questions[1]["prompt"] = "What is q1 now?"
     write_lines(place.folder.questions, questions)
-    assert place.judge() == 0
-    assert sorted(row["uid"] for row in place.rows()) == ["q0", "q2", "q3"]
-    assert "1 questions lack an answer of m or base to their present text" in caplog.text
+    assert place.judge(models=("m", BASELINE, "j")) == 0
+    assert sorted(row["uid"] for row in place.rows()) == ["q2", "q3"]
+    assert "2 questions lack an answer of m or base to their present text" in caplog.text
+    assert "is the baseline of all, or the judge" in caplog.text
 
 
 def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
@@ -284,12 +278,6 @@ def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
     assert row["verdict"] == "official"
     assert [row["wins"], row["losses"]] == [12, 12]
     assert row["games_without_verdict"] == 0
-
-
-def test_a_verdict_in_thinking_is_none(place):
-    place.stub.answer = lambda request, _: reply("<think>[[A>B]]</think> hm")
-    place.judge(tries=1)
-    assert {game["score"] for row in place.rows() for game in row["games"]} == {None}
 
 
 REFUSALS = [
@@ -353,20 +341,6 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
         assert len(stub.requests) - 60 in (12, 13)
 
 
-def test_a_last_game_that_is_refused_is_recorded(place):
-    """With no other to tell that it is this one alone; a kill may have left it."""
-    place.judge()
-    write_lines(place.folder.answers("m"), [answer_row("q0", "m", "another answer")])
-    place.stub.answer = lambda request, _: (
-        by_hash(request) if request["messages"] == PLAIN_QUESTION else REFUSALS[0]
-    )
-    place.judge()
-    assert len(place.stub.requests) == 8 + 3
-    assert place.last.spending.tally["refused"] == 2
-    place.judge()
-    assert len(place.stub.requests) == 8 + 3
-
-
 def test_a_setting_that_is_refused_stops_the_run_and_records_nothing(place):
     place.stub.answer = lambda request, _: (400, b"temperature must be 1")
     with pytest.raises(EndpointError, match="temperature must be 1; it refuses a plain question"):
@@ -382,14 +356,6 @@ def test_lost_replies_leave_a_game_open(place):
     assert len(place.last.to_judge.lost) == 2
     place.stub.answer = by_hash
     assert place.judge() == 0
-
-
-def test_what_an_endpoint_refuses_at_all_stops_at_once(place):
-    place.stub.answer = lambda request, _: (401, b'{"error": {"message": "no key"}}')
-    with pytest.raises(EndpointError, match="--key_env"):
-        place.judge(concurrency=1)
-    assert len(place.stub.requests) == 1
-    assert not (place.folder.ledger("j", "all")).exists()  # binds nobody
 
 
 def test_other_settings_need_another_name(place):
@@ -431,14 +397,6 @@ def test_empty_answers_are_not_paid_for_unasked(place, caplog):
     place.judge(models=("m", "n"))
     with place.judging(models=("m", "n")) as found:
         found.check_answers(judge_empty=False)  # they are paid for
-
-
-def test_what_is_missing_is_counted(place, caplog):
-    write_lines(place.folder.answers("m"), read_lines(place.folder.answers("m"))[1:])
-    assert place.judge(models=("m", BASELINE, "j")) == 0
-    assert len(place.rows()) == 3
-    assert "1 questions lack an answer of m" in caplog.text
-    assert "is the baseline of all, or the judge" in caplog.text
 
 
 PRICES = {"stub": {"input": 1.0, "output": 1.0}}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from chromium import WIDTHS, browser
-from judged_bench import answer_row, judgment_row, random_rows, write_judged, write_lines
+from judged_bench import BASELINE, answer_row, judgment_row, random_rows, write_judged, write_lines
 
 from openrlhf_js.evaluation.arena.board import Boards, board
 from openrlhf_js.evaluation.arena.data import Folder
@@ -31,7 +31,7 @@ def bench(tmp_path):
     rows = random_rows(2, 4)
     rows[0] = judgment_row("q0", None, "failed", model="m0")
     write_judged(tmp_path, rows)
-    pools = load(Folder(tmp_path, "own"), ["j"])
+    pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
     return pools, [board(pool, ["j"], Plan()) for pool in pools]
 
 
@@ -55,7 +55,7 @@ def judged(tmp_path_factory):
     thoughts = answer_row("q0", LONG_NAME, HOSTILE)
     thoughts["messages"][-1]["content"]["thought"] = "let me think"
     write_lines(bench.answers(LONG_NAME), [thoughts])
-    pools = load(bench, ["j", "k"])
+    pools = load(bench, ["j", "k"], baseline=BASELINE)
     boards = [board(pools[0], judges, Plan()) for judges in (["j"], ["j", "k"])]
     path = folder / "page.html"
     path.write_text(page(pools, Boards(boards, [HOSTILE], [])), encoding="utf-8")
@@ -142,7 +142,7 @@ def test_outcomes_in_words_and_chips_that_count_them(tab, judged):
 )
 def test_a_judgment_is_said_as_the_model_fared(tmp_path, margins, words, kind):
     write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
-    pools = load(Folder(tmp_path, "own"), ["j"])
+    pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
     shown = questions(pools, ["j"], ["m"])[0].models["m"]["j"]
     assert shown.words == words
     assert shown.kind == kind
@@ -152,7 +152,7 @@ def test_a_game_with_another_official_verdict_says_both(tmp_path):
     row = judgment_row("q0", 1, 2)
     row["games"][0]["judgment"]["answer"] = "Verdict: [[A>>B]], though it says `[[B>A]]`."
     write_judged(tmp_path, [row])
-    pools = load(Folder(tmp_path, "own"), ["j"])
+    pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
     games = questions(pools, ["j"], ["m"])[0].models["m"]["j"].games
     assert [(game.verdict, game.official) for game in games] == [("A>>B", "B>A"), ("A>>B", "")]
     boards = [board(pools[0], ["j"], Plan())]
@@ -183,7 +183,7 @@ def test_thinking_and_missing_answers(bench):
 
 def test_cells_say_what_they_count(tmp_path):
     write_judged(tmp_path, [judgment_row("q0", 2, 1), judgment_row("q1", -2, 0)])
-    (pool,) = load(Folder(tmp_path, "own"), ["j"])
+    (pool,) = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
     scores = board(pool, ["j"], Plan())
     (row,) = [row for row in cells(scores) if row["model"] == "m"]
     assert row["questions"] == "2 of 2"
@@ -198,7 +198,7 @@ def test_rows_are_json_and_style_control_has_its_column(bench, tmp_path):
     with pytest.raises(ValueError, match="too few games to tell style from strength"):
         board(pools[0], ["j"], Plan(style_control="all"))  # of one model on four questions
     write_judged(tmp_path / "more", random_rows(2, 12))
-    (pool,) = load(Folder(tmp_path / "more", "own"), ["j"])
+    (pool,) = load(Folder(tmp_path / "more", "own"), ["j"], baseline=BASELINE)
     controlled = board(pool, ["j"], Plan(style_control="all"))
     assert controlled.title == "all, judged by j, style controlled"
     assert "without control" in cells(controlled)[0]

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from judged_bench import judgment_row, random_rows, rows_with, write_judged, write_lines
+from judged_bench import BASELINE, judgment_row, random_rows, rows_with, write_judged, write_lines
 from scipy import special, stats
 
 from openrlhf_js.evaluation.arena.board import board, sides
-from openrlhf_js.evaluation.arena.data import Folder
+from openrlhf_js.evaluation.arena.data import BENCHES, Folder
 from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.score import Plan, clustered, compare, games, official
 from openrlhf_js.stats import clustered_mean, detectable_effect
@@ -25,7 +25,8 @@ def pool(tmp_path):
 
     def write_and_load(rows, judges=("j",), bench="own"):
         write_judged(tmp_path, rows, bench=bench)
-        (only_pool,) = load(Folder(tmp_path, bench), judges)
+        baseline = "" if bench in BENCHES else BASELINE
+        (only_pool,) = load(Folder(tmp_path, bench), judges, baseline=baseline)
         return only_pool
 
     return write_and_load
@@ -140,8 +141,10 @@ def test_clustered_intervals_are_by_question(pool):
     # 40 questions with both games alike: 40 draws, not 80 rows
     rows = judged_alike([1, -1] * 20)
     rows += judged_alike([1, -1] * 20, judge="k")
+    both_judges = clustered(games(pool(rows, ["j", "k"]).judged))
     counted = games(pool(rows, ["j"]).judged)
     score = clustered(counted)
+    assert both_judges == pytest.approx(score)  # a question is one cluster, whoever judges
     # Wilson with t of 39 degrees of freedom and 40 * 39 / 40 trials, by hand
     trials = 39.0
     z = special.stdtrit(39, 0.975) ** 2 / trials
@@ -154,18 +157,6 @@ def test_clustered_intervals_are_by_question(pool):
         rounds=500,
     )["m"]
     assert score.high - score.low > 1.35 * (by_row.high - by_row.low)
-
-
-def test_two_judges_of_a_question_are_one_cluster(pool):
-    rows = judged_alike([1, -1, -1] * 6)
-    rows += judged_alike([1, -1, -1] * 6, judge="k")
-    both = pool(rows, ["j", "k"])
-    one = row_of(board(both, ["j"], Plan()), "m")
-    two = row_of(board(both, ["j", "k"], Plan()), "m")
-    assert two["judge"] == "j + k"
-    assert two["wins"] == 2 * one["wins"]
-    assert two["ci_low"] == pytest.approx(one["ci_low"])
-    assert two["ci_high"] == pytest.approx(one["ci_high"])
 
 
 def test_how_a_judge_judged_by_hand(pool):
@@ -216,21 +207,17 @@ def test_official_plans_follow_the_bench(pool):
         board(official_pool, ["j"], Plan(style_control="all"))
 
 
-@pytest.mark.parametrize(
-    ("named", "baseline", "models"),
-    [("base", "base", {"m0", "m1"}), ("", "gpt-4-0314", {"m0"})],
-)
-def test_files_that_name_no_baseline_take_the_one_that_is_named(tmp_path, named, baseline, models):
+def test_files_that_name_no_baseline_take_the_one_that_is_named(tmp_path):
     rows = random_rows(2, 6, category="arena-hard-v0.1")
-    write_judged(tmp_path, rows, bench="arena-hard-v0.1")
-    folder = Folder(tmp_path, "arena-hard-v0.1")
-    unnamed_rows = [row for row in rows if row["model"] == "m0"]
-    for row in unnamed_rows:
+    for row in rows[:6]:
         del row["baseline"]
-    write_lines(folder.judgments("j", "m0"), unnamed_rows)
-    (only_pool,) = load(folder, ["j"], baseline=named)
-    assert set(only_pool.judged.model) == models
-    assert only_pool.baseline == baseline
+    folder = Folder(tmp_path, "arena-hard-v0.1")
+    write_judged(tmp_path, [{"baseline": BASELINE, **row} for row in rows], bench=folder.bench)
+    write_lines(folder.judgments("j", "m0"), rows[:6])
+    (only_pool,) = load(folder, ["j"], baseline=BASELINE)
+    assert set(only_pool.judged.model) == {"m0", "m1"}
+    (only_pool,) = load(folder, ["j"])  # m1's are against another one than gpt-4-0314
+    assert set(only_pool.judged.model) == {"m0"}
 
 
 def test_style_control_leaves_out_what_it_cannot_fit(pool):
@@ -283,7 +270,7 @@ def test_what_nobody_judged_cannot_be_loaded(two_categories, tmp_path):
     write_judged(tmp_path, random_rows(1, 2))
     for folder in (two_categories, Folder(tmp_path, "own")):
         with pytest.raises(ValueError, match="holds nothing usable that x judged"):
-            load(folder, ["x"])
+            load(folder, ["x"], baseline=BASELINE)
 
 
 def test_what_is_left_out_is_said(tmp_path, caplog):
@@ -294,7 +281,7 @@ def test_what_is_left_out_is_said(tmp_path, caplog):
     ]
     folder = write_judged(tmp_path, rows)
     write_lines(folder / "question.jsonl", [{"uid": "a", "category": "all", "prompt": "p"}])
-    (pool,) = load(Folder(tmp_path, "own"), ["j"])
+    (pool,) = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
     assert pool.judged.uid.tolist() == ["a"]
     assert pool.judged.model.tolist() == ["m"]
     assert caplog.text.count("1 of no known question, or of a judge, are left out") == 2

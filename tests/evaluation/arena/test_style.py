@@ -77,6 +77,8 @@ def test_the_tokenizer_of_a_bench(monkeypatch, bench, name):
     encoding = Mock(encode=lambda text, disallowed_special: list(text))
     monkeypatch.setattr("tiktoken.get_encoding", {name: encoding}.__getitem__)
     assert style.load_tokenizer(bench)("<|endoftext|>") == 13
+    monkeypatch.setattr("tiktoken.get_encoding", Mock(side_effect=OSError))
+    assert style.load_tokenizer(bench) is None
 
 
 def test_differences_by_hand():
