@@ -4,16 +4,16 @@ from openrlhf_js import needs
 
 needs("eval", "scipy")
 
-from openrlhf_js.stats.bootstrap import mean_of_means
 from openrlhf_js.stats.clustered import (
     clustered_mean,
     holm,
+    mean_of_means,
     paired_difference,
     ratio_of_means,
     stratified_mean,
 )
 from openrlhf_js.stats.estimate import CONFIDENCE, Difference, Estimate, detectable_effect
-from openrlhf_js.stats.proportions import clustered_proportion, mean_pass_at_k, pass_at_k
+from openrlhf_js.stats.proportions import clustered_proportion, pass_at_k
 
 __all__ = [
     "CONFIDENCE",
@@ -24,7 +24,6 @@ __all__ = [
     "detectable_effect",
     "holm",
     "mean_of_means",
-    "mean_pass_at_k",
     "paired_difference",
     "pass_at_k",
     "ratio_of_means",

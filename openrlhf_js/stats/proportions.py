@@ -85,8 +85,3 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:
         here = drawn == n
         result[here] = table[right[here]]
     return result
-
-
-def mean_pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Estimate:
-    """The mean of `pass_at_k` over items, with the interval of `clustered_proportion` by item."""
-    return clustered_proportion(pass_at_k(samples, correct, k))

@@ -18,7 +18,7 @@ import numpy as np
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.evaluation.passk.benchmarks import question_of
 from openrlhf_js.sampling.complete import REFUSED, Sample
-from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, mean_pass_at_k
+from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, pass_at_k
 from openrlhf_js.tasks import STATUSES
 from openrlhf_js.tasks.prompt_files import Example
 
@@ -102,8 +102,8 @@ def _pass_rows(k: int, answered: Sequence[int], correct: Sequence[int]) -> list[
     for j in sorted(powers_of_two | {k}):
         enough = counts >= j
         if enough.any():
-            estimate = mean_pass_at_k(counts[enough], correct_counts[enough], j)
-            rows.append(_row("pass_at", estimate, j))
+            shares = pass_at_k(counts[enough], correct_counts[enough], j)
+            rows.append(_row("pass_at", clustered_proportion(shares), j))
     pass_at_1 = rows[0]
     mean_at_k = {**pass_at_1, "quantity": "mean_at_k", "j": None}
     return [mean_at_k, *rows]
