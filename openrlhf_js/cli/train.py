@@ -1,7 +1,6 @@
 """Trains a policy with OpenRLHF and a shrinkage baseline.
 
-Takes every flag of OpenRLHF's `train_ppo_ray`, and the estimators js_grad, js, no_baseline, js1,
-bloo, js_fixed and remax.
+Takes every flag of OpenRLHF's `train_ppo_ray`, and the estimators of `openrlhf_js.estimators`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from openrlhf_js.estimators.baselines import classic, shrinkage, weighted
 from openrlhf_js.estimators.baselines.bnpo import BNPO
@@ -16,6 +18,7 @@ from openrlhf_js.estimators.baselines.mc_grpo import MC_GRPO
 from openrlhf_js.estimators.baselines.opo import OPO
 from openrlhf_js.estimators.baselines.qae import QAE
 from openrlhf_js.estimators.baselines.spo import SPO
+from openrlhf_js.estimators.own import load_own, parse_own
 from openrlhf_js.estimators.record import Estimator
 
 OURS = (*shrinkage.ESTIMATORS, JS_GRAD)
@@ -38,6 +41,39 @@ RECOMMENDED = "js_grad"  # the docs of the integrations quote it
 SINCE = "0.4"
 RENAMED = {"js_plus": "js_grad", "js_memory": "js_grad", "reinforce": "no_baseline"}
 
+# What a training run takes: OpenRLHF's names, whose own code computes them, and what we add.
+OPENRLHF: dict[str, Estimator | None] = {"gae": None}  # its values are learned by a critic
+OPENRLHF |= {name: record for record in RECORDS for name in record.upstream}
+ADDED: dict[str, Estimator] = {record.name: record for record in RECORDS if not record.upstream}
+
+
+class InTraining(NamedTuple):
+    """What a name means to a training run."""
+
+    name: str
+    """What `--algo.advantage.estimator` takes; of the user's own file with an absolute path."""
+    record: Estimator | None
+    """None for `gae`."""
+    is_ours: bool
+    """Whether we compute it; OpenRLHF's own code else."""
+
+
+def in_training(name: str) -> InTraining:
+    """Return what a name means in a training run: OpenRLHF's name, one of ours, or `FILE.py:NAME`.
+
+    Our name of what OpenRLHF computes, such as `grpo`, means OpenRLHF's, here `group_norm`. Raises
+    ValueError for any other name, as `find_estimator` does.
+    """
+    if name in OPENRLHF:
+        return InTraining(name=name, record=OPENRLHF[name], is_ours=False)
+    own = parse_own(name)
+    if own is not None:
+        return InTraining(name=own.spec, record=find_estimator(own.spec), is_ours=True)
+    record = _named(name, [*OPENRLHF, *ADDED])
+    if record.upstream:
+        return InTraining(name=record.upstream[0], record=record, is_ours=False)
+    return InTraining(name=name, record=record, is_ours=True)
+
 
 def find_estimator(name: str) -> Estimator:
     """Return the estimator of that name, or of `FILE.py:NAME`.
@@ -45,17 +81,17 @@ def find_estimator(name: str) -> Estimator:
     Raises ValueError for any other name, which lists them all, or says what it is called now, and
     for a file that does not fit (`own.load_own`).
     """
+    return _named(name, list(ESTIMATORS)) if parse_own(name) is None else load_own(name)
+
+
+def _named(name: str, known: Sequence[str]) -> Estimator:
     if name in ESTIMATORS:
         return ESTIMATORS[name]
-    if ".py:" in name:
-        from openrlhf_js.estimators.own import load_own
-
-        return load_own(name)
     if name in RENAMED:
         raise ValueError(f"{name} is {RENAMED[name]} since {SINCE}.")
-    similar = difflib.get_close_matches(name, ESTIMATORS, n=1)
+    similar = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {similar[0]!r}?)" if similar else ""
     raise ValueError(
-        f"unknown estimator {name!r}{hint}; choose one of {', '.join(ESTIMATORS)}, or your own as "
+        f"unknown estimator {name!r}{hint}; choose one of {', '.join(known)}, or your own as "
         "FILE.py:NAME."
     )

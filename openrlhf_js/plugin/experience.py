@@ -26,9 +26,10 @@ from openrlhf.trainer.ppo_utils.experience_maker import (
 
 from openrlhf_js.common.labels import label_text
 from openrlhf_js.estimators import LiveEstimator, squared_score_norms
+from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.plugin.checks.labels import grades_with_our_task
-from openrlhf_js.plugin.flags import means_over_tokens, our_estimator
+from openrlhf_js.plugin.flags import means_over_tokens
 from openrlhf_js.plugin.memory import keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.rollout import GREEDY_REWARD
@@ -50,7 +51,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.live_estimator: str = self.args.algo.advantage.estimator
-        self.is_ours = our_estimator(self.live_estimator) is not None
+        self.is_ours = in_training(self.live_estimator).is_ours
         self.metrics: dict[str, float] = {}
         self.step = 0
         self.estimator = start_estimator(self.args, self.tokenizer)

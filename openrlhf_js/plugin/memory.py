@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.files import read_rows
-from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, key_of, make_batch
+from openrlhf_js.estimators import LiveEstimator, key_of, make_batch
+from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.plugin.flags import our_estimator
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.sampling.complete import ITEMS, read_samples
 from openrlhf_js.sampling.prompts import sourced
@@ -23,7 +23,6 @@ from openrlhf_js.sampling.prompts import sourced
 # Keys in the states that upstream saves with the actor.
 MEMORY = "js_memory"
 MEMORY_OF = "js_memory_of"  # whose memory it is
-SAME_BASELINE = {name: record.name for record in ESTIMATORS.values() for name in record.upstream}
 
 
 def keys_of(texts: Sequence[str], labels: Sequence[Any]) -> Tensor:
@@ -42,10 +41,10 @@ def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
 
     None where upstream's own has a baseline that we do not have.
     """
-    name = SAME_BASELINE.get(args.algo.advantage.estimator, args.algo.advantage.estimator)
-    if our_estimator(name) is None and name not in ESTIMATORS:
+    record = in_training(args.algo.advantage.estimator).record
+    if record is None:
         return None
-    estimator = LiveEstimator(name, shrinkage=args.js.shrinkage)
+    estimator = LiveEstimator(record.name, shrinkage=args.js.shrinkage)
     if args.js.warm_memory:
         samples = Path(args.js.warm_memory)
         keys, rewards = _earlier_rewards(samples, args.data, tokenizer)

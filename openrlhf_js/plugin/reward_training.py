@@ -17,7 +17,6 @@ from openrlhf_js.plugin import upstream
 from openrlhf_js.plugin.checks.models import TRUST, code_problems, lora_problems
 from openrlhf_js.plugin.flags import our_group
 from openrlhf_js.plugin.flags.parser import upstream_parser
-from openrlhf_js.plugin.flags.spellings import REWARD_MODEL
 from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.run.device import fit
 from openrlhf_js.plugin.upstream import BadInput
@@ -47,8 +46,7 @@ On several GPUs, through DeepSpeed's launcher, with the same flags:
 
 Each line of a preference file has a chosen and a rejected side: two conversations that differ in
 their last message, or two texts, whose prompt may stand under a key of its own (--data.prompt_key).
-The flat names of OpenRLHF up to 0.10.1 (--pretrain, --dataset, ...) work too. The flags that this
-program adds to OpenRLHF's stand at the end, under "openrlhf_js".
+The flags that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 DATA = {"data.dataset": "data.dataset_split", "eval.dataset": "eval.split"}  # flags of both
 LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp
@@ -65,7 +63,7 @@ ALONE = {  # what a launcher sets, for a process without one
 
 def reward_parser() -> argparse.ArgumentParser:
     """Upstream's parser of `train_rm` with our flags in a group of their own."""
-    parser = upstream_parser(PROGRAM, REWARD_MODEL)
+    parser = upstream_parser(PROGRAM)
     group = our_group(parser, "openrlhf-js rm train", DESCRIPTION, "DeepSpeed")
     kinds = "; ".join(
         f"{name}: {KINDS[name].text}"

@@ -17,14 +17,14 @@ from tyro.conf import Suppress
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.programs import did_you_mean
 from openrlhf_js.common.settings import Field, Settings
-from openrlhf_js.estimators.catalogue import ESTIMATORS, RENAMED, find_estimator
+from openrlhf_js.estimators.catalogue import find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.sampling.settings import DTYPES
 from openrlhf_js.study.tasks import INLINE, PRETRAINED, STUDY_TASKS
 from openrlhf_js.tiny.tasks import MIXES, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
-UPSTREAM = ("gae",)  # on the stack alone
+WITH_A_CRITIC = "gae"  # on the stack alone
 SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 VERSION_ITEMS = 20  # of each kind that a task's version is made of
 LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
@@ -192,10 +192,14 @@ class StudySettings(Settings):
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         for name in self.estimators:
-            if name not in UPSTREAM:
-                lacking = find_estimator(name).lacks(min(self.prompts), min(self.responses))
-                if lacking:
-                    raise ValueError(f"{name} {lacking}")
+            if self.stack and name == WITH_A_CRITIC:
+                continue
+            estimator = find_estimator(name)
+            if estimator.needs_shrinkage:
+                raise ValueError(f"{name} needs a coefficient, which a study does not give")
+            lacking = estimator.lacks(min(self.prompts), min(self.responses))
+            if lacking:
+                raise ValueError(f"{name} {lacking}")
         return self
 
     def _check_names(self) -> None:
@@ -206,17 +210,8 @@ class StudySettings(Settings):
         if not fits:
             raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
         _check_each("mix", self.mixes, MIXES)
-        named = [name for name in self.estimators if parse_own(name) is None]
-        for name in RENAMED.keys() & named:
-            find_estimator(name)  # which says what it is called now
-        _check_each(f"estimator of engine {self.engine}", named, self._known_estimators)
         if self.compared_with not in self.estimator_names:
             raise ValueError(f"--reference {self.reference} is not among the estimators")
-
-    @property
-    def _known_estimators(self) -> list[str]:
-        names = [name for name, record in ESTIMATORS.items() if not record.needs_shrinkage]
-        return [*names, *UPSTREAM] if self.stack else names
 
     def _check_stack(self) -> None:
         for flag in self.vary:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from openrlhf_js.common.files import atomic_write
-from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.study.design import OWN, Run, StudySettings, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.log import REWARD, Scalars, is_done
@@ -69,7 +69,7 @@ def _flags_of_study(run: Run, settings: StudySettings) -> dict[str, Any]:
     """The flags that nobody else may set."""
     folder = folder_of(run, settings)
     return {
-        "algo.advantage.estimator": _upstream_name(settings.estimator_name(run.estimator)),
+        "algo.advantage.estimator": in_training(settings.estimator_name(run.estimator)).name,
         "actor.adam.lr": run.learning_rate,
         "rollout.batch_size": run.prompts,
         "rollout.n_samples_per_prompt": run.responses,
@@ -80,14 +80,6 @@ def _flags_of_study(run: Run, settings: StudySettings) -> dict[str, Any]:
         "ckpt.output_dir": folder / "model",
         "ckpt.path": folder / "checkpoints",
     }
-
-
-def _upstream_name(estimator: str) -> str:
-    """OpenRLHF's own name of an estimator, where it has one."""
-    record = ESTIMATORS.get(estimator)
-    if record is None or not record.upstream:
-        return estimator
-    return record.upstream[0]
 
 
 def _tiny_words(run: Run, settings: StudySettings) -> list[str]:

@@ -71,8 +71,8 @@ def start(tmp_path: Path):
 
     def begin(*flags: str) -> Forked:
         given = {
-            "--pretrain": "model",  # older spellings and today's, side by side
-            "--dataset": "train.jsonl",
+            "--model.model_name_or_path": "model",
+            "--data.dataset": "train.jsonl",
             "--eval.dataset": "held_out.jsonl",
             "--data.prompt_key": "prompt",
             "--data.max_len": 24,

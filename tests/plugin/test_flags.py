@@ -1,109 +1,44 @@
-"""Upstream's parser, our flags in it, and old spellings against both released packages."""
+"""Upstream's parser, our flags in it, and the old names of flags."""
 
 import argparse
-import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from openrlhf_js import estimators
+from openrlhf_js.estimators.catalogue import ADDED, OPENRLHF
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.flags import parser
 from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, with_file
-from openrlhf_js.plugin.flags.spellings import (
-    CORRECTION_SWITCHES,
-    CORRECTION_TYPES,
-    IDLE_FLAGS,
-    OLD_FLAGS,
-    POLICY,
-    REMOVED_FLAGS,
-    REWARD_MODEL,
-)
 from openrlhf_js.plugin.reward_training import reward_parser
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
-
-RELEASED = json.loads(Path(__file__).with_name("flags_0_10_1.json").read_text())
-REWARD_RELEASED = json.loads(Path(__file__).with_name("reward_flags_0_10_1.json").read_text())
-UNCHANGED = {"local_rank", "use_ms"}
-RULES = {*CORRECTION_SWITCHES, *CORRECTION_TYPES}
-
 
 PARSER = upstream_parser()
 flags.add_flags(PARSER)
 DEFAULTS = vars(PARSER.parse_args([]))
-UPSTREAM = {
-    flag.removeprefix("--")
-    for action in upstream_parser()._actions
-    if action.help != argparse.SUPPRESS  # as of the old switches
-    for flag in action.option_strings
-}
 
 
 def parse(line: str) -> dict:
     return vars(PARSER.parse_args(line.split()))
 
 
-def example(fact: dict) -> list[str]:
-    """Values that the released 0.10.1 accepted for a flag, none of them its default."""
-    if fact["kind"] == "switch":
-        return []
-    one = {"int": "7", "float": "0.125", "str": "some/thing"}[fact["kind"]]
-    one = fact["choices"][-1] if "choices" in fact else one
-    return [one] * {2: 2, "*": 3}.get(fact.get("nargs"), 1)
+def test_an_old_name_sets_what_it_is_called_today(capsys):
+    for old, new in parser.OLD_NAMES.items():
+        value = [] if isinstance(DEFAULTS[new], bool) else ["1"]
+        if new == "algo.advantage.estimator":
+            value = ["js"]
+        assert PARSER.parse_args([f"--{old}", *value]) == PARSER.parse_args([f"--{new}", *value])
+        assert capsys.readouterr().err == f"openrlhf_js: old flags: --{old} -> --{new}\n"
+    args = parse("--save_path=a=b --train.seed=3 --reward.clip_range -2 .5")
+    assert args["ckpt.output_dir"] == "a=b"
+    assert (args["train.seed"], args["reward.clip_range"]) == (3, [-2, 0.5])
 
 
-def test_every_flag_of_0_10_1_has_an_answer():
-    answered = {*OLD_FLAGS, *IDLE_FLAGS, *REMOVED_FLAGS, *RULES} | (UNCHANGED & UPSTREAM)
-    assert set(RELEASED) - answered == set()
-    unchanged = {"local_rank", "use_ms", "max_norm", "lr_scheduler", "lr_warmup_ratio"}
-    assert set(REWARD_RELEASED) == unchanged | set(REWARD_MODEL.renamed)
-    assert unchanged <= {*vars(reward_parser().parse_args([]))}
-
-
-def test_an_old_name_has_one_answer_and_is_never_todays_name():
-    tables = [OLD_FLAGS, IDLE_FLAGS, REMOVED_FLAGS, RULES]
-    assert sum(map(len, tables)) == len(set().union(*tables))
-    assert not UPSTREAM & set().union(*tables)
-
-
-PROGRAMS = [(PARSER, POLICY, RELEASED), (reward_parser(), REWARD_MODEL, REWARD_RELEASED)]
-
-
-@pytest.mark.parametrize(("program", "spellings", "released"), PROGRAMS, ids=["train", "rm"])
-def test_an_old_flag_sets_successors_whose_default_it_had(program, spellings, released, capsys):
-    defaults = vars(program.parse_args([]))
-    for old, names in spellings.renamed.items():
-        successors = names.split()
-        values = example(released[old])
-        args = vars(program.parse_args([f"--{old}", *values]))
-        renaming = f"--{old} -> --{' --'.join(successors)}"
-        assert capsys.readouterr().err == f"openrlhf_js: old flags: {renaming}\n"
-        changed = {name for name in args if args[name] != defaults[name]}
-        assert changed == set(successors), old
-        for new in successors:
-            assert args[new] == vars(program.parse_args([f"--{new}", *values]))[new]
-            if "default" in released[old] and new != "algo.advantage.estimator":
-                default = defaults[new]
-                if isinstance(default, tuple):
-                    default = list(default)
-                assert default == released[old]["default"], old
-        if len(values) == 1:
-            assert vars(program.parse_args([f"--{old}={values[0]}"])) == args
-            capsys.readouterr()
-
-
-def test_successors_named_in_messages_exist():
-    lines = " ".join([*IDLE_FLAGS.values(), *REMOVED_FLAGS.values()])
-    assert set(re.findall(r"--([\w.]+)", lines)) <= UPSTREAM
-
-
-def test_values_with_an_equals_sign_or_a_minus_stay_whole(capsys):
-    assert parse("--wandb_run_name=a=b")["logger.wandb.run_name"] == "a=b"
-    args = parse("--freezing_actor_steps -2 --reward_clip_range -2 .5")
-    assert (args["critic.freezing_steps"], args["reward.clip_range"]) == (-2, [-2, 0.5])
+def test_a_program_without_todays_flag_knows_no_old_one(capsys):
+    with pytest.raises(SystemExit):
+        reward_parser().parse_args(["--advantage_estimator", "js"])
+    assert "unknown flag --advantage_estimator" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("program", [PARSER, reward_parser()], ids=["train", "rm"])
@@ -118,31 +53,16 @@ def test_every_default_is_in_its_range(program):
             assert value is None or action.type(str(value)) == value
 
 
-@pytest.mark.parametrize("switch", CORRECTION_SWITCHES)
-@pytest.mark.parametrize("kind", CORRECTION_TYPES)
-def test_correction_scheme_became_level_and_mode(switch, kind):
-    args = parse(f"--{kind} seq-mask-tis --{switch}")
-    names = ("algo.advantage.is_correction_level", "algo.advantage.is_correction_mode")
-    assert [args[name] for name in names] == ["seq", "mask"]
-    assert parse(f"--{switch}")[names[1]] == "clip"
-    assert parse(f"--{kind} icepop") == DEFAULTS
-
-
-def test_an_idle_flag_is_left_out_with_a_notice(capsys):
-    assert parse("--bf16 --flash_attn --train.seed 1") == {**DEFAULTS, "train.seed": 1}
-    assert "--bf16 left out" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "line, said",
     [
         ("--n_sample_per_prompt 3", "did you mean --rollout.n_samples_per_prompt"),
+        ("--ref_num_nodes 1", "did you mean --ref.num_nodes or"),
         ("--train.sed=3", "did you mean --train.seed"),
         ("--zzzzzz", "unknown flag --zzzzzz\n"),
         ("--train.seed=3 4", "unexpected value '4'"),
         ("--train.seed x", "invalid int value: 'x'"),
-        ("--pretrain m --generate_max_len 9", "--generate_max_len is now --rollout.max_new_tokens"),
-        ("--enable_vllm_is_correction --vllm_is_correction_type tiss", "choose from"),
+        ("--algo.advantage.estimator js_memory", "js_memory is js_grad since 0.4"),
         ("--pretrai m", "unknown flag --pretrai,"),  # no abbreviations
     ],
 )
@@ -198,7 +118,7 @@ def test_a_file_of_something_else_is_one_line(text, said, tmp_path):
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("--algo.advantage.estimator=jsgrad", "no 'jsgrad' (did you mean 'js_grad'?); choose"),
+        ("--algo.advantage.estimator=jsgrad", "'jsgrad' (did you mean 'js_grad'?); choose"),
         ("--rollout.batch_sizes=3", "did you mean --rollout.batch_size"),
     ],
 )
@@ -212,12 +132,15 @@ def test_a_slip_is_answered_with_what_was_meant(word, meant, tmp_path, capsys):
         assert meant in capsys.readouterr().err
 
 
-def test_unknown_estimator_lists_them_all(capsys):
+def test_an_estimator_is_upstreams_or_one_of_ours(capsys):
+    known = upstream_parser()._option_string_actions["--algo.advantage.estimator"].choices
+    assert {*known} == {*OPENRLHF}
+    for asked, live in {"reinforce": "reinforce", "grpo": "group_norm", "dbb": "dbb"}.items():
+        assert parse(f"--advantage_estimator {asked}")["algo.advantage.estimator"] == live
     with pytest.raises(SystemExit):
         parse("--advantage_estimator jss")
     error = capsys.readouterr().err
-    known = upstream_parser()._option_string_actions["--algo.advantage.estimator"].choices
-    assert {*known, *flags.OURS} <= {*re.findall(r"[\w+]+", error)}
+    assert {*known, *ADDED} <= {*re.findall(r"[\w+]+", error)}
 
 
 def test_help_starts_with_an_example_and_ends_with_our_group():
@@ -231,8 +154,7 @@ def test_help_starts_with_an_example_and_ends_with_our_group():
         "rollout.stop",
     }
     estimator = text.split("--algo.advantage.estimator")[-1]
-    assert all(f"{name}:" in estimator for name in flags.OURS)
-    assert {*flags.OURS} <= {*estimators.ESTIMATORS}
+    assert all(f"{name}:" in estimator for name in ADDED)
     command = flags.DESCRIPTION.split("openrlhf-js train", 1)[1].split("\n\n")[0]
     assert parse(command.replace("\\\n", " "))["algo.advantage.estimator"] == "js_grad"
 

@@ -22,7 +22,6 @@ from kit import save_seeing_policy, upstream_args
 
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.flags.parser import upstream_parser
-from openrlhf_js.plugin.flags.spellings import REWARD_MODEL
 from openrlhf_js.plugin.run import failures, leftovers, ray_session, restarts
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import versions
@@ -202,7 +201,7 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
 
 
 def test_what_needs_a_gpu_are_flags_of_upstreams_and_none_is_asked_for_by_itself():
-    programs = [upstream_parser(), upstream_parser("train_rm", REWARD_MODEL)]
+    programs = [upstream_parser(), upstream_parser("train_rm")]
     defaults = [vars(program.parse_args([])) for program in programs]
     for flag in (*cpu.WITHOUT_GPU, *cpu.GPU_MEMORY):
         found = {values[flag] for values in defaults if flag in values}

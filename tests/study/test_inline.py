@@ -248,7 +248,8 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
     ("flags", "message"),
     [
         ({"tasks": ["chess"]}, "unknown task 'chess'; choose from sort, countdown, maze"),
-        ({"estimators": ["gae"]}, "unknown estimator of engine inline 'gae'"),
+        ({"estimators": ["gae"]}, "unknown estimator 'gae'"),
+        ({"estimators": ["rloo", "js_fixed"]}, "js_fixed needs a coefficient"),
         ({"estimators": ["rloo", "js_plus"]}, "js_plus is js_grad since 0.4"),
         (
             {"engine": "stack", "estimators": ["rloo", "reinforce"]},

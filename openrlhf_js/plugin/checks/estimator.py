@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
+from openrlhf_js.estimators.catalogue import ADDED, in_training
 from openrlhf_js.plugin.checks.batch_sizes import multiple_problems
-from openrlhf_js.plugin.flags import OURS, our_estimator
 from openrlhf_js.plugin.prompts import Flat
-from openrlhf_js.sampling.complete import ITEMS
 
 MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
@@ -31,10 +29,11 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
     name = flat["algo.advantage.estimator"]
     shrinkage = flat["js.shrinkage"]
     try:
-        record = our_estimator(name)
+        estimator = in_training(name)
     except ValueError as error:
         yield f"--algo.advantage.estimator: {error}"
         return
+    record = estimator.record if estimator.is_ours else None
     prompts = flat["rollout.batch_size"]
     responses = flat["rollout.n_samples_per_prompt"]
     lacking = None if record is None else record.lacks(prompts, responses)
@@ -46,10 +45,8 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
     if name == "js_fixed" and shrinkage is None:
         yield "js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
     if flat["js.warm_memory"] and (record is None or not record.remembers_prompts):
-        remembering = ", ".join(key for key, ours in OURS.items() if ours.remembers_prompts)
+        remembering = ", ".join(key for key, added in ADDED.items() if added.remembers_prompts)
         yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
-    elif flat["js.warm_memory"]:
-        yield from _warm_memory(Path(flat["js.warm_memory"]))
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
@@ -61,7 +58,7 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
     if flat["js.on_bad_reward"] == "mask" and record is None:
         yield (
             f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
-            f"cannot: choose one of {', '.join(OURS)} (js_fixed with --js.shrinkage 0 is rloo)"
+            f"cannot: choose one of {', '.join(ADDED)} (js_fixed with --js.shrinkage 0 is rloo)"
         )
 
 
@@ -75,16 +72,6 @@ def selection_problems(flat: Flat) -> Iterator[str]:
     for flag, why in NOT_WITH_CHOSEN_PROMPTS.items():
         if flat[flag]:
             yield f"{chosen} does not work with --{flag}, {why}: leave one out"
-
-
-def _warm_memory(samples: Path) -> Iterator[str]:
-    for file in (samples, samples.with_suffix(ITEMS)):
-        if not file.is_file():
-            yield (
-                f"--js.warm_memory {samples}: {file} does not exist; `openrlhf-js eval passk` "
-                "writes samples/NAME.jsonl and samples/NAME.items.jsonl"
-            )
-            return
 
 
 def gradient_problems(flat: Flat) -> Iterator[str]:

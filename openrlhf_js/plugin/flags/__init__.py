@@ -8,18 +8,8 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from openrlhf_js.estimators import ESTIMATORS, find_estimator
-from openrlhf_js.estimators.catalogue import RENAMED, SINCE
+from openrlhf_js.estimators.catalogue import ADDED, OPENRLHF, in_training
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.estimators.record import Estimator
-
-UPSTREAMS = {name for record in ESTIMATORS.values() for name in record.upstream}
-# Our estimators beside upstream's.
-OURS = {
-    name: record
-    for name, record in ESTIMATORS.items()
-    if not record.upstream and name not in UPSTREAMS
-}
 
 DESCRIPTION = """\
 Trains a language model by reinforcement learning with OpenRLHF, and the shrinkage baseline:
@@ -31,8 +21,8 @@ Trains a language model by reinforcement learning with OpenRLHF, and the shrinka
       --vllm.num_engines 1 --actor.num_gpus_per_node 1 --ref.num_gpus_per_node 1 \\
       --train.colocate_all
 
-The flat names of OpenRLHF up to 0.10.1 (--pretrain, --advantage_estimator, ...) work too. The flags
-that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
+The flat names of the common flags of OpenRLHF up to 0.10.1 (--pretrain, --advantage_estimator, ...)
+work too. The flags that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
 
 
@@ -259,19 +249,15 @@ FLAGS: dict[str, dict[str, Any]] = {
 }
 
 
-class EstimatorNames(list[str]):
-    """The choices of --algo.advantage.estimator: these names, and a file of the user's own."""
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and parse_own(name) is not None)
-
-
 def estimator_name(name: str) -> str:
-    """The name; a file's with its absolute path, which the run's other processes can find."""
-    if name in RENAMED and name not in UPSTREAMS:
-        raise argparse.ArgumentTypeError(f"{name} is {RENAMED[name]} since {SINCE}")
+    """The name as a run has it; the user's own file is first read by the checks."""
     own = parse_own(name)
-    return name if own is None else own.spec
+    if own is not None:
+        return own.spec
+    try:
+        return in_training(name).name
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def stop_string(text: str) -> str:
@@ -281,24 +267,17 @@ def stop_string(text: str) -> str:
     return text
 
 
-def our_estimator(name: str) -> Estimator | None:
-    """The record of an estimator that we compute; None for upstream's own."""
-    return OURS.get(name) if parse_own(name) is None else find_estimator(name)
-
-
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions["--algo.advantage.estimator"]
-    upstreams = list(estimator.choices or ())
-    estimator.choices = EstimatorNames(upstreams + list(OURS))
+    estimator.choices = None
     estimator.type = estimator_name
     estimator.metavar = "NAME"
     estimator.default = None  # upstream's would train a critic unasked
-    names = ", ".join(upstreams)
-    described = "; ".join(f"{name}: {record.summary}" for name, record in OURS.items())
+    described = "; ".join(f"{name}: {record.summary}" for name, record in ADDED.items())
     estimator.help = (
-        f"{estimator.help}. Of OpenRLHF: {names}. Added by openrlhf_js: {described}. Or your own: "
-        "FILE.py:NAME, a function from a batch to baselines (docs/baselines.md)"
+        f"{estimator.help}. Of OpenRLHF: {', '.join(OPENRLHF)}. Added by openrlhf_js: {described}. "
+        "Or your own: FILE.py:NAME, a function from a batch to baselines (docs/baselines.md)"
     )
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")
     for name, options in FLAGS.items():

@@ -3,7 +3,8 @@
 OpenRLHF builds and validates its flags under `if __name__ == "__main__"`, where they cannot be
 imported, and importing the module around them takes many seconds. So the source is parsed, split
 at `args = parser.parse_args()`, and each half compiled: no flag is listed twice, and `--help` or a
-typo answers at once.
+typo answers at once. Two functions in a light module of OpenRLHF, one that returns the parser and
+one that validates its arguments, would replace `read_program`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,44 @@ from openrlhf_js.common.console import say
 from openrlhf_js.common.files import read_yaml
 from openrlhf_js.common.programs import did_you_mean
 from openrlhf_js.plugin.flags import narrow
-from openrlhf_js.plugin.flags.spellings import (
-    CORRECTION_SCHEMES,
-    CORRECTION_SWITCHES,
-    CORRECTION_TYPES,
-    POLICY,
-    Spellings,
-)
 from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 
 MAIN = "__name__ == '__main__'"  # as ast.unparse writes it
 SECRETS = ("logger.wandb.key",)
+
+# What the scripts that were published with OpenRLHF up to 0.10.1 call the common flags. Any other
+# old name is answered with the likely new one.
+OLD_NAMES = {
+    "actor_learning_rate": "actor.adam.lr",
+    "actor_num_gpus_per_node": "actor.num_gpus_per_node",
+    "advantage_estimator": "algo.advantage.estimator",
+    "apply_chat_template": "data.apply_chat_template",
+    "ckpt_path": "ckpt.path",
+    "critic_learning_rate": "critic.adam.lr",
+    "gradient_checkpointing": "actor.gradient_checkpointing_enable",
+    "init_kl_coef": "algo.kl.init_coef",
+    "input_key": "data.input_key",
+    "label_key": "data.label_key",
+    "load_checkpoint": "ckpt.load_enable",
+    "max_epochs": "train.max_epochs",
+    "max_samples": "data.max_samples",
+    "micro_rollout_batch_size": "rollout.micro_batch_size",
+    "micro_train_batch_size": "train.micro_batch_size",
+    "n_samples_per_prompt": "rollout.n_samples_per_prompt",
+    "num_episodes": "train.num_episodes",
+    "pretrain": "actor.model_name_or_path",
+    "prompt_data": "data.prompt_dataset",
+    "remote_rm_url": "reward.remote_url",
+    "reward_pretrain": "reward.model_name_or_path",
+    "rollout_batch_size": "rollout.batch_size",
+    "save_hf_ckpt": "ckpt.save_hf",
+    "save_path": "ckpt.output_dir",
+    "train_batch_size": "train.batch_size",
+    "use_kl_loss": "algo.kl.use_loss",
+    "use_wandb": "logger.wandb.key",
+    "vllm_num_engines": "vllm.num_engines",
+    "zero_stage": "ds.zero_stage",
+}
 
 
 def source_path(program: str = "train_ppo_ray") -> Path:
@@ -68,23 +96,14 @@ def read_program(path: Path) -> tuple[CodeType, CodeType]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Understands old spellings, and answers a mistake with one line and the likely flags.
+    """Understands old names, and answers a mistake with one line and the likely flags.
 
     Abbreviations are off: with flat and dotted names side by side, the beginning of an old flag
     could mean another new one.
     """
 
-    def __init__(self, spellings: Spellings = POLICY, **options: Any):
+    def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
-        self._spellings = spellings
-        if "--algo.advantage.is_correction_level" in self._option_string_actions:
-            unseen: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-            for name in CORRECTION_SWITCHES:
-                self.add_argument(f"--{name}", dest="old.correction", action="store_true", **unseen)
-            for name in CORRECTION_TYPES:
-                self.add_argument(
-                    f"--{name}", dest="old.scheme", choices=CORRECTION_SCHEMES, **unseen
-                )
 
     def parse_args(self, args=None):  # type: ignore[no-untyped-def, override]
         args = self._renamed(sys.argv[1:] if args is None else args)
@@ -95,42 +114,27 @@ class Parser(argparse.ArgumentParser):
         values = known.__dict__
         if values.get("ds.lora.target_modules") == ["all-linear"]:
             values["ds.lora.target_modules"] = "all-linear"  # in a list, PEFT takes it for a name
-        scheme = values.pop("old.scheme", "tis")
-        if values.pop("old.correction", False):
-            level, mode = CORRECTION_SCHEMES[scheme]
-            values["algo.advantage.is_correction_level"] = level
-            values["algo.advantage.is_correction_mode"] = mode
         return known
 
     def _renamed(self, args: Sequence[str]) -> list[str]:
         """The command line in today's names, with a notice of the old ones."""
-        renamed, idle, removed = self._spellings
-        groups: list[list[str]] = [[]]  # each a flag with its values
-        for token in args:
-            if token.startswith("--"):
-                groups.append([])
-            groups[-1].append(token)
-        tokens = groups[0]
+        tokens: list[str] = []
         notices: list[str] = []
-        for group in groups[1:]:
-            flag = group[0]
-            values = group[1:]
-            name, equals, value = flag[2:].partition("=")
-            today = renamed.get(name, name).split()
-            if name in removed:
-                self.error(f"--{name} {removed[name]}")
-            if name in idle:
-                say(f"openrlhf_js: --{name} left out ({idle[name]})", error=True)
-                today = []
-                tokens += values
-            for new in today:
-                tokens.append(f"--{new}{equals}{value}")
-                tokens += values
-            if name in renamed:
-                notices.append(f"--{name} -> --{' --'.join(today)}")
+        for token in args:
+            name, equals, value = token.partition("=")
+            today = self._todays_name(name)
+            if today is not None:
+                notices.append(f"{name} -> {today}")
+                token = f"{today}{equals}{value}"
+            tokens.append(token)
         if notices:
             say(f"openrlhf_js: old flags: {', '.join(notices)}", error=True)
         return tokens
+
+    def _todays_name(self, old: str) -> str | None:
+        """What an old flag is called now, if this program has it."""
+        new = f"--{OLD_NAMES.get(old.removeprefix('--'))}"
+        return new if old.startswith("--") and new in self._option_string_actions else None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse's, but with the likely one of the choices."""
@@ -147,13 +151,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _hint(self, token: str) -> str:
-        name = token[2:].partition("=")[0]
-        renamed = self._spellings.renamed
-        names = [*(flag[2:] for flag in self._option_string_actions), *renamed]
-        close = difflib.get_close_matches(name, names)
-        likely = {f"--{new}": None for old in close for new in renamed.get(old, old).split()}
+        name = token.partition("=")[0]
+        old_names = {f"--{old}" for old in OLD_NAMES if self._todays_name(f"--{old}")}
+        close = difflib.get_close_matches(name, [*self._option_string_actions, *old_names])
+        likely = dict.fromkeys(self._todays_name(flag) or flag for flag in close)
         hint = f", did you mean {' or '.join(likely)}?" if likely else ""
-        return f"unknown flag --{name}{hint}"
+        return f"unknown flag {name}{hint}"
 
 
 def with_file(argv: Sequence[str]) -> list[str]:
@@ -189,9 +192,7 @@ def _words(values: Mapping[Any, Any], section: str = "") -> Iterator[str]:
             yield f"--{name}={value}"
 
 
-def upstream_parser(
-    program: str = "train_ppo_ray", spellings: Spellings = POLICY
-) -> argparse.ArgumentParser:
+def upstream_parser(program: str = "train_ppo_ray") -> argparse.ArgumentParser:
     """A parser with every flag, default and help text of a program of the installed upstream.
 
     Only the values that flags take are narrowed (`flags.RANGES`).
@@ -199,7 +200,7 @@ def upstream_parser(
     names: dict[str, Any] = {"argparse": argparse, "os": os, "datetime": datetime}
     exec(read_program(source_path(program))[0], names)
     narrow(names["parser"])
-    return Parser(spellings, parents=[names["parser"]], add_help=False)  # upstream's has --help
+    return Parser(parents=[names["parser"]], add_help=False)  # upstream's has --help
 
 
 def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") -> Any:
