@@ -19,7 +19,7 @@ from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.model import warm_start
 from openrlhf_js.tiny.supervise import prepare_libraries
-from openrlhf_js.tiny.tasks import TASKS, sample_items, write_prompts
+from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
 
 TASK = TASKS["sort"]
 PROMPTS = 128
@@ -47,7 +47,7 @@ def prepare(settings: ExperimentSettings) -> None:
                 on_step=lambda step, loss: bar.update(step),
             )
     generator = random.Random(f"lab/{settings.seed}")
-    chosen = sample_items(items, PROMPTS, generator)
+    chosen = draw(items, PROMPTS, generator)
     write_prompts(settings.out / "prompts.jsonl", TASK, chosen, "sort")
 
 
@@ -64,7 +64,7 @@ def main() -> int:
         "value": samples.split(),
         "mse": ["--baselines", "js", "js_grad", "bloo", "js_fixed"],
         "gradient": ["--device", "cpu"],
-        "sweep": ["--device", "cpu"],
+        "heterogeneity": ["--device", "cpu", "--m", "2", "4", "8"],
         "simulate": [],
     }
     for program, flags in programs.items():

@@ -16,7 +16,7 @@ from openrlhf_js.common.settings import Field, Settings, choose, parse, run
 from openrlhf_js.sampling.settings import DTYPES, SamplingSettings
 
 if TYPE_CHECKING:  # torch is imported once the flags are right
-    from openrlhf_js.lab.gradient import BatchPlan
+    from openrlhf_js.lab.batches import BatchPlan
     from openrlhf_js.lab.pool import Samples
     from openrlhf_js.lab.results import LabResult
     from openrlhf_js.lab.score_pool import ScorePool
@@ -26,8 +26,6 @@ if TYPE_CHECKING:  # torch is imported once the flags are right
 PROG = "openrlhf-js lab"
 BASELINES = ("js", "js_grad", "bloo", "reinforce++", "dr_grpo", "remax")
 PROMPTS = 128  # the paper's
-BATCH_PROMPTS = 64
-PAST = "--out of an earlier checkpoint with the same prompts; what remembers knows m rewards of it"
 OWN = "your own as FILE.py:NAME"
 TASK_POOL = 1000  # problems that a task makes, of which some are drawn
 WITHOUT_MODEL = {"out", "prompts_count", "responses", "device", "seed", "trust_remote_code"}
@@ -93,36 +91,37 @@ class ValueSettings(LabSettings):
     """Each prompt's value: the mean reward of many responses, with its standard error."""
 
 
-class MseSettings(LabSettings):
+class BatchSettings(LabSettings):
+    """The batches that are drawn from the samples."""
+
+    m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt of a batch")
+    batch_prompts: int | None = Field(None, ge=2, description="of a batch (default half of all)")
+    batches: int = Field(2000, ge=2, description="for each m")
+
+
+class MseSettings(BatchSettings):
     """How far every baseline is from the true value, on responses of a model.
 
     Small batches are drawn from many responses; a prompt's value is the mean of those that are not
     in the batch, and the squared error of that mean is subtracted.
     """
 
-    past: Path | None = Field(None, description=PAST)
-    m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt of a batch")
-    batch_prompts: int | None = Field(None, ge=1, description="of a batch (default 64, or all)")
-    batches: int = Field(1000, ge=1, description="for each m")
     baselines: tuple[str, ...] = Field(
         (), description=f"compared with rloo (default all that need nothing more); {OWN}"
     )
 
 
-class BatchSettings(LabSettings):
-    """The batches of the programs that take gradients."""
+class ScoreSettings(BatchSettings):
+    """What takes score gradients: one pass a response, whose sketch is kept in OUT/gradients."""
 
     default_responses: ClassVar[int] = 256
 
-    m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt of a batch")
-    batch_prompts: int | None = Field(None, ge=2, description="of a batch (default half of all)")
-    batches: int = Field(2000, ge=2, description="for each m")
     gradient_dtype: Literal["bf16", "fp16", "float32"] = Field(
         "float32", description="of the model; sums are float32"
     )
 
 
-class GradientSettings(BatchSettings):
+class GradientSettings(ScoreSettings):
     """How far the policy gradients of batches are from the true one, by estimator.
 
     One pass a response takes its score gradient, and keeps a sketch of it in OUT/gradients; batches
@@ -133,7 +132,6 @@ class GradientSettings(BatchSettings):
     shorter steps are nearer, but biased.
     """
 
-    past: Path | None = Field(None, description=PAST)
     steps: int = Field(10, ge=1, description="batches in a stream, all of this one policy")
     baselines: tuple[str, ...] = Field(
         (),
@@ -142,18 +140,12 @@ class GradientSettings(BatchSettings):
     )
 
 
-class SweepSettings(BatchSettings):
+class HeterogeneitySettings(ScoreSettings):
     """The distance to the true gradient for every lambda from 0 (rloo) to 1 (bloo).
 
-    And where js is. Least distance: the lambda with the least mean distance; its
+    And where js is: for each group of prompts by itself (of --group_key, or a --prompts file), and
+    for a mix with equal shares of all. Least distance: the lambda with the least mean distance; its
     reduction is measured on half of the responses with the lambda that is best for the other half.
-    """
-
-
-class HeterogeneitySettings(BatchSettings):
-    """The sweep for each group of prompts by itself, and for a mix with equal shares of all.
-
-    Groups are those of --group_key, or several --prompts files.
     """
 
     m: tuple[int, ...] = Field((4,), description="responses to each prompt of a batch")
@@ -162,14 +154,11 @@ class HeterogeneitySettings(BatchSettings):
 class SimulateSettings(Settings):
     """How far every baseline is from the true value where values are made up, without a model.
 
-    Values: beta:A,B; two_point:LOW,HIGH,SHARE; normal:MEAN,STD (with --noise).
+    A value is the probability of the reward 1. Values: beta:A,B; two_point:LOW,HIGH,SHARE.
     """
 
     out: Path = Field(description="folder of results")
     values: str = Field("beta:0.5,0.5", description="of the prompts, see above")
-    noise: float | None = Field(
-        None, gt=0, description="std of Gaussian rewards; default: 1 with the value as probability"
-    )
     prompts_count: int = Field(64, ge=2, description="in a batch")
     m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt")
     all: bool = Field(
@@ -241,70 +230,49 @@ def values(settings: ValueSettings) -> LabResult:
     return values_of(sampled(settings))
 
 
-def check_own(baselines: Sequence[str]) -> None:
-    """Raises ValueError for unknown baselines, and own ones that do not fit, before any work."""
-    from openrlhf_js.estimators import find_estimator
-
-    for name in baselines:
-        find_estimator(name)
-
-
 def errors(settings: MseSettings) -> LabResult:
     """`lab mse`."""
+    from openrlhf_js.lab.batches import names_with_reference
     from openrlhf_js.lab.mse import mse
 
-    check_own(settings.baselines)
-    pool = sampled(settings, settings.past)
-    batch_prompts = settings.batch_prompts or min(BATCH_PROMPTS, len(pool.prompts))
-    responses = sorted(set(settings.m))
-    return mse(pool, batch_prompts, responses, settings.batches, settings.seed, settings.baselines)
+    names_with_reference(settings.baselines, reasons={})  # before any work
+    pool = sampled(settings)
+    return mse(pool, _plan(settings, pool.rewards), settings.baselines)
 
 
 def gradients(settings: GradientSettings) -> LabResult:
     """`lab gradient`."""
     from openrlhf_js.lab.gradient import check_names, compare, measure
 
-    check_own(settings.baselines)
-    names = ("rloo", *(settings.baselines or BASELINES))
-    check_names(names)
-    samples = sampled(settings, settings.past)
-    check_names(names, samples)
+    chosen = settings.baselines or BASELINES
+    check_names(chosen)  # before any work
+    samples = sampled(settings)
+    names = check_names(chosen, samples)
     plan = _plan(settings, samples.rewards, settings.steps)
     pool = _score_pool(settings, samples)
     return compare(measure(pool, plan, names), pool, plan)
 
 
-def sweep(settings: SweepSettings) -> LabResult:
-    """`lab sweep`."""
-    from openrlhf_js.lab import shrinkage
-    from openrlhf_js.lab.gradient import measure
-
-    samples = sampled(settings)
-    plan = _plan(settings, samples.rewards)
-    pool = _score_pool(settings, samples)
-    return shrinkage.sweep(measure(pool, plan, shrinkage.SWEPT), plan)
-
-
 def heterogeneity(settings: HeterogeneitySettings) -> LabResult:
     """`lab heterogeneity`."""
-    from openrlhf_js.lab import shrinkage
+    from openrlhf_js.lab import heterogeneity
     from openrlhf_js.lab.gradient import measure
 
     samples = sampled(settings)
-    sets = shrinkage.sets([prompt.group for prompt in samples.prompts])
+    sets = heterogeneity.sets([prompt.group for prompt in samples.prompts])
     smallest = min(sets.values(), key=len)
     plan = _plan(settings, samples.rewards[smallest])
     pool = _score_pool(settings, samples)
     measured = {}
     for name, rows in sets.items():
         title = f"batches of {name}"
-        measured[name] = measure(pool.at(rows), plan, shrinkage.SWEPT, title)
-    return shrinkage.heterogeneity(measured, plan)
+        measured[name] = measure(pool.at(rows), plan, heterogeneity.SWEPT, title)
+    return heterogeneity.heterogeneity(measured, plan)
 
 
 def _plan(settings: BatchSettings, rewards: Floats, steps: int = 1) -> BatchPlan:
     """The batches of a pool with rewards (N, M). Raises ValueError where it is too small."""
-    from openrlhf_js.lab.gradient import BatchPlan
+    from openrlhf_js.lab.batches import BatchPlan
 
     prompts, responses = rewards.shape
     plan = BatchPlan(
@@ -322,11 +290,8 @@ def simulated(settings: SimulateSettings) -> LabResult:
     """`lab simulate`."""
     from openrlhf_js.lab import simulate
 
-    distribution = simulate.parse(settings.values)
-    if settings.noise:
-        distribution = simulate.gaussian_rewards(distribution, settings.noise)
     return simulate.simulate(
-        distribution,
+        simulate.parse(settings.values),
         settings.prompts_count,
         sorted(set(settings.m)),
         rounds=settings.rounds,
@@ -335,7 +300,7 @@ def simulated(settings: SimulateSettings) -> LabResult:
     )
 
 
-def sampled(settings: LabSettings, past: Path | None = None) -> Samples:
+def sampled(settings: LabSettings) -> Samples:
     """The samples that the settings ask for: those there, after sampling what is missing."""
     from openrlhf_js.lab.pool import open_samples
 
@@ -353,8 +318,7 @@ def sampled(settings: LabSettings, past: Path | None = None) -> Samples:
             f"{settings.out} has {present_prompts} prompts with {present_responses} responses "
             f"each, not {prompts} with {responses}: add the flags that sampled them, to sample more"
         )
-    pool = pool.at(range(prompts), responses)
-    return pool if past is None else pool.after(open_samples(past))
+    return pool.at(range(prompts), responses)
 
 
 def _sample(settings: LabSettings, responses: int) -> int:
@@ -427,7 +391,7 @@ def _task_rows(settings: LabSettings, name: str) -> list[Row]:
         return [row(task, problem) for problem in problems]
 
 
-def _score_pool(settings: BatchSettings, samples: Samples) -> ScorePool:
+def _score_pool(settings: ScoreSettings, samples: Samples) -> ScorePool:
     """The score gradients of all samples, by the model that was sampled."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -464,7 +428,6 @@ PROGRAMS: dict[str, Program] = {
     "value": Program(ValueSettings, values),
     "mse": Program(MseSettings, errors),
     "gradient": Program(GradientSettings, gradients),
-    "sweep": Program(SweepSettings, sweep),
     "heterogeneity": Program(HeterogeneitySettings, heterogeneity),
     "simulate": Program(SimulateSettings, simulated),
 }

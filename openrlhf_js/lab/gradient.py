@@ -25,8 +25,7 @@ responses; e estimators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -36,45 +35,15 @@ from numpy.typing import NDArray
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import LiveEstimator, find_estimator
-from openrlhf_js.lab.mse import left_out
+from openrlhf_js.lab.batches import BatchMeans, BatchPlan, left_out, names_with_reference
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import REFERENCE, Ints, LabResult, gradients_of, rows_of
 from openrlhf_js.lab.score_pool import ScorePool
 from openrlhf_js.stats import Estimate
-from openrlhf_js.stats.estimate import Floats, t_estimate
+from openrlhf_js.stats.estimate import Floats
 
+ALL = slice(None)  # prompts
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """What batches to compare."""
-
-    batches: int = 2000
-    """B, a multiple of the steps."""
-    prompts: int = 64
-    """n, of a batch."""
-    responses: tuple[int, ...] = (2, 4, 8)
-    """Every m to be compared."""
-    steps: int = 10
-    """Batches in a stream."""
-    seed: int = 0
-
-    def check(self, prompts: int, responses: int) -> None:
-        """Raises ValueError unless a pool of N prompts with M responses each is large enough."""
-        if 2 * self.prompts > prompts:
-            raise ValueError(
-                f"batches of {self.prompts} need {2 * self.prompts} prompts to be drawn from, "
-                f"since intervals are over prompts; there are {prompts}"
-            )
-        if min(self.responses) < 2:
-            raise ValueError("m = 1: rloo averages a prompt's other responses; give 2 or more")
-        least = max(8, 2 * max(self.responses))
-        if responses < least:
-            raise ValueError(
-                f"m = {max(self.responses)} needs {least} responses to a prompt: half of them are "
-                f"for the true gradient; there are {responses}"
-            )
 
 
 class Draws(NamedTuple):
@@ -116,6 +85,12 @@ class Truth(NamedTuple):
     """(N, N) <grad J_i, grad J_k>"""
 
 
+def truths_of(pool: ScorePool) -> list[Truth]:
+    """For batches from the first half of the responses, and from the second: of the other half."""
+    half = pool.samples.rewards.shape[1] // 2
+    return [truth_of(pool, np.arange(half, 2 * half)), truth_of(pool, np.arange(half))]
+
+
 def truth_of(pool: ScorePool, columns: NDArray[np.int64]) -> Truth:
     """From these columns of the pool, in two halves, with rloo on each."""
     first, second = (_true_gradients(pool, part) for part in np.array_split(columns, 2))
@@ -136,6 +111,26 @@ def _true_gradients(pool: ScorePool, columns: NDArray[np.int64]) -> NDArray[np.f
     return sums
 
 
+class Gradients(NamedTuple):
+    """What every estimator makes of one batch."""
+
+    responses: Ints
+    """(n m,) of the batch, among the U different ones."""
+    weights: Floats
+    """(e, n m) how often each estimator's gradient has each of their score gradients."""
+    shrinkage: Floats
+    """(e,) mean coefficient; NaN for an estimator that has none."""
+
+    def squared_norms(self, pool: ScorePool) -> Floats:
+        """(e,) ||g||^2."""
+        gram = pool.gram[np.ix_(self.responses, self.responses)]
+        return ((self.weights.astype(np.float32) @ gram) * self.weights).sum(1)
+
+    def products(self, truth: Truth, prompts: Ints | slice) -> Floats:
+        """(e,) <g, T>, with T of these prompts."""
+        return self.weights @ truth.products[self.responses][:, prompts].mean(1)
+
+
 class Measured(NamedTuple):
     """What batches came to."""
 
@@ -152,6 +147,11 @@ class Measured(NamedTuple):
     shrinkage: Floats
     """(m, e, B) mean coefficient; NaN for an estimator that has none."""
 
+    @property
+    def over(self) -> BatchMeans:
+        """Means over the batches."""
+        return BatchMeans(self.draws.prompts, len(self.samples.rewards))
+
     def of(self, m: int, name: str) -> Floats:
         """(B,) distances of an estimator. Raises ValueError unless rloo's are positive."""
         at_m = self.distances[self.responses.index(m)]
@@ -163,58 +163,6 @@ class Measured(NamedTuple):
             )
         return at_m[self.names.index(name)]
 
-    def mean(self, values: Floats, batches: NDArray[np.bool_] | None = None) -> Estimate:
-        """The mean of a quantity of all batches (B,), or of some."""
-        return self.ratio(values, np.ones_like(values), batches)
-
-    def reduction(
-        self, values: Floats, reference: Floats, batches: NDArray[np.bool_] | None = None
-    ) -> Estimate:
-        """By how many percent the mean of values (B,) is below the reference's."""
-        ratio = self.ratio(values, reference, batches)
-        return Estimate(100 * (1 - ratio.value), 100 * (1 - ratio.high), 100 * (1 - ratio.low))
-
-    def ratio(
-        self, values: Floats, reference: Floats, batches: NDArray[np.bool_] | None = None
-    ) -> Estimate:
-        """The ratio of the means of two quantities of batches, with its interval over prompts."""
-        if batches is None:
-            batches = np.ones(len(values), dtype=bool)
-        values = values[batches]
-        reference = reference[batches]
-        ratio = float(values.mean() / reference.mean())
-        residuals = (values - ratio * reference) / reference.mean()
-        prompts = len(self.samples.rewards)
-        error = error_over_prompts(residuals, self.draws.prompts[batches], prompts)
-        return t_estimate(ratio, error, prompts - 1)
-
-
-def error_over_prompts(values: Floats, chosen: Ints, prompts: int) -> float:
-    """The standard error of the mean of a quantity of batches, over other prompts and draws.
-
-    To first order the mean moves by n/N h_i with prompt i, where h_i is the mean of the batches
-    that have this prompt, less that of all (Hoeffding; with n of N prompts drawn without
-    replacement, times (N - 1)/(N - n)). What the draws of finitely many batches add to the spread
-    of the h_i is subtracted.
-
-    Args:
-        values: (B,) of batches.
-        chosen: (B, n) the prompts of each batch, all different.
-        prompts: N.
-    """
-    n = chosen.shape[1]
-
-    def sums(of_batches: Floats) -> Floats:
-        return np.bincount(chosen.ravel(), np.repeat(of_batches, n), prompts).astype(np.float64)
-
-    deviations = values - values.mean()
-    counts = np.maximum(sums(np.ones_like(values)), 2)
-    effects = sums(deviations) / counts
-    noise = (sums(deviations**2) / counts - effects**2) / (counts - 1)
-    spread = max(0.0, float((effects**2 - noise).mean()))
-    over_prompts = n**2 / prompts * spread * ((prompts - 1) / (prompts - n)) ** 2
-    return float(np.sqrt(over_prompts + deviations.var() / len(values)))
-
 
 def measure(
     pool: ScorePool, plan: BatchPlan, names: Sequence[str], title: str = "batches"
@@ -222,124 +170,85 @@ def measure(
     """The distances of every estimator's gradients."""
     names = tuple(dict.fromkeys(names))
     draws = draw(pool.samples, plan)
-    half = pool.samples.rewards.shape[1] // 2
-    truths = [truth_of(pool, np.arange(half, 2 * half)), truth_of(pool, np.arange(half))]
+    truths = truths_of(pool)
     shape = len(plan.responses), len(names), plan.batches
-    distances = np.empty(shape)
-    distances_to_all = np.empty(shape)
-    shrinkage = np.empty(shape)
+    distances, distances_to_all, shrinkage = (np.empty(shape) for _ in range(3))
     with progress(title, len(plan.responses) * plan.batches, "batches") as bar:
         for place, m in enumerate(plan.responses):
-            batches = _batches(pool, draws, m, names)
-            for batch, (index, weights, coefficients) in enumerate(batches):
-                gram = pool.gram[np.ix_(index, index)]
-                squared_norms = ((weights.astype(np.float32) @ gram) * weights).sum(1)
-                products, signals = truths[draws.halves[batch]]
-                of_batch = draws.prompts[batch]
-                for rows, to in ((of_batch, distances), (slice(None), distances_to_all)):
-                    with_truth = weights @ products[index][:, rows].mean(1)
-                    signal = signals[rows][:, rows].mean()
-                    to[place, :, batch] = squared_norms - 2 * with_truth + signal
-                shrinkage[place, :, batch] = coefficients
+            for batch, gradients in enumerate(gradients_of_batches(pool, draws, m, names)):
+                truth = truths[draws.halves[batch]]
+                prompts = draws.prompts[batch]
+                squared_norms = gradients.squared_norms(pool)
+                distances[place, :, batch] = squared_norms + _rest(gradients, truth, prompts)
+                distances_to_all[place, :, batch] = squared_norms + _rest(gradients, truth, ALL)
+                shrinkage[place, :, batch] = gradients.shrinkage
                 bar.advance()
     return Measured(
         names, plan.responses, draws, pool.samples, distances, distances_to_all, shrinkage
     )
 
 
-def _batches(
+def _rest(gradients: Gradients, truth: Truth, prompts: Ints | slice) -> Floats:
+    """(e,) of ||g - T||^2 all but ||g||^2, with T of these prompts."""
+    return truth.signals[prompts][:, prompts].mean() - 2 * gradients.products(truth, prompts)
+
+
+def gradients_of_batches(
     pool: ScorePool, draws: Draws, m: int, names: Sequence[str]
-) -> Iterator[tuple[Ints, Floats, Floats]]:
-    """Of every batch: its responses (n m,) among the different ones, how often each estimator's
-    gradient has each of them (e, n m), and each one's mean coefficient (e,)."""
-    makers = [_live_maker(name, pool, m) for name in names]
+) -> Iterator[Gradients]:
+    """Those of every batch, in streams of which each begins with estimators that know nothing."""
     lengths = pool.samples.lengths
     live: list[LiveEstimator] = []
-    for batch, prompts in enumerate(draws.prompts):
-        if draws.steps[batch] == 0:
-            live = [make() for make in makers]
-        rows = prompts[:, None]
-        columns = draws.columns[batch, :, :m]
-        rewards = torch.from_numpy(pool.samples.rewards[rows, columns])
-        index = pool.places[rows, columns]
+    for batch, step in enumerate(draws.steps):
+        if step == 0:
+            live = [_live(name) for name in names]
+        prompts = draws.prompts[batch]
+        places = prompts[:, None], draws.columns[batch, :, :m]
+        responses = pool.places[places]
         weights = []
-        coefficients = []
+        shrinkage = []
         for estimator in live:
             given = estimator.batch(
-                rewards,
+                torch.from_numpy(pool.samples.rewards[places]),
                 greedy_rewards=torch.from_numpy(pool.samples.greedy_rewards[prompts]),
-                lengths=lengths[rows, columns],
-                squared_score_norms=pool.weights[index],
+                lengths=lengths[places],
+                squared_score_norms=pool.weights[responses],
                 keys=torch.from_numpy(prompts),
-                step=1 + int(draws.steps[batch]),
+                step=1 + int(step),
             )
             estimate = estimator.estimate(given)
             estimator.learn(given)
-            weights.append((rewards - estimate.baseline).flatten() / rewards.numel())
+            weights.append((given.rewards - estimate.baseline).flatten() / given.rewards.numel())
             coefficient = np.nan
             if estimate.shrinkage is not None:
                 coefficient = float(estimate.shrinkage.coefficient.mean())
-            coefficients.append(coefficient)
-        yield index.ravel(), torch.stack(weights).numpy(), np.array(coefficients)
+            shrinkage.append(coefficient)
+        yield Gradients(responses.ravel(), torch.stack(weights).numpy(), np.array(shrinkage))
 
 
-def _live_maker(name: str, pool: ScorePool, m: int) -> Callable[[], LiveEstimator]:
-    """Makes an estimator as it is before a stream; of the past, it knows m rewards a prompt."""
-
-    def make() -> LiveEstimator:
-        if name == MIDDLE:
-            return LiveEstimator("js_fixed", shrinkage=0.5)
-        live = LiveEstimator(name)
-        past = pool.samples.past
-        if past is not None:
-            known = live.batch(
-                past[:, :m],
-                squared_score_norms=np.full((len(past), m), pool.weights.mean()),
-                keys=torch.arange(len(past)),
-                step=0,
-            )
-            live.start(known)
-        return live
-
-    return make
+def _live(name: str) -> LiveEstimator:
+    if name == MIDDLE:
+        return LiveEstimator("js_fixed", shrinkage=0.5)
+    return LiveEstimator(name)
 
 
-def check_names(names: Sequence[str], samples: Samples | None = None) -> None:
-    """Raises ValueError for estimators that cannot be compared: at all, or on these samples."""
-    in_unit = samples is None or (samples.rewards.min() >= 0 and samples.rewards.max() <= 1)
-    reasons = left_out(2, past=True, unit=bool(in_unit))
-    reasons["grpo"] = "has another true gradient; take dr_grpo, which is grpo without its division"
-    reasons["js_fixed"] = "has a coefficient to choose: lab sweep shows them all"
-    for name in names:
-        find_estimator(name)
-        if name in reasons:
-            raise ValueError(f"{name} {reasons[name]}")
+def check_names(names: Sequence[str], samples: Samples | None = None) -> tuple[str, ...]:
+    """rloo and these. Raises ValueError for one that cannot be compared: at all, or on these
+    samples."""
+    reasons = {
+        "grpo": "has another true gradient; take dr_grpo, which is grpo without its division",
+        "js_fixed": "has a coefficient to choose: lab heterogeneity shows them all",
+    }
+    if samples is not None:
+        reasons = {**left_out(2, unit=samples.in_unit, streams=True), **reasons}
+    return names_with_reference(names, reasons)
 
 
 def compare(measured: Measured, pool: ScorePool, plan: BatchPlan) -> LabResult:
     """The result of `lab gradient`."""
     rows = []
-    first = measured.draws.steps == 0
-    late = measured.draws.steps >= plan.steps / 2
-    to_all = measured.distances_to_all.mean(2)
-    for (place, m), (name_place, name) in product(
-        enumerate(plan.responses), enumerate(measured.names)
-    ):
-        reference = measured.of(m, REFERENCE)
-        distances = measured.of(m, name)
-        remembers = find_estimator(name).remembers
-        judged = late if remembers else None
-        reference_to_all = to_all[place, measured.names.index(REFERENCE)]
-        quantities: dict[str, Estimate | float] = {
-            "distance": measured.mean(distances, judged),
-            "reduction_percent": measured.reduction(distances, reference, judged),
-            "distance_to_all": to_all[place, name_place],
-            "reduction_to_all_percent": 100 * (1 - to_all[place, name_place] / reference_to_all),
-            "shrinkage": measured.shrinkage[place, name_place].mean(),
-        }
-        if remembers:
-            quantities["first_reduction_percent"] = measured.reduction(distances, reference, first)
-        rows += rows_of(quantities, m=m, estimator=name)
+    for m, name in product(measured.responses, measured.names):
+        rows += rows_of(_quantities(measured, plan, m, name), m=m, estimator=name)
     arrays = {
         "estimators": np.array(measured.names),
         "m": np.array(plan.responses),
@@ -352,15 +261,38 @@ def compare(measured: Measured, pool: ScorePool, plan: BatchPlan) -> LabResult:
         **notes_of(measured, plan),
         **_lengths_of(pool),
     }
-    return LabResult(rows, caption_of(measured, plan), arrays, notes)
+    return LabResult(rows, plan.caption(len(measured.samples.prompts)), arrays, notes)
 
 
-def caption_of(measured: Measured, plan: BatchPlan) -> str:
-    """What was measured, and what intervals are over."""
-    return (
-        f"{plan.batches} batches of {plan.prompts} of {len(measured.samples.prompts)} prompts; "
-        "95 % intervals over prompts; reductions against rloo"
-    )
+def _quantities(
+    measured: Measured, plan: BatchPlan, m: int, name: str
+) -> dict[str, Estimate | float]:
+    """What is said of an estimator at one m: of one that remembers, in the second half of each
+    stream, and in its first batch."""
+    place = measured.responses.index(m)
+    number = measured.names.index(name)
+    distances = measured.of(m, name)
+    reference = measured.of(m, REFERENCE)
+    to_all = measured.distances_to_all[place].mean(1)
+    over = measured.over
+
+    def reduction(batches: NDArray[np.bool_]) -> Estimate:
+        return over.some(batches).reduction(distances[batches], reference[batches])
+
+    steps = measured.draws.steps
+    remembers = find_estimator(name).remembers
+    judged = steps >= plan.steps / 2 if remembers else steps >= 0
+    quantities: dict[str, Estimate | float] = {
+        "distance": over.some(judged).mean(distances[judged]),
+        "reduction_percent": reduction(judged),
+        "distance_to_all": to_all[number],
+        "reduction_to_all_percent": 100
+        * (1 - to_all[number] / to_all[measured.names.index(REFERENCE)]),
+        "shrinkage": measured.shrinkage[place, number].mean(),
+    }
+    if remembers:
+        quantities["first_reduction_percent"] = reduction(steps == 0)
+    return quantities
 
 
 def notes_of(measured: Measured, plan: BatchPlan) -> dict[str, Any]:

@@ -60,13 +60,16 @@ class Samples(NamedTuple):
     """(n,)"""
     settings: dict[str, Any]
     """What the samples depend on."""
-    past: Floats | None = None
-    """(n, k) rewards of an earlier checkpoint."""
 
     @property
     def lengths(self) -> Ints:
         """(n, m) tokens of the responses."""
         return np.array([[len(tokens) for tokens in row] for row in self.response_tokens])
+
+    @property
+    def in_unit(self) -> bool:
+        """Whether all rewards lie in [0, 1]."""
+        return bool(self.rewards.min() >= 0 and self.rewards.max() <= 1)
 
     def at(self, rows: Sequence[int] | Ints, responses: int | None = None) -> Samples:
         """The pool of some prompts, and of these the first responses."""
@@ -76,20 +79,7 @@ class Samples(NamedTuple):
             rewards=self.rewards[rows, :responses],
             finished=self.finished[rows, :responses],
             greedy_rewards=self.greedy_rewards[rows],
-            past=None if self.past is None else self.past[rows],
         )
-
-    def after(self, earlier: Samples) -> Samples:
-        """The pool with the rewards that the same prompts had under an earlier checkpoint."""
-        earlier_rewards = {}
-        for prompt, rewards in zip(earlier.prompts, earlier.rewards, strict=True):
-            earlier_rewards[prompt.text, prompt.label] = rewards
-        past = []
-        for prompt in self.prompts:
-            if (prompt.text, prompt.label) not in earlier_rewards:
-                raise ValueError(f"--past lacks a prompt: {prompt.text!r:.200}")
-            past.append(earlier_rewards[prompt.text, prompt.label])
-        return self._replace(past=np.stack(past))
 
 
 def fill(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.estimators import find_estimator
-from openrlhf_js.stats import Estimate, clustered_mean, ratio_of_means
+from openrlhf_js.stats import Estimate, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -73,39 +73,9 @@ def rows_of(quantities: Mapping[str, Estimate | float], **settings: Any) -> list
 
 
 def reduction(errors: Floats, reference_errors: Floats) -> Estimate:
-    """How much lower the mean error is, in percent of the reference's mean; paired by row.
-
-    NaN where the reference's mean is not above 0.
-    """
-    if not reference_errors.mean() > 0:
-        return Estimate(math.nan, math.nan, math.nan)
-    ratio = _ratio(errors, reference_errors)
-    return Estimate(
-        value=_percent_lower(ratio.value),
-        low=_percent_lower(ratio.high),
-        high=_percent_lower(ratio.low),
-    )
-
-
-def _ratio(errors: Floats, reference_errors: Floats) -> Estimate:
-    """The mean error over the reference's mean, which is above 0.
-
-    Errors from which the noise of the truth was subtracted may be negative, and are then no weights
-    for `ratio_of_means`. The interval is then that of the delta method: with R = sum a / sum b, of
-    the mean of a - R b in units of the mean of b. It has no ends where the mean of b may be 0.
-    """
-    if reference_errors.min() >= 0:
-        return ratio_of_means(errors, reference_errors)
-    reference_mean = float(reference_errors.mean())
-    ratio = float(errors.mean()) / reference_mean
-    half_width = math.inf
-    if clustered_mean(reference_errors).low > 0:
-        half_width = clustered_mean(errors - ratio * reference_errors).half_width / reference_mean
-    return Estimate(ratio, ratio - half_width, ratio + half_width)
-
-
-def _percent_lower(ratio: float) -> float:
-    return 100 * min(1, 1 - ratio)  # no error is below 0, so no reduction is above 100 %
+    """How much lower the mean error is, in percent of the reference's mean; paired by row."""
+    ratio = ratio_of_means(errors, reference_errors)
+    return Estimate(100 * (1 - ratio.value), 100 * (1 - ratio.high), 100 * (1 - ratio.low))
 
 
 def gradients_of(names: Iterable[str]) -> dict[str, str]:

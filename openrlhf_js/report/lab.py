@@ -10,7 +10,6 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-import pandas as pd
 
 from openrlhf_js.common.console import cell
 from openrlhf_js.report import figures, plot, style
@@ -44,8 +43,8 @@ def picture(path: Path) -> Path:
 def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """The picture of a result."""
     if summary["lab"] == "value":
-        return _values(summary, arrays)
-    if summary["lab"] in ("sweep", "heterogeneity"):
+        return _values(arrays)
+    if summary["lab"] == "heterogeneity":
         return _curves(summary, arrays)
     return _errors(summary)
 
@@ -72,77 +71,54 @@ def table(summary: Summary) -> list[dict[str, str]]:
 def _errors(summary: Summary) -> alt.ConcatChart:
     """The error of every baseline, and how much lower than rloo's it is: over m, or over the
     checkpoints of a training in panels for every m."""
-    gradients: Mapping[str, str] = summary["gradients"]
-    labels = {name: _label(name, kind) for name, kind in gradients.items()}
-    looks = {labels[name]: look for name, look in style.series_looks(list(gradients)).items()}
-    quantities = {row["quantity"] for row in summary["rows"]}
-    (error,) = quantities & ERRORS.keys()
-    far = _far_estimators(summary)
-    panels = _error_panels(summary, error, far)
-    hidden = {  # in the panel of a quantity, these estimators
-        error: [name for name, kind in gradients.items() if kind == "oracle"],
-        REDUCTION: ["rloo", *far],
+    kinds: Mapping[str, str] = summary["gradients"]
+    labels = {name: _label(name, kind) for name, kind in kinds.items()}
+    looks = {labels[name]: look for name, look in style.series_looks(list(kinds)).items()}
+    rows = [{**row, "line": labels[row["estimator"]]} for row in summary["rows"]]
+    (error,) = {row["quantity"] for row in rows} & ERRORS.keys()
+    far = {  # so much higher than rloo's that only a note names them
+        row["estimator"]
+        for row in rows
+        if row["quantity"] == REDUCTION and row["value"] is not None and row["value"] < FAR
     }
-    shown = []
-    for row in summary["rows"]:
-        quantity = row["quantity"]
-        estimator = row["estimator"]
-        if quantity in panels and estimator not in hidden[quantity]:
-            shown.append({**row, "line": labels[estimator]})
-
+    hidden = {  # in the panel of a quantity, these estimators
+        error: {name for name, kind in kinds.items() if kind == "oracle"},
+        REDUCTION: {"rloo", *far},
+    }
+    shown = [row for row in rows if row["estimator"] not in hidden.get(row["quantity"], kinds)]
     checkpoints = summary.get("checkpoints")
+    panels = {
+        error: replace(
+            ERRORS[error],
+            note=f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts",
+            intervals="bars" if checkpoints else "band",
+        ),
+        REDUCTION: Panel(
+            title="Lower than rloo by",
+            ylabel="reduction, %",
+            note=f"far higher: {', '.join(sorted(far))}" if far else "with 95 % intervals",
+            reference=0,
+            intervals="bars",
+        ),
+    }
     if checkpoints:
-        drawings = _draw_by_step(shown, panels, looks)
-        return figures.picture(drawings, title=", ".join(checkpoints))
+        return figures.picture(_by_step(shown, panels, looks), title=", ".join(checkpoints))
     axis = Axis("m", "responses to a prompt, m", "log2")
     drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
     return figures.picture(drawings, title=summary.get("title", ""))
 
 
-def _far_estimators(summary: Summary) -> list[str]:
-    """The estimators whose error is so much higher than rloo's that only a note names them."""
-    far = set()
-    for row in summary["rows"]:
-        if row["quantity"] == REDUCTION and row["value"] is not None and row["value"] < FAR:
-            far.add(row["estimator"])
-    return sorted(far)
-
-
-def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str, Panel]:
-    """The panel of an error of ERRORS, and that of its reduction."""
-    size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
-    error_panel = replace(
-        ERRORS[error],
-        note=f"{size}, 95 % intervals",
-        intervals="bars" if summary.get("checkpoints") else "band",
-    )
-    reduction = Panel(
-        title="Lower than rloo by",
-        ylabel="reduction, %",
-        note=f"far higher: {', '.join(far)}" if far else "paired, with 95 % intervals",
-        reference=0,
-        intervals="bars",
-    )
-    return {error: error_panel, REDUCTION: reduction}
-
-
-def _draw_by_step(
+def _by_step(
     rows: Sequence[Row], panels: Mapping[str, Panel], looks: Mapping[str, style.Look]
 ) -> list[plot.Drawing]:
     """Each panel over the training steps, once for every m."""
-    counts = dict.fromkeys(row["m"] for row in rows if row["quantity"] == REDUCTION)
     panels_by_m = {}
     for name, panel in panels.items():
-        for m in counts:
+        for m in dict.fromkeys(row["m"] for row in rows):
             panels_by_m[f"{name}, m = {m}"] = replace(panel, title=f"{panel.title}, m = {m}")
-    return plot.draw(
-        [{**row, "panel": f"{row['quantity']}, m = {row['m']}"} for row in rows],
-        panels_by_m,
-        Axis("step", "training step"),
-        line="line",
-        panel="panel",
-        looks=looks,
-    )
+    rows = [{**row, "panel": f"{row['quantity']}, m = {row['m']}"} for row in rows]
+    axis = Axis("step", "training step")
+    return plot.draw(rows, panels_by_m, axis, line="line", panel="panel", looks=looks)
 
 
 def _label(estimator: str, kind: str) -> str:
@@ -156,20 +132,23 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
     rows_by_panel: dict[str, list[Row]] = {}
     for row in summary["rows"]:
-        title = f"m = {row['m']}"
-        if row.get("prompts"):
-            title = f"{row['prompts']}, {title}"
+        title = f"{row['prompts']}, m = {row['m']}"
         rows_by_panel.setdefault(title, []).append(row)
-
-    points = _curve_points(list(rows_by_panel), arrays)
+    shrinkage = arrays["shrinkage"]
+    names = ("reduction_percent", "reduction_low", "reduction_high")
+    curves = [arrays[name].reshape(-1, len(shrinkage)) for name in names]
+    points: list[Row] = []
     panels = {}
-    for title, rows in rows_by_panel.items():
-        points += [{**rule, "panel": title} for rule in _rules(rows)]
+    for (title, rows), *curve in zip(rows_by_panel.items(), *curves, strict=True):
+        for x, value, low, high in zip(shrinkage, *curve, strict=True):
+            ends = {"value": value, "low": low, "high": high}
+            points.append({"panel": title, "line": SAME, "shrinkage": x, **ends})
+        points += [{"panel": title, **rule} for rule in _rules(rows)]
         panels[title] = Panel(
             title=title,
             ylabel="lower than rloo by, %",
             note=_note(rows),
-            limits=_limits(arrays["reduction_percent"]),
+            limits=_limits(curves[0]),
             reference=0,
         )
     looks = style.series_looks(list(dict.fromkeys(point["line"] for point in points)))
@@ -179,39 +158,14 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
 
 
-def _curve_points(panels: Sequence[str], arrays: Arrays) -> list[Row]:
-    """The reduction at every shrinkage, from arrays whose axes are panels and shrinkages."""
-    shrinkage = arrays["shrinkage"]
-    curves = pd.DataFrame(
-        {
-            "panel": np.repeat(list(panels), len(shrinkage)),
-            "line": SAME,
-            "shrinkage": np.tile(shrinkage, len(panels)),
-            "value": arrays["reduction_percent"].ravel(),
-            "low": arrays["reduction_low"].ravel(),
-            "high": arrays["reduction_high"].ravel(),
-        }
-    )
-    rows: list[Row] = curves.to_dict("records")
-    return rows
-
-
 def _rules(rows: Sequence[Row]) -> list[Row]:
     """A point for each rule: its mean shrinkage, and how much lower its error is than rloo's."""
     shrinkages = {row["point"]: row["value"] for row in rows if row["quantity"] == "shrinkage"}
-    rules: list[Row] = []
-    for row in rows:
-        if row["quantity"] == REDUCTION:
-            point = row["point"]
-            rule = {
-                "line": point,
-                "shrinkage": shrinkages[point],
-                "value": row["value"],
-                "low": row["low"],
-                "high": row["high"],
-            }
-            rules.append(rule)
-    return rules
+    return [
+        {**row, "line": row["point"], "shrinkage": shrinkages[row["point"]]}
+        for row in rows
+        if row["quantity"] == REDUCTION
+    ]
 
 
 def _note(rows: Sequence[Row]) -> str:
@@ -234,41 +188,26 @@ def _limits(reductions: np.ndarray) -> tuple[float, float]:
     return bottom - margin, top + margin
 
 
-def _values(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
+def _values(arrays: Arrays) -> alt.ConcatChart:
     """The value of each prompt, in ascending order, a line for each group of prompts."""
-    prompts = _prompt_values(arrays)
-    prompts["share"] = prompts.groupby("group").value.rank(method="first", pct=True)
-    rows = prompts.assign(quantity="value").to_dict("records")
-    panel = Panel(
-        title="The value of each prompt",
-        ylabel="mean reward, 1.96 standard errors",
-        note=_value_note(summary["rows"]),
-    )
+    rewards = arrays["rewards"]
+    reach = NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
+    rows: list[Row] = []
+    for group in np.unique(arrays["groups"]):
+        (places,) = np.nonzero(arrays["groups"] == group)
+        places = places[arrays["values"][places].argsort(kind="stable")]
+        for rank, place in enumerate(places, start=1):
+            value = arrays["values"][place]
+            row = {
+                "group": str(group),
+                "quantity": "value",
+                "share": rank / len(places),
+                "value": value,
+                "low": max(value - reach[place], rewards.min()),
+                "high": min(value + reach[place], rewards.max()),
+            }
+            rows.append(row)
+    panel = Panel("The value of each prompt", "mean reward, 1.96 standard errors")
     axis = Axis("share", "share of the prompts whose value is no greater")
     drawings = plot.draw(rows, {"value": panel}, axis, line="group")
     return figures.picture(drawings, widths=(640,))
-
-
-def _prompt_values(arrays: Arrays) -> pd.DataFrame:
-    """Each prompt's value with its interval, which ends where the rewards do."""
-    values = arrays["values"]
-    reach = NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
-    least = arrays["rewards"].min()
-    greatest = arrays["rewards"].max()
-    return pd.DataFrame(
-        {
-            "group": arrays["groups"].tolist(),
-            "value": values,
-            "low": (values - reach).clip(least, greatest),
-            "high": (values + reach).clip(least, greatest),
-        }
-    )
-
-
-def _value_note(rows: Sequence[Row]) -> str:
-    """The mean value of all prompts, and the share of them whose rewards are all equal."""
-    figures = {row["quantity"]: row for row in rows if row["group"] == "all"}
-    mean = figures["mean_value"]
-    mean_text = style.interval(mean["value"], mean["low"], mean["high"])
-    equal = figures["all_rewards_equal"]["value"]
-    return f"mean {mean_text}; all rewards equal for {equal:.0%}"

@@ -20,7 +20,8 @@ from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.sampling.settings import DTYPES
-from openrlhf_js.tiny.tasks import INLINE, MIXES, PRETRAINED, TASKS, TinyTask
+from openrlhf_js.study.tasks import INLINE, PRETRAINED, STUDY_TASKS
+from openrlhf_js.tiny.tasks import MIXES, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
 WITH_A_CRITIC = "gae"  # on the stack alone
@@ -126,7 +127,9 @@ class StudySettings(Settings):
         description="of the inline engine; auto: a GPU if any for the pretrained model, the "
         "processor for the tiny one",
     )
-    tasks: NonEmpty[str] = Field(["sort"], description=f"what the model learns: {', '.join(TASKS)}")
+    tasks: NonEmpty[str] = Field(
+        ["sort"], description=f"what the model learns: {', '.join(STUDY_TASKS)}"
+    )
     mixes: NonEmpty[str] = Field(
         ["natural"],
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
@@ -200,7 +203,7 @@ class StudySettings(Settings):
         return self
 
     def _check_names(self) -> None:
-        _check_each("task", self.tasks, TASKS)
+        _check_each("task", self.tasks, STUDY_TASKS)
         fits = PRETRAINED not in self.tasks
         if self.model is not None:
             fits = self.tasks == [PRETRAINED]
@@ -314,7 +317,7 @@ class StudySettings(Settings):
         if self.model is not None:
             size = f"{self.model.name}-{model_hash(self.model.absolute())}-{self.dtype_name}"
         name = f"{task}-{size}-s{self.start_seed}-h{self.held_out}"
-        return self.out.absolute() / "warm_start" / f"{name}-{task_version(TASKS[task])}"
+        return self.out.absolute() / "warm_start" / f"{name}-{task_version(STUDY_TASKS[task])}"
 
     def runs(self) -> list[Run]:
         """All runs, seed by seed, so that an unfinished study has whole pairs."""

@@ -4,7 +4,7 @@
 #
 # Usage:     first bash scripts/recipes/math_4b.sh --ckpt.save_hf, then this. CHECKPOINTS="A B" others
 # Paper:     MSE of JS below RLOO's: 39.4 / 25.1 / 13.4 % with 2 / 4 / 8 responses; REINFORCE++ and
-#            ReMax are further. 128 responses to a prompt, 20 batches of 64 prompts of DAPO-17k.
+#            ReMax are further. 128 responses to a prompt, 20 batches of 64 prompts of DAPO-17k, here 2000.
 # Hardware:  1 GPU of 80 GB; the paper does not say. Half an hour a checkpoint (an estimate).
 # Unclear:   how many prompts (here 128, as in B.2), and which checkpoints. Settings are those of math_4b.sh.
 dataset=math
@@ -16,7 +16,7 @@ read -ra checkpoints <<<"${CHECKPOINTS:-$(printf "$trained/global_step%d_hf " 50
 flags=(
     --model Qwen/Qwen3-4B-Base "${checkpoints[@]}"
     --prompts "$data/train.jsonl" --reward "$graders/math.py" --apply_chat_template
-    --prompts_count 128 --responses 128 --m 2 4 8 --batch_prompts 64 --batches 20
+    --prompts_count 128 --responses 128 --m 2 4 8 --batch_prompts 64
     --temperature 1.0 --max_new_tokens 3072
 )
 measure mse "$@"

@@ -79,8 +79,7 @@ def summary(out, name):
     [
         ("mse", ["--m", 2, 4, "--batches", 5, "--batch_prompts", 8]),
         ("gradient", [*SMALL, "--m", 2, 3, "--baselines", "js", "bloo", "remax"]),
-        ("sweep", [*SMALL, "--m", 2, 3]),
-        ("heterogeneity", [*SMALL, "--m", 2]),
+        ("heterogeneity", [*SMALL, "--m", 2, 3]),
     ],
 )
 def test_programs_take_the_samples_that_are_there(sampled, capsys, request, name, more):
@@ -157,7 +156,7 @@ def test_gradients_need_the_model_that_was_sampled_and_its_distribution(sampled,
             ("model", str(tmp_path / "gone"), "is not the model that was sampled"),
         ):
             settings.write_text(json.dumps({**json.loads(right), name: value}))
-            assert lab.main(["sweep", "--out", str(sampled), *SMALL, "--m", "2"]) == 2
+            assert lab.main(["heterogeneity", "--out", str(sampled), *SMALL, "--m", "2"]) == 2
             assert message in capsys.readouterr().err
     finally:
         settings.write_text(right)
@@ -198,34 +197,23 @@ def test_what_cannot_be_used(given, tmp_path, capsys, flags, message):
 SIMULATED = ["--prompts_count", "8", "--rounds", "40", "--m", "4", "2"]
 
 
-def test_simulate_shows_few_baselines_unless_all_are_asked_for(tmp_path, capsys):
-    assert lab.main(["simulate", "--out", str(tmp_path), *SIMULATED]) == 0
-    printed = capsys.readouterr().out
-    result = summary(tmp_path, "simulate")
-    names = list(dict.fromkeys(row["estimator"] for row in result["rows"]))
-    assert names == ["rloo", "js", "js_grad", "js_fixed"]
-    assert "left out" not in printed
-
-
 def test_simulate_leaves_its_files_and_prints_its_table(tmp_path, capsys):
-    gaussian = ["--values", "normal:1,3", "--noise", "2"]
-    for more in ([], gaussian):
-        out = str(tmp_path / "lab")
-        assert lab.main(["simulate", "--all", "--out", out, *SIMULATED, *more]) == 0
-        result = summary(tmp_path / "lab", "simulate")
-        printed = capsys.readouterr().out
-        reductions = [row for row in result["rows"] if row["quantity"] == "reduction_percent"]
-        assert reductions[0]["estimator"] == "no_baseline"
-        assert f"{reductions[0]['value']:.3g} (" in printed
-        assert result["caption"] in printed
-        assert result["caption"].startswith(result["title"])
-        assert "remax is left out" in printed
-        assert "dbb is left out: it remembers single prompts, which are new here" in printed
-        assert "--past" not in printed
-        assert result["batches"] == 40
-        assert {row["m"] for row in result["rows"]} == {2, 4}
-    assert result["title"] == "Gaussian, values N(1, 3^2), noise 2"
-    assert result["values"]["sigma2"] == 4
+    assert lab.main(["simulate", "--out", str(tmp_path), *SIMULATED]) == 0
+    names = [row["estimator"] for row in summary(tmp_path, "simulate")["rows"]]
+    assert list(dict.fromkeys(names)) == ["rloo", "js", "js_grad", "js_fixed"]
+    assert "left out" not in capsys.readouterr().out
+    assert lab.main(["simulate", "--all", "--out", str(tmp_path), *SIMULATED]) == 0
+    result = summary(tmp_path, "simulate")
+    printed = capsys.readouterr().out
+    reductions = [row for row in result["rows"] if row["quantity"] == "reduction_percent"]
+    assert reductions[0]["estimator"] == "no_baseline"
+    assert f"{reductions[0]['value']:.3g} (" in printed
+    assert result["caption"] in printed
+    assert result["caption"].startswith(result["title"])
+    assert "remax is left out" in printed
+    assert "dbb is left out: it needs an earlier visit to each prompt" in printed
+    assert result["batches"] == 40
+    assert {row["m"] for row in result["rows"]} == {2, 4}
 
 
 @pytest.fixture(scope="module")
@@ -244,35 +232,29 @@ def checkpoints(given, tmp_path_factory):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [("mse", ["--m", 2, "--batches", 3]), ("gradient", [*SMALL, "--m", 2, "--baselines", "js"])],
-)
-def test_several_checkpoints_are_one_result(
-    given, checkpoints, tmp_path, capsys, monkeypatch, name, more
-):
-    call = [name, *words(given, tmp_path, *more)]
+def test_several_checkpoints_are_one_result(given, checkpoints, tmp_path, capsys, monkeypatch):
+    more = ["--m", "2", "--batches", "3"]
+    call = ["mse", *words(given, tmp_path, *more)]
     call[2:3] = checkpoints
     assert lab.main(call) == 0
     printed = capsys.readouterr().out
-    result = summary(tmp_path, name)
+    result = summary(tmp_path, "mse")
     steps = {row["checkpoint"]: row["step"] for row in result["rows"]}
     assert steps == {"base": 0, "global_step20_hf": 20, "global_step100_hf": 100}
-    with np.load(tmp_path / f"{name}.npz") as arrays:
+    with np.load(tmp_path / "mse.npz") as arrays:
         assert {key.split("/")[0] for key in arrays.files} == set(steps)
     for checkpoint, step in steps.items():
         assert re.search(rf"^{checkpoint} +{step} ", printed, re.M)
         # as the program finds it of this one alone
         folder = tmp_path / checkpoint
-        assert lab.main([name, "--out", str(folder), "--device", "cpu", *map(str, more)]) == 0
+        assert lab.main(["mse", "--out", str(folder), *more]) == 0
         expected = []
-        for row in summary(folder, name)["rows"]:
+        for row in summary(folder, "mse")["rows"]:
             expected.append({"checkpoint": checkpoint, "step": step, **row})
-        rows = [row for row in result["rows"] if row["checkpoint"] == checkpoint]
-        assert rows == expected
+        assert [row for row in result["rows"] if row["checkpoint"] == checkpoint] == expected
     monkeypatch.setattr(sampler, "load", None)  # what is there is not sampled again
     assert lab.main(call) == 0
-    assert summary(tmp_path, name)["rows"] == result["rows"]
+    assert summary(tmp_path, "mse")["rows"] == result["rows"]
 
 
 def test_the_steps_of_checkpoints():

@@ -1,22 +1,12 @@
 """Distances of batches' gradients to the true one."""
 
-import re
-
 import numpy as np
 import pytest
 import torch
 
 from openrlhf_js.estimators import LiveEstimator, baseline
-from openrlhf_js.lab.gradient import (
-    BatchPlan,
-    Draws,
-    Measured,
-    check_names,
-    compare,
-    draw,
-    error_over_prompts,
-    measure,
-)
+from openrlhf_js.lab.batches import BatchPlan
+from openrlhf_js.lab.gradient import Draws, Measured, check_names, compare, draw, measure
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.score_pool import ScorePool, different_responses
 from openrlhf_js.sampling.prompts import Prompt
@@ -102,27 +92,12 @@ def test_distances_are_those_to_the_true_gradient():
     plan = BatchPlan(batches=20, prompts=4, responses=(2,), steps=1)
     given_prompts = []
     to_all = []
-    for _ in range(300):
+    for _ in range(150):
         measured = measure(coins(generator, prompts=8, responses=12), plan, ["rloo"])
         given_prompts.append(measured.distances.mean())
         to_all.append(measured.distances_to_all.mean())
-    assert np.mean(given_prompts) == pytest.approx(1 / 64, rel=0.05)
-    assert np.mean(to_all) == pytest.approx(1 / 32 - 1 / 128, rel=0.05)
-
-
-@pytest.mark.parametrize("n", [2, 10])
-def test_intervals_over_prompts_cover_as_often_as_they_say(n):
-    """Of a square of means, which is not linear in prompts, over pools of 20."""
-    generator = np.random.default_rng(0)
-    truth = 1 + 1 / n
-    covered = []
-    for _ in range(300):
-        prompts = generator.normal(1, 1, size=20)
-        chosen = generator.random((400, 20)).argsort(1)[:, :n]
-        values = prompts[chosen].mean(1) ** 2 + 0.3 * generator.normal(size=400)
-        error = error_over_prompts(values, chosen, 20)
-        covered.append(abs(values.mean() - truth) < 2.09 * error)
-    assert 0.85 <= np.mean(covered) <= 0.99
+    assert np.mean(given_prompts) == pytest.approx(1 / 64, rel=0.08)
+    assert np.mean(to_all) == pytest.approx(1 / 32 - 1 / 128, rel=0.08)
 
 
 def test_draws_are_different_prompts_and_halves_take_turns(samples):
@@ -136,21 +111,25 @@ def test_draws_are_different_prompts_and_halves_take_turns(samples):
 
 
 def test_estimators_that_remember_see_streams(samples, own):
-    """Their memory begins anew in each, and what they know is of the stream's earlier batches."""
+    """Their memory begins anew in each, and what they know is of the stream's earlier batches, with
+    the weights of log-probabilities."""
     pool = pool_of(samples, own)
+    pool = pool._replace(weights=np.arange(1.0, len(pool.gram) + 1))
     measured = measure(pool, PLAN, ["rloo", "js_grad"])
     first = measured.draws.steps == 0
     live = LiveEstimator("js_grad")
     for batch in (2, 3):  # the second stream
         chosen = measured.draws.prompts[batch]
-        columns = measured.draws.columns[batch, :, :3]
-        rewards = torch.from_numpy(samples.rewards[chosen[:, None], columns])
-        weights = np.ones(rewards.shape)
-        keys = torch.from_numpy(chosen)
-        given = live.batch(rewards, squared_score_norms=weights, keys=keys, step=batch - 1)
+        places = chosen[:, None], measured.draws.columns[batch, :, :3]
+        given = live.batch(
+            torch.from_numpy(samples.rewards[places]),
+            squared_score_norms=pool.weights[pool.places[places]],
+            keys=torch.from_numpy(chosen),
+            step=batch - 1,
+        )
         advantages = live.estimate(given).advantages.numpy()
         live.learn(given)
-        g = np.einsum("ij,ijp->p", advantages / advantages.size, own[chosen[:, None], columns])
+        g = np.einsum("ij,ijp->p", advantages / advantages.size, own[places])
         halves = np.array_split(np.arange(15) + 15 * (1 - measured.draws.halves[batch]), 2)
         truths = [rloo_gradients(samples, own, part)[chosen].mean(0) for part in halves]
         expected = (g - truths[0]) @ (g - truths[1])
@@ -165,47 +144,12 @@ def test_estimators_that_remember_see_streams(samples, own):
     assert (3, "rloo", "first_reduction_percent") not in rows
 
 
-def test_estimators_are_given_the_weights_of_log_probabilities(samples, own):
-    plan = BatchPlan(batches=2, prompts=3, responses=(3,), steps=1)
-    pool = pool_of(samples, own)
-    measured = measure(pool._replace(weights=np.arange(1.0, len(pool.gram) + 1)), plan, ["js_grad"])
-    chosen = measured.draws.prompts[0][:, None]
-    columns = measured.draws.columns[0, :, :3]
-    rewards = torch.from_numpy(samples.rewards[chosen, columns])
-    weights = 1.0 + pool.places[chosen, columns]
-    live = LiveEstimator("js_grad")
-    given = live.batch(rewards, squared_score_norms=weights, keys=torch.arange(3), step=1)
-    advantages = live.estimate(given).advantages.numpy()
-    g = np.einsum("ij,ijp->p", advantages / advantages.size, own[chosen, columns])
-    without = measure(pool, plan, ["js_grad"])
-    first, second = (
-        rloo_gradients(samples, own, part) for part in np.array_split(np.arange(15, 30), 2)
-    )
-    rows = measured.draws.prompts[0]
-    expected = (g - first[rows].mean(0)) @ (g - second[rows].mean(0))
-    assert measured.distances[0, 0, 0] == pytest.approx(expected, rel=1e-4)
-    assert without.distances[0, 0, 0] != pytest.approx(expected, rel=1e-3)
-
-
-def test_an_earlier_checkpoint_tells_of_the_same_prompts(samples, own):
-    known = samples.after(samples.at([3, 1, 0, 2, 5, 4]))
-    assert np.array_equal(known.past, samples.rewards)
-    measured = measure(pool_of(known, own), PLAN, ["rloo", "js_grad"])
-    without = measure(pool_of(samples, own), PLAN, ["rloo", "js_grad"])
-    assert (measured.distances[:, 0] == without.distances[:, 0]).all()
-    first = measured.draws.steps == 0
-    # where the past explains nothing in a batch its slope is 0
-    assert (measured.distances[:, 1, first] != without.distances[:, 1, first]).any()
-    with pytest.raises(ValueError, match="--past lacks a prompt: 'prompt 2'"):
-        samples.after(samples.at([0, 1]))
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         (("rloo", "nonsense"), "unknown estimator 'nonsense'"),
         (("grpo",), "take dr_grpo"),
-        (("js_fixed",), "lab sweep"),
+        (("js_fixed",), "lab heterogeneity"),
     ],
 )
 def test_baselines_that_cannot_be_compared(samples, names, message):
@@ -252,23 +196,7 @@ def test_rows_and_caption(samples, own):
     assert result.caption.startswith("4 batches of 2 of 6 prompts; 95 % intervals over prompts")
 
 
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [
-        (BatchPlan(2, 4, (2,)), "batches of 4 need 8 prompts to be drawn from"),
-        (BatchPlan(2, 3, (6, 16)), "m = 16 needs 32 responses to a prompt"),
-        (BatchPlan(2, 3, (1, 2)), "m = 1: rloo averages"),
-    ],
-)
-def test_batches_that_cannot_be_drawn(samples, plan, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        draw(samples, plan)
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0])
-def test_a_reference_without_a_distance(samples, own, value):
-    plan = BatchPlan(4, 2, (2, 4))
-    measured = made(np.full((2, 2, 4), value), samples, plan)
-    message = re.escape(f"{value:.2g}") + r": each prompt's rewards are all equal"
-    with pytest.raises(ValueError, match=message):
-        compare(measured, pool_of(samples, own), plan)
+def test_a_reference_without_a_distance(samples, own):
+    measured = made(np.zeros((2, 2, 4)), samples, BatchPlan(4, 2, (2, 4)))
+    with pytest.raises(ValueError, match="is 0: each prompt's rewards are all equal"):
+        measured.of(2, "js")

@@ -1,0 +1,43 @@
+"""All tasks by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from openrlhf_js.tasks.record import BenchmarkRecord, Task
+
+# The modules of the tasks, each named after its task, in the order of `data build --help`.
+NAMES = (
+    "math",
+    "gsm8k",
+    "geometry3k",
+    "knights_knaves",
+    "countdown",
+    "maze",
+    "questions",
+    "reasoning_gym",
+    "sort",
+)
+
+GRADED: dict[str, Task] = {name: import_module(f"{__package__}.{name}").TASK for name in NAMES}
+
+# Those that `data build` makes files of.
+TASKS: dict[str, Task] = {name: task for name, task in GRADED.items() if task.problems}
+
+
+def task_of(datasource: str) -> Task:
+    """The task named before the first slash: `math` for `math/math500`; ValueError if unknown."""
+    name = datasource.partition("/")[0]
+    if name not in GRADED:
+        known = f"it must be one of {', '.join(GRADED)}, or begin with one of them and a slash"
+        raise ValueError(f"no task grades the datasource {datasource!r}; {known}")
+    return GRADED[name]
+
+
+def benchmarks() -> dict[str, tuple[Task, BenchmarkRecord]]:
+    """All benchmarks by name, each with its task."""
+    return {
+        name: (task, benchmark)
+        for task in TASKS.values()
+        for name, benchmark in task.benchmarks.items()
+    }
