@@ -146,8 +146,8 @@ def score_and_show(place, tmp_path, capsys, monkeypatch):
     assert rows["m"]["games_missing"] == 2
     assert b'class="question"' in page.read_bytes()
 
-    assert eval_arena.main(["score", *place, "--models", "m", "nobody"]) == 0
-    assert "not judged: nobody; judged: base, m, other" in capsys.readouterr().err
+    assert eval_arena.main(["score", *place, "--models", "nobody"]) == 2
+    assert "no complete judgment of nobody in c; it judged m, other" in capsys.readouterr().err
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert eval_arena.main(["show", *place]) == 0

@@ -16,7 +16,6 @@ from openrlhf_js.evaluation.arena.score import (
     LEVELS,
     MARGINS,
     MUCH_WEIGHT,
-    ModelComparison,
     Plan,
     compare,
     games,
@@ -56,7 +55,7 @@ def boards(
 
     What only some of the judges and categories have is a problem; ValueError where none has it.
     """
-    made = Boards([], [], _unknown_models(models, pools))
+    made = Boards([], [], [])
     for pool in pools:
         alone = [[judge] for judge in pool.judges]
         for judges in [*alone, pool.judges] if len(alone) > 1 else alone:
@@ -64,26 +63,13 @@ def boards(
                 for plan in plans:
                     made.boards.append(board(pool, judges, plan, models))
                 for a, b in pairs:
-                    comparison = compare(pool, judges, a, b)
-                    made.comparisons.append(_compared_in_words(pool, judges, comparison))
+                    judged = f"{pool.category}, judged by {' + '.join(judges)}"
+                    made.comparisons.append(f"{judged}: {compare(pool, judges, a, b)}")
             except ValueError as error:  # another category may have it
                 made.problems.append(str(error))
     if not made.boards or (pairs and not made.comparisons):
         raise ValueError("\n".join(made.problems))
     return made
-
-
-def _unknown_models(models: Sequence[str], pools: Sequence[Pool]) -> list[str]:
-    """A sentence about the models that nobody judged; none where all were."""
-    judged = {model for pool in pools for model in (*pool.judged.model, pool.baseline)}
-    unknown = [name for name in models if name not in judged]
-    if not unknown:
-        return []
-    return [f"not judged: {', '.join(unknown)}; judged: {', '.join(sorted(judged))}"]
-
-
-def _compared_in_words(pool: Pool, judges: Sequence[str], comparison: ModelComparison) -> str:
-    return f"{pool.category}, judged by {' + '.join(judges)}: {comparison}"
 
 
 def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:

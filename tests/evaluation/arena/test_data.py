@@ -54,17 +54,11 @@ def test_questions(folder, caplog):
     assert list(select(found, [V1])) == ["7"]
     with pytest.raises(ValueError, match="no question is of the category 'x'"):
         select(found, ["x"])
+    write_lines(folder.questions, [*rows[:2], {**rows[0], "prompt": "another"}])
+    with pytest.raises(ValueError, match=r"two questions have the uid 'a'; give each its own"):
+        read_questions(folder)
     with pytest.raises(ValueError, match="no such file; `openrlhf-js eval arena fetch`"):
         read_questions(Folder(folder.root, "none"))
-
-
-def test_a_uid_of_two_questions_is_refused(folder):
-    rows = [{"uid": uid, "category": "c", "prompt": f"What is {uid}?"} for uid in "aba"]
-    write_lines(folder.questions, rows)
-    assert list(read_questions(folder)) == ["a", "b"]
-    write_lines(folder.questions, [*rows, {"uid": "b", "category": "c", "prompt": "another"}])
-    with pytest.raises(ValueError, match=r"two questions have the uid 'b'; give each its own"):
-        read_questions(folder)
 
 
 def test_answers(folder, caplog):
@@ -149,13 +143,10 @@ def test_rows_replace_those_of_their_uid_and_no_others(folder):
     assert rows[3] == {"uid": "b", "new": 1}
 
 
-def test_names():
+def test_names_and_benches():
     assert file_name("org/model/") == "model"
     with pytest.raises(ValueError, match="no name for a model"):
         file_name("..")
-
-
-def test_benches():
     assert bench_of(V2).category("creative_writing").baseline == "gemini-2.0-flash-001"
     assert bench_of(V2, "b").category("hard_prompt").baseline == "b"
     assert bench_of("mine", "b").category("any").baseline == "b"

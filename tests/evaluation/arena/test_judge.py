@@ -35,13 +35,6 @@ V2 = "arena-hard-v2.0"
 HARD = "hard_prompt"
 
 
-def test_messages_hold_the_texts_as_they_are():
-    prompt = JudgePrompt("s", "{QUESTION}|{ANSWER_A}|{ANSWER_B}")
-    assert prompt.messages("{ANSWER_A} \\1", "{QUESTION}", "b")[1]["content"] == (
-        "{ANSWER_A} \\1|{QUESTION}|b"
-    )
-
-
 def test_the_official_settings_files(tmp_path):
     path = tmp_path / "newer.yaml"
     path.write_text(
@@ -428,7 +421,9 @@ def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):
     given = JudgeSettings(judge_model="j")
     own = prompt_of(place.folder, "creative_writing", given)
     assert "[[A>>B]]" in own.system
-    assert "{QUESTION}" in own.template
+    asked = own.messages("{ANSWER_A} \\1", "{QUESTION}", "b")[1]["content"]  # texts as they are
+    assert "<request>\n{ANSWER_A} \\1\n" in asked
+    assert "<answer_A>\n{QUESTION}\n" in asked
     path = place.folder.root / protocol.PROMPTS_FILE
     path.write_text(json.dumps({"system": {"all": "fetched"}, "template": "t"}))
     assert prompt_of(place.folder, "all", given) == ("fetched", "t")

@@ -144,8 +144,7 @@ def test_a_judgment_is_said_as_the_model_fared(tmp_path, margins, words, kind):
     write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
     pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
     shown = questions(pools, ["j"], ["m"])[0].models["m"]["j"]
-    assert shown.words == words
-    assert shown.kind == kind
+    assert (shown.words, shown.kind) == (words, kind)
 
 
 def test_a_game_with_another_official_verdict_says_both(tmp_path):
@@ -184,8 +183,7 @@ def test_thinking_and_missing_answers(bench):
 def test_cells_say_what_they_count(tmp_path):
     write_judged(tmp_path, [judgment_row("q0", 2, 1), judgment_row("q1", -2, 0)])
     (pool,) = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
-    scores = board(pool, ["j"], Plan())
-    (row,) = [row for row in cells(scores) if row["model"] == "m"]
+    (row,) = [row for row in cells(board(pool, ["j"], Plan())) if row["model"] == "m"]
     assert row["questions"] == "2 of 2"
     assert row["games won/lost/tied"] == "2/1/1"
     assert row["rows won/lost/tied"] == "4/3/1"
