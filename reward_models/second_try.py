@@ -1,7 +1,7 @@
 """An agent for `--train.agent_func_path`: a wrong answer is said to be wrong, and tried once more.
 
 The reward of the whole trajectory is 1 if any try was right. Copy the file for another task, or for
-other words; docs/agents.md says what an agent may do.
+other words; docs/train.md says what an agent may do.
 """
 
 from __future__ import annotations
