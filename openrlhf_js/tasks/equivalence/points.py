@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from openrlhf_js.tasks.equivalence.exact import Parabola, parabola, rational
+from openrlhf_js.tasks.equivalence.exact import parabola, rational
 from openrlhf_js.tasks.equivalence.tree import CONSTANTS, Tree, names, node, subtrees, words
 
 Coordinates = tuple[Fraction, ...]
@@ -104,9 +104,8 @@ def _share(seed: str) -> Fraction:
 
 # where pieces meet
 
-_STEPWISE = words("floor ceil")
 _MOST_CONSTANTS = 8
-_MOST_MEETINGS = 24
+_MOST_ENDS = 24
 _SMALL_NUMBERS = range(1, 7)
 _LARGE_NUMBERS = [10**power + 10**power // 3 for power in range(7)]
 _POINTS_OF_SEVERAL = 40
@@ -120,77 +119,59 @@ def piece_points(trees: Sequence[Tree], variables: Sequence[str]) -> Iterator[Co
 
     None for expressions without pieces. `variables`: in the order of the coordinates.
     """
-    folds = []
+    arguments: list[Tree] = []
     for tree in trees:
-        folds += [fold for fold in _folds(tree) if names(fold.argument) - CONSTANTS]
-    if not folds:
+        arguments += [argument for argument in _arguments(tree) if names(argument) - CONSTANTS]
+    if not arguments:
         return
     nodes = sum(1 for tree in trees for _ in subtrees(tree))
     most_points = max(_LEAST_POINTS, _MOST_NODES // nodes)
-    if len(variables) > 1:
-        places = _places(trees, [])
-        for index in range(min(_POINTS_OF_SEVERAL, most_points)):
-            shares = [_share(f"piece {index}/{variable}") for variable in range(len(variables))]
-            yield tuple(places[int(share * len(places))] for share in shares)
+    if len(variables) == 1:
+        places = _places(trees, _meetings(arguments, variables[0]))
+        step = 1 + len(places) // most_points
+        for place in places[::step]:
+            yield (place,)
         return
-    (variable,) = variables
-    meetings: list[Fraction] = []
-    for fold in folds:
-        polynomial = parabola(fold.argument, variable)
-        if polynomial is not None:
-            for offset in fold.offsets:
-                meetings += _turns(polynomial._replace(constant=polynomial.constant - offset))
-    places = _places(trees, meetings)
-    step = 1 + len(places) // most_points
-    for place in places[::step]:
-        yield (place,)
+    places = _places(trees, [])
+    for index in range(min(_POINTS_OF_SEVERAL, most_points)):
+        shares = [_share(f"piece {index}/{variable}") for variable in range(len(variables))]
+        yield tuple(places[int(share * len(places))] for share in shares)
 
 
-class _Fold(NamedTuple):
-    """A function has pieces that meet where its argument is one of some numbers, or elsewhere."""
-
-    argument: Tree
-    offsets: tuple[int, ...]
-
-
-def _folds(tree: Tree) -> Iterator[_Fold]:
-    """The functions with pieces in a tree."""
+def _arguments(tree: Tree) -> Iterator[Tree]:
+    """What the functions with pieces in a tree are of: pieces meet where it is 0, or elsewhere."""
     for subtree in subtrees(tree):
         kind, args = subtree
         function = args[0] if kind == "call" else kind
-        arguments = args[1:]
-        if function == "abs":
-            yield _Fold(arguments[0], (0,))
-        elif function == "root":
-            yield _Fold(arguments[1], (0,))
+        if function in ("abs", "root", "floor", "ceil"):
+            yield args[-1]
         elif function == "pow" and _is_broken(rational(args[1])):
-            yield _Fold(args[0], (0,))
+            yield args[0]
         elif function in ("max", "min"):
-            for first, second in itertools.combinations(arguments[:_MOST_CONSTANTS], 2):
-                difference = node("add", first, node("neg", second))
-                yield _Fold(difference, (0,))
-        elif function in _STEPWISE:
-            yield _Fold(arguments[0], (-1, 0, 1))
+            for first, second in itertools.combinations(args[1 : 1 + _MOST_CONSTANTS], 2):
+                yield node("add", first, node("neg", second))
 
 
 def _is_broken(exponent: Fraction | None) -> bool:
     return exponent is not None and exponent.denominator > 1
 
 
-def _turns(polynomial: Parabola) -> Iterator[Fraction]:
-    """The zeros of a polynomial, nearly, and where it turns."""
-    square, slope, constant = polynomial
-    if square == 0:
-        if slope:
-            yield -constant / slope
-        return
-    turn = -slope / (2 * square)
-    yield turn
-    distance = turn**2 - constant / square
-    if distance > 0:
-        root = Fraction(math.isqrt(int(distance * 4**_ROOT_BITS)), 2**_ROOT_BITS)
-        yield turn - root
-        yield turn + root
+def _meetings(arguments: Sequence[Tree], variable: str) -> list[Fraction]:
+    """The zeros of those arguments that are polynomials, nearly, and where they turn."""
+    meetings = []
+    for argument in arguments:
+        polynomial = parabola(argument, variable)
+        if polynomial is None:
+            continue
+        square, slope, constant = polynomial
+        if square:
+            turn = -slope / (2 * square)
+            distance = max(turn**2 - constant / square, Fraction(0))
+            root = Fraction(math.isqrt(int(distance * 4**_ROOT_BITS)), 2**_ROOT_BITS)
+            meetings += [turn - root, turn, turn + root]
+        elif slope:
+            meetings.append(-constant / slope)
+    return meetings
 
 
 def _places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fraction]:
@@ -202,7 +183,7 @@ def _places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fractio
     chosen = list(constants)[:_MOST_CONSTANTS]
     quotients = [first / second for first, second in itertools.product(chosen, repeat=2)]
     candidates = [*constants, *map(Fraction, _SMALL_NUMBERS), *quotients]
-    ends = sorted(list(dict.fromkeys(candidates))[:_MOST_MEETINGS])
+    ends = sorted(list(dict.fromkeys(candidates))[:_MOST_ENDS])
     places = []
     for low, high in itertools.pairwise([Fraction(0), *ends]):
         places += [low + (high - low) * Fraction(3, 7), high]
