@@ -13,25 +13,34 @@ from openrlhf_js.tasks.equivalence.tree import NotRead, words
 
 Unit = tuple[str, ...]  # names of units, their powers and signs
 
-_SPELLINGS = """m meter metre,km kilometer kilometre,cm centimeter centimetre,mm millimeter,
-in inch inche,ft foot feet,yd yard,mi mile,s sec second,ms millisecond,min minute,h hr hrs hour,
-year yr,kg kilogram,g gram,mg milligram,lb lbs pound,oz ounce,l liter litre,ml mL milliliter,
-dl dL,kl kL,gallon gal,quart qt,pint pt,N newton,J joule,kj kJ,W watt,kw kW,A ampere,V volt,
-hz Hz,khz kHz,mhz MHz,pa Pa,kpa kPa,K kelvin,C celsius,F fahrenheit,B byte,kb KB,mb MB,gb GB,tb TB,
-dollar usd buck,euro eur,gbp,yen jpy,rupee rs Rs inr,degree deg,radian rad,
-percent pct percentage,2 square sq squared,3 cubic cu cubed,/ per,kmh kph"""
+# fmt: off
+_SPELLINGS = {  # a unit, or a word between units, and how else it is spelt
+    "m": "meter metre", "km": "kilometer kilometre", "cm": "centimeter centimetre",
+    "mm": "millimeter", "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile",
+    "s": "sec second", "ms": "millisecond", "min": "minute", "h": "hr hrs hour", "year": "yr",
+    "kg": "kilogram", "g": "gram", "mg": "milligram", "lb": "lbs pound", "oz": "ounce",
+    "l": "liter litre", "ml": "mL milliliter", "dl": "dL", "kl": "kL", "gallon": "gal",
+    "quart": "qt", "pint": "pt", "N": "newton", "J": "joule", "kj": "kJ", "W": "watt", "kw": "kW",
+    "A": "ampere", "V": "volt", "hz": "Hz", "khz": "kHz", "mhz": "MHz", "pa": "Pa", "kpa": "kPa",
+    "K": "kelvin", "C": "celsius", "F": "fahrenheit", "B": "byte", "kb": "KB", "mb": "MB",
+    "gb": "GB", "tb": "TB", "dollar": "usd buck", "euro": "eur", "gbp": "", "yen": "jpy",
+    "rupee": "rs Rs inr", "degree": "deg", "radian": "rad", "percent": "pct percentage",
+    "2": "square sq squared", "3": "cubic cu cubed", "/": "per", "kmh": "kph",
+}
+_SIZES = {  # of the units that are no base units
+    "km": "1000 m", "cm": "1/100 m", "mm": "1/1000 m", "in": "0.0254 m", "ft": "0.3048 m",
+    "yd": "0.9144 m", "mi": "1609.344 m", "ms": "1/1000 s", "min": "60 s", "h": "3600 s",
+    "day": "86400 s", "week": "604800 s", "kg": "1000 g", "mg": "1/1000 g", "lb": "453.59237 g",
+    "oz": "28.349523125 g", "l": "1/1000 m 3", "dl": "1/10000 m 3", "ml": "1/1000000 m 3",
+    "kl": "1 m 3", "gallon": "4 quart", "pint": "1/2 quart", "kmh": "5/18 m / s", "kj": "1000 J",
+    "kw": "1000 W", "khz": "1000 hz", "mhz": "1000000 hz", "kpa": "1000 pa", "cent": "1/100 dollar",
+}
+# fmt: on
 _UNIT_NAMES: dict[str, str] = {}
-for _group in _SPELLINGS.split(","):
-    _unit_name = _group.split()[0]
-    _UNIT_NAMES |= dict.fromkeys(_group.split(), _unit_name)
-_SIZES = """m=1 m,km=1000 m,cm=1/100 m,mm=1/1000 m,in=0.0254 m,ft=0.3048 m,yd=0.9144 m,
-mi=1609.344 m,s=1 s,ms=1/1000 s,min=60 s,h=3600 s,day=86400 s,week=604800 s,g=1 g,kg=1000 g,
-mg=1/1000 g,lb=453.59237 g,oz=28.349523125 g,l=1/1000 m 3,dl=1/10000 m 3,ml=1/1000000 m 3,kl=1 m 3,
-gallon=4 quart,pint=1/2 quart,kmh=5/18 m / s,kj=1000 J,kw=1000 W,khz=1000 hz,mhz=1000000 hz,
-kpa=1000 pa,cent=1/100 dollar"""
-_UNIT_SIZES: dict[str, tuple[Fraction, Unit]] = {}  # in base units; all others are base units
-for _definition in _SIZES.split(","):
-    _unit_name, _, _meaning = _definition.strip().partition("=")
+for _unit_name, _spellings in _SPELLINGS.items():
+    _UNIT_NAMES |= dict.fromkeys([_unit_name, *_spellings.split()], _unit_name)
+_UNIT_SIZES: dict[str, tuple[Fraction, Unit]] = {}
+for _unit_name, _meaning in _SIZES.items():
     _size, *_base = _meaning.split()
     _UNIT_SIZES[_unit_name] = (Fraction(_size), tuple(_base))
 _SKIPPED_IN_UNITS = words("of the a an ^ * 1")
