@@ -216,24 +216,20 @@ class Judge:
         return difference is not None and difference % size == 0
 
     def _collections(self, answer: Tree, gold: Tree) -> bool:
-        if is_group(gold, "()"):
-            answer = named_tuple(answer) or answer
-        else:
-            items = items_of(answer) if is_group(answer, "()") else members(answer)
-            gold_tuple = None if any(map(is_equation, items)) else named_tuple(gold)
-            if gold_tuple:
-                gold = gold_tuple
-                answer = group_node("()", items)
+        """Whether both are the same tuple, or have the same members in any order."""
+        answer, gold = _with_named_tuples(answer, gold)
         if answer.kind == gold.kind == "group" and not is_set(answer):
             items = items_of(answer)
             gold_items = items_of(gold)
             if answer.args[0] != gold.args[0] or len(items) != len(gold_items):
                 return False
             return all(map(self.same, items, gold_items))
-        tests = []
-        for gold_member in members(gold):
-            tests.append(functools.partial(self.same, gold=gold_member))
-        return matched(members(answer), tests)
+        return self._match(members(answer), members(gold))
+
+    def _match(self, answers: Sequence[Tree], golds: Sequence[Tree]) -> bool:
+        """Whether each answer is its own one of the gold answers."""
+        tests = [functools.partial(self.same, gold=gold) for gold in golds]
+        return matched(answers, tests)
 
     def _relations(self, answer: Tree, gold: Tree) -> bool:
         """Where one is a relation or a set of reals."""
@@ -265,10 +261,7 @@ class Judge:
 
     def _operations(self, answer: Tree, gold: Tree) -> bool:
         """Whether both are the same operation on the same operands, in any order."""
-        tests = []
-        for operand in _operands(gold):
-            tests.append(functools.partial(self.same, gold=operand))
-        return matched(_operands(answer), tests)
+        return self._match(_operands(answer), _operands(gold))
 
     def _equations(self, answer: Tree, gold: Tree) -> bool:
         """Whether both say the same of the same name, or hold for the same points."""
@@ -312,6 +305,17 @@ class Judge:
             if not self.equal(*_cross_ratios(values)):
                 return False
         return self.equal(_root(left_values), _root(right_values))
+
+
+def _with_named_tuples(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
+    """Both as tuples where one names its values, `x = 1, y = 2`, and the other one does not."""
+    if is_group(gold, "()"):
+        return named_tuple(answer) or answer, gold
+    items = items_of(answer) if is_group(answer, "()") else members(answer)
+    gold_tuple = None if any(map(is_equation, items)) else named_tuple(gold)
+    if gold_tuple:
+        return group_node("()", items), gold_tuple
+    return answer, gold
 
 
 def _at_places(expression: Tree, name: str) -> list[Tree]:

@@ -58,31 +58,39 @@ def _readings(text: str) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
     if announced:
         text = text[announced.end() :]
-    dates = _dates(text)
-    if dates:
-        return dates
-    times = _times(text)
-    if times:
-        return times
-    yes_or_no = _YES_OR_NO.match(text)
-    if yes_or_no:  # what is said behind it is not weighed
-        return [node("text", yes_or_no[1].lower())]
-    choice = _CHOICE.match(text)
-    value = text[choice.end() :] if choice else ""
-    if choice and not re.search(r"[,;]|\b(?:or|and)\b", value):
-        letter = node("sym", choice["enclosed"] or choice["bare"])
-        if not value:
-            return [letter]
-        if re.fullmatch(r"\(?[A-J]\)?", value):  # one letter before another is no answer
-            return [node("text", text)]
-        with_value = [letter]
-        text = value
+    for reader in (_dates, _times, _yes_or_no):
+        trees = reader(text)
+        if trees:
+            return trees
+    letter, value = _choice(text)
+    if letter is None:
+        trees = _trees(value)
+    elif not value:
+        return [letter]
     else:
-        with_value = []
-    trees = with_value + _trees(text)
+        trees = [letter, *_trees(value)]
     if not trees:
-        read(text)  # for its error
-    return trees + _letters(text)
+        read(value)  # for its error
+    return trees + _letters(value)
+
+
+def _yes_or_no(text: str) -> list[Tree]:
+    """The yes or no that the text begins with, whatever is said behind it; or none."""
+    word = _YES_OR_NO.match(text)
+    return [node("text", word[1].lower())] if word else []
+
+
+def _choice(text: str) -> tuple[Tree | None, str]:
+    """The letter of the option that the text begins with, or None, and what is left of the text."""
+    choice = _CHOICE.match(text)
+    if not choice:
+        return None, text
+    value = text[choice.end() :]
+    if re.search(r"[,;]|\b(?:or|and)\b", value):
+        return None, text
+    if re.fullmatch(r"\(?[A-J]\)?", value):  # one letter before another is no answer
+        return node("text", text), ""
+    return node("sym", choice["enclosed"] or choice["bare"]), value
 
 
 def _dates(text: str) -> list[Tree]:
