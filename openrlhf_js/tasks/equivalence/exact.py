@@ -134,7 +134,8 @@ def residue(tree: Tree) -> int | None:
     if kind == "sym":
         return _residue_of_name(args[0])
     if kind == "call":
-        kind, args = args[0], args[1:]
+        kind = args[0]
+        args = args[1:]
     if kind == "pow":
         return _residue_of_power(residue(args[0]), args[1])
     if kind in ("fact", "binom"):

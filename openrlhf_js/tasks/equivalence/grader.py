@@ -39,8 +39,8 @@ class Gold(NamedTuple):
 
     text: str  # in canonical spelling
     trees: tuple[Tree, ...]  # its readings; none where our grammar ends
-    within: Fraction  # the greatest difference that is allowed
-    unit_is_asked_for: bool  # so that no other unit will do
+    within: Fraction = Fraction(0)  # the greatest difference that is allowed
+    unit_is_asked_for: bool = False  # so that no other unit will do
 
 
 class _Fields(BaseModel, extra="forbid", strict=True):
@@ -68,13 +68,15 @@ def golds_of(label: str) -> tuple[Gold, ...]:
     for answer in answers:
         text = _canonical(answer, label)
         trees = _gold_trees(text, fields.unit or "")
-        alternatives = [trees]
         if trees and may_be_lists:
-            alternatives = [(member,) for member in members(trees[0])]
-        golds += [Gold(text, own, Fraction(0), fields.unit is not None) for own in alternatives]
+            golds += [Gold(text, (member,)) for member in members(trees[0])]
+        else:
+            golds.append(Gold(text, trees))
     tolerances = _tolerances(fields.tolerance or "", len(golds))
+    asked_for = fields.unit is not None
     return tuple(
-        gold._replace(within=within) for gold, within in zip(golds, tolerances, strict=True)
+        gold._replace(within=within, unit_is_asked_for=asked_for)
+        for gold, within in zip(golds, tolerances, strict=True)
     )
 
 
@@ -166,8 +168,8 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
         return decimal(text) == gold_tree.args[0]
     tests = []
     for gold in golds:
-        own = replace(judge, within=gold.within, unit_is_asked_for=gold.unit_is_asked_for)
-        tests.append(partial(_fits, own, gold.trees))
+        gold_judge = replace(judge, within=gold.within, unit_is_asked_for=gold.unit_is_asked_for)
+        tests.append(partial(_fits, gold_judge, gold.trees))
     for answer in _answers(text):
         if is_number:
             answer = without_modulus(answer)

@@ -180,16 +180,19 @@ def _places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fractio
     for tree in trees:
         constants |= dict.fromkeys(_constants(tree))
     constants.pop(Fraction(0), None)
-    chosen = list(constants)[:_MOST_CONSTANTS]
-    quotients = [first / second for first, second in itertools.product(chosen, repeat=2)]
-    candidates = [*constants, *map(Fraction, _SMALL_NUMBERS), *quotients]
-    ends = sorted(list(dict.fromkeys(candidates))[:_MOST_ENDS])
+    first_constants = list(constants)[:_MOST_CONSTANTS]
+    ends = [*constants, *map(Fraction, _SMALL_NUMBERS)]
+    for dividend, divisor in itertools.product(first_constants, repeat=2):
+        ends.append(dividend / divisor)
+    ends = list(dict.fromkeys(ends))[:_MOST_ENDS]
+
     places = []
-    for low, high in itertools.pairwise([Fraction(0), *ends]):
+    for low, high in itertools.pairwise([Fraction(0), *sorted(ends)]):
         places += [low + (high - low) * Fraction(3, 7), high]
-    places += [2 * constant + Fraction(1, 3) for constant in chosen]
-    for number in _LARGE_NUMBERS:
-        places += [Fraction(number), number + Fraction(2, 5)]
+    for constant in first_constants:
+        places.append(2 * constant + Fraction(1, 3))
+    for large in _LARGE_NUMBERS:
+        places += [Fraction(large), large + Fraction(2, 5)]
     return [Fraction(0), *places, *(-place for place in places)]
 
 
