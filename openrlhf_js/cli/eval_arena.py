@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import webbrowser
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,7 +27,6 @@ PROGRAMS = {
     "generate": (f"{MODULE}:generate", "have a model answer the questions"),
     "judge": (f"{MODULE}:judge", "have the answers compared with the baseline's"),
     "score": (f"{MODULE}:score", "win rates with intervals, style control, comparisons"),
-    "show": (f"{MODULE}:show", "the page with every question, answer and verdict"),
 }
 Names = tuple[str, ...]
 DEFAULT_BENCH = "arena-hard-v2.0"
@@ -253,8 +251,11 @@ def _judge(flags: JudgeFlags) -> int:
         return int(bool(judging.to_judge.open_pairs))
 
 
-class PoolSettings(BenchSettings):
-    """What is scored, and how."""
+class ScoreSettings(BenchSettings):
+    """Score what judges have judged, apart and pooled: the weighted rows that each model won.
+
+    --html makes a page with the leaderboards, and every question with its answers and verdicts.
+    """
 
     judge: Names = Field((), description="whose judgments; default: the only one there")
     models: Names = Field((), description="show only these; default: all")
@@ -274,24 +275,13 @@ class PoolSettings(BenchSettings):
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (), description="a test of A against B, paired by question; may be repeated"
     )
-
-
-class ScoreSettings(PoolSettings):
-    """Score what judges have judged, apart and pooled: the weighted rows that each model won."""
-
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = Field(
         None, description="all figures"
     )
-    html: Path | None = Field(None, description="the page of `show`")
+    html: Path | None = Field(None, description="the page")
 
 
-class PageSettings(PoolSettings):
-    """Open a page with the leaderboards, and every question with its answers and verdicts."""
-
-    html: Path | None = Field(None, description="where; default: arena.html in the bench's folder")
-
-
-def _boards(settings: PoolSettings) -> tuple[list[Pool], Boards]:
+def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
     """What was judged, with leaderboards of each judge and of all pooled, and comparisons."""
     from openrlhf_js.evaluation.arena.board import boards
     from openrlhf_js.evaluation.arena.data import file_name
@@ -346,18 +336,7 @@ def _write(path: Path, content: str) -> None:
     say(f"wrote {path}", error=True)
 
 
-def _show(settings: PageSettings) -> int:
-    from openrlhf_js.report.arena import page
-
-    path = settings.html or settings.folder.root / "arena.html"
-    _write(path, page(*_boards(settings)))
-    if not webbrowser.open(path.resolve().as_uri()):
-        say(f"no browser was found: open {path} by hand", error=True)
-    return 0
-
-
 fetch = partial(program, f"{PROG} fetch", FetchSettings, _fetch, resumes=True)
 generate = partial(program, f"{PROG} generate", GenerateSettings, _generate, resumes=True)
 judge = partial(program, f"{PROG} judge", JudgeFlags, _judge, resumes=True)
 score = partial(program, f"{PROG} score", ScoreSettings, _score)
-show = partial(program, f"{PROG} show", PageSettings, _show)

@@ -62,7 +62,7 @@ def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
     place = ["--data", str(data), "--bench", "own"]
     generate_answers(tiny, place, data, capsys, monkeypatch)
     judge_answers(place, tmp_path, capsys, monkeypatch)
-    score_and_show(place, tmp_path, capsys, monkeypatch)
+    score(place, tmp_path, capsys)
 
 
 def generate_answers(model, place, data, capsys, monkeypatch):
@@ -130,8 +130,8 @@ def judge_answers(place, tmp_path, capsys, monkeypatch):
         assert path.is_dir() or key.encode() not in path.read_bytes()
 
 
-def score_and_show(place, tmp_path, capsys, monkeypatch):
-    """Scores on the console, as JSON and as a page, which `show` opens."""
+def score(place, tmp_path, capsys):
+    """Scores on the console, as JSON and as a page."""
     scores = tmp_path / "out" / "s.json"
     page = tmp_path / "out" / "s.html"
     place = [*place, "--baseline", BASELINE]
@@ -148,11 +148,6 @@ def score_and_show(place, tmp_path, capsys, monkeypatch):
 
     assert eval_arena.main(["score", *place, "--models", "nobody"]) == 2
     assert "no complete judgment of nobody in c; it judged m, other" in capsys.readouterr().err
-    opened = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    assert eval_arena.main(["show", *place]) == 0
-    expected = (tmp_path / "data" / "own" / "arena.html").resolve()
-    assert opened == [expected.as_uri()]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +160,7 @@ def score_and_show(place, tmp_path, capsys, monkeypatch):
             ["judge", "--judge", "j", "--models", "m"],
             "no such file; `openrlhf-js eval arena fetch`",
         ),
-        (["score", "--bench", "own"], "--judge says whose judgments"),
-        (["show"], "--judge says whose judgments; data/arena-hard-v2.0 has none"),
+        (["score"], "--judge says whose judgments; data/arena-hard-v2.0 has none"),
         (["fetch", "--source", "nowhere"], "nowhere holds no data/arena-hard-v2.0/question.jsonl"),
         (["fetch", "--bench", "mine"], "--baseline MODEL"),
     ],
