@@ -28,7 +28,7 @@ from openrlhf_js.common.labels import label_text
 from openrlhf_js.estimators import LiveEstimator, squared_score_norms
 from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.estimators.group_stats import checked_statistics
-from openrlhf_js.plugin.checks.labels import grades_with_our_task
+from openrlhf_js.plugin.checks.rewards import grades_with_our_task
 from openrlhf_js.plugin.flags import means_over_tokens
 from openrlhf_js.plugin.memory import keys_of, start_estimator
 from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits

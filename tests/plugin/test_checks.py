@@ -113,12 +113,9 @@ def write_other_files(rows: list[dict[str, str]]) -> None:
     """Files in other formats, and folders."""
     lines = Path("prompts.jsonl").read_bytes()
     Path("packed.jsonl.gz").write_bytes(gzip.compress(lines))
-    Path("CAPITALS.JSONL").write_bytes(lines)
     Path("lines.txt").write_text("1?\n" * 4)
     Path("table.tsv").write_text("question\tanswer\n1?\t1\n")
     Path("latin.jsonl").write_bytes('{"question": "\xe9?", "answer": "1"}\n'.encode("latin1"))
-    Path("latin.csv").write_bytes("question,answer\n\xe9?,1\n".encode("latin1"))
-    write_lines("numbers.jsonl", [{**row, "answer": int(row["answer"])} for row in rows])
     Path("folder").mkdir()
     Path("folder/test.jsonl").write_bytes(lines)
     Path("folder/train.jsonl").write_bytes(lines)
@@ -185,12 +182,6 @@ def test_a_gpu_is_refused_where_the_stack_has_none(monkeypatch):
     assert problems({}) == []
 
 
-def test_the_critic_has_ranks_of_its_own():
-    found = problems({"algo.advantage.estimator": "gae", "critic.num_gpus_per_node": "3"})
-    assert found
-    assert all("of the critic" in line for line in found)
-
-
 def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
     bad = argv({"actor.model_name_or_path": "./none", "data.input_key": "q"})
     assert main(bad) == 2
@@ -223,11 +214,6 @@ def test_a_damaged_tokenizer_is_one_line():
 def test_the_task_of_a_users_own_grader_is_not_ours():
     Path("own.py").write_text('TASK = "summarise"\ndef reward_func(q, p, l): ...\n')
     assert problems({"reward.remote_url": "own.py"}) == []
-
-
-def test_a_run_may_be_named_by_a_path(tmp_path):
-    name = {"logger.tensorboard_dir": "log", "logger.wandb.run_name": str(tmp_path / "x")}
-    assert problems(name) == []
 
 
 # --- folders ------------------------------------------------------------------------------------
@@ -295,14 +281,10 @@ RESUMED = {"ckpt.load_enable": ""}
 OTHER_RUN = [
     ({"data.prompt_dataset": "p.csv"}, "--data.prompt_dataset prompts.jsonl (now p.csv)"),
     ({"actor.adam.lr": "1e-5"}, "--actor.adam.lr 1e-06 (now 1e-05)"),
-    ({"actor.adam.betas": "0.9 0.99"}, "--actor.adam.betas 0.9 0.95 (now 0.9 0.99)"),
     ({"algo.advantage.estimator": "rloo"}, "--algo.advantage.estimator js (now rloo)"),
     ({"train.seed": "7"}, "--train.seed 42 (now 7)"),
-    ({"rollout.batch_size": "2"}, "--rollout.batch_size 4 (now 2)"),
-    ({"train.batch_size": "4"}, "--train.batch_size 8 (now 4)"),
     ({"rollout.n_samples_per_prompt": "2"}, "--rollout.n_samples_per_prompt 4 (now 2)"),
     ({"actor.model_name_or_path": "no_template"}, "--actor.model_name_or_path model (now no_"),
-    ({"ds.lora.rank": "8"}, "--ds.lora.rank 0 (now 8)"),
 ]
 
 
@@ -391,7 +373,6 @@ def test_every_flag_that_a_resumed_run_may_change_is_one(earlier_run):
             "cannot be read (bad.jsonl, line 2: not JSON (",
         ),
         (b'{"question": "1"}\n', "no column 'answer' (--data.label_key); there are question"),
-        (b'{"question": null, "answer": "1"}\n', "'question' holds NoneType, not text"),
         (b'{"question": "3", "answer": "1"}\n{"question": 3, "answer": "1"}\n', "holds int, not"),
         (b"\xff\xfe\x00", "cannot be read (bad.jsonl, line 1: not JSON in UTF-8 ("),
     ],
@@ -401,14 +382,6 @@ def test_a_bad_prompt_file(content, said):
     line = the_problem({"data.prompt_dataset": "bad.jsonl"})
     assert line.startswith("--data.prompt_dataset bad.jsonl: ")
     assert said in line
-
-
-def test_a_csv_is_read_as_upstream_reads_it():
-    Path("numbers.csv").write_text("question,answer\n1,1\n")
-    said = the_problem({"data.prompt_dataset": "numbers.csv"})
-    assert "'question' holds int, not text" in said
-    Path("numbers.csv").write_text("question,answer\n")
-    assert "corresponds to no data" in the_problem({"data.prompt_dataset": "numbers.csv"})
 
 
 # --- a reward model in Ray ---------------------------------------------------------------------

@@ -13,7 +13,7 @@ import ray.cloudpickle
 from kit import upstream_args
 
 from openrlhf_js.estimators.memory import key_of
-from openrlhf_js.plugin.checks import labels as label_checks
+from openrlhf_js.plugin.checks import rewards as label_checks
 from openrlhf_js.plugin.experience import SourcedPrompts
 from openrlhf_js.plugin.memory import keys_of
 from openrlhf_js.plugin.rewards import Answer, RemoteRewards, RewardServers, RewardSource

@@ -11,9 +11,13 @@ from openrlhf_js.plugin.checks.estimator import (
     gradient_problems,
     selection_problems,
 )
-from openrlhf_js.plugin.checks.labels import is_our_task, label_problems
 from openrlhf_js.plugin.checks.models import model_problems
-from openrlhf_js.plugin.checks.rewards import grader_of, reward_problems
+from openrlhf_js.plugin.checks.rewards import (
+    grader_of,
+    is_our_task,
+    label_problems,
+    reward_problems,
+)
 from openrlhf_js.plugin.checks.start import earlier_run_problems, start_problems
 from openrlhf_js.plugin.prompts import Flat, check_prompts
 from openrlhf_js.plugin.run.leftovers import RUN_ID

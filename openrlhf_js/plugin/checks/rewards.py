@@ -1,10 +1,14 @@
-"""What gives rewards: a file, an agent, servers, or a reward model in the run."""
+"""What gives rewards: a file, an agent, servers, or a reward model in the run; and its labels."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.common.console import progress
+from openrlhf_js.plugin.data_files import DATASOURCE, first_rows, read_local
+from openrlhf_js.plugin.prompts import SPLITS, Flat
 from openrlhf_js.plugin.run.user_file import UserFile, load_file
 from openrlhf_js.plugin.upstream import BadInput
 
@@ -54,3 +58,58 @@ def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
             "remax needs rewards with the responses, and a reward model in Ray gives them later: "
             "serve it (`openrlhf-js rm serve`) and give --reward.remote_url"
         )
+
+
+def is_our_task(name: str) -> bool:
+    """Whether the TASK of a reward file is one of ours; users have that word for their own, too."""
+    try:
+        from openrlhf_js.tasks import GRADED
+        from openrlhf_js.tasks.rewards import BY_DATASOURCE
+    except ModuleNotFoundError:  # without the extra, no file grades with ours
+        return False
+    return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
+
+
+def grades_with_our_task(args: argparse.Namespace) -> bool:
+    """Whether the reward file or the agent of nested arguments grades with a task of ours."""
+    grader = grader_of(
+        agent=args.train.agent_func_path,
+        addresses=args.reward.remote_url or (),
+        device=args.js.device,
+        limit_seconds=args.js.reward_timeout_seconds,
+    )
+    return grader is not None and is_our_task(grader.task)
+
+
+def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
+    """Labels in local files that the grader of the run would refuse hours later."""
+    key = flat["data.label_key"]
+    if key is None:
+        yield f"--data.label_key is missing: {task_name} grades against the label of a row"
+        return
+    for flag, split in SPLITS.items():
+        for name in (flat[flag] or "").split(","):
+            rows = read_local(name, flat[split]) if name else None
+            if rows is not None:
+                used = first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
+                for problem in _refused_labels(used, key, task_name):
+                    yield f"--{flag} {name.strip()}: {problem}"
+
+
+def _refused_labels(rows: Sequence[Any], key: str, task_name: str) -> list[str]:
+    """The first label that is refused, and how many are."""
+    from openrlhf_js.tasks.rewards import check_row_label
+
+    first = ""
+    refused = 0
+    with progress("checking labels", len(rows)) as bar:
+        for number, row in enumerate(rows, 1):
+            try:
+                check_row_label(task_name, row[key], row.get(DATASOURCE))
+            except ModuleNotFoundError as error:  # it names the extra
+                return [str(error)]
+            except ValueError as error:
+                first = first or f"row {number}: {error}"
+                refused += 1
+            bar.advance()
+    return [f"{first} ({refused:,} of {len(rows):,} labels are refused)"] if refused else []
