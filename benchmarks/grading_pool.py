@@ -5,22 +5,17 @@
 1,000 answers for the numeric grader, with and without 10 in their midst that never end. It is
 compared to a goal: exits with 1 if another answer's status changes, or if the ten cost more than
 each its time limit and a restart.
-
-`benchmarks/scale.py` compares the pool to the queue model below.
 """
 
 from __future__ import annotations
 
 import argparse
-import heapq
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, cycle, islice
-from statistics import median
-from typing import NamedTuple
 
 from openrlhf_js.tasks.pool import GradingPool
 
@@ -113,86 +108,6 @@ def main() -> None:
     )
     print(f"{statuses_with.count('timeout')} timeouts; {changed} other statuses changed")
     sys.exit(changed > 0 or extra_seconds > goal_seconds)
-
-
-# --- the pool beside a queue model -------------------------------------------------------------
-
-
-class Timing(NamedTuple):
-    """Seconds of the clock, and of this process's CPU time."""
-
-    wall: float
-    cpu: float
-
-
-class QueueModelComparison(NamedTuple):
-    """What the queue model takes from measurements, and how the real pool compares to it."""
-
-    service_seconds: list[float]  # of each answer, in CPU time
-    caller_seconds: float  # of the caller's own CPU time, for an answer
-    ratios: dict[int, list[float]]  # real over model time, by the number of workers
-
-
-def makespan(
-    service_seconds: Sequence[float],
-    workers: int,
-    caller_seconds: float,
-) -> float:
-    """The queue model: seconds of a pool whose caller spends its own on one answer after the other.
-
-    An answer of so many seconds of service goes to the worker that is free first.
-    """
-    free_at = [0.0] * workers
-    caller_at = 0.0
-    for seconds in service_seconds:
-        caller_at = max(heapq.heappop(free_at), caller_at) + caller_seconds
-        heapq.heappush(free_at, caller_at + seconds)
-    return max(free_at)
-
-
-def against_model(answers: int, rounds: int) -> QueueModelComparison:
-    """Grades so many new answers in every round, alone, by one worker and by two."""
-    new_pairs = answer_pairs()
-    service_seconds: list[float] = []
-    caller_seconds: list[float] = []
-    ratios: dict[int, list[float]] = {1: [], 2: []}
-    with GradingPool(1) as one_worker, GradingPool(2) as two_workers:
-        pools = (one_worker, two_workers)
-        warm_up = list(islice(new_pairs, answers))
-        for pair in warm_up:  # imports
-            numeric(*pair)
-        for pool in pools:  # the workers start
-            time_pool(pool, warm_up)
-        for _ in range(rounds):
-            pairs = list(islice(new_pairs, answers))
-            alone = [time_call(lambda pair=pair: numeric(*pair)) for pair in pairs]
-            service_seconds += [timing.cpu for timing in alone]
-            for pool in pools:
-                real = time_pool(pool, pairs)
-                caller_seconds.append(real.cpu / answers)
-                model_seconds = makespan(
-                    service_seconds=[timing.wall for timing in alone],
-                    workers=pool.workers,
-                    caller_seconds=real.cpu / answers,
-                )
-                ratios[pool.workers].append(real.wall / model_seconds)
-    return QueueModelComparison(service_seconds, median(caller_seconds), ratios)
-
-
-def time_pool(pool: GradingPool, pairs: Sequence[Pair]) -> Timing:
-    """Grades the pairs in as many threads as the pool has workers."""
-    with ThreadPoolExecutor(pool.workers) as threads:
-        return time_call(lambda: list(threads.map(lambda pair: pool.grade(GRADER, *pair), pairs)))
-
-
-def time_call(call: Callable[[], object]) -> Timing:
-    wall_began = time.perf_counter()
-    cpu_began = time.process_time()
-    call()
-    return Timing(
-        wall=time.perf_counter() - wall_began,
-        cpu=time.process_time() - cpu_began,
-    )
 
 
 if __name__ == "__main__":

@@ -106,20 +106,12 @@ def squared_errors(
 def over_batches(
     estimators: Sequence[Estimator], known: KnownBatch, shrinkage: float
 ) -> SquaredErrors:
-    """Those of every batch, (B, e): by `torch.vmap`, but for code of the user's own."""
-    at_once = [record for record in estimators if parse_own(record.name) is None]
-    one_by_one = [record for record in estimators if parse_own(record.name) is not None]
-    errors = torch.vmap(lambda batch: squared_errors(at_once, batch, shrinkage))(known)
-    if not one_by_one:
-        return errors
+    """Those of every batch, (B, e): by `torch.vmap`, unless there is code of the user's own."""
+    if all(parse_own(record.name) is None for record in estimators):
+        return torch.vmap(lambda batch: squared_errors(estimators, batch, shrinkage))(known)
     batches = [KnownBatch._make(fields) for fields in zip(*known, strict=True)]
-    own_errors = [squared_errors(one_by_one, batch, shrinkage) for batch in batches]
-    measured = at_once + one_by_one
-    order = [measured.index(record) for record in estimators]
-    joined = []
-    for quick, *slow in zip(errors, *own_errors, strict=True):
-        joined.append(torch.cat([quick, torch.stack(slow)], 1)[:, order])
-    return SquaredErrors._make(joined)
+    errors = [squared_errors(estimators, batch, shrinkage) for batch in batches]
+    return SquaredErrors._make(map(torch.stack, zip(*errors, strict=True)))
 
 
 def draw(
@@ -152,24 +144,14 @@ def _draws(pool: Samples, plan: BatchPlan, m: int) -> Iterator[tuple[Ints, Known
         yield draw(pool, plan.prompts, m, min(chunk, plan.batches - start), generator)
 
 
-class Measured(NamedTuple):
-    """What was measured for one m."""
-
-    over: BatchMeans
-    errors: Floats
-    """(e, B) mean squared errors."""
-    shrinkage: Floats
-    """(e, B) mean coefficients; NaN for estimators that have none."""
-
-
 def measure(
     pool: Samples,
     plan: BatchPlan,
     m: int,
     names: Sequence[str],
     advance: Advance = lambda batches: None,
-) -> Measured:
-    """The errors of baselines in batches with m responses; `js_fixed` has the best constant."""
+) -> tuple[BatchMeans, SquaredErrors]:
+    """(e, B) errors of baselines in batches with m responses; `js_fixed` has the best constant."""
     measured_names = list(names)
     if ORACLE in names and OTHER_END not in names:
         measured_names.append(OTHER_END)
@@ -188,7 +170,7 @@ def measure(
         shrinkage[oracle] = best(curves)
         errors[oracle] = at(curves, best(curves))
     over = BatchMeans(np.concatenate(chosen), len(pool.rewards))
-    return Measured(over, errors[: len(names)], shrinkage[: len(names)])
+    return over, SquaredErrors(errors[: len(names)], shrinkage[: len(names)])
 
 
 def mse(pool: Samples, plan: BatchPlan, chosen: Sequence[str] = ()) -> LabResult:
@@ -199,16 +181,19 @@ def mse(pool: Samples, plan: BatchPlan, chosen: Sequence[str] = ()) -> LabResult
     if chosen:
         names = names_with_reference(chosen, reasons)
     measured = []
+    chosen_prompts = []
     rows: list[LabRow] = []
     with progress("measuring", len(plan.responses) * plan.batches, "batches") as bar:
         for m in plan.responses:
-            measured.append(measure(pool, plan, m, names, bar.advance))
-            rows += _rows(measured[-1], names, m)
+            over, errors = measure(pool, plan, m, names, bar.advance)
+            measured.append(errors)
+            chosen_prompts.append(over.chosen)
+            rows += error_rows(names, m, errors, over.mean, over.reduction)
     arrays = {
         "m": np.array(plan.responses),
         "estimators": np.array(names),
         "squared_errors": np.stack([of_m.errors for of_m in measured]),
-        "prompts": np.stack([of_m.over.chosen for of_m in measured]),
+        "prompts": np.stack(chosen_prompts),
     }
     notes = {
         "gradients": gradients_of(names),
@@ -221,13 +206,20 @@ def mse(pool: Samples, plan: BatchPlan, chosen: Sequence[str] = ()) -> LabResult
     return LabResult(rows, plan.caption(len(pool.rewards)), arrays, notes)
 
 
-def _rows(measured: Measured, names: Sequence[str], m: int) -> list[LabRow]:
+def error_rows(
+    names: Sequence[str],
+    m: int,
+    measured: SquaredErrors,
+    mean: Callable[[Floats], Estimate],
+    reduction: Callable[[Floats, Floats], Estimate],
+) -> list[LabRow]:
+    """What is said of (e, B) errors, by these functions of batches (B,)."""
     reference = measured.errors[names.index(REFERENCE)]
     rows = []
-    for name, errors, shrinkage in zip(names, measured.errors, measured.shrinkage, strict=True):
+    for name, errors, shrinkage in zip(names, *measured, strict=True):
         quantities: dict[str, Estimate | float] = {
-            "mse": measured.over.mean(errors),
-            "reduction_percent": measured.over.reduction(errors, reference),
+            "mse": mean(errors),
+            "reduction_percent": reduction(errors, reference),
             "shrinkage": shrinkage.mean(),
         }
         rows += rows_of(quantities, m=m, estimator=name)

@@ -15,16 +15,9 @@ import torch
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import ESTIMATORS, find_estimator
 from openrlhf_js.lab.batches import left_out
-from openrlhf_js.lab.mse import Advance, KnownBatch, SquaredErrors, over_batches
-from openrlhf_js.lab.results import (
-    REFERENCE,
-    LabResult,
-    LabRow,
-    gradients_of,
-    reduction,
-    rows_of,
-)
-from openrlhf_js.stats import Estimate, clustered_mean
+from openrlhf_js.lab.mse import Advance, KnownBatch, SquaredErrors, error_rows, over_batches
+from openrlhf_js.lab.results import REFERENCE, LabResult, LabRow, gradients_of, reduction
+from openrlhf_js.stats import clustered_mean
 from openrlhf_js.stats.estimate import Floats
 
 SHOWN = (REFERENCE, "js", "js_grad", "js_fixed")  # unless all are asked for
@@ -120,8 +113,9 @@ def simulate(
     rows: list[LabRow] = []
     with progress("simulating", rounds * len(responses), "batches") as bar:
         for m in responses:
-            simulated.append(measure(values, n, m, rounds, seed, names, bar.advance))
-            rows += _rows(simulated[-1], names, m)
+            errors = measure(values, n, m, rounds, seed, names, bar.advance)
+            simulated.append(errors)
+            rows += error_rows(names, m, errors, clustered_mean, reduction)
     arrays = {
         "m": np.array(responses),
         "estimators": np.array(names),
@@ -183,16 +177,3 @@ def draw(
         greedy_rewards=zeros,
         lengths=torch.ones_like(rewards),
     )
-
-
-def _rows(simulated: SquaredErrors, names: Sequence[str], m: int) -> list[LabRow]:
-    reference = simulated.errors[names.index(REFERENCE)]
-    rows = []
-    for name, errors, shrinkage in zip(names, *simulated, strict=True):
-        quantities: dict[str, Estimate | float] = {
-            "mse": clustered_mean(errors),
-            "reduction_percent": reduction(errors, reference),
-            "shrinkage": shrinkage.mean(),
-        }
-        rows += rows_of(quantities, m=m, estimator=name)
-    return rows

@@ -122,11 +122,11 @@ def test_errors_are_those_of_a_slow_loop():
     rewards = pool(10)
     greedy = np.array([0.0, 1, 1, 0, 1])
     names = [name for name in ESTIMATORS if name not in ("dbb", "spo")]
-    measured = measure(samples(rewards, greedy=greedy), PLAN, 3, names)
+    over, measured = measure(samples(rewards, greedy=greedy), PLAN, 3, names)
     chosen, known = draw(
         samples(rewards, greedy=greedy), 4, 3, 20, np.random.default_rng([7, 4, 3])
     )
-    assert measured.over.chosen.tolist() == chosen.tolist()
+    assert over.chosen.tolist() == chosen.tolist()
     for name, errors in zip(names, measured.errors, strict=True):
         if name != "js_fixed":
             assert errors == pytest.approx(slow_errors(name, known), abs=1e-6), name
@@ -137,7 +137,7 @@ def test_errors_are_those_of_a_slow_loop():
     assert measured.errors[oracle] == pytest.approx(slow_errors("js_fixed", known, best))
     for other in (best - 0.02, best + 0.02, 0.0, 1.0):
         assert np.mean(slow_errors("js_fixed", known, other)) > measured.errors[oracle].mean()
-    alone = measure(samples(rewards, greedy=greedy), PLAN, 3, ["rloo", "js_fixed"])
+    _, alone = measure(samples(rewards, greedy=greedy), PLAN, 3, ["rloo", "js_fixed"])
     assert alone.errors[1] == pytest.approx(measured.errors[oracle])  # it needs no other baseline
 
 
@@ -148,9 +148,9 @@ def test_intervals_of_js_cover():
     errors = np.zeros(2)
     for seed in range(40):
         values = np.random.default_rng([seed, 1]).beta(0.5, 0.5, 32)
-        measured = measure(samples(pool(16, seed, values)), plan, 2, ["rloo", "js"])
+        over, measured = measure(samples(pool(16, seed, values)), plan, 2, ["rloo", "js"])
         rloo, js = measured.errors
-        reductions.append(measured.over.reduction(js, rloo))
+        reductions.append(over.reduction(js, rloo))
         errors += measured.errors.mean(1)
     truth = 100 * (1 - errors[1] / errors[0])
     missed = 0
@@ -180,7 +180,8 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool():
     means = []
     for seed in range(pools):
         plan = BatchPlan(batches=20, prompts=3, responses=(2,), seed=seed)
-        means.append(measure(samples(pool(6, seed, values)), plan, 2, names).errors.mean(1))
+        _, measured = measure(samples(pool(6, seed, values)), plan, 2, names)
+        means.append(measured.errors.mean(1))
     for name, of_pools in zip(names, np.transpose(means), strict=True):
         standard_error = np.std(of_pools, ddof=1) / np.sqrt(pools)
         difference = np.mean(of_pools) - exact(name, 2)
