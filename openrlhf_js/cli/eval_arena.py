@@ -299,33 +299,33 @@ def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
         settings.baseline,
         rule=settings.verdict or ("official" if settings.ci == "official" else "stated"),
     )
-    made = boards(
+    scored = boards(
         pools,
         plans=[Plan(settings.ci, control) for control in settings.style_control],
         models=[file_name(name) for name in settings.models],
         pairs=[(file_name(a), file_name(b)) for a, b in settings.compare],
     )
-    for problem in made.problems:
+    for problem in scored.problems:
         say(f"note: {problem}", error=True)
-    return pools, made
+    return pools, scored
 
 
 def _score(settings: ScoreSettings) -> int:
     from openrlhf_js.report import arena
 
-    pools, made = _boards(settings)
-    for board in made.boards:
+    pools, scored = _boards(settings)
+    for board in scored.boards:
         say(board.title, style="bold")
         table(arena.cells(board))
         for line in (f"Intervals: {board.interval}.", *board.notes, ""):
             say(line)
-    for sentence in made.comparisons:
+    for sentence in scored.comparisons:
         say(sentence)
     if settings.json_file:
-        rows = [row for board in made.boards for row in board.rows]
+        rows = [row for board in scored.boards for row in board.rows]
         _write(settings.json_file, json.dumps(rows, indent=1, allow_nan=False) + "\n")
     if settings.html:
-        _write(settings.html, arena.page(pools, made))
+        _write(settings.html, arena.page(pools, scored))
     return 0
 
 

@@ -142,14 +142,14 @@ def shown_board(board: Board) -> ShownBoard:
     return ShownBoard(board, cells(board), source, forest.sentence())
 
 
-def page(pools: Sequence[Pool], made: Boards) -> str:
+def page(pools: Sequence[Pool], scored: Boards) -> str:
     """The page of what was scored: one file that opens offline.
 
     What models and judges wrote stays text, and the page's own script is the only one that a
     browser runs, by its hash.
     """
     baselines = {pool.baseline for pool in pools}
-    models = dict.fromkeys(row["model"] for board in made.boards for row in board.rows)
+    models = dict.fromkeys(row["model"] for board in scored.boards for row in board.rows)
     shown = [name for name in models if name not in baselines]
     judges = list(dict.fromkeys(judge for pool in pools for judge in pool.judges))
     filters = {
@@ -161,8 +161,8 @@ def page(pools: Sequence[Pool], made: Boards) -> str:
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
-        boards=[shown_board(board) for board in made.boards],
-        compared=made.comparisons,
+        boards=[shown_board(board) for board in scored.boards],
+        compared=scored.comparisons,
         filters=filters,
         kinds=KINDS,
         questions=questions(pools, judges, shown),

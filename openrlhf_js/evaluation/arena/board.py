@@ -55,21 +55,21 @@ def boards(
 
     What only some of the judges and categories have is a problem; ValueError where none has it.
     """
-    made = Boards([], [], [])
+    scored = Boards([], [], [])
     for pool in pools:
         alone = [[judge] for judge in pool.judges]
         for judges in [*alone, pool.judges] if len(alone) > 1 else alone:
             try:
                 for plan in plans:
-                    made.boards.append(board(pool, judges, plan, models))
+                    scored.boards.append(board(pool, judges, plan, models))
                 for a, b in pairs:
                     judged = f"{pool.category}, judged by {' + '.join(judges)}"
-                    made.comparisons.append(f"{judged}: {compare(pool, judges, a, b)}")
+                    scored.comparisons.append(f"{judged}: {compare(pool, judges, a, b)}")
             except ValueError as error:  # another category may have it
-                made.problems.append(str(error))
-    if not made.boards or (pairs and not made.comparisons):
-        raise ValueError("\n".join(made.problems))
-    return made
+                scored.problems.append(str(error))
+    if not scored.boards or (pairs and not scored.comparisons):
+        raise ValueError("\n".join(scored.problems))
+    return scored
 
 
 def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:

@@ -269,11 +269,11 @@ def _question(row: Row) -> Question:
 
 def _answer(row: Row) -> ModelAnswer:
     """An answer; ValueError where there is none."""
-    *asked, said = row["messages"]
-    content = _text(said["content"]["answer"])
+    *asked, reply = row["messages"]
+    content = _text(reply["content"]["answer"])
     if content == FAILED_ANSWER:
         raise ValueError("there is no answer")
-    thinking = str(said["content"].get("thought") or "")
+    thinking = str(reply["content"].get("thought") or "")
     text, thoughts = split_thinking(content, thinking)  # another program may have left it in
     counts = row.get("metadata") if text == content else None
     return ModelAnswer(

@@ -57,30 +57,30 @@ class Judging:
 
     def _open_ledger(self, category: str, stack: ExitStack) -> Ledger:
         """The ledger of a category; says how it deviates from the official protocol."""
-        wanted = self.assignment
-        prompt = protocol.prompt_of(wanted.folder, category, wanted.settings)
+        assignment = self.assignment
+        prompt = protocol.prompt_of(assignment.folder, category, assignment.settings)
         identity = protocol.identity_of(
-            bench=wanted.bench,
+            bench=assignment.bench,
             category=category,
-            judge=wanted.judge,
-            settings=wanted.settings,
+            judge=assignment.judge,
+            settings=assignment.settings,
             prompt=prompt,
         )
         deviations = protocol.deviations(
-            bench=wanted.bench,
+            bench=assignment.bench,
             category=category,
-            judges=[wanted.judge],
-            recorded={wanted.judge: identity},
+            judges=[assignment.judge],
+            recorded={assignment.judge: identity},
         )
         if deviations:
             log.warning("%s: not the official protocol: %s", category, "; ".join(deviations))
-        path = wanted.folder.ledger(wanted.judge, category)
+        path = assignment.folder.ledger(assignment.judge, category)
         try:
             store = Store(path, identity, key=("game", "attempt"))
         except ValueError as error:
             raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
         stack.enter_context(store)
-        ledger = Ledger(store, prompt, wanted.tries, wanted.retry_failed)
+        ledger = Ledger(store, prompt, assignment.tries, assignment.retry_failed)
         stack.callback(ledger.drop_if_empty)
         return ledger
 
@@ -88,16 +88,16 @@ class Judging:
         self, ledger: Ledger, category: str, questions: Sequence[data.Question]
     ) -> None:
         """Adds up the bill of a category, and finds the pairs to judge."""
-        wanted = self.assignment
+        assignment = self.assignment
         for record in ledger.store.records.values():
-            if record["model"] in wanted.models:
+            if record["model"] in assignment.models:
                 self.spending.add(record)
-        judge_model = data.file_name(wanted.settings.judge_model)
-        for model in wanted.models:
-            if model in (ledger.baseline, wanted.judge, judge_model):
+        judge_model = data.file_name(assignment.settings.judge_model)
+        for model in assignment.models:
+            if model in (ledger.baseline, assignment.judge, judge_model):
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
             else:
-                self.to_judge.add_model(wanted, ledger, questions, model)
+                self.to_judge.add_model(assignment, ledger, questions, model)
 
     def check_answers(self, judge_empty: bool) -> None:
         """Warns of empty answers in open games; ValueError where there are too many to pay for."""
@@ -109,13 +109,15 @@ class Judging:
             empty = sum(not text.strip() for text in answers.values())
             if not empty:
                 continue
-            found = (
+            message = (
                 f"{empty:,} of {len(answers):,} answers of {model} that are to be judged are "
                 "empty, most often cut off while thinking (generate: --max_new_tokens)"
             )
             if empty > EMPTY_SHARE * len(answers) and not judge_empty:
-                raise ValueError(f"{found}: nothing was judged; --judge_empty judges them as well")
-            log.warning("%s", found)
+                raise ValueError(
+                    f"{message}: nothing was judged; --judge_empty judges them as well"
+                )
+            log.warning("%s", message)
 
     def run(self, endpoint: Endpoint) -> None:
         """Asks the open games, those without a verdict again up to `tries`; writes judgments."""

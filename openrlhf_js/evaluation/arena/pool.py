@@ -71,18 +71,18 @@ def load(
     judged = pd.DataFrame(rows, columns=[*JudgedRow._fields])
     pools = []
     for category in categories or judged.category.unique():
-        against = data.file_name(bench.category(category).baseline)
-        kept = _judged_against(judged, category, against)
+        category_baseline = data.file_name(bench.category(category).baseline)
+        kept = _judged_against(judged, category, category_baseline)
         if kept.empty:
             continue
         asked = data.select(questions, [category])
-        models = sorted({against, *kept.model})
+        models = sorted({category_baseline, *kept.model})
         pool = Pool(
             rule=rule,
             folder=folder,
             bench=bench,
             category=category,
-            baseline=against,
+            baseline=category_baseline,
             judged=kept,
             questions=len(asked),
             styles=pd.concat([_styles(folder, model, asked) for model in models]),
