@@ -13,7 +13,7 @@ from pydantic import model_validator
 from openrlhf_js.common.console import say
 from openrlhf_js.common.programs import curves_command
 from openrlhf_js.common.settings import Field, Settings, program
-from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.design import InlineStudy, StackStudy
 from openrlhf_js.tiny.supervise import ProgramFailed, explained, prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS
 
@@ -69,24 +69,22 @@ class QuickstartSettings(Settings):
         self.stack(Path())
         return self
 
-    def stack(self, folder: Path) -> StudySettings:
+    def stack(self, folder: Path) -> StackStudy:
         """What the real stack trains."""
-        estimators = self.compare.split(",") if self.compare else [self.estimator]
-        settings = {
-            "engine": "stack",
-            "estimators": estimators,
-            "seeds": 1,
-            "steps": self.steps,
+        return StackStudy(
+            estimators=self.compare.split(",") if self.compare else [self.estimator],
+            seeds=1,
+            steps=self.steps,
             **STACK,
-        }
-        return self._study(folder, settings)
+            **self._start(folder),
+        )
 
-    def paired(self, folder: Path) -> StudySettings:
+    def paired(self, folder: Path) -> InlineStudy:
         """What is trained in this process."""
-        return self._study(folder, {**PAIRED, "seeds": self.seeds})
+        return InlineStudy(seeds=self.seeds, **PAIRED, **self._start(folder))
 
-    def _study(self, folder: Path, settings: dict[str, Any]) -> StudySettings:
-        return StudySettings(**settings, tasks=[self.task], start_seed=self.seed, out=folder)
+    def _start(self, folder: Path) -> dict[str, Any]:
+        return {"tasks": [self.task], "start_seed": self.seed, "out": folder}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import read_yaml
 from openrlhf_js.common.settings import parse, run
-from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.design import InlineStudy, StackStudy, Study
 from openrlhf_js.tiny.supervise import ProgramFailed, explained
 
 PROG = "openrlhf-js study"
+STUDIES = {"inline": InlineStudy, "stack": StackStudy}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,8 +24,11 @@ def main(argv: Sequence[str]) -> int:
     return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
 
-def read(argv: Sequence[str]) -> StudySettings:
-    """Settings from a file, then flags, then the flags of training behind `--`."""
+def read(argv: Sequence[str]) -> Study:
+    """Settings from a file, then flags, then the flags of training behind `--`.
+
+    `--engine` says whose settings they are.
+    """
     flags = list(argv)
     train = []
     if "--" in flags:
@@ -34,15 +39,19 @@ def read(argv: Sequence[str]) -> StudySettings:
     if flags and flags[0].endswith((".yaml", ".yml")):
         values.update(read_yaml(Path(flags.pop(0))))
     train = [str(word) for word in values.get("train") or ()] + train
+    engine = values.pop("engine", "stack" if train else "inline")
     if train:
         values["train"] = train
-        values.setdefault("engine", "stack")
-    return parse(StudySettings, PROG, flags, StudySettings(**values))
+    engines = argparse.ArgumentParser(PROG, add_help=False, allow_abbrev=False)
+    engines.add_argument("--engine", choices=list(STUDIES), default=engine)
+    chosen, flags = engines.parse_known_args(flags)
+    study: type[Study] = STUDIES[chosen.engine]
+    return parse(study, PROG, flags, study(**values))
 
 
-def work(settings: StudySettings) -> None:
+def work(settings: Study) -> None:
     """Trains the missing runs, writes page and rows, prints the tables."""
-    if settings.print:
+    if isinstance(settings, StackStudy) and settings.print:
         print_commands(settings)
     else:
         with progress("study", len(settings.runs()), "runs") as bar:
@@ -59,7 +68,7 @@ def work(settings: StudySettings) -> None:
         show(settings, records)
 
 
-def print_commands(settings: StudySettings) -> None:
+def print_commands(settings: StackStudy) -> None:
     """Prints the command of each run that has not finished, and writes them into a file."""
     from openrlhf_js.study import running, stack
 
@@ -73,7 +82,7 @@ def print_commands(settings: StudySettings) -> None:
     say(f"{settings.out / stack.COMMANDS} has these {len(runs)} commands", error=True)
 
 
-def show(settings: StudySettings, records: Sequence[Mapping[str, Any]]) -> None:
+def show(settings: Study, records: Sequence[Mapping[str, Any]]) -> None:
     """Writes page and rows, prints the tables."""
     from openrlhf_js.study import analysis, page, tables
 

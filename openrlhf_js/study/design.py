@@ -6,10 +6,10 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
@@ -92,41 +92,13 @@ def pair_of(run: Mapping[str, Any]) -> Pair:
 
 
 class StudySettings(Settings):
-    """Train with several estimators from one start, on paired seeds, and compare them.
+    """What the studies of both engines have in common."""
 
-    Every combination of what is listed is a run; runs of one seed share warm start, prompts and
-    their order. The inline engine trains a tiny model in this process, in seconds, as plain
-    REINFORCE with one update a batch: it is for laptops. The stack engine runs `openrlhf-js train`,
-    on the tiny model, or on yours with the flags that follow `--`. A stopped study resumes.
+    engine: ClassVar[str]
+    known_tasks: ClassVar[Collection[str]] = tuple(STUDY_TASKS)
+    known_mixes: ClassVar[Collection[str]] = MIXES
+    without_record: ClassVar[Collection[str]] = ()  # estimators that are known all the same
 
-    examples:
-      openrlhf-js study --estimators rloo bloo js_grad --seeds 10
-      openrlhf-js study STUDY.yaml --out runs/study            # the same names, without dashes
-      openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
-          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
-
-    results, in --out:
-      runs-*.jsonl    one record a run
-      rows.csv        every figure with its interval: settings, quantity, value, low, high
-      study.html      paired differences by mix, learning curves, tables
-      compared.png    the same in brief; compared-dark.png for dark pages
-    """
-
-    model: Path | None = Field(
-        None,
-        description="folder of a pretrained Qwen2 or Llama in place of the tiny model; needs "
-        f"--tasks {PRETRAINED}, whose form it imitates first",
-    )
-    dtype: Literal["auto", "bf16", "float32"] = Field(
-        "auto",
-        description="of the pretrained model's passes; auto: bf16 on a GPU or where the processor "
-        "computes in it, float32 where it is slower there",
-    )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto",
-        description="of the inline engine; auto: a GPU if any for the pretrained model, the "
-        "processor for the tiny one",
-    )
     tasks: NonEmpty[str] = Field(
         ["sort"], description=f"what the model learns: {', '.join(STUDY_TASKS)}"
     )
@@ -149,13 +121,16 @@ class StudySettings(Settings):
     distinct: int = Field(
         0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
     )
-    offline: int = Field(
-        0,
-        ge=0,
-        description="responses of the warm start to each prompt that js_grad and spo know",
+    model: Path | None = Field(
+        None,
+        description="folder of a pretrained Qwen2 or Llama in place of the tiny model; needs "
+        f"--tasks {PRETRAINED}, whose form it imitates first",
     )
-    vary: list[str] = Field([], description="NAME=A,B,...: any flag of training; stack alone")
-    engine: Literal["inline", "stack"] = Field("inline", description="what trains")
+    dtype: Literal["auto", "bf16", "float32"] = Field(
+        "auto",
+        description="of the pretrained model's passes; auto: bf16 on a GPU or where the processor "
+        "computes in it, float32 where it is slower there",
+    )
     width: int = Field(128, ge=16, multiple_of=8, description="of the tiny model")
     layers: int = Field(3, ge=1, description="of the tiny model")
     start_seed: Annotated[int, Suppress] = Field(0, description="of warm start and split")
@@ -169,8 +144,6 @@ class StudySettings(Settings):
     jobs: int | None = Field(
         None, ge=1, description="runs at once (inline: number of cores, on a GPU 1)"
     )
-    print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
-    train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
     out: Path = Field(Path("runs/study"), description="folder of the study")
 
     @field_validator("seeds", mode="before")
@@ -185,14 +158,10 @@ class StudySettings(Settings):
             raise ValueError(
                 f"--seeds {self.seeds} must be a number above 0, or FIRST-LAST: 100-109"
             )
-        if self.stack:
-            self._check_stack()
-        elif self.train or self.vary or self.print:
-            raise ValueError("flags of training, --vary and --print need --engine stack")
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
         for name in self.estimators:
-            if self.stack and name == WITH_A_CRITIC:
+            if name in self.without_record:
                 continue
             estimator = find_estimator(name)
             if estimator.needs_shrinkage:
@@ -203,37 +172,20 @@ class StudySettings(Settings):
         return self
 
     def _check_names(self) -> None:
-        _check_each("task", self.tasks, STUDY_TASKS)
+        _check_each(f"task of engine {self.engine}", self.tasks, self.known_tasks)
+        _check_each(f"mix of engine {self.engine}", self.mixes, self.known_mixes)
         fits = PRETRAINED not in self.tasks
         if self.model is not None:
             fits = self.tasks == [PRETRAINED]
         if not fits:
             raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
-        _check_each("mix", self.mixes, MIXES)
         if self.compared_with not in self.estimator_names:
             raise ValueError(f"--reference {self.reference} is not among the estimators")
 
-    def _check_stack(self) -> None:
-        for flag in self.vary:
-            if not flag.partition("=")[2]:
-                raise ValueError(f"--vary {flag} must be NAME=A,B,...")
-        if self.device != "auto":
-            raise ValueError("--device is for the inline engine; the stack has --js.device")
-        if self.offline:
-            raise ValueError("--offline is for the inline engine; on the stack: --js.warm_memory")
-        if not self.train and self.width < LEAST_STACK_WIDTH:
-            raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
-        if not self.train and set(self.tasks) & set(INLINE):
-            raise ValueError(f"--tasks {' and '.join(INLINE)} are for the inline engine")
-        if "mixed" in self.mixes and self.tasks != ["sort"]:
-            raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
-        if "alike" in self.mixes:
-            raise ValueError("the mix 'alike' is for the inline engine")
-
     @property
-    def stack(self) -> bool:
-        """Whether the real stack trains."""
-        return self.engine == "stack"
+    def device_name(self) -> str:
+        """ "cpu" or "cuda"."""
+        return "cpu"
 
     @property
     def dtype_name(self) -> str:
@@ -246,17 +198,6 @@ class StudySettings(Settings):
 
         quick_in_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         return DTYPES["bf16" if quick_in_bf16 else "float32"]
-
-    @property
-    def device_name(self) -> str:
-        """ "cpu" or "cuda"."""
-        if self.device != "auto":
-            return self.device
-        if self.stack or self.model is None:
-            return "cpu"
-        from torch import cuda
-
-        return "cuda" if cuda.is_available() else "cpu"
 
     @property
     def seed_range(self) -> range:
@@ -295,14 +236,9 @@ class StudySettings(Settings):
     @property
     def title(self) -> str:
         """What is compared, on which tasks or data and which model."""
+        model_name = self.model.name if self.model else f"a Qwen2 of width {self.width}"
         estimators = ", ".join(self.estimator_names)
-        if not self.train:
-            model_name = self.model.name if self.model else f"a Qwen2 of width {self.width}"
-            return f"{estimators}: {', '.join(self.tasks)} with {model_name}"
-        flags = dict(training_flags(self.train))
-        data = Path(flags.get("data.prompt_dataset", "")).name
-        model = Path(flags.get("actor.model_name_or_path", "")).name
-        return f"{estimators}: {data} with {model}"
+        return f"{estimators}: {', '.join(self.tasks)} with {model_name}"
 
     @property
     def pass1_in_words(self) -> str:
@@ -331,6 +267,127 @@ class StudySettings(Settings):
         return list(dict.fromkeys(runs))
 
     def _cells(self) -> list[Cell]:
+        cells = itertools.product(self.tasks, self.mixes, self.prompts, self.responses, [""])
+        return [Cell(*cell) for cell in cells]
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that all runs of a study share: with others, they are no pairs."""
+        manifest = self.manifest()
+        names = ("steps", "width", "layers", "start_seed", "held_out", "samples")
+        identity = {"engine": self.engine, **{name: manifest[name] for name in names}, "train": []}
+        if self.distinct:  # newer than some stores
+            identity["distinct"] = self.distinct
+        if self.model is not None:
+            identity["model"] = model_hash(self.model.absolute())
+            identity["dtype"] = self.dtype_name
+        return identity
+
+    def files(self) -> dict[str, str]:
+        """Fingerprints of the user's own data and models: runs of other ones are no pairs."""
+        return {}
+
+
+class InlineStudy(StudySettings):
+    """Train with several estimators from one start, on paired seeds, and compare them.
+
+    Every combination of what is listed is a run; runs of one seed share warm start, prompts and
+    their order. A tiny model is trained in this process, in seconds, as plain REINFORCE with one
+    update a batch: it is for laptops. With --engine stack, `openrlhf-js train` trains it, or your
+    model with the flags that follow `--` (`--engine stack --help`). A stopped study resumes.
+
+    examples:
+      openrlhf-js study --estimators rloo bloo js_grad --seeds 10
+      openrlhf-js study STUDY.yaml --out runs/study            # the same names, without dashes
+      openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
+          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
+
+    results, in --out:
+      runs-*.jsonl    one record a run
+      rows.csv        every figure with its interval: settings, quantity, value, low, high
+      study.html      paired differences by mix, learning curves, tables
+      compared.png    the same in brief; compared-dark.png for dark pages
+    """
+
+    engine: ClassVar[str] = "inline"
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU if any for the pretrained model, else the processor"
+    )
+    offline: int = Field(
+        0,
+        ge=0,
+        description="responses of the warm start to each prompt that js_grad and spo know",
+    )
+
+    @property
+    def device_name(self) -> str:
+        """ "cpu" or "cuda"."""
+        if self.device != "auto":
+            return self.device
+        if self.model is None:
+            return "cpu"
+        from torch import cuda
+
+        return "cuda" if cuda.is_available() else "cpu"
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that all runs of a study share: with others, they are no pairs."""
+        identity = super().identity()
+        if self.offline:
+            identity["offline"] = self.offline
+        if self.device_name != "cpu":
+            identity["device"] = self.device_name
+        return identity
+
+
+class StackStudy(StudySettings):
+    """Train with several estimators on Ray, DeepSpeed and vLLM, on paired seeds, and compare them.
+
+    Every combination of what is listed is a run of `openrlhf-js train`: of the tiny model on the
+    inline engine's tasks, or of your model and data with the flags that follow `--`. A stopped
+    study resumes; with --print, a cluster trains the runs.
+
+    examples:
+      openrlhf-js study --engine stack --estimators rloo bloo --mixes mixed --seeds 3
+      openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
+          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
+
+    results, in --out: as without --engine stack; stack/ has what each run leaves.
+    """
+
+    engine: ClassVar[str] = "stack"
+    known_tasks: ClassVar[Collection[str]] = tuple(
+        name for name in STUDY_TASKS if name not in INLINE
+    )
+    known_mixes: ClassVar[Collection[str]] = ("natural", "mixed")
+    without_record: ClassVar[Collection[str]] = (WITH_A_CRITIC,)
+
+    vary: list[str] = Field([], description="NAME=A,B,...: any flag of training")
+    print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
+    train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
+
+    @model_validator(mode="after")
+    def _check_stack(self) -> StackStudy:
+        for flag in self.vary:
+            if not flag.partition("=")[2]:
+                raise ValueError(f"--vary {flag} must be NAME=A,B,...")
+        if not self.train and self.width < LEAST_STACK_WIDTH:
+            raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
+        if "mixed" in self.mixes and self.tasks != ["sort"]:
+            raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
+        return self
+
+    @property
+    def title(self) -> str:
+        """What is compared, on which tasks or data and which model."""
+        if not self.train:
+            return super().title
+        flags = dict(training_flags(self.train))
+        data = Path(flags.get("data.prompt_dataset", "")).name
+        model = Path(flags.get("actor.model_name_or_path", "")).name
+        return f"{', '.join(self.estimator_names)}: {data} with {model}"
+
+    def _cells(self) -> list[Cell]:
         tasks = [OWN] if self.train else self.tasks
         mixes = ["natural"] if self.train else self.mixes
         cells = itertools.product(tasks, mixes, self.prompts, self.responses, self._variants())
@@ -346,21 +403,27 @@ class StudySettings(Settings):
 
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
-        names = ["engine", "steps", "width", "layers", "start_seed", "held_out", "samples"]
-        for name in ("distinct", "offline"):  # newer than some stores
-            if getattr(self, name):
-                names.append(name)
-        manifest = self.manifest()
-        identity = {name: manifest[name] for name in (*names, "train")}
-        if self.model is not None:
-            identity["model"] = model_hash(self.model.absolute())
-            identity["dtype"] = self.dtype_name
-        if self.device_name != "cpu":  # newer than some stores
-            identity["device"] = self.device_name
-        return identity
+        return {**super().identity(), "train": self.train}
+
+    def files(self) -> dict[str, str]:
+        """Fingerprints of files that flags of training name, and of folders of data and models."""
+        fingerprints = {}
+        for flag, value in training_flags(self.train):
+            holds_data = flag.endswith(("dataset", "name_or_path"))
+            for name in {value, *value.split(",")} - {""}:
+                path = Path(name)
+                if path.is_file():
+                    fingerprints[str(path)] = fingerprint([path])
+                elif path.is_dir() and holds_data:
+                    files = [file for file in path.rglob("*") if file.is_file()]
+                    fingerprints[str(path)] = fingerprint(files)
+        return fingerprints
 
 
-def _check_each(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
+Study: TypeAlias = InlineStudy | StackStudy
+
+
+def _check_each(kind: str, names: Sequence[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import connection, forkserver, resource_tracker
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,10 +23,10 @@ from openrlhf_js.study.design import (
     OWN,
     Pair,
     Run,
-    StudySettings,
+    StackStudy,
+    Study,
     pair_of,
     task_version,
-    training_flags,
 )
 from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.supervise import prepare_libraries
@@ -36,7 +35,7 @@ METHOD = 1  # one more with each change of what a run trains or measures: such r
 INLINE_ENGINE = "openrlhf_js.study.inline.engine"
 
 
-def run_all(settings: StudySettings) -> list[Record]:
+def run_all(settings: Study) -> list[Record]:
     """The records of all runs of the study, those in its store and those that it trains.
 
     Of a study that was printed for a cluster it trains none, and returns the seeds that are whole.
@@ -47,7 +46,7 @@ def run_all(settings: StudySettings) -> list[Record]:
         if len(missing) < len(runs):
             say(f"{len(runs) - len(missing)} of {len(runs)} runs are there already")
         incomplete: set[Pair] = set()
-        if settings.stack and (settings.out / stack.COMMANDS).is_file():
+        if isinstance(settings, StackStudy) and (settings.out / stack.COMMANDS).is_file():
             unfinished = unfinished_runs(settings, store)
             incomplete = _pairs(unfinished)
             _report_unfinished(unfinished, runs)
@@ -59,18 +58,18 @@ def run_all(settings: StudySettings) -> list[Record]:
         return [store.records[run] for run in runs if pair_of(run._asdict()) not in incomplete]
 
 
-def store_of(settings: StudySettings) -> Store:
+def store_of(settings: Study) -> Store:
     """The runs on disk; refuses those of other settings or data."""
     identity = {
         **settings.identity(),
         "method": METHOD,
         "torch": torch.__version__,
-        "files": fingerprints(settings.train),
+        "files": settings.files(),
     }
     return Store(settings.out / f"runs-{settings.engine}.jsonl", identity, Run._fields)
 
 
-def unfinished_runs(settings: StudySettings, store: Store) -> list[Run]:
+def unfinished_runs(settings: StackStudy, store: Store) -> list[Run]:
     """The runs of the stack that a cluster is to train."""
     return [
         run for run in settings.runs() if run not in store and not stack.finished(run, settings)
@@ -105,7 +104,7 @@ def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) 
             )
 
 
-def prepare(settings: StudySettings) -> dict[str, str]:
+def prepare(settings: Study) -> dict[str, str]:
     """Makes what runs of each task start from; returns fingerprints of model and task."""
     if settings.device_name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda needs a GPU, and torch sees none")
@@ -129,24 +128,7 @@ def prepare(settings: StudySettings) -> dict[str, str]:
     return starts
 
 
-def fingerprints(train: Sequence[str]) -> dict[str, str]:
-    """Fingerprints of files that flags of training name, and of folders with data and models."""
-    fingerprints = {}
-    for flag, value in training_flags(train):
-        holds_data = flag.endswith(("dataset", "name_or_path"))
-        for name in {value, *value.split(",")} - {""}:
-            path = Path(name)
-            if path.is_file():
-                fingerprints[str(path)] = fingerprint([path])
-            elif path.is_dir() and holds_data:
-                files = [file for file in path.rglob("*") if file.is_file()]
-                fingerprints[str(path)] = fingerprint(files)
-    return fingerprints
-
-
-def _train(
-    runs: Sequence[Run], settings: StudySettings, store: Store, starts: dict[str, str]
-) -> None:
+def _train(runs: Sequence[Run], settings: Study, store: Store, starts: dict[str, str]) -> None:
     jobs = min(settings.jobs or _default_jobs(settings), len(runs))
     with progress("study", len(runs), "runs") as bar:
 
@@ -163,15 +145,15 @@ def _train(
             keep(_train_one(run, settings, note=lambda text: bar.update(bar.done, text)))
 
 
-def _default_jobs(settings: StudySettings) -> int:
+def _default_jobs(settings: Study) -> int:
     """How many runs at once: on a GPU one, since its memory may hold no more."""
-    if settings.stack or settings.device_name == "cuda":
+    if isinstance(settings, StackStudy) or settings.device_name == "cuda":
         return 1
     return len(os.sched_getaffinity(0))
 
 
 def _train_in_workers(
-    runs: Sequence[Run], settings: StudySettings, jobs: int, keep: Callable[[Record], None]
+    runs: Sequence[Run], settings: Study, jobs: int, keep: Callable[[Record], None]
 ) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, INLINE_ENGINE])  # seconds, once for all workers
@@ -202,9 +184,9 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Record:
+def _train_one(run: Run, settings: Study, note: Callable[[str], None]) -> Record:
     """The record of one run by the engine of the study; `note` is given its progress."""
-    if settings.stack:
+    if isinstance(settings, StackStudy):
         figures = stack.train(run, settings, note)
     else:
         from openrlhf_js.study.inline import engine  # slow to import
@@ -213,7 +195,7 @@ def _train_one(run: Run, settings: StudySettings, note: Callable[[str], None]) -
     return {**run._asdict(), **figures._asdict()}
 
 
-def _train_in_worker(run: Run, settings: StudySettings) -> Record:
+def _train_in_worker(run: Run, settings: Study) -> Record:
     try:
         return _train_one(run, settings, note=lambda text: None)
     except KeyboardInterrupt:  # its programs have ended

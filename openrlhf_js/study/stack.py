@@ -17,7 +17,7 @@ import torch
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators.catalogue import in_training
-from openrlhf_js.study.design import OWN, Run, StudySettings, training_flags
+from openrlhf_js.study.design import OWN, Run, StackStudy, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.log import REWARD, Scalars, is_done
 from openrlhf_js.study.tasks import STUDY_TASKS
@@ -30,17 +30,17 @@ COMMAND = "command.txt"  # of a run
 POLL_SECONDS = 0.5
 
 
-def folder_of(run: Run, settings: StudySettings) -> Path:
+def folder_of(run: Run, settings: StackStudy) -> Path:
     """Where a run leaves its log and its model."""
     return settings.out.absolute() / "stack" / run.name
 
 
-def log_of(run: Run, settings: StudySettings) -> Path:
+def log_of(run: Run, settings: StackStudy) -> Path:
     """The folder of a run's event files."""
     return folder_of(run, settings) / "tensorboard" / run.name
 
 
-def training_command(run: Run, settings: StudySettings) -> list[str]:
+def training_command(run: Run, settings: StackStudy) -> list[str]:
     """The command line of a run. Of the tiny model, it writes the data that the command names."""
     given = {flag for flag, _ in training_flags(settings.train)}
     varied = dict(flag.split("=", 1) for flag in run.vary.split())
@@ -65,7 +65,7 @@ def _words(flags: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _flags_of_study(run: Run, settings: StudySettings) -> dict[str, Any]:
+def _flags_of_study(run: Run, settings: StackStudy) -> dict[str, Any]:
     """The flags that nobody else may set."""
     folder = folder_of(run, settings)
     return {
@@ -82,7 +82,7 @@ def _flags_of_study(run: Run, settings: StudySettings) -> dict[str, Any]:
     }
 
 
-def _tiny_words(run: Run, settings: StudySettings) -> list[str]:
+def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
     """The flags that train the tiny model on the prompts of the inline engine's run.
 
     On a GPU, DeepSpeed and vLLM share one.
@@ -146,12 +146,12 @@ def _write_data(path: Path, task: str, problems: Sequence[Problem]) -> None:
     write_lines(path, rows)
 
 
-def finished(run: Run, settings: StudySettings) -> bool:
+def finished(run: Run, settings: StackStudy) -> bool:
     """Whether the run's own record says that it was trained to its end."""
     return is_done(log_of(run, settings))
 
 
-def write_commands(runs: Sequence[Run], settings: StudySettings) -> list[str]:
+def write_commands(runs: Sequence[Run], settings: StackStudy) -> list[str]:
     """Writes and returns the commands of these runs; each is a line of `commands.txt`."""
     commands = []
     for run in runs:
@@ -165,7 +165,7 @@ def write_commands(runs: Sequence[Run], settings: StudySettings) -> list[str]:
     return commands
 
 
-def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Figures:
+def train(run: Run, settings: StackStudy, note: Callable[[str], None]) -> Figures:
     """Trains, unless a run there has finished, and reads what was logged.
 
     Raises:
@@ -182,7 +182,7 @@ def train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> Fig
     return figures(run, settings)
 
 
-def _train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> None:
+def _train(run: Run, settings: StackStudy, note: Callable[[str], None]) -> None:
     folder = folder_of(run, settings)
     folder.mkdir(parents=True)
     command = training_command(run, settings)
@@ -200,7 +200,7 @@ def _train(run: Run, settings: StudySettings, note: Callable[[str], None]) -> No
                 raise ProgramFailed(process.returncode, log)
 
 
-def _progress(run: Run, settings: StudySettings, scalars: Scalars) -> str:
+def _progress(run: Run, settings: StackStudy, scalars: Scalars) -> str:
     rewards = scalars[REWARD]
     if rewards.empty:
         return f"{run.estimator}: starting Ray, vLLM, DeepSpeed"
@@ -208,7 +208,7 @@ def _progress(run: Run, settings: StudySettings, scalars: Scalars) -> str:
     return f"{run.estimator}: step {step} of {settings.steps}, reward {rewards.iloc[-1]:.2f}"
 
 
-def figures(run: Run, settings: StudySettings) -> Figures:
+def figures(run: Run, settings: StackStudy) -> Figures:
     """What was measured, from a run's log and, of the tiny model, from its final weights."""
     scalars = Scalars(log_of(run, settings))
     rewards = list(scalars[REWARD])

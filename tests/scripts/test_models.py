@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from openrlhf_js.cli import study
-from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.design import InlineStudy
 from openrlhf_js.study.inline.prompts import held_out_pass1, policy_in
 from openrlhf_js.study.tasks import STUDY_TASKS, questions
 from openrlhf_js.tiny.policy import load
@@ -65,7 +65,7 @@ def test_a_study_trains_it(folder, tmp_path, monkeypatch):
     start = policy_in(settings.start_of("questions"), settings)
     assert start.chat
     assert 0 < held_out_pass1("questions", settings, start, settings.samples) < 1
-    other = StudySettings(**{**settings.model_dump(), "model": settings.start_of("questions")})
+    other = InlineStudy(**{**settings.model_dump(), "model": settings.start_of("questions")})
     assert other.identity() != settings.identity()  # another model is another study
     assert start.dtype == getattr(torch, settings.dtype_name)
     dtypes = [settings.model_copy(update={"dtype": dtype}) for dtype in ("bf16", "float32")]

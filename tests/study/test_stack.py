@@ -12,8 +12,9 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.cli import study as cli
+from openrlhf_js.common.settings import SettingsError
 from openrlhf_js.study import figures, running, stack
-from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.design import StackStudy
 from openrlhf_js.study.inline import prompts
 from openrlhf_js.study.log import Scalars
 from openrlhf_js.tiny.supervise import ProgramFailed
@@ -22,8 +23,8 @@ OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl"]
 
 
 def study(folder, **changes):
-    settings = {"engine": "stack", "estimators": ["rloo", "grpo"], "steps": 20, "seeds": 2}
-    return StudySettings(**(settings | changes), out=folder)
+    settings = {"estimators": ["rloo", "grpo"], "steps": 20, "seeds": 2}
+    return StackStudy(**(settings | changes), out=folder)
 
 
 def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
@@ -40,6 +41,22 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
     assert flags["--js.max_steps"] == "20"
     assert flags["--js.loss"] == "token_mean"
     assert flags["--train.batch_size"] == "32"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"vary": ["js.loss"]}, "must be NAME=A,B"),
+        ({"width": 64}, "no model so narrow: --width 128"),
+        ({"mixes": ["alike"]}, "unknown mix of engine stack 'alike'; choose from natural, mixed"),
+        ({"mixes": ["mixed"], "tasks": ["maze"]}, "only --tasks sort has the mix 'mixed'"),
+        ({"tasks": ["modsum"]}, "unknown task of engine stack 'modsum'; choose from"),
+        ({"offline": 8}, "--offline 8: extra inputs are not permitted"),
+    ],
+)
+def test_what_the_stack_cannot_train_is_refused(flags, message):
+    with pytest.raises(SettingsError, match=message):
+        StackStudy(**flags)
 
 
 @pytest.mark.parametrize(
@@ -133,11 +150,11 @@ def test_data_and_models_are_known_by_their_contents(tmp_path):
         *("--ckpt.path", f"{tmp_path}/checkpoints"),
         *("--actor.model_name_or_path", f"{tmp_path}/model"),
     ]
-    before = running.fingerprints(train)
+    before = study(tmp_path, train=train).files()
     assert before.keys() == {f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/model"}
     assert study(tmp_path, train=train).title == "rloo, grpo: b with model"
     (tmp_path / "model/weights").write_text("other")
-    after = running.fingerprints(train)
+    after = study(tmp_path, train=train).files()
     assert {name for name in before if before[name] != after[name]} == {f"{tmp_path}/model"}
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from openrlhf_js.common.settings import SettingsError
-from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.design import InlineStudy
 from openrlhf_js.study.inline import rollout
 from openrlhf_js.study.tasks import INLINE, STUDY_TASKS, modsum, questions, reverse
 from openrlhf_js.tiny import model
@@ -79,16 +79,15 @@ def exact(response, label):
         ({"tasks": ["questions"]}, "are for each other: give both"),
         ({"model": "folder"}, "are for each other: give both"),
         ({"model": "folder", "tasks": ["questions", "sort"]}, "are for each other"),
-        ({"engine": "stack", "tasks": ["modsum"]}, "reverse and modsum are for the inline engine"),
     ],
 )
-def test_tasks_and_engines_that_do_not_fit_are_refused(flags, message):
+def test_a_model_and_a_task_that_do_not_fit_are_refused(flags, message):
     with pytest.raises(SettingsError, match=message):
-        StudySettings(**flags)
+        InlineStudy(**flags)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    settings = StudySettings(model=tmp_path, tasks=["questions"])
+    settings = InlineStudy(model=tmp_path, tasks=["questions"])
     with pytest.raises(ValueError, match=r"smollm2\.sh makes such a folder"):
         settings.start_of("questions")
 

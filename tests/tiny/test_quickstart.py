@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from openrlhf_js.cli import quickstart
 from openrlhf_js.study import stack
-from openrlhf_js.study.design import StudySettings
+from openrlhf_js.study.design import InlineStudy
 from openrlhf_js.tiny.tasks import TASKS
 
 
@@ -58,7 +58,7 @@ def test_an_interrupted_run_says_so(start, capsys):
 
 
 def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys, tmp_path):
-    warm_start = StudySettings(tasks=["maze"], out=tmp_path / "run").start_of("maze")
+    warm_start = InlineStudy(tasks=["maze"], out=tmp_path / "run").start_of("maze")
     for name in ("rloo", "js"):
         folder = tmp_path / "run" / "stack" / f"maze-natural-64x4-{name}-0.0003-0"
         log = folder / "tensorboard" / folder.name

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from openrlhf_js.study.design import Run, StudySettings
+from openrlhf_js.study.design import InlineStudy, Run
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.inline.prompts import held_out_pass1, policy_in, training_problems
 from openrlhf_js.study.inline.run_estimator import RunEstimator
@@ -21,12 +21,12 @@ from openrlhf_js.tiny.policy import TinyPolicy
 LATE_SHARE = 4  # of the steps: the last fourth
 
 
-def train(run: Run, settings: StudySettings) -> Figures:
+def train(run: Run, settings: InlineStudy) -> Figures:
     """Trains from the warm start, and returns what was measured."""
     return train_policy(policy_in(settings.start_of(run.task), settings), run, settings)
 
 
-def train_policy(policy: TinyPolicy, run: Run, settings: StudySettings) -> Figures:
+def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures:
     """Trains a policy in place, and returns what was measured."""
     problems = training_problems(run, settings)
     estimator = RunEstimator(settings.estimator_name(run.estimator), policy)
