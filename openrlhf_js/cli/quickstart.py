@@ -20,8 +20,8 @@ from openrlhf_js.tiny.tasks import TASKS
 PROG = "openrlhf-js quickstart"
 MODEL = "Qwen2 of 0.65M parameters"
 SEPARATORS = frozenset(",@*?[]")  # which OpenRLHF and datasets do not take as part of a path
-STACK = {"prompts": [64], "responses": [4], "learning_rates": [3e-4]}
-PAIRED = {
+STACK: dict[str, Any] = {"prompts": [64], "responses": [4], "learning_rates": [3e-4]}
+PAIRED: dict[str, Any] = {
     "estimators": ["rloo", "js", "js_grad"],
     "mixes": ["alike", "mixed"],
     "learning_rates": [1e-4, 2e-4],  # the best one of each estimator is among them
@@ -73,7 +73,7 @@ class QuickstartSettings(Settings):
         """What the real stack trains."""
         return StackStudy(
             estimators=self.compare.split(",") if self.compare else [self.estimator],
-            seeds=1,
+            seeds="1",
             steps=self.steps,
             **STACK,
             **self._start(folder),
@@ -81,7 +81,7 @@ class QuickstartSettings(Settings):
 
     def paired(self, folder: Path) -> InlineStudy:
         """What is trained in this process."""
-        return InlineStudy(seeds=self.seeds, **PAIRED, **self._start(folder))
+        return InlineStudy(seeds=str(self.seeds), **PAIRED, **self._start(folder))
 
     def _start(self, folder: Path) -> dict[str, Any]:
         return {"tasks": [self.task], "start_seed": self.seed, "out": folder}

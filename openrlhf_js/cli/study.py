@@ -15,7 +15,7 @@ from openrlhf_js.study.design import InlineStudy, StackStudy, Study
 from openrlhf_js.tiny.supervise import ProgramFailed, explained
 
 PROG = "openrlhf-js study"
-STUDIES = {"inline": InlineStudy, "stack": StackStudy}
+STUDIES: dict[str, type[InlineStudy | StackStudy]] = {"inline": InlineStudy, "stack": StackStudy}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def read(argv: Sequence[str]) -> Study:
     engines = argparse.ArgumentParser(PROG, add_help=False, allow_abbrev=False)
     engines.add_argument("--engine", choices=list(STUDIES), default=engine)
     chosen, flags = engines.parse_known_args(flags)
-    study: type[Study] = STUDIES[chosen.engine]
+    study = STUDIES[chosen.engine]
     return parse(study, PROG, flags, study(**values))
 
 

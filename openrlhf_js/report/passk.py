@@ -160,10 +160,8 @@ def _measure(j: int, items: int, all_items: int) -> str:
 
 def _dot(heading: str, run: PasskRun, row: Mapping[str, Any]) -> ForestRow:
     """A figure in per cent."""
-    value, low, high = (
-        None if row[end] is None else 100 * row[end] for end in ("value", "low", "high")
-    )
-    return ForestRow(heading, run.name, value, low, high)
+    low, high = (None if row[end] is None else 100 * row[end] for end in ("low", "high"))
+    return ForestRow(heading, run.name, 100 * row["value"], low, high)
 
 
 def notes(results: Mapping[str, Any]) -> list[str]:
