@@ -171,7 +171,6 @@ def notes(results: Mapping[str, Any]) -> list[str]:
         for line in (
             _refused(task),
             _fewer_items(task),
-            _asked_again(task),
             _truncated(task),
             _ungraded(task),
         ):
@@ -212,17 +211,6 @@ def _fewer_items(task: TaskResults) -> str:
     return (
         f"some items have too few responses: {', '.join(fewer)} items, the others of "
         f"{items_with(task, 1):,}. Do not compare these figures with each other."
-    )
-
-
-def _asked_again(task: TaskResults) -> str:
-    """How many items ask a question again; results of earlier versions do not say."""
-    again = task["items"] - task.get("questions", task["items"])
-    if not again:
-        return ""
-    return (
-        f"{again:,} of {task['items']:,} items ask the question of another item again, with "
-        "another gold answer or data source; each counts as an item."
     )
 
 

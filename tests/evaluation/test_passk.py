@@ -430,17 +430,6 @@ def test_pass_at_j_of_the_samples_that_were_answered():
     assert any(note.startswith(said) for note in notes(results))
 
 
-def test_a_question_with_two_golds_is_two_items_and_said(tmp_path):
-    path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, {**ROW, "input": "?"}])
-    asked = items_of_file(path)
-    groups = [group(number, "rr") for number in range(3)]
-    task = summarise({uid_of(item): item for item in asked}, groups)
-    assert task["items"] == 3
-    assert task["questions"] == 2
-    results = {"tasks": {"toy": {**task, "settings": {"max_new_tokens": 64}}}}
-    assert "toy: 1 of 3 items ask the question of another item again" in " ".join(notes(results))
-
-
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
     with pytest.raises(EndpointError, match="2 of 8 requests have no reply; the last: item 2"):
         evaluated(tmp_path, Fake({1: NoReply("slow")}))

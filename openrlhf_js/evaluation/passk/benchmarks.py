@@ -179,17 +179,8 @@ def _gradable(item: Example) -> Example:
     return item
 
 
-def question_of(item: Example) -> str:
-    """What is asked, without its gold answer."""
-    return json.dumps([item.messages, _image_names(item)])
-
-
-def _image_names(item: Example) -> list[str]:
-    """Figures have a hash of their content as name, in any folder."""
-    return [Path(image).name for image in item.images]
-
-
 def uid_of(item: Example) -> str:
     """A hash of what is asked, and of its gold answer."""
-    content = json.dumps([item.messages, item.label, item.datasource, _image_names(item)])
+    image_names = [Path(image).name for image in item.images]  # hashes of their content
+    content = json.dumps([item.messages, item.label, item.datasource, image_names])
     return hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]

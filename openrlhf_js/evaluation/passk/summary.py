@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from openrlhf_js.evaluation.passk import grading
-from openrlhf_js.evaluation.passk.benchmarks import question_of
 from openrlhf_js.sampling.complete import REFUSED, Sample
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion, pass_at_k
 from openrlhf_js.tasks import STATUSES
@@ -58,7 +57,6 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
     graders = sorted({sample.graded_by for sample in samples})
     return {
         "items": len(items),
-        "questions": len({question_of(item) for item in items.values()}),
         "samples": k,
         "graded_by": ", ".join(graders),
         "rows": rows,
