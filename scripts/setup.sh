@@ -2,7 +2,8 @@
 # Build .venv from the lock files. Safe to call at any time: nothing is done when all of it stands.
 #   bash scripts/setup.sh [cpu|gpu] [--with-flash-attn]
 # Without a name it takes what .venv was built for, else gpu where nvidia-smi answers, else cpu.
-# OPENRLHF_JS_PYTHON names the Python to use (3.10 to 3.12); pip's own settings are honoured.
+# OPENRLHF_JS_PYTHON names the Python to use (3.10 to 3.12). pip fetches uv, which fetches the rest from
+# the indexes that pip's settings name.
 set -uo pipefail
 export LC_ALL=C PYTHONNOUSERSITE=1
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
@@ -12,7 +13,7 @@ cd "$root" || exit 1
 venv=$root/.venv
 stamp=$venv/setup.stamp # what is built here; "building" stands before it until it is whole
 log=$venv/setup.log
-batch=25 # packages per call of pip: what a failed download cannot take back
+cache=$venv/cache # of uv, until all is built: what a failed download cannot take back
 flash_attn=flash-attn==2.8.3
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -82,75 +83,50 @@ find_python() { # a pyenv shim may exist and fail, so each candidate has to answ
         fail "$python has no venv module: install it (Debian, Ubuntu: sudo apt install python$python_version-venv) and run again"
 }
 
-free_mb() { df -Pk "$1" 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }'; }
-disk_of() { df -Pk "$1" 2>/dev/null | awk 'NR == 2 { print $1 }'; }
-
-check_disk() { # megabytes: the venv less what stands of it, and the downloads of one call of pip
-    local temporary=${TMPDIR:-/tmp} need have
+check_disk() { # megabytes: the venv less what stands of it
+    local have need
     need=$((venv_mb - $(du -sm "$venv" 2>/dev/null | cut -f 1 | grep . || echo 0)))
-    [ -d "$temporary" ] && [ -w "$temporary" ] ||
-        fail "TMPDIR $temporary is no writable folder: set TMPDIR to one with $download_mb MB free"
-    if [ "$(disk_of "$root")" = "$(disk_of "$temporary")" ]; then
-        need=$((need + download_mb))
-    else
-        have=$(free_mb "$temporary")
-        [ "$have" -ge "$download_mb" ] ||
-            fail "$temporary has $have MB free, downloads need $download_mb MB: free some, or set TMPDIR to a folder with room"
-    fi
-    have=$(free_mb "$root")
+    have=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1024) }')
     [ "$have" -ge "$need" ] ||
         fail "$root has $have MB free, the $mode stack needs $need MB: free some, or move the project to a bigger disk"
 }
 
 stop() { # Ctrl-C, or a kill
     [ -z "${job:-}" ] || kill -TERM -- "-$job" 2>/dev/null
-    printf '\n' >&2
     printf 'setup: stopped; run again to go on with what is already fetched\n' >&2
     exit 130
 }
 
-packages_of() { sed 's/==.*//' scripts/locks/"$1".txt | sort -u | wc -l; }
-
-progress() { # how far pip has come, from what stands in .venv
-    local installed
-    installed=$(find "$venv/lib" -maxdepth 3 -name '*.dist-info' 2>/dev/null | wc -l)
-    printf '%s of %s packages, %s s, now %s' "$installed" "$total" $((SECONDS - began)) "$(package_in_hand)"
-}
-
-package_in_hand() {
-    local package
-    package=$(sed -n -E 's/^ *(Collecting|Building wheels? for collected packages:) ([^ ,]+).*/\2/p' "$log" | tail -n 1)
-    printf '%s' "${package:-starting}"
-}
-
-pip_install() { # pip's noise goes to the log, the screen gets one line
-    setsid "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off "$@" >>"$log" 2>&1 &
+in_background() { # its output goes to the log; a signal need not wait for it
+    setsid "$@" >>"$log" 2>&1 &
     job=$!
-    while kill -0 "$job" 2>/dev/null; do
-        if [ -t 1 ]; then
-            printf '\r\033[Ksetup: %s' "$(progress)"
-        elif [ $((SECONDS - shown)) -ge 10 ]; then
-            shown=$SECONDS
-            say "$(progress)"
-        fi
-        sleep 0.2
-    done
     wait "$job"
     local status=$?
     job=''
-    [ ! -t 1 ] || printf '\r\033[K'
-    [ "$status" = 0 ] || explain_pip_failure
+    [ "$status" = 0 ] || explain_failure
 }
 
-explain_pip_failure() {
+from_pip() { # a setting of pip, from the environment or else its files, becomes uv's variable
+    local values
+    values=$("$venv/bin/python" -m pip config list 2>/dev/null | sed -n -E "s/^[^=]*\.$1=['\"](.*)['\"]$/\1/p" |
+        head -n 1 | sed 's/\\n/ /g')
+    [ -z "$values" ] || export "$2=${!2:-$values}"
+}
+
+uv_install() {
+    UV_CACHE_DIR=$cache UV_PYTHON_DOWNLOADS=never DS_BUILD_OPS=0 \
+        in_background "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "$@"
+}
+
+explain_failure() {
     local package
-    package=$(package_in_hand)
+    package=$(sed -n -E "s/.*Failed to (download|build|fetch)[^\`]*\`([^\`]+)\`.*/\\2/p" "$log" | tail -n 1)
     if grep -q 'No space left on device' "$log"; then
-        fail "the disk filled up at $package: free $venv_mb MB, or set TMPDIR to a folder with $download_mb MB, and run again (log: $log)"
-    elif grep -qE 'Failed (to build|building)|metadata-generation-failed' "$log"; then
+        fail "the disk filled up: free $venv_mb MB and run again (log: $log)"
+    elif grep -q 'Failed to build' "$log"; then
         fail "building $package failed: read the end of $log, then run again"
     fi
-    fail "downloading $package failed (log: $log): check the network and run again, it resumes"
+    fail "fetching ${package:-packages} failed (log: $log): check the network and run again, it resumes"
 }
 
 clear_the_ground() { # keep a half-built venv of this very lock and Python, so that a second call goes on
@@ -159,7 +135,7 @@ clear_the_ground() { # keep a half-built venv of this very lock and Python, so t
     if [ "$(cat "$stamp")" = "building $(expected_stamp)" ] && "$venv/bin/python" -m pip --version 2>/dev/null |
         grep -q "(python $python_version)"; then
         say "going on with a .venv that is half-built"
-        # pip writes INSTALLER when all other files stand: without it a package was cut short.
+        # INSTALLER is written when all other files stand: without it a package was cut short.
         find "$venv/lib" -maxdepth 3 -name '*.dist-info' -exec sh -c '[ -f "$1/INSTALLER" ] || rm -rf "$1"' _ {} \;
     else
         say "removing a .venv that is broken or out of date"
@@ -171,22 +147,29 @@ build() {
     check_platform
     find_python
     clear_the_ground
-    # `du -sm .venv` with torch's build for NVIDIA, and room for pip's cache, which often shares the disk.
-    if [ "$mode" = cpu ]; then venv_mb=9000 download_mb=3000; else venv_mb=14000 download_mb=3000; fi
+    # `du -sm .venv` with torch's build for NVIDIA, and room for what is being unpacked
+    if [ "$mode" = cpu ]; then venv_mb=12000; else venv_mb=17000; fi
     check_disk
-    total=$(packages_of "$mode") began=$SECONDS shown=$SECONDS
     { mkdir -p "$venv" && printf 'building %s\n' "$(expected_stamp)" >"$stamp" && : >"$log"; } 2>/dev/null ||
         fail "$root cannot be written: change its permissions and run again"
     say "building .venv for $mode with Python $python_version; details in $log"
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" >>"$log" 2>&1 || fail "$python -m venv failed: read $log"
-    # Torch alone comes in two builds with needs of their own, and pip's settings decide which one
-    # a machine without a GPU gets. The lock is complete, so pip need not resolve the rest.
-    [ "$mode" = gpu ] || pip_install "$(grep '^torch==' scripts/locks/cpu-torch.txt)" --constraint scripts/locks/cpu-torch.txt
-    local pins first
-    mapfile -t pins <scripts/locks/"$mode".txt
-    for ((first = 0; first < ${#pins[@]}; first += batch)); do
-        DS_BUILD_OPS=0 pip_install --no-deps --use-pep517 "${pins[@]:first:batch}"
-    done
+    # Torch alone comes in two builds with needs of their own, and the indexes decide which one
+    # a machine without a GPU gets. The lock is complete, so that nothing else is resolved.
+    in_background "$venv/bin/python" -m pip install --disable-pip-version-check "$(grep '^uv==' scripts/locks/"$mode".txt)"
+    from_pip index-url UV_DEFAULT_INDEX
+    from_pip extra-index-url UV_INDEX
+    from_pip find-links UV_FIND_LINKS
+    from_pip trusted-host UV_INSECURE_HOST
+    from_pip cert SSL_CERT_FILE
+    export UV_INDEX_STRATEGY=unsafe-best-match # as pip: the newest release of all indexes
+    if [ "$mode" = cpu ]; then
+        say "torch"
+        uv_install "$(grep '^torch==' scripts/locks/cpu-torch.txt)" --constraint scripts/locks/cpu-torch.txt
+    fi
+    say "the $(wc -l <scripts/locks/"$mode".txt) packages of scripts/locks/$mode.txt"
+    uv_install --no-deps --requirement scripts/locks/"$mode".txt
+    rm -rf "$cache"
     venv_works || fail "the new .venv cannot find its packages: read $log, then run again"
     expected_stamp >"$stamp"
 }
@@ -206,9 +189,8 @@ settle_flash_attn() {
         say "flash-attn is not installed: attention falls back to sdpa (setup.sh --with-flash-attn adds it)"
         return
     fi
-    total=$(packages_of gpu) began=$SECONDS shown=$SECONDS
     say "compiling $flash_attn: this takes long and needs the CUDA toolkit"
-    pip_install --no-deps --no-build-isolation "$flash_attn"
+    uv_install --no-deps --no-build-isolation "$flash_attn"
 }
 
 parse_arguments "$@"

@@ -266,15 +266,10 @@ def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> di
         balanced = mean.plain()
     return {
         "mean_chosen": float(lengths[:, 0].mean()),
-        "mean_rejected": float(lengths[:, 1].mean()),
-        "share_chosen_longer": float(longer.mean()),
-        "share_chosen_shorter": float(shorter.mean()),
         "correlation_within_pairs": correlation_within_pairs(margins, differences),
         "longer_preferred_by_model": _share(model_prefers_longer, unequal_clusters),
         "longer_preferred_by_labels": _share(labels_prefer_longer, unequal_clusters),
         "longer_preferred_more_by_model": more_by_model,
         "accuracy_of_length_alone": _share(hits(differences), clusters),
-        "accuracy_where_chosen_is_longer": _share(correct[longer], clusters[longer]),
-        "accuracy_where_chosen_is_shorter": _share(correct[shorter], clusters[shorter]),
         "accuracy_balanced": balanced,
     }
