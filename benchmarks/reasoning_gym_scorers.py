@@ -3,7 +3,7 @@
     python benchmarks/reasoning_gym_scorers.py                     # all data sets: half an hour
     python benchmarks/reasoning_gym_scorers.py --only maze,gcd     # two of them: seconds
 
-Prints the table of docs/reasoning_gym.md, which compares the library's scorers to ours. Of each
+Prints a table that compares the library's scorers to ours. Of each
 data set: whether the library's scorer runs an answer as Python (an audit hook sees the code
 of a marked answer), the constant answer that it takes for right most often, and the same of the
 scorers that we use; whether its own answers score 1, how many costly answers are stopped, and how

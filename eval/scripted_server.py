@@ -59,6 +59,7 @@ class Served:
     def __init__(self, answer: Callable[[Request, int], Any], models: tuple[str, ...]):
         self.answer = answer
         self.models = models
+        self.root = ""  # of each model: the folder that it was loaded from
         self.url = ""
         self.requests: list[Request] = []
         self.keys: list[str | None] = []
@@ -69,7 +70,8 @@ class Served:
 
     def get(self, path: str) -> Any:
         """The models, or the counts."""
-        return 200, self.counts if path == "/counts" else {"data": [{"id": m} for m in self.models]}
+        cards = [{"id": model, "root": self.root} for model in self.models]
+        return 200, self.counts if path == "/counts" else {"data": cards}
 
     def post(self, request: Request, key: str | None) -> Any:
         """The answer to a request, which is written down."""

@@ -165,9 +165,6 @@ class JudgeFlags(BenchSettings):
     budget: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="dollars for all that these models ever cost"
     )
-    max_wait_seconds: float = Field(
-        900.0, ge=0, description="the longest wait that the endpoint may ask for (Retry-After)"
-    )
     judge_empty: bool = Field(
         False, description="judge although more than 5 % of a model's answers are empty"
     )
@@ -215,11 +212,10 @@ def _judge(flags: JudgeFlags) -> int:
             "settings, in dollars for a million tokens, such as {input: 2, output: 8}"
         )
     endpoint = Endpoint(
-        flags.url,
-        settings.judge_model,
-        flags.key_env,
-        settings.timeout_seconds,
-        flags.max_wait_seconds,
+        base_url=flags.url,
+        model=settings.judge_model,
+        api_key_env=flags.key_env,
+        timeout_seconds=settings.timeout_seconds,
     )
     if flags.check:
         say(f"a server answers at {endpoint.connect().base_url}")

@@ -47,13 +47,7 @@ class Sample(NamedTuple):
     def of(cls, record: Mapping[str, Any]) -> Sample:
         """The sample that a record holds."""
         values = {name: record[name] for name in cls._fields if name in record}
-        return cls(**{**values, "refused": refusal_of(record)})
-
-
-def refusal_of(record: Mapping[str, Any]) -> str | None:
-    """Why a request was refused; None if it was not."""
-    reason: str | None = record.get("refused")
-    return record.get("failed", reason)  # as the arena wrote it at first
+        return cls(**values)
 
 
 def read_samples(path: Path) -> list[Sample]:
@@ -71,7 +65,7 @@ def missing(store: Store, jobs: Iterable[Job], retry_refused: bool = False) -> l
     open_jobs = []
     for job in jobs:
         record = record_of(store, job)
-        if record is None or (retry_refused and refusal_of(record) is not None):
+        if record is None or (retry_refused and record.get("refused") is not None):
             open_jobs.append(job)
     return open_jobs
 

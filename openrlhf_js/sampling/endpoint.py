@@ -1,7 +1,7 @@
 """An OpenAI-compatible endpoint: its models, and one request at a time (`run_all` makes many).
 
 The `openai` package sends, and retries 429, 5xx and lost connections with back-off, and after a
-`Retry-After` of up to two minutes. Longer ones are waited for here.
+`Retry-After` of up to two minutes.
 
 An answer of status 400, 403, 413 or 422 may concern one request (moderation, a prompt that is too
 long) or all of them (a wrong setting). It concerns one once any request has had a reply. Where none
@@ -11,14 +11,12 @@ has yet, a plain question with the same settings finds out.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,13 +24,9 @@ import aiohttp
 import anyio
 import openai
 
-from openrlhf_js.common.console import say
-
 CONNECT_SECONDS = 4.0
 LISTING_SECONDS = 5.0
 RETRIES = 16  # about two minutes of back-off
-PACKAGE_WAITS_SECONDS = 120.0  # the longest Retry-After that the `openai` package waits for
-MAX_WAIT_SECONDS = 900.0  # the longest that is waited for here, by default
 UNANSWERED = 8  # requests in a row, with no reply to any other, that end the run
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 LARGEST_COUNT = 10**9  # of tokens
@@ -48,17 +42,6 @@ ADVICE = {
 }
 REFUSED_ADVICE = "change the setting that it names, or the key (--key_env)"
 PLAIN_QUESTION = [{"role": "user", "content": "Is water wet? Answer with yes or no."}]
-
-# Greedy answers to these tell two models apart that are served under one name. Each is asked twice,
-# since a server may add up in another order from one time to the next.
-FINGERPRINT_QUESTIONS = (
-    "Continue this story: The lighthouse keeper opened the door and",
-    "What is 17 * 23? Think step by step.",
-    "Name a word that few people know, and explain it.",
-    "Write a Python function that reverses the words of a sentence.",
-)
-FINGERPRINT_TOKENS = 64
-FINGERPRINT_DIGITS = 16
 
 
 class Reply(NamedTuple):
@@ -91,8 +74,7 @@ class Endpoint:
     """A model at an OpenAI-compatible address; an async context manager.
 
     `#NAME` after the address names the model; without it or `model` it is the only one served. The
-    timeout is for one reply, retries included. `max_wait_seconds` is for the waits that the
-    endpoint asks for with Retry-After, between two replies.
+    timeout is for one reply, retries included.
     """
 
     def __init__(
@@ -101,7 +83,6 @@ class Endpoint:
         model: str = "",
         api_key_env: str | None = None,
         timeout_seconds: float = 600.0,
-        max_wait_seconds: float = MAX_WAIT_SECONDS,
     ):
         address, _, name = base_url.strip().partition("#")
         self.base_url = address.rstrip("/").removesuffix(CHAT_PATH)
@@ -109,15 +90,12 @@ class Endpoint:
         self.model = model or name
         self.root = ""
         self.timeout_seconds = timeout_seconds
-        self.max_wait_seconds = max_wait_seconds
         self._key = _key_of(api_key_env) if api_key_env else ""
         self._address: Any = {"base_url": self.base_url, "api_key": self._key or "none"}
         self._proxies = host not in LOOPBACK
         self._client: openai.AsyncOpenAI | None = None
         self._unanswered = 0
         self._last_reply: float | None = None  # when it came
-        self._pause_ends = 0.0
-        self._waited_seconds = 0.0  # since the last reply, as the endpoint asked
         self._refuses_all: EndpointError | None = None
 
     @contextmanager
@@ -170,40 +148,6 @@ class Endpoint:
                 pass  # a page instead of a list
         return {}
 
-    def greedy_fingerprint(self, max_tokens_name: str) -> dict[str, str]:
-        """Hashes of greedy answers, by question; {} where the endpoint refuses to be greedy.
-
-        An answer that is another one when the questions are asked again is left out. The same
-        weights on the same server give the same hashes; other weights hardly ever do.
-        """
-        with self.client() as client:
-            first = self._greedy_hashes(client, max_tokens_name)
-            second = self._greedy_hashes(client, max_tokens_name) if first else {}
-        return {
-            question: answer for question, answer in first.items() if answer == second.get(question)
-        }
-
-    def _greedy_hashes(self, client: openai.OpenAI, max_tokens_name: str) -> dict[str, str]:
-        hashes = {}
-        for question in FINGERPRINT_QUESTIONS:
-            body = self.request(
-                [{"role": "user", "content": question}],
-                temperature=0.0,
-                seed=0,
-                **{max_tokens_name: FINGERPRINT_TOKENS},
-            )
-            try:
-                answer = self.read(200, client.post(CHAT_PATH, cast_to=str, body=body))
-            except openai.APIStatusError as error:
-                if error.status_code in MAYBE_ONE_REQUEST:
-                    return {}
-                raise
-            if not isinstance(answer, Reply):
-                raise EndpointError(str(answer))
-            text = json.dumps([answer.text, answer.thinking])
-            hashes[question] = hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_DIGITS]
-        return hashes
-
     async def __aenter__(self) -> Endpoint:
         self._client = openai.AsyncOpenAI(
             **self._address,
@@ -211,17 +155,12 @@ class Endpoint:
             max_retries=RETRIES,
             http_client=openai.DefaultAioHttpClient(trust_env=self._proxies),
         )
-        self._stopping = asyncio.Event()
         self._plain_question_lock = asyncio.Lock()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._client:
             await self._client.close()
-
-    def stop(self) -> None:
-        """Ends waits that the endpoint asked for: nothing is under way in them."""
-        self._stopping.set()
 
     def request(self, messages: Sequence[Any], **parameters: Any) -> dict[str, Any]:
         """The body of a request; parameters that are None are not sent."""
@@ -241,52 +180,22 @@ class Endpoint:
         raise answer
 
     async def _answer(self, body: Mapping[str, Any]) -> Reply | NoReply | EndpointError:
-        """The answer to a request, after all waits that the endpoint asks for."""
+        """The answer to a request."""
         assert self._client, "an endpoint is used inside `async with`"
-        while True:
-            await self._pause()
-            if self._stopping.is_set():
-                return NoReply("stopped before the request was sent")
-            try:
-                with anyio.fail_after(self.timeout_seconds):
-                    text = await self._client.post(CHAT_PATH, cast_to=str, body=body)
-            except openai.APIStatusError as error:
-                wait_seconds = _retry_after_seconds(error.response.headers)
-                if _is_temporary(error.status_code) and wait_seconds > PACKAGE_WAITS_SECONDS:
-                    self._begin_pause(wait_seconds)
-                    continue
-                return self.read(error.status_code, error.response.text)
-            except TimeoutError:
-                return NoReply(f"no reply within {self.timeout_seconds:g} s")
-            except (openai.APIConnectionError, aiohttp.ClientError) as error:
-                return NoReply(f"connection lost: {self._cause(error)}")
-            answer = self.read(200, text)
-            if isinstance(answer, Reply):
-                self._unanswered = 0
-                self._waited_seconds = 0.0
-                self._last_reply = time.monotonic()
-            return answer
-
-    def _begin_pause(self, seconds: float) -> None:
-        """Has all requests wait, unless they do; EndpointError if that is beyond the limit."""
-        now = time.monotonic()
-        if now < self._pause_ends:
-            return
-        limit = f"--max_wait_seconds {self.max_wait_seconds:g}"
-        if self._waited_seconds + seconds > self.max_wait_seconds:
-            raise EndpointError(
-                f"{self.base_url} asks to wait {seconds:g} s, after {self._waited_seconds:g} s "
-                f"without a reply: that is beyond {limit}"
-            )
-        self._waited_seconds += seconds
-        self._pause_ends = now + seconds
-        say(f"{self.base_url} asks to wait {seconds:g} s: waiting (limit: {limit})", error=True)
-
-    async def _pause(self) -> None:
-        seconds = self._pause_ends - time.monotonic()
-        if seconds > 0:
-            with anyio.move_on_after(seconds):
-                await self._stopping.wait()
+        try:
+            with anyio.fail_after(self.timeout_seconds):
+                text = await self._client.post(CHAT_PATH, cast_to=str, body=body)
+        except openai.APIStatusError as error:
+            return self.read(error.status_code, error.response.text)
+        except TimeoutError:
+            return NoReply(f"no reply within {self.timeout_seconds:g} s")
+        except (openai.APIConnectionError, aiohttp.ClientError) as error:
+            return NoReply(f"connection lost: {self._cause(error)}")
+        answer = self.read(200, text)
+        if isinstance(answer, Reply):
+            self._unanswered = 0
+            self._last_reply = time.monotonic()
+        return answer
 
     async def _check_that_others_are_answered(
         self, refusal: NoReply, parameters: Mapping[str, Any]
@@ -366,19 +275,6 @@ def _is_refusal(answer: object) -> bool:
 
 def _is_temporary(status: int) -> bool:
     return status in TEMPORARY or status >= 500
-
-
-def _retry_after_seconds(headers: Mapping[str, str]) -> float:
-    """The wait that an answer asks for, in seconds or until a date; 0 where it asks for none."""
-    value = headers.get("retry-after", "")
-    try:
-        return float(value)
-    except ValueError:
-        pass
-    try:
-        return parsedate_to_datetime(value).timestamp() - time.time()
-    except (TypeError, ValueError):
-        return 0.0
 
 
 def _excerpt(body: str) -> str:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,68 +18,64 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from openrlhf_js.common.processors import FORBIDDEN, load_processor, media_tokens
+from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.sampling import VLLM_ON_CPU
+from openrlhf_js.sampling.models import ModelFiles
+from openrlhf_js.sampling.settings import EngineSettings
 
 Response = NDArray[np.int32]  # token ids, with the end token where the model ended
 Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
 IN_THIS_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # whose seeds and threads vLLM sets
 
 
-@dataclass(frozen=True)
-class Policy:
-    """A model and how responses are sampled from it.
+class Parameters(NamedTuple):
+    """How one response is sampled; temperature 0 is greedy."""
 
-    `dtype` is torch's name; `temperature` is above 0; `ends` are the tokens that end a response;
-    `longest_prompt` is in tokens; `trust_remote_code` lets the folder's own Python run.
-    """
-
-    folder: Path
-    device: str
-    dtype: str
     temperature: float
     top_p: float
     max_new_tokens: int
-    ends: tuple[int, ...]
-    longest_prompt: int
-    trust_remote_code: bool = False
+    seed: int
 
 
 class Transformers:
     """transformers on one device; what it is given is one batch.
 
-    `policy` may be replaced by one that samples from the same model in another way, with prompts
-    and responses that together are no longer.
+    `room` is the most tokens that a prompt and its response have together.
     """
 
-    def __init__(self, policy: Policy):
+    def __init__(self, files: ModelFiles, settings: EngineSettings, room: int):
         import transformers
 
-        trust = policy.trust_remote_code
-        config = transformers.AutoConfig.from_pretrained(policy.folder, trust_remote_code=trust)
-        self.processor: Any = None
+        self.ends = files.ends()
+        self.device = settings.device_name
+        self.processor = files.processor
         auto_model: Any = transformers.AutoModelForCausalLM
-        if hasattr(config, "vision_config"):
-            self.processor = load_processor(policy.folder, trust)
+        if self.processor:
             auto_model = transformers.AutoModelForImageTextToText
-        dtype = getattr(torch, policy.dtype)
-        model = auto_model.from_pretrained(policy.folder, dtype=dtype, trust_remote_code=trust)
-        self.policy = policy
-        self.model: Any = model.to(policy.device).eval()
+        model = auto_model.from_pretrained(
+            files.folder,
+            dtype=getattr(torch, settings.dtype_name),
+            trust_remote_code=settings.trust_remote_code,
+        )
+        self.model: Any = model.to(self.device).eval()
         # Not the folder's own settings, which may hold a top_k or a repetition penalty.
         self.model.generation_config = transformers.GenerationConfig(
-            eos_token_id=list(policy.ends) or None,
-            pad_token_id=policy.ends[0] if policy.ends else 0,
+            eos_token_id=list(self.ends) or None,
+            pad_token_id=self.ends[0] if self.ends else 0,
             suppress_tokens=media_tokens(model.config) or None,
         )
 
     @torch.no_grad()
     def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int] | None, images: Images = ()
+        self,
+        prompts: Sequence[Sequence[int]],
+        parameters: Parameters,
+        seeds: Sequence[int] | None,
+        images: Images = (),
     ) -> list[Response]:
-        """A random response to each prompt (token ids), or the greedy one without keys.
+        """A random response to each prompt (token ids), or the greedy one without seeds.
 
-        The same key gives the same response: each token inverts the distribution at a uniform
+        The same seed gives the same response: each token inverts the distribution at a uniform
         number.
         """
         tokens = _padded([torch.tensor(prompt, dtype=torch.long) for prompt in prompts])
@@ -89,23 +83,24 @@ class Transformers:
         inputs = {"input_ids": tokens, "attention_mask": mask, **self._seen(images, tokens)}
         width = tokens.shape[1]
         generated = self.model.generate(
-            **{name: value.to(self.policy.device) for name, value in inputs.items()},
-            max_new_tokens=self.policy.max_new_tokens,
+            **{name: value.to(self.device) for name, value in inputs.items()},
+            max_new_tokens=parameters.max_new_tokens,
             do_sample=False,  # the most likely token, which `_choice` has made the sampled one
-            logits_processor=[] if keys is None else [self._choice(keys, width)],
+            logits_processor=[] if seeds is None else [self._choice(parameters, seeds, width)],
         )
         responses = generated[:, width:].int().cpu().numpy()
-        return [cut(response, self.policy.ends) for response in responses]
+        return [cut(response, self.ends) for response in responses]
 
-    def _choice(self, keys: Sequence[int], width: int) -> Callable[[Tensor, Tensor], Tensor]:
-        """Has the next token, behind `width` of the prompt, be the one that its key draws."""
-        policy = self.policy
-        numbers = [np.random.default_rng(key).random(policy.max_new_tokens) for key in keys]
-        uniform = torch.tensor(np.array(numbers), device=policy.device)
+    def _choice(
+        self, parameters: Parameters, seeds: Sequence[int], width: int
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """Has the next token, behind `width` of the prompt, be the one that its seed draws."""
+        numbers = [np.random.default_rng(seed).random(parameters.max_new_tokens) for seed in seeds]
+        uniform = torch.tensor(np.array(numbers), device=self.device)
 
         def choose(tokens: Tensor, logits: Tensor) -> Tensor:
             place = tokens.shape[1] - width
-            chosen = invert(logits, uniform[:, place], policy.temperature, policy.top_p)
+            chosen = invert(logits, uniform[:, place], parameters.temperature, parameters.top_p)
             return torch.full_like(logits, -torch.inf).scatter_(1, chosen[:, None], 0.0)
 
         return choose
@@ -129,53 +124,58 @@ def _padded(rows: list[Tensor]) -> Tensor:
 class Vllm:
     """vLLM on one device, used as `Transformers`."""
 
-    def __init__(self, policy: Policy):
+    def __init__(self, files: ModelFiles, settings: EngineSettings, room: int):
         environment = {"VLLM_LOGGING_LEVEL": "ERROR"}
-        if policy.device == "cpu":
+        on_cpu = settings.device_name == "cpu"
+        if on_cpu:
             environment |= VLLM_ON_CPU | IN_THIS_PROCESS
         for name, value in environment.items():
             os.environ.setdefault(name, value)  # before vLLM is imported
         from vllm import LLM
 
-        self.policy = policy
+        self.ends = files.ends()
         preloaded = os.environ.get("LD_PRELOAD", "")
         self.llm = LLM(
-            model=str(policy.folder),
-            dtype=policy.dtype,  # type: ignore[arg-type]
-            max_model_len=policy.longest_prompt + policy.max_new_tokens,
+            model=str(files.folder),
+            dtype=settings.dtype_name,  # type: ignore[arg-type]
+            max_model_len=room,
             generation_config="vllm",  # not the folder's own top_k or repetition penalty
-            enforce_eager=policy.device == "cpu",
-            trust_remote_code=policy.trust_remote_code,
+            enforce_eager=on_cpu,
+            trust_remote_code=settings.trust_remote_code,
             seed=0,
         )
         os.environ["LD_PRELOAD"] = preloaded  # what vLLM adds is for processes of its own
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int] | None, images: Images = ()
+        self,
+        prompts: Sequence[Sequence[int]],
+        parameters: Parameters,
+        seeds: Sequence[int] | None,
+        images: Images = (),
     ) -> list[Response]:
-        """A random response to each prompt, with a generator for each; greedy without keys."""
+        """A random response to each prompt, with a generator for each; greedy without seeds."""
         media = media_tokens(self.llm.model_config.hf_config)
-        seeds = [None] * len(prompts) if keys is None else keys
-        parameters = [self._parameters(seed, media) for seed in seeds]
+        seed_of_each = [None] * len(prompts) if seeds is None else seeds
+        sampling = [self._sampling(parameters, seed, media) for seed in seed_of_each]
         image_paths = images or [()] * len(prompts)
         inputs: list[Any] = []
         for prompt, paths in zip(prompts, image_paths, strict=True):
             inputs.append(_vllm_input(prompt, paths, media))
-        requests = self.llm.generate(inputs, parameters, use_tqdm=False)
+        requests = self.llm.generate(inputs, sampling, use_tqdm=False)
         return [np.array(request.outputs[0].token_ids, dtype=np.int32) for request in requests]
 
-    def _parameters(self, seed: int | None, media: Sequence[int]) -> Any:
+    def _sampling(self, parameters: Parameters, seed: int | None, media: Sequence[int]) -> Any:
         """vLLM's parameters of a response with this seed; None: of the greedy one."""
         from vllm import SamplingParams
 
         greedy = seed is None
         return SamplingParams(
-            temperature=0.0 if greedy else self.policy.temperature,
-            top_p=1.0 if greedy else self.policy.top_p,
+            temperature=0.0 if greedy else parameters.temperature,
+            top_p=1.0 if greedy else parameters.top_p,
             seed=seed,
             logit_bias=dict.fromkeys(media, FORBIDDEN) or None,
-            max_tokens=self.policy.max_new_tokens,
-            stop_token_ids=list(self.policy.ends),
+            max_tokens=parameters.max_new_tokens,
+            stop_token_ids=list(self.ends),
             detokenize=False,
         )
 

@@ -108,7 +108,6 @@ class _Run(Generic[Job, Result]):
         """Lets no other job begin; the first reason counts."""
         if self.reason is None:
             self.reason = reason
-        self.endpoint.stop()
         self.ended.set()
 
     def interrupt(self) -> None:
@@ -123,7 +122,6 @@ class _Run(Generic[Job, Result]):
 
     async def last_replies(self) -> None:
         """Waits for the replies under way, and gives up those that take too long."""
-        await asyncio.sleep(0)  # workers that were only waiting end by themselves
         under_way = sum(not worker.done() for worker in self.workers)
         if under_way:
             say(

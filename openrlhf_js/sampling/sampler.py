@@ -20,7 +20,7 @@ from openrlhf_js.common.processors import IMAGE_TAG, check_images
 from openrlhf_js.common.store import Record, Store, read_store
 from openrlhf_js.sampling.complete import HandOver, in_batches
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply
-from openrlhf_js.sampling.engines import ENGINES, Engine, Images, Policy, Response, key
+from openrlhf_js.sampling.engines import ENGINES, Engine, Images, Parameters, Response, key
 from openrlhf_js.sampling.models import ModelFiles, model_files, model_fingerprint
 from openrlhf_js.sampling.prompts import Form, Prompt, asked
 from openrlhf_js.sampling.run_all import run_all
@@ -29,17 +29,8 @@ from openrlhf_js.sampling.settings import EngineSettings, PromptForm, ServerSett
 OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 # Of a sampler's identity: which model it is.
-MODEL_IDENTITY = ("model_sha256", "served_model", "served_root")
-GREEDY_ANSWERS = "greedy_answers"  # too, where both times an answer was steady
-
-
-class Parameters(NamedTuple):
-    """How one response is sampled; temperature 0 is greedy, None leaves it to the endpoint."""
-
-    temperature: float | None
-    top_p: float | None
-    max_new_tokens: int
-    seed: int
+MODEL_IDENTITY = ("model_sha256", "url", "served_model", "served_root")
+NOTES = ("model", "device", "greedy_answers")  # the last is in older stores alone
 
 
 class Request(NamedTuple):
@@ -96,35 +87,17 @@ class LocalEngine:
         """A response to each prompt (token ids) from its seed; greedy ones without seeds."""
         longest_prompt = max(len(prompt) for prompt in prompts)
         self.room = max(self.room, longest_prompt + parameters.max_new_tokens)
-        policy = self._policy(parameters)
         if self._engine is None:
-            self._engine = load(self.settings.engine_name, policy)
-        self._engine.policy = policy
-        responses = self._engine.sample(prompts, seeds, images)
-        drawn = []
-        for tokens in responses:
-            ended = len(tokens) > 0 and tokens[-1] in policy.ends
-            drawn.append(SampledResponse(tokens, ended))
-        return drawn
-
-    def _policy(self, parameters: Parameters) -> Policy:
-        return Policy(
-            folder=self.files.folder,
-            device=self.settings.device_name,
-            dtype=self.settings.dtype_name,
-            temperature=parameters.temperature or 1.0,  # greedy responses do not depend on it
-            top_p=1.0 if parameters.top_p is None else parameters.top_p,
-            max_new_tokens=parameters.max_new_tokens,
-            ends=self.files.ends(),
-            longest_prompt=self.room - parameters.max_new_tokens,
-            trust_remote_code=self.settings.trust_remote_code,
-        )
-
-
-def load(engine_name: str, policy: Policy) -> Engine:
-    """An engine with the model's weights."""
-    say(f"loading {policy.folder} for {engine_name} on {policy.device} ...", error=True)
-    return ENGINES[engine_name](policy)
+            name = self.settings.engine_name
+            device = self.settings.device_name
+            say(f"loading {self.files.folder} for {name} on {device} ...", error=True)
+            self._engine = ENGINES[name](self.files, self.settings, self.room)
+        ends = self.files.ends()
+        samples = []
+        for tokens in self._engine.sample(prompts, parameters, seeds, images):
+            ended = len(tokens) > 0 and tokens[-1] in ends
+            samples.append(SampledResponse(tokens, ended))
+        return samples
 
 
 class LocalSampler:
@@ -241,8 +214,8 @@ class LocalSampler:
 class ServedSampler:
     """A model behind a connected endpoint, used as `LocalSampler`.
 
-    What it is known by: the name and the folder that the server gives, and a few greedy answers,
-    since two checkpoints may have both in common. `same_model` has the user vouch for it instead.
+    It is known by its address, and the name and the folder that the server gives. With `same_model`
+    the user says that it is the same in spite of them.
     """
 
     def __init__(
@@ -260,7 +233,6 @@ class ServedSampler:
         self.identity: Record = {
             "served_model": endpoint.model,
             "served_root": endpoint.root,
-            GREEDY_ANSWERS: endpoint.greedy_fingerprint(max_tokens_name),
             "url": endpoint.base_url,
         }
 
@@ -306,7 +278,6 @@ def sampler_of(settings: ServerSettings, model: str, prompt_form: PromptForm = "
         base_url=model,
         api_key_env=settings.key_env,
         timeout_seconds=settings.timeout,
-        max_wait_seconds=settings.max_wait_seconds,
     )
     return ServedSampler(
         endpoint.connect(),
@@ -326,13 +297,7 @@ def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str
         now = sampler.identity.get(name, before)
         if before != now:
             differences.append(f"{name} was {before!r:.80} and is {now!r:.80}")
-    answers_before = recorded.get(GREEDY_ANSWERS)
-    if isinstance(answers_before, Mapping):  # at first it was one hash of all, and says nothing
-        answers: Mapping[str, str] = sampler.identity.get(GREEDY_ANSWERS, {})
-        for question in answers_before.keys() & answers.keys():
-            if answers_before[question] != answers[question]:
-                differences.append(f"the greedy answer to {question!r} is another")
-    return sorted(differences)
+    return differences
 
 
 def open_store(
@@ -358,9 +323,7 @@ def open_store(
                 f"{path} holds {content} of another model ({'; '.join(differences)}): give "
                 f"{elsewhere}, or --same_model if a server serves the same one"
             )
-    notes = ["model", "url", "device", GREEDY_ANSWERS]
-    if sampler.same_model:
-        notes += MODEL_IDENTITY
+    notes = NOTES + MODEL_IDENTITY if sampler.same_model else NOTES
     return Store(path, {**sampler.identity, **settings}, key_fields, notes, keep)
 
 

@@ -72,11 +72,8 @@ class ServerSettings(EngineSettings):
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="what the server calls it"
     )
-    max_wait_seconds: float = Field(
-        900.0, ge=0, description="the longest wait that the server may ask for (Retry-After)"
-    )
     same_model: bool = Field(
-        False, description="resume although the server seems to serve another model than before"
+        False, description="resume although the server has another address, name or folder of it"
     )
 
 

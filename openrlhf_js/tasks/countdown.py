@@ -389,12 +389,6 @@ TASK = Task(
     voted_answer=value_of,
     benchmarks={
         # 200 problems, 100 of each size
-        "countdown": BenchmarkRecord(
-            count=200,
-            options={"numbers": (3, 4)},
-            samples=16,
-            temperature=0.7,
-            max_new_tokens=1024,
-        ),
+        "countdown": BenchmarkRecord(count=200, options={"numbers": (3, 4)}, max_new_tokens=1024),
     },
 )

@@ -144,6 +144,6 @@ TASK = Task(
     benchmarks={
         # The test split, 601 problems (Lu et al., 2021). Needs a model that sees, in this process
         # (a folder or a hub id) or served (`vllm serve MODEL --generation-config vllm`).
-        "geometry3k": BenchmarkRecord(samples=16, temperature=0.7, max_new_tokens=1024),
+        "geometry3k": BenchmarkRecord(max_new_tokens=1024),
     },
 )

@@ -119,6 +119,6 @@ TASK = Task(
         # samples at temperature 0.5, unlike everything else. It asks with the "official template of
         # GSM8K", of which it says no more; the prompt here asks for the answer in \boxed{}, as in
         # all mathematics.
-        "gsm8k": BenchmarkRecord(samples=10, temperature=0.5, max_new_tokens=2048),
+        "gsm8k": BenchmarkRecord(samples=10, temperature=0.5),
     },
 )

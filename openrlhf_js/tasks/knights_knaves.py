@@ -500,30 +500,12 @@ TASK = Task(
     voted_answer=roles_of_response,
     benchmarks={
         # 100 puzzles of each size; the paper's KnK-Easy
-        "knk": BenchmarkRecord(
-            count=300,
-            options={"people": (4, 5, 6)},
-            samples=16,
-            temperature=0.7,
-            max_new_tokens=2048,
-        ),
+        "knk": BenchmarkRecord(count=300, options={"people": (4, 5, 6)}),
         # the paper's KnK-Hard
-        "knk_hard": BenchmarkRecord(
-            count=300,
-            options={"people": (6, 7, 8)},
-            samples=16,
-            temperature=0.7,
-            max_new_tokens=2048,
-        ),
+        "knk_hard": BenchmarkRecord(count=300, options={"people": (6, 7, 8)}),
         # Of the paper's long runs of Qwen2.5-1.5B-Instruct. Beware: the 150 puzzles of 2 people are
         # 4 logical forms with other names and words, so that intervals by item, which take them for
         # 150 different ones, are too narrow.
-        "knk_2_3": BenchmarkRecord(
-            count=300,
-            options={"people": (2, 3)},
-            samples=16,
-            temperature=0.7,
-            max_new_tokens=2048,
-        ),
+        "knk_2_3": BenchmarkRecord(count=300, options={"people": (2, 3)}),
     },
 )

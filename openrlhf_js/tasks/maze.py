@@ -291,12 +291,6 @@ TASK = Task(
     voted_answer=lambda response: moves_of(answer_of(response) or "")[0],
     benchmarks={
         # 200 mazes, 40 of each length
-        "maze": BenchmarkRecord(
-            count=200,
-            options={"size": 6, "lengths": (4, 5, 6, 7, 8)},
-            samples=16,
-            temperature=0.7,
-            max_new_tokens=2048,
-        ),
+        "maze": BenchmarkRecord(count=200, options={"size": 6, "lengths": (4, 5, 6, 7, 8)}),
     },
 )

@@ -22,7 +22,7 @@ from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
 from openrlhf_js.common.labels import is_message, label_text
 from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
-from openrlhf_js.tasks.catalogue import task_of
+from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.record import GeneratedProblems, Item, Message, Progress, Task, no_progress
 
 

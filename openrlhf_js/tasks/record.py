@@ -1,8 +1,8 @@
 """What a task is made of: its record, scores and labels, and how problems are generated.
 
 All that is said of a task anywhere is read from its record, by the data program, checks, rewards,
-help, evaluation and the table of reward files; `catalogue.py` lists the records. This loads no
-heavy library, so that `--help` can read them at once.
+help, evaluation and the table of reward files. This loads no heavy library, so that `--help` can
+read them at once.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class PublishedProblems:
 class BenchmarkRecord:
     """Which problems `eval passk` asks, and how it samples responses to them."""
 
-    samples: int
+    samples: int = 16
     """Responses to each problem."""
-    temperature: float
-    max_new_tokens: int
+    temperature: float = 0.7
+    max_new_tokens: int = 2048
     top_p: float = 1.0
     split: str = "test"
     count: int | None = None

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.answers import without_end_marks
-from openrlhf_js.tasks.catalogue import task_of
 from openrlhf_js.tasks.record import STATUSES, Score, Task
 from openrlhf_js.tasks.thinking import with_opened_thinking, without_marks
 

@@ -297,7 +297,7 @@ def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, 
         assert "1 answers are empty" in capsys.readouterr().err
         asked = Counter(map(user, stub.requests))
         assert {asked[f"What is q{n}?"] for n in range(10)} == {1}
-        stub.answer = lambda request, _: reply("2")
+        stub.root = "runs/second"
         assert eval_arena.main(words) == 2
         said = capsys.readouterr().err
         assert "small.jsonl holds answers of another model" in said

@@ -12,7 +12,7 @@ from stub_judge import by_seed, reply, serving
 from openrlhf_js.cli.eval import main
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.report.passk import value_of
-from openrlhf_js.sampling.endpoint import FINGERPRINT_QUESTIONS, PLAIN_QUESTION
+from openrlhf_js.sampling.endpoint import PLAIN_QUESTION
 from openrlhf_js.tasks import TASKS
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
@@ -104,23 +104,22 @@ def test_kill_9_and_resume(given, done, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_served_model(given, tmp_path, monkeypatch):
+def test_a_served_model(given, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SOME_KEY", "secret-of-mine-123")
     with serving() as served:
         tasks = ["--tasks", str(given / "toy.jsonl"), "--samples", "5"]
         call = ["passk", "--model", served.url, *tasks, "--out", str(tmp_path)]
         assert main([*call, "--key_env", "SOME_KEY"]) == 0
-        greedy = 2 * len(FINGERPRINT_QUESTIONS)  # by which the model is known, at every call
-        assert len(served.requests) == greedy + 60
+        assert len(served.requests) == 60
         assert {*served.keys} == {"Bearer secret-of-mine-123"}
-        request = served.requests[greedy]
+        request = served.requests[0]
         assert request["max_tokens"] == 2048
         assert request["temperature"] == 1.0
         assert request["top_p"] == 1.0
         assert 0 <= request["seed"] < 2**31
         newer = ["--max_tokens_name", "max_completion_tokens", "--samples", "6"]
         assert main([*call, *newer]) == 0  # one more to each
-        assert len(served.requests) == 2 * greedy + 72
+        assert len(served.requests) == 72
         assert "max_tokens" not in served.requests[-1]
     task = results(tmp_path)["tasks"]["toy"]
     label = {uid: int(each.label) for uid, each in items().items()}
@@ -134,36 +133,10 @@ def test_a_served_model(given, tmp_path, monkeypatch):
         assert path.is_dir() or b"secret-of-mine" not in path.read_bytes()
     with serving() as served:  # at another port, with all the samples there
         call[2] = served.url
-        assert main(call) == 0
-        assert len(served.requests) == greedy
-        served.answer = lambda request, _: reply(f"{request['seed']}, say I, another model")
         assert main(call) == 2
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_server_of_which_a_greedy_answer_varies(given, tmp_path, capsys):
-    """It is known by its other answers, and resumed; another model is still refused."""
-    counts = Counter()
-
-    def answer(request, _, weights="ours"):
-        question = request["messages"][-1]["content"]
-        counts[question] += 1
-        text = f"{weights} on {question}"
-        if question == FINGERPRINT_QUESTIONS[1]:
-            text += f", for the {counts[question]}. time"
-        return reply(text)
-
-    with serving(answer) as served:
-        call = ["passk", "--model", served.url, "--tasks", str(given / "toy.jsonl")]
-        call += ["--samples", "1", "--out", str(tmp_path)]
-        assert main(call) == 0
-        known_by = results(tmp_path)["tasks"]["toy"]["settings"]["greedy_answers"]
-        first, _, third, fourth = FINGERPRINT_QUESTIONS
-        assert list(known_by) == [first, third, fourth]
-        assert main([*call, "--samples", "2"]) == 0
-        served.answer = lambda request, number: answer(request, number, weights="theirs")
-        assert main(call) == 2
-    assert f"the greedy answer to {first!r} is another" in capsys.readouterr().err
+        assert "url was 'http" in capsys.readouterr().err
+        assert main([*call, "--same_model"]) == 0
+        assert not served.requests
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -247,7 +220,7 @@ def test_named_benchmarks_and_definitions(tmp_path):
     with serving(lambda *_: reply("I give up.")) as served:
         call = ["passk", "--model", served.url, "--tasks", str(own), "countdown", "--items", "3"]
         assert main([*call, "--out", str(tmp_path / "out")]) == 0
-        assert len(served.requests) == 2 * len(FINGERPRINT_QUESTIONS) + 3 * 2 + 3 * 16
+        assert len(served.requests) == 3 * 2 + 3 * 16
     found = results(tmp_path / "out")["tasks"]
     assert found["countdown"]["settings"]["temperature"] == 0.7
     assert found["my_own"]["samples"] == 2

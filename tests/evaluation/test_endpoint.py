@@ -54,6 +54,9 @@ def test_what_is_sent_and_what_comes():
     ]
 
 
+# As Gemini's endpoint has it: 21 + 5, and 60 of thinking.
+USAGE = {"prompt_tokens": 21, "completion_tokens": 5, "total_tokens": 86}
+THINKING_IN_THE_TOTAL = (200, {**GOOD[1], "usage": USAGE})
 PARTS = [
     {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
     {"type": "text", "text": "x"},
@@ -72,18 +75,12 @@ PARTS = [
         (reply("x", reasoning="hm"), Reply("x", "hm", "stop", 2, 3)),
         (reply(PARTS), Reply("xy", "hm", "stop", 2, 3)),
         (reply("lone \ud800 half"), Reply("lone ? half", "", "stop", 2, 3)),
+        (THINKING_IN_THE_TOTAL, Reply("yes", "", "stop", 21, 65)),
     ],
 )
 def test_replies_of_all_forms(answer, expected):
     with serving(lambda *_: answer) as served:
         assert ask(served.url) == expected
-
-
-def test_thinking_that_only_the_total_counts():
-    """As Gemini's endpoint has it: 21 + 5, and 60 of thinking."""
-    body = {**GOOD[1], "usage": {"prompt_tokens": 21, "completion_tokens": 5, "total_tokens": 86}}
-    with serving(lambda *_: (200, body)) as served:
-        assert ask(served.url)[3:] == (21, 65)
 
 
 @pytest.mark.parametrize("status", [500, 429])
@@ -150,50 +147,6 @@ def test_one_plain_question_for_all_that_are_refused_at_once():
         asked = [request["messages"] == PLAIN_QUESTION for request in served.requests]
         assert sum(asked) == 1
         assert len(asked) <= 9
-
-
-def throttled(times, seconds, then=GOOD):
-    answers = [(429, b"slow down", {"Retry-After": str(seconds)})] * times + [then]
-    return lambda _, number: answers[min(number, len(answers)) - 1]
-
-
-def limited(url, jobs, concurrency, **limits):
-    """What `run_all` gives with an endpoint of these limits."""
-    replies = {}
-
-    async def work(job):
-        return (await there.chat(ASKED)).text
-
-    there = Endpoint(url, "m", **limits)
-    run_all.run_all(there, jobs, work, replies.update, concurrency)
-    return replies
-
-
-def test_a_long_retry_after_is_waited_for(monkeypatch, capsys):
-    monkeypatch.setattr(openai._base_client, "MAX_RETRY_AFTER_DELAY", 0.1)
-    monkeypatch.setattr(endpoint, "PACKAGE_WAITS_SECONDS", 0.1)
-    with serving(throttled(4, 0.5)) as served:
-        began = time.monotonic()
-        replies = limited(served.url, range(8), 4, max_wait_seconds=60)
-        assert time.monotonic() - began > 0.5
-    assert replies == dict.fromkeys(range(8), "yes")
-    message = capsys.readouterr().err
-    assert "asks to wait 0.5 s: waiting (limit: --max_wait_seconds 60)" in message
-
-
-def test_a_retry_after_beyond_the_limit_ends_the_run(monkeypatch):
-    with serving(throttled(9, 300)) as served:
-        with pytest.raises(EndpointError, match=r"asks to wait 300 s.* --max_wait_seconds 200"):
-            limited(served.url, range(4), 1, max_wait_seconds=200)
-        assert len(served.requests) == 1
-    monkeypatch.setattr(openai._base_client, "MAX_RETRY_AFTER_DELAY", 0.1)
-    monkeypatch.setattr(endpoint, "PACKAGE_WAITS_SECONDS", 0.1)
-    with serving(throttled(9, 0.3)) as served:  # waits without a reply between them add up
-        with pytest.raises(
-            EndpointError, match=r"asks to wait 0\.3 s, after 0\.6 s without a reply"
-        ):
-            limited(served.url, range(4), 1, max_wait_seconds=0.8)
-        assert len(served.requests) == 3
 
 
 def test_a_slow_reply_is_given_up_and_not_asked_for_again():

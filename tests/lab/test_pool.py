@@ -26,7 +26,7 @@ class Formula:
         self.calls = 0
         self.stop_after = stop_after
 
-    def sample(self, prompts, keys, images):
+    def sample(self, prompts, parameters, keys, images):
         if self.calls == self.stop_after:
             raise KeyboardInterrupt
         self.calls += 1
@@ -81,7 +81,7 @@ def run(folder, n=5, m=6, rows=4, engine=None, grader=DIGITS, seed=0, temperatur
         ends=lambda: (END,),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(engines.ENGINES, "formula", lambda policy: engine)
+        patch.setitem(engines.ENGINES, "formula", lambda files, settings, room: engine)
         fill(folder, settings, files, SOURCE, asked or prompts(n), m, grader)
     return engine
 

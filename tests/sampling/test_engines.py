@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,7 +7,8 @@ import torch
 from kit import qwen, save_figures, save_seeing_policy
 
 from openrlhf_js.common.processors import load_processor
-from openrlhf_js.sampling.engines import Policy, Transformers, invert
+from openrlhf_js.sampling.engines import Parameters, Transformers, invert
+from openrlhf_js.sampling.settings import EngineSettings
 
 END = 10
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 2], [3, 3]]
@@ -24,8 +26,13 @@ def folder(tmp_path_factory):
     return path
 
 
-def engine(folder, temperature=1.0, top_p=1.0, most=12, ends=(END,)):
-    return Transformers(Policy(folder, "cpu", "float32", temperature, top_p, most, ends, 8))
+SETTINGS = EngineSettings(device="cpu", dtype="float32")
+PARAMETERS = Parameters(temperature=1.0, top_p=1.0, max_new_tokens=12, seed=0)
+
+
+def engine(folder, ends=(END,), processor=None):
+    files = SimpleNamespace(folder=folder, ends=lambda: ends, processor=processor)
+    return Transformers(files, SETTINGS, room=64)
 
 
 def logits_after(model, tokens):
@@ -66,8 +73,9 @@ def test_shares_of_an_even_grid_are_the_probabilities(temperature, top_p):
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 def test_sampling_is_what_a_slow_loop_without_padding_draws(folder, temperature):
     """The oracle takes the very distribution that a gradient of log-probabilities takes."""
-    sampler = engine(folder, temperature)
-    for prompt, key, response in zip(PROMPTS, KEYS, sampler.sample(PROMPTS, KEYS), strict=True):
+    sampler = engine(folder)
+    responses = sampler.sample(PROMPTS, PARAMETERS._replace(temperature=temperature), KEYS)
+    for prompt, key, response in zip(PROMPTS, KEYS, responses, strict=True):
         uniform = np.random.default_rng(key).random(12)
         tokens = list(prompt)
         for u in uniform:
@@ -81,7 +89,7 @@ def test_sampling_is_what_a_slow_loop_without_padding_draws(folder, temperature)
 
 def test_greedy_is_the_likeliest_token_at_every_place(folder):
     sampler = engine(folder)
-    for prompt, response in zip(PROMPTS, sampler.sample(PROMPTS, None), strict=True):
+    for prompt, response in zip(PROMPTS, sampler.sample(PROMPTS, PARAMETERS, None), strict=True):
         tokens = list(prompt)
         while len(tokens) < len(prompt) + 12 and tokens[-1] != END:
             tokens.append(int(logits_after(sampler.model, tokens).argmax()))
@@ -106,10 +114,11 @@ def test_images_are_where_their_prompts_say_whatever_the_padding(tmp_path):
         )
         for text, own in zip(texts, images, strict=True)
     ]
-    sampler = Transformers(Policy(folder, "cpu", "float32", 1.0, 1.0, 6, (), 32))
+    sampler = engine(folder, ends=(), processor=processor)
+    few = PARAMETERS._replace(max_new_tokens=6)
     prompts = [each["input_ids"][0].tolist() for each in given]
     media = [processor.image_token_id, processor.video_token_id]
-    for inputs, response in zip(given, sampler.sample(prompts, None, images), strict=True):
+    for inputs, response in zip(given, sampler.sample(prompts, few, None, images), strict=True):
         for token in response.tolist():
             with torch.no_grad():
                 logits = sampler.model(**inputs).logits[0, -1]

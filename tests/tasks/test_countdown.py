@@ -57,25 +57,15 @@ def test_a_problem_takes_all_its_numbers(options, checked, split):
         assert item["target"] in values_of(numbers) - values_of_fewer(numbers)
 
 
-@pytest.fixture(scope="module")
-def thousand():
-    return list(countdown.generate(1000, 3))
-
-
-def test_problems_are_different_and_equally_many_of_each_size(thousand):
+def test_problems_are_different_of_each_size_in_their_ranges_and_solved():
+    thousand = list(countdown.generate(1000, 3))
     assert Counter(len(item["numbers"]) for item in thousand) == {3: 500, 4: 500}
     assert len({(*sorted(item["numbers"]), item["target"]) for item in thousand}) == 1000
-
-
-def test_numbers_and_targets_fill_their_ranges(thousand):
     numbers = {number for item in thousand for number in item["numbers"]}
     targets = {item["target"] for item in thousand}
     assert (min(numbers), max(numbers)) == (1, 99)
     assert (min(targets), max(targets)) == (10, 99)
     assert all(len(set(item["numbers"])) == len(item["numbers"]) for item in thousand)
-
-
-def test_problems_are_solved(thousand):
     for item in thousand[:300]:
         label = countdown.label(item)
         assert countdown.score(countdown.right_response(label), label).status == "correct"
@@ -185,12 +175,9 @@ def test_items_without_a_right_answer_are_errors():
 LONG = MAX_EXPRESSION_CHARACTERS
 
 
-def test_long_and_deep_expressions():
+def test_long_and_deep_expressions_and_what_is_none():
     assert evaluate("9" * LONG).value == 10**LONG - 1
     assert evaluate("(" * 99 + "1" + ")" * 99).value == 1
-
-
-def test_what_is_no_expression():
     odd = ["1\u00a0+ 2", "1\x00+2", "\ud800", "1" * (LONG + 1), "(" * 100_000]
     for text in [*expressions("no expression"), *odd]:
         with pytest.raises(ValueError):

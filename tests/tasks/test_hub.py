@@ -106,15 +106,12 @@ def make(rows):
     return list(items)
 
 
-def test_each_problem_once_in_the_order_of_the_rows():
+def test_each_problem_once_in_the_order_of_the_rows_and_none_with_two_answers():
     problems = {"b\u00e9  1": "1", "a": "2", " be\u0301\n1": "1", "A": "2"}  # case matters
     rows = [{"problem": problem, "answer": answer} for problem, answer in problems.items()]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [item["problem"] for item in make(rows)] == ["b\u00e9  1", "a", "A"]
-
-
-def test_a_problem_with_two_answers_is_left_out():
     rows = [{"problem": p, "answer": a} for p, a in ("a1", "b1", "a2", "a1")]
     with pytest.warns(UserWarning, match="some set: 1 problems with several answers left out"):
         assert [item["problem"] for item in make(rows)] == ["b"]
@@ -125,13 +122,8 @@ def test_a_whole_number_is_a_gold_answer():
     assert [item["answer"] for item in make(rows)] == ["5", "-12000000000000000000"]
 
 
-@pytest.mark.parametrize("answer", [None, 0.5, "", " \n", ["5"]])
+@pytest.mark.parametrize("answer", [None, 0.5, " \n", ["5"], True])
 def test_a_refused_row_is_named(answer):
     rows = [{"problem": "a", "answer": "1"}, {"problem": "b", "answer": answer}]
-    with pytest.raises(ValueError, match=r"some set, row 2: 'answer' must be text"):
+    with pytest.raises(ValueError, match=r"some set, row 2: .* must be text"):
         make(rows)
-
-
-def test_truth_is_no_gold_answer():
-    with pytest.raises(ValueError, match=r"row 1: a label must be text.* got bool: True"):
-        make([{"problem": "a", "answer": True}])

@@ -119,9 +119,6 @@ def test_published_puzzles_are_read_from_a_copy(copy):
     roles = {"Ella": "knight", "Zoey": "knave", "Henry": "knight", "Mia": "knave"}
     assert json.loads(label) == roles
     assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1
-
-
-def test_published_puzzles_are_counted_or_taken_from_a_file(copy):
     options = {"people": (2, 3), "source": str(copy)}
     assert len(list(prompt_files.items(TASKS["knights_knaves"], "train", 1, 0, options))) == 1
     file = str(copy / "train" / "people2_num1.jsonl")
@@ -144,49 +141,35 @@ def test_a_puzzle_without_one_solution_has_no_label(one, two):
         knights_knaves.label(item)
 
 
-@pytest.fixture(scope="module")
-def puzzles():
-    return list(knights_knaves.generate(1400, 5, people=(3, 6)))
-
-
-def test_the_seed_decides_and_sizes_take_turns(puzzles):
+def test_puzzles_of_a_seed_are_evenly_spread_and_graded_right():
+    puzzles = list(knights_knaves.generate(1400, 5, people=(3, 6)))
     assert [len(item["people"]) for item in puzzles[:4]] == [3, 6, 3, 6]
     assert puzzles[:20] == list(knights_knaves.generate(20, 5, people=(3, 6)))
     assert puzzles[:20] != list(knights_knaves.generate(20, 6, people=(3, 6)))
-
-
-def test_roles_and_kinds_of_statements_are_evenly_spread(puzzles):
     pairs = Counter(tuple(item["roles"]) for item in puzzles)
     assert set(pairs) == set(knights_knaves.ROLES)
     assert min(pairs.values()) > 140  # of 200 expected
     kinds = Counter(statement[0] for item in puzzles for statement in item["statements"])
     assert set(kinds) == set(knights_knaves.KINDS) == set(knights_knaves.STATEMENTS)
     assert min(kinds.values()) > 0.15 * kinds.total()
-
-
-def test_any_number_of_people_may_lie(puzzles):
-    counts = Counter()
+    counts = Counter()  # any number of people may lie
     for item in puzzles:
-        roles = list(json.loads(knights_knaves.label(item)).values())
+        label = knights_knaves.label(item)
+        roles = list(json.loads(label).values())
         _, lying = item["roles"]
         counts[len(roles), roles.count(lying)] += 1
+        assert_no_statement_is_empty(item)
+        assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1.0
+        assert knights_knaves.score(knights_knaves.wrong_response(label), label).status == "wrong"
     assert set(counts) == {(size, liars) for size in (3, 6) for liars in range(size + 1)}
     assert max(counts.values()) < 350
 
 
-def test_no_statement_is_empty(puzzles):
-    for item in puzzles:
-        for speaker, (kind, *parts) in enumerate(item["statements"]):
-            subjects = [who for who, _ in parts]
-            assert len(set(subjects)) == len(subjects) == (1 if kind == "is" else 2)
-            assert kind != "is" or subjects != [speaker]
-
-
-def test_puzzles_are_graded_right(puzzles):
-    for item in puzzles:
-        label = knights_knaves.label(item)
-        assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1.0
-        assert knights_knaves.score(knights_knaves.wrong_response(label), label).status == "wrong"
+def assert_no_statement_is_empty(item):
+    for speaker, (kind, *parts) in enumerate(item["statements"]):
+        subjects = [who for who, _ in parts]
+        assert len(set(subjects)) == len(subjects) == (1 if kind == "is" else 2)
+        assert kind != "is" or subjects != [speaker]
 
 
 HOLDS = {

@@ -87,12 +87,8 @@ def test_rows_have_the_columns_that_upstream_joins(name: str) -> None:
     assert {tuple(message) for message in columns["input"]} == {("role", "content")}
     assert columns["datasource"] == DATASOURCES[name]
     assert task_of(columns["datasource"]) is TASKS[name]
-
-
-@pytest.mark.parametrize("datasource", ["", "mathematics", "/math", "MATH"])
-def test_an_unknown_datasource_is_told_what_there_is(datasource: str) -> None:
     with pytest.raises(ValueError, match=r"countdown.*maze"):
-        task_of(datasource)
+        task_of(f"/{name}")
 
 
 def sample(seed: int, count: int | None) -> list[int]:
@@ -101,26 +97,16 @@ def sample(seed: int, count: int | None) -> list[int]:
     return [int(item["answer"]) for item in items]
 
 
-def test_all_items_come_in_their_order_whatever_the_seed() -> None:
-    assert sample(0, None) == list(range(10))
-    assert sample(1, 10) == list(range(10))
-
-
 def test_a_sample_of_loaded_items_keeps_their_order_and_follows_its_seed() -> None:
+    assert sample(0, None) == sample(1, 10) == list(range(10))
     samples = [sample(seed, 4) for seed in range(20)]
     for numbers in samples:
         assert len(set(numbers)) == 4
         assert numbers == sorted(numbers)
     assert samples == [sample(seed, 4) for seed in range(20)]
     assert set().union(*samples) == set(range(10))
-
-
-def test_more_items_than_there_are_is_an_error() -> None:
     with pytest.raises(ValueError, match="the train split of echo has 10 problems, not 11"):
         sample(0, 11)
-
-
-def test_a_task_that_only_grades_has_no_items() -> None:
     with pytest.raises(ValueError, match="sort has no problems"):
         list(prompt_files.items(GRADED["sort"], "train", 1, 0, {}))
 
@@ -165,12 +151,8 @@ def test_a_broken_item_or_none_leaves_no_file(tmp_path: Path) -> None:
         (b"{}", "no value under the key 'input'; keys seen: "),
         (row(label=None), "'label'; keys seen: input, label, datasource"),
         (row(label=0.5), 'a label must be text, as in "42", or a whole number, got float: 0.5'),
-        (row(label=True), "got bool: True; write it as text, or leave the row out"),
-        (row(label=["1"]), "got list: ['1']"),
         (row(datasource="nothing"), "no task grades"),
-        (row(input=[]), "messages with a role"),
         (row(input=[{"role": "user"}]), "messages with a role"),
-        (row(input=5), "messages with a role"),
         (row("a \ud800 b"), "surrogates not allowed"),
         (row(images="a.png"), "'images' must hold a list of paths"),
     ],
@@ -222,27 +204,20 @@ def test_other_columns_and_plain_text_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "label", "problem"),
+    ("changes", "label", "kind", "problem"),
     [
-        ({}, "bad", "the label is malformed: bad label"),
-        ({"right_response": lambda label: "?"}, "1", "the gold answer scores 0 (wrong: "),
-        ({"wrong_response": lambda label: label}, "1", "a wrong answer scores 1 ("),
+        ({}, "bad", "wrong grade", "the label is malformed: bad label"),
+        ({"right_response": lambda label: "?"}, "1", "wrong grade", "the gold answer scores 0 ("),
+        ({"wrong_response": lambda label: label}, "1", "wrong grade", "a wrong answer scores 1 ("),
+        ({"reads_label": lambda label: label != "1"}, "1", "unread gold", "'1': other notations"),
     ],
 )
-def test_answers_that_are_graded_wrongly(changes, label, problem, tmp_path, install):
+def test_answers_that_are_graded_wrongly(changes, label, kind, problem, tmp_path, install):
     install(**changes)
-    path = write_lines(tmp_path / "a.jsonl", [row(label=label)])
+    path = write_lines(tmp_path / "a.jsonl", [row(label=label), row("other", "2")])
     problems = check([path]).problems
-    assert problems.keys() == {"wrong grade"}
-    (message,) = problems["wrong grade"]
-    assert message.startswith(f"{path}, line 1: {problem}")
-
-
-def test_gold_answers_that_are_not_read_are_counted(tmp_path, install):
-    install(reads_label=lambda label: label != "1")
-    path = write_lines(tmp_path / "a.jsonl", [row("a", "1"), row("b", "2")])
-    message = f"{path}, line 1: '1': other notations of it may score 0"
-    assert check([path]).problems == {"unread gold": [message]}
+    assert problems.keys() == {kind}
+    assert problems[kind][0].startswith(f"{path}, line 1: {problem}")
 
 
 @pytest.mark.usefixtures("_echo")
@@ -278,19 +253,18 @@ def test_images_count_by_their_content(tmp_path: Path) -> None:
     ]
 
 
-def words(example: Example) -> int:
-    return len(example.messages[0]["content"].split())
-
-
 @pytest.mark.usefixtures("_echo")
 def test_long_prompts_are_listed(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [row("x " * number) for number in (1, 2, 3, 9)])
-    checked = check([path], count_tokens=words, max_tokens=3)
+    checked = check(
+        [path],
+        count_tokens=lambda example: len(example.messages[0]["content"].split()),
+        max_tokens=3,
+    )
     message = f"{path}, line 4: the prompt takes 9 tokens, more than 3"
     assert checked.problems["too long"] == [message]
     (table_row,) = checked.rows()
-    assert table_row["median_tokens"] == 2
-    assert table_row["max_tokens"] == 9
+    assert (table_row["median_tokens"], table_row["max_tokens"]) == (2, 9)
 
 
 @pytest.mark.usefixtures("_echo")

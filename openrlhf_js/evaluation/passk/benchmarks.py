@@ -17,7 +17,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS
-from openrlhf_js.tasks.catalogue import benchmarks as task_benchmarks
+from openrlhf_js.tasks import benchmarks as task_benchmarks
 from openrlhf_js.tasks.prompt_files import Example, example, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
 from openrlhf_js.tasks.record import PublishedProblems

@@ -31,7 +31,6 @@ from openrlhf_js.sampling.complete import (
     missing,
     read_samples,
     record_of,
-    refusal_of,
 )
 from openrlhf_js.sampling.endpoint import EndpointError
 from openrlhf_js.sampling.sampler import (
@@ -170,8 +169,8 @@ def _say_refusals(store: Store, requests: Sequence[Request]) -> None:
     refusals = []
     for request in requests:
         record = record_of(store, request)
-        if record is not None and refusal_of(record) is not None:
-            refusals.append(f"item {request.number + 1}: {refusal_of(record)}")
+        if record is not None and record.get("refused") is not None:
+            refusals.append(f"item {request.number + 1}: {record['refused']}")
     if refusals:
         say(f"{len(refusals):,} responses are refused; the last: {refusals[-1]}", error=True)
 

@@ -149,14 +149,14 @@ TASK = Task(
     summary="Reasoning Gym: generated problems of some hundred kinds, from the library of that "
     "name",
     right_if="the library's score of its last `<answer>` is 1, and it earns less for less: "
-    "[Reasoning Gym](../docs/reasoning_gym.md)",
+    "[Reasoning Gym](#reasoning-gym)",
     label_form="JSON: the data set, the answer, what its scorer needs",
     problems=GeneratedProblems(
         generate=generate,
         default_counts={"train": 2_000, "test": 200},
         options={
             "dataset": Option(
-                str | None, "one or several, with commas between them (docs/reasoning_gym.md)"
+                str | None, "one or several, with commas between them (reward_models/README.md)"
             ),
         },
     ),
