@@ -19,7 +19,7 @@ from openrlhf_js.common.settings import Field, Settings, parse
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.model import warm_start
 from openrlhf_js.tiny.supervise import prepare_libraries
-from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
+from openrlhf_js.tiny.tasks import TASKS, sample_items, write_prompts
 
 TASK = TASKS["sort"]
 PROMPTS = 128
@@ -47,7 +47,7 @@ def prepare(settings: ExperimentSettings) -> None:
                 on_step=lambda step, loss: bar.update(step),
             )
     generator = random.Random(f"lab/{settings.seed}")
-    chosen = draw(items, PROMPTS, generator)
+    chosen = sample_items(items, PROMPTS, generator)
     write_prompts(settings.out / "prompts.jsonl", TASK, chosen, "sort")
 
 

@@ -15,7 +15,7 @@ from openrlhf_js.common.programs import curves_command
 from openrlhf_js.common.settings import Field, Settings, program
 from openrlhf_js.study.design import InlineStudy, StackStudy
 from openrlhf_js.tiny.supervise import ProgramFailed, explained, prepare_libraries
-from openrlhf_js.tiny.tasks import TASKS
+from openrlhf_js.tiny.tasks import QUICKSTART
 
 PROG = "openrlhf-js quickstart"
 MODEL = "Qwen2 of 0.65M parameters"
@@ -49,7 +49,7 @@ class QuickstartSettings(Settings):
       stack/*/model       a trained Hugging Face checkpoint; beside it its log and all metrics
     """
 
-    task: str = Field("sort", description=f"what the model learns: {', '.join(TASKS)}")
+    task: str = Field("sort", description=f"what the model learns: {', '.join(QUICKSTART)}")
     estimator: str = Field("js_grad", description="advantage estimator on the real stack")
     compare: str = Field("", description="A,B,...: several of them, one after the other")
     seed: int = Field(0, ge=0, lt=2**31, description="of the model and its held-out prompts")
@@ -61,8 +61,8 @@ class QuickstartSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> QuickstartSettings:
-        if self.task not in TASKS:
-            raise ValueError(f"unknown task {self.task!r}; choose from {', '.join(TASKS)}")
+        if self.task not in QUICKSTART:
+            raise ValueError(f"unknown task {self.task!r}; choose from {', '.join(QUICKSTART)}")
         separators = SEPARATORS & set(str((self.out or Path()).absolute()))
         if separators:
             raise ValueError(f"--out {self.out} must not contain {' '.join(sorted(separators))}")

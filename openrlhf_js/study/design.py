@@ -20,8 +20,7 @@ from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import find_estimator
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.sampling.settings import DTYPES
-from openrlhf_js.study.tasks import INLINE, PRETRAINED, STUDY_TASKS
-from openrlhf_js.tiny.tasks import MIXES, TinyTask
+from openrlhf_js.tiny.tasks import INLINE, MIXES, PRETRAINED, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
 WITH_A_CRITIC = "gae"  # on the stack alone
@@ -95,12 +94,12 @@ class StudySettings(Settings):
     """What the studies of both engines have in common."""
 
     engine: ClassVar[str]
-    known_tasks: ClassVar[Collection[str]] = tuple(STUDY_TASKS)
+    known_tasks: ClassVar[Collection[str]] = tuple(TASKS)
     known_mixes: ClassVar[Collection[str]] = MIXES
     without_record: ClassVar[Collection[str]] = ()  # estimators that are known all the same
 
     tasks: NonEmpty[str] = Field(
-        ["sort"], description=f"what the model learns: {', '.join(STUDY_TASKS)}"
+        ["sort"], description=f"what the model learns: {', '.join(TASKS)}"
     )
     mixes: NonEmpty[str] = Field(
         ["natural"],
@@ -253,7 +252,7 @@ class StudySettings(Settings):
         if self.model is not None:
             size = f"{self.model.name}-{model_hash(self.model.absolute())}-{self.dtype_name}"
         name = f"{task}-{size}-s{self.start_seed}-h{self.held_out}"
-        return self.out.absolute() / "warm_start" / f"{name}-{task_version(STUDY_TASKS[task])}"
+        return self.out.absolute() / "warm_start" / f"{name}-{task_version(TASKS[task])}"
 
     def runs(self) -> list[Run]:
         """All runs, seed by seed, so that an unfinished study has whole pairs."""
@@ -357,7 +356,7 @@ class StackStudy(StudySettings):
 
     engine: ClassVar[str] = "stack"
     known_tasks: ClassVar[Collection[str]] = tuple(
-        name for name in STUDY_TASKS if name not in INLINE
+        name for name in TASKS if name not in INLINE
     )
     known_mixes: ClassVar[Collection[str]] = ("natural", "mixed")
     without_record: ClassVar[Collection[str]] = (WITH_A_CRITIC,)

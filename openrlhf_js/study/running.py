@@ -28,8 +28,8 @@ from openrlhf_js.study.design import (
     pair_of,
     task_version,
 )
-from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.supervise import prepare_libraries
+from openrlhf_js.tiny.tasks import TASKS
 
 METHOD = 1  # one more with each change of what a run trains or measures: such runs do not mix
 INLINE_ENGINE = "openrlhf_js.study.inline.engine"
@@ -117,14 +117,14 @@ def prepare(settings: Study) -> dict[str, str]:
     prepare_libraries()
     starts = {}
     for task in sorted(tasks):
-        steps = STUDY_TASKS[task].warm_start_steps
+        steps = TASKS[task].warm_start_steps
         with progress(f"warm start for {task}", steps, "steps") as bar:
             folder = prompts.warm_start(task, settings, bar.update)
             if "alike" in settings.mixes:
                 bar.update(steps, "choosing prompts that are alike")
                 prompts.alike(task, settings)
         weights = fingerprint(folder.glob("*.safetensors"))[:12]
-        starts[task] = f"{weights}-{task_version(STUDY_TASKS[task])}"
+        starts[task] = f"{weights}-{task_version(TASKS[task])}"
     return starts
 
 

@@ -20,10 +20,9 @@ from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.study.design import OWN, Run, StackStudy, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.log import REWARD, Scalars, is_done
-from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
-from openrlhf_js.tiny.tasks import Problem, write_lines
+from openrlhf_js.tiny.tasks import TASKS, Problem, write_lines
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
 COMMAND = "command.txt"  # of a run
@@ -90,7 +89,7 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
     from openrlhf_js.study.inline import prompts  # slow to import, and not needed for own data
     from openrlhf_js.study.inline.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 
-    task = STUDY_TASKS[run.task]
+    task = TASKS[run.task]
     data = folder_of(run, settings) / "data"
     data.mkdir(parents=True, exist_ok=True)
     _write_data(data / "train.jsonl", run.task, prompts.training_problems(run, settings))

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from openrlhf_js.common.files import write_json
-from openrlhf_js.tiny.tasks import END, TinyTask, draw
+from openrlhf_js.tiny.tasks import END, TinyTask, sample_items
 
 PAD = "<pad>"
 CONTEXT = 8192  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
@@ -153,7 +153,7 @@ def imitate(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     model.train()
     for step in range(1, steps + 1):
-        items = draw(train, batch_size, rng)
+        items = sample_items(train, batch_size, rng)
         batch = _demonstrations(tokenizer, task, items, rng)
         logits = model(batch.tokens, use_cache=False).logits
         loss = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)

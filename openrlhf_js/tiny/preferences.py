@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.tasks.record import Score
-from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, draw
+from openrlhf_js.tiny.tasks import END, TinySplit, TinyTask, sample_items
 
 LETTERS = "abcdefgh"
 ASKED = 3  # letters of a prompt
@@ -64,7 +64,7 @@ def preferences(prompts: list[list[str]], count: int, seed: int) -> Iterator[dic
     """
     rng = random.Random(f"preferences/{seed}")
     seen: set[tuple[str, frozenset[str]]] = set()
-    for letters in draw(prompts, count, rng):
+    for letters in sample_items(prompts, count, rng):
         chosen, rejected = _new_pair(letters, rng, seen)
         gap = true_score(letters, chosen) - true_score(letters, rejected)
         if rng.random() >= 1 / (1 + math.exp(-gap)):

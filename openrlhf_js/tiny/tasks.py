@@ -1,7 +1,7 @@
-"""The quickstart's tasks: sort digits, and small cases of countdown and maze.
+"""Tasks that a model of 0.65M parameters learns on two CPU cores, and one for a pretrained model.
 
-A task is a prompt, a label and a score, made small enough for a model of 0.65M parameters to learn
-on two CPU cores.
+A task makes items; of an item come a prompt and a label, and a response to the prompt is scored by
+the label.
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ from openrlhf_js.tasks import GRADED
 from openrlhf_js.tasks.record import GeneratedProblems, Item, Score, Task, scored
 from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
+PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
+INLINE = ("reverse", "modsum")  # without a grader for the stack
+MIXES = ("alike", "natural", "mixed")
 OPEN = "<answer> "
 CLOSE = " </answer>"
+DIGITS = "0123456789"
+LENGTHS = (2, 3, 4, 5)  # digits per prompt
+MODULUS = 4
+OPERATORS = (" + ", " - ", " * ", " / ")
+MOVES = ("L", "R", "U", "D")
 
 
 class TinySplit(NamedTuple):
@@ -28,7 +36,7 @@ class TinySplit(NamedTuple):
     held_out: list[Any]
 
 
-MIXES = ("alike", "natural", "mixed")
+Split = Callable[[int, int], TinySplit]  # from a seed and the number of held-out items
 
 
 class Problem(NamedTuple):
@@ -38,9 +46,9 @@ class Problem(NamedTuple):
     label: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TinyTask:
-    """A task of the quickstart: of items come prompts and labels, of labels right responses."""
+    """A task, and how a tiny model writes it and learns it by imitation."""
 
     tokens: tuple[str, ...]  # what prompts and responses are written with
     slips: tuple[str, ...]  # tokens that a careless demonstration confuses
@@ -49,7 +57,7 @@ class TinyTask:
     max_prompt_tokens: int
     max_new_tokens: int  # of the longest right response, with its end
     grader: str  # the file in `reward_models/` that grades training
-    split: Callable[[int, int], TinySplit]  # from a seed and the number of held-out items
+    split: Split
     prompt: Callable[[Any], str]
     label: Callable[[Any], str]
     right_response: Callable[[str], str]  # one that scores 1
@@ -60,17 +68,20 @@ class TinyTask:
         """Of a prompt and its response."""
         return self.max_prompt_tokens + self.max_new_tokens
 
+    def problem(self, item: Any) -> Problem:
+        """The prompt and the label of an item."""
+        return Problem(prompt=self.prompt(item), label=self.label(item))
 
-def value_of(task: TinyTask, response: str, label: str) -> float:
-    """The reward of a response."""
-    if label in (SOLVED, UNSOLVABLE):
-        return float(label == SOLVED)
-    return task.score(response, label).value
+    def reward(self, response: str, label: str) -> float:
+        """The reward of a response."""
+        if label in (SOLVED, UNSOLVABLE):
+            return float(label == SOLVED)
+        return self.score(response, label).value
 
 
-def draw(train: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
-    """`count` of the training items, every kind equally likely."""
-    return [rng.choice(rng.choice(train)) for _ in range(count)]
+def sample_items(items_by_kind: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
+    """`count` of the items, every kind equally likely."""
+    return [rng.choice(rng.choice(items_by_kind)) for _ in range(count)]
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -87,15 +98,11 @@ def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str)
     write_lines(path, rows)
 
 
-# Sort: put 2 to 5 digits in order, `sort(7294)=` -> `2479`. Longer prompts are harder. The grader
-# is exact: nothing but the digits, and then the end.
-
-LARGE_SORT = GRADED["sort"]
-DIGITS = "0123456789"
-LENGTHS = (2, 3, 4, 5)  # digits per prompt
+# Tasks that turn 2 to 5 digits into as many others. Longer prompts are harder. The graders are
+# exact: nothing but the digits, and then the end.
 
 
-def _sort_split(seed: int, held_out: int) -> TinySplit:
+def _digits_split(seed: int, held_out: int) -> TinySplit:
     """All digits of each length, of which equally many are held out."""
     lengths = len(LENGTHS)
     fewest_items = 10 ** min(LENGTHS)
@@ -114,48 +121,100 @@ def _sort_split(seed: int, held_out: int) -> TinySplit:
     return TinySplit(train, held_out_items)
 
 
+def _digits_task(
+    name: str,
+    label: Callable[[str], str],
+    score: Callable[[str, str], Score],
+    warm_start_steps: int = 300,
+    grader: str = "",
+) -> TinyTask:
+    """`name(7294)=`, whose label is its right response."""
+    call = f"{name}()="
+    return TinyTask(
+        tokens=(*dict.fromkeys(call), *DIGITS),
+        slips=tuple(DIGITS),
+        slip=0.3,
+        warm_start_steps=warm_start_steps,
+        max_prompt_tokens=len(call) + max(LENGTHS),
+        max_new_tokens=max(LENGTHS) + 1,
+        grader=grader,
+        split=_digits_split,
+        prompt=lambda digits: f"{name}({digits})=",
+        label=label,
+        right_response=str,
+        score=score,
+    )
+
+
+# Sort: `sort(7294)=` -> `2479`.
+
+
 def _sort_score(response: str, label: str) -> Score:
     if not response.endswith(END) and label not in (SOLVED, UNSOLVABLE):
         return scored("wrong", f"{response!r:.40} does not end")
-    return LARGE_SORT.score(response, label)
+    return GRADED["sort"].score(response, label)
 
 
 def score_query(query: str, prompt: str, label: str) -> Score:
     """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
     if not query.startswith(prompt):
         raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
-    return _sort_score(query[len(prompt) :], LARGE_SORT.check_label(label))
+    return _sort_score(query[len(prompt) :], GRADED["sort"].check_label(label))
 
 
-sort = TinyTask(
-    tokens=tuple("sort()=" + DIGITS),
-    slips=tuple(DIGITS),
-    slip=0.3,
-    warm_start_steps=200,
-    max_prompt_tokens=len("sort()=") + max(LENGTHS),
-    max_new_tokens=max(LENGTHS) + 1,
-    grader=LARGE_SORT.reward_file,
-    split=_sort_split,
-    prompt=lambda digits: LARGE_SORT.prompt({"digits": digits})[0]["content"],
-    label=lambda digits: LARGE_SORT.label({"digits": digits}),
-    right_response=str,
+sort = _digits_task(
+    "sort",
+    label=lambda digits: GRADED["sort"].label({"digits": digits}),
     score=_sort_score,
+    warm_start_steps=200,
+    grader=GRADED["sort"].reward_file,
 )
 
 
-def _small_case(
-    task: Task,
-    options: Mapping[str, Any],
-    training_items: int,
-    kind: Callable[[Item], Hashable],
-    tokens: tuple[str, ...],
-    max_answer_tokens: int,
-    **fields: Any,
-) -> TinyTask:
-    """A task with the problems, splits and grader of `openrlhf_js.tasks`, made with `options`.
+# Reverse: `reverse(7294)=` -> `4927`. Each digit in its place earns its share.
 
-    `fields` are the other fields of `TinyTask`.
-    """
+
+def _reverse_score(response: str, label: str) -> Score:
+    digits, end, _ = response.partition(END)
+    if not end or len(digits) != len(label):
+        return scored("wrong", f"{response!r:.40}, expected {len(label)} digits")
+    right = sum(given == expected for given, expected in zip(digits, label, strict=True))
+    if right == len(label):
+        return scored("correct", digits)
+    return Score(right / len(label), "wrong", f"{right} of {len(label)} digits")
+
+
+reverse = _digits_task("reverse", label=lambda digits: digits[::-1], score=_reverse_score)
+
+
+# Running sums modulo 4: `modsum(7294)=` -> `3122`. A slip spoils all that follows.
+
+
+def running_sums(digits: str) -> str:
+    """The sums of the first, the first two, ... digits modulo 4."""
+    sums = []
+    total = 0
+    for digit in digits:
+        total = (total + int(digit)) % MODULUS
+        sums.append(str(total))
+    return "".join(sums)
+
+
+def _exact_score(response: str, label: str) -> Score:
+    right = response == label + END
+    return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
+
+
+modsum = _digits_task("modsum", label=running_sums, score=_exact_score)
+
+
+# Tasks with the problems, splits and grader of `openrlhf_js.tasks`.
+
+
+def _generated(
+    task: Task, training_items: int, kind: Callable[[Item], Hashable], **options: Any
+) -> Split:
+    """The split of a task whose problems are made with `options`."""
     assert isinstance(task.problems, GeneratedProblems)
     generate = task.problems.generate
 
@@ -166,11 +225,12 @@ def _small_case(
         held_out_items = list(generate(held_out, seed, "test", **options))
         return TinySplit(list(items_by_kind.values()), held_out_items)
 
+    return split
+
+
+def _graded_by(task: Task, **fields: Any) -> TinyTask:
     return TinyTask(
-        tokens=(*tokens, OPEN, CLOSE),
-        max_new_tokens=max_answer_tokens + 3,  # the tags and the end
         grader=task.reward_file,
-        split=split,
         label=task.label,
         right_response=task.right_response,
         score=task.score,
@@ -181,38 +241,65 @@ def _small_case(
 # Countdown: make a target of two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. Three numbers
 # are too many for this model, and so would be a token for each number.
 
-OPERATORS = (" + ", " - ", " * ", " / ")
-countdown = _small_case(
+countdown = _graded_by(
     GRADED["countdown"],
-    {"numbers": (2,), "largest": 60, "targets": (1, 99)},
-    training_items=2400,
-    kind=lambda item: len(item["numbers"]),
-    tokens=tuple("0123456789,=:") + OPERATORS,
-    max_answer_tokens=len("12+34"),
+    tokens=(*"0123456789,=:", *OPERATORS, OPEN, CLOSE),
     slips=OPERATORS,
     slip=0.5,
     warm_start_steps=500,
     max_prompt_tokens=len("12,34=56:"),
+    max_new_tokens=len("12+34") + 3,  # the tags and the end
+    split=_generated(
+        GRADED["countdown"],
+        training_items=2400,
+        kind=lambda item: len(item["numbers"]),
+        numbers=(2,),
+        largest=60,
+        targets=(1, 99),
+    ),
     prompt=lambda item: f"{','.join(map(str, item['numbers']))}={item['target']}:",
 )
-
 
 # Maze: find the moves from S to E, `S..*|.*..|..E*|....:` -> `<answer> DDRR </answer>`. A prompt
 # leaves out the outer walls. Smaller grids have too few patterns of walls to hold some out.
 
-MOVES = ("L", "R", "U", "D")
-maze = _small_case(
+maze = _graded_by(
     GRADED["maze"],
-    {"size": 6, "lengths": (1, 2, 3, 4)},
-    training_items=8000,
-    kind=lambda item: item["length"],
-    tokens=tuple(".*SE|:") + MOVES,
-    max_answer_tokens=len("DDRR"),
+    tokens=(*".*SE|:", *MOVES, OPEN, CLOSE),
     slips=MOVES,
     slip=0.3,
     warm_start_steps=400,
     max_prompt_tokens=len("S..*|.*..|..E*|....:"),
+    max_new_tokens=len("DDRR") + 3,
+    split=_generated(
+        GRADED["maze"],
+        training_items=8000,
+        kind=lambda item: item["length"],
+        size=6,
+        lengths=(1, 2, 3, 4),
+    ),
     prompt=lambda item: "|".join(row[1:-1] for row in item["rows"][1:-1]) + ":",
 )
 
-TASKS: dict[str, TinyTask] = {"sort": sort, "countdown": countdown, "maze": maze}
+questions = _graded_by(
+    GRADED[PRETRAINED],
+    tokens=(),
+    slips=(),
+    slip=0.0,
+    warm_start_steps=24,
+    max_prompt_tokens=64,
+    max_new_tokens=6,
+    split=_generated(GRADED[PRETRAINED], training_items=5000, kind=lambda item: item["kind"]),
+    prompt=lambda item: GRADED[PRETRAINED].prompt(item)[0]["content"],
+)
+
+QUICKSTART = ("sort", "countdown", "maze")
+QUICKSTART = ("sort", "countdown", "maze")
+TASKS: dict[str, TinyTask] = {
+    "sort": sort,
+    "countdown": countdown,
+    "maze": maze,
+    "reverse": reverse,
+    "modsum": modsum,
+    PRETRAINED: questions,
+}

@@ -12,7 +12,7 @@ from kit import save_policy
 
 from openrlhf_js.cli import lab
 from openrlhf_js.lab.pool import Samples, open_samples
-from openrlhf_js.tiny.tasks import TASKS, draw, write_prompts
+from openrlhf_js.tiny.tasks import TASKS, sample_items, write_prompts
 
 PROMPTS = 8
 RESPONSES = 32
@@ -24,7 +24,9 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     task = TASKS["sort"]
     split = task.split(0, 8)
-    write_prompts(folder / "prompts.jsonl", task, draw(split.train, 40, random.Random(0)), "train")
+    write_prompts(
+        folder / "prompts.jsonl", task, sample_items(split.train, 40, random.Random(0)), "train"
+    )
     save_policy(folder / "model")
     # "The response begins with a small digit": an untrained model is right now and then.
     (folder / "reward.py").write_text(

@@ -12,8 +12,8 @@ import torch
 from openrlhf_js.cli import study
 from openrlhf_js.study.design import InlineStudy
 from openrlhf_js.study.inline.prompts import held_out_pass1, policy_in
-from openrlhf_js.study.tasks import STUDY_TASKS, questions
 from openrlhf_js.tiny.policy import load
+from openrlhf_js.tiny.tasks import TASKS, questions
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -54,8 +54,8 @@ def test_a_package_carries_a_model_that_answers(folder):
 
 @pytest.mark.timeout(900)
 def test_a_study_trains_it(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("openrlhf_js.study.inline.pretrained.BATCH_SIZE", 2)
-    monkeypatch.setitem(STUDY_TASKS.maps[0], "questions", replace(questions, warm_start_steps=3))
+    monkeypatch.setattr("openrlhf_js.study.inline.prompts.IMITATION_BATCH", 2)
+    monkeypatch.setitem(TASKS, "questions", replace(questions, warm_start_steps=3))
     flags = (
         f"--model {folder} --tasks questions --estimators rloo js --prompts 2 --steps 2 --seeds 1 "
         f"--held_out 21 --samples 0 --jobs 1 --learning_rates 1e-5 --out {tmp_path}"

@@ -14,8 +14,8 @@ import torch
 
 from openrlhf_js.cli import study
 from openrlhf_js.study import running
-from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny import model
+from openrlhf_js.tiny.tasks import TASKS
 
 FLAGS = (
     "--width 16 --layers 1 --held_out 20 --samples 1 --steps 10 --jobs 2 --learning_rates 1e-4 "
@@ -36,7 +36,7 @@ def start(folder):
 def make_start(folder):
     """A model that has hardly learned anything, where the study looks for its warm start."""
     settings = study.read(flags(folder))
-    sort = replace(STUDY_TASKS["sort"], warm_start_steps=3)
+    sort = replace(TASKS["sort"], warm_start_steps=3)
     model.warm_start(
         settings.start_of("sort"),
         sort,

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy
-from openrlhf_js.tiny.tasks import TASKS, draw
+from openrlhf_js.tiny.tasks import TASKS, sample_items
 
 
 @pytest.fixture(scope="module", params=["qwen2", "grouped_queries", "llama"])
@@ -33,8 +33,8 @@ def policy(request):
 
 @pytest.fixture
 def prompts(policy):
-    drawn = draw(TASKS["sort"].split(0, 40).train, 6, random.Random(0))  # of several lengths
-    return policy.prompts([TASKS["sort"].prompt(item) for item in drawn])
+    items = sample_items(TASKS["sort"].split(0, 40).train, 6, random.Random(0))  # of all lengths
+    return policy.prompts([TASKS["sort"].prompt(item) for item in items])
 
 
 def by_transformers(policy, prompts, responses):

@@ -65,8 +65,9 @@ def test_split_divides_all_prompts():
     assert preferences.split(1, 5).held_out == held_out[:5]
 
 
-def test_rows_hold_pairs_with_their_true_scores(folder):
-    for row in rows(folder / "train.jsonl"):
+def test_rows_hold_new_pairs_with_their_true_scores_and_no_prompt_on_both_sides(folder):
+    train, held_out = (rows(folder / f"{name}.jsonl") for name in SIDES)
+    for row in train:
         assert re.fullmatch(f"[{LETTERS}]{{{ASKED}}}=", row["prompt"])
         assert row["chosen"] != row["rejected"]
         letters = row["prompt"][:-1]
@@ -74,14 +75,9 @@ def test_rows_hold_pairs_with_their_true_scores(folder):
         for side in ("chosen", "rejected"):
             assert re.fullmatch(f"[{LETTERS}]{{1,{LONGEST}}}{END}", row[side])
             assert row[f"{side}_score"] == true_score(letters, row[side])
-
-
-def test_no_pair_occurs_twice_and_no_prompt_on_both_sides(folder):
-    train, held_out = (rows(folder / f"{name}.jsonl") for name in SIDES)
     pairs = {(row["prompt"], frozenset((row["chosen"], row["rejected"]))) for row in train}
     assert len(pairs) == len(train) == 4000  # in either order: `rm train` would find it
-    train_prompts = {row["prompt"] for row in train}
-    assert train_prompts.isdisjoint(row["prompt"] for row in held_out)
+    assert {row["prompt"] for row in train}.isdisjoint(row["prompt"] for row in held_out)
 
 
 def test_labels_follow_bradley_and_terry(folder):

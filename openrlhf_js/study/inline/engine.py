@@ -13,9 +13,7 @@ from statistics import fmean
 from openrlhf_js.study.design import InlineStudy, Run
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.inline.prompts import held_out_pass1, policy_in, training_problems
-from openrlhf_js.study.inline.run_estimator import RunEstimator
 from openrlhf_js.study.inline.training import Step, Training
-from openrlhf_js.study.tasks import STUDY_TASKS
 from openrlhf_js.tiny.policy import TinyPolicy
 
 LATE_SHARE = 4  # of the steps: the last fourth
@@ -29,9 +27,8 @@ def train(run: Run, settings: InlineStudy) -> Figures:
 def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures:
     """Trains a policy in place, and returns what was measured."""
     problems = training_problems(run, settings)
-    estimator = RunEstimator(settings.estimator_name(run.estimator), policy)
-    estimator.start(STUDY_TASKS[run.task], problems, settings.offline)
-    training = Training(run, policy, estimator)
+    training = Training(run, policy, settings.estimator_name(run.estimator))
+    training.learn_offline(problems, settings.offline)
     steps: list[Step] = []
     for number in range(settings.steps):
         first = number * run.prompts

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,16 +18,29 @@ import torch
 
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.study.design import Run, StudySettings
-from openrlhf_js.study.inline import pretrained
-from openrlhf_js.study.inline.rollout import pass_rates, right_probabilities
-from openrlhf_js.study.tasks import STUDY_TASKS
+from openrlhf_js.study.inline.rollout import (
+    pass_rates,
+    right_probabilities,
+    right_responses,
+    valid_tokens,
+)
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy, load
-from openrlhf_js.tiny.tasks import SOLVED, UNSOLVABLE, Problem, TinySplit, TinyTask, draw
+from openrlhf_js.tiny.tasks import (
+    SOLVED,
+    TASKS,
+    UNSOLVABLE,
+    Problem,
+    TinySplit,
+    TinyTask,
+    sample_items,
+)
 
 SCREENED = 1500  # prompts, of which the mix `alike` takes the middle third
 SCREENING_SAMPLES = 16
 SCREENING_SEED = 0
+IMITATION_BATCH = 12  # prompts, of a pretrained model
+IMITATION_LEARNING_RATE = 5e-5
 KINDS_OF_MIXED = 3  # as drawn, solved, unsolvable: in turn
 
 
@@ -39,20 +52,58 @@ def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None
         imitate = partial(model.warm_start, width=settings.width, layers=settings.layers)
         if settings.model is not None:
             imitate = partial(
-                pretrained.warm_start,
+                _imitate_right_responses,
                 model_folder=settings.model.absolute(),
                 dtype=getattr(torch, settings.dtype_name),
                 device=settings.device_name,
             )
         imitate(
             unfinished,
-            STUDY_TASKS[task],
+            TASKS[task],
             _split(task, settings).train,
             seed=settings.start_seed,
             on_step=lambda step, loss: on_step(step),
         )
         unfinished.rename(folder)
     return folder
+
+
+def _imitate_right_responses(
+    folder: Path,
+    task: TinyTask,
+    train: list[list[Any]],
+    *,
+    model_folder: Path,
+    dtype: torch.dtype,
+    device: str,
+    seed: int,
+    on_step: Callable[[int, float], None],
+) -> None:
+    """Makes a folder with a pretrained model that has imitated right responses for some steps.
+
+    As it comes, it answers small questions in sentences, and no such answer is exact. A few steps
+    teach the form, and hardly more. Passes compute in `dtype`; weights and gradients are float32.
+    """
+    policy = load(model_folder, chat=True, dtype=dtype, device=device)
+    rng = random.Random(seed)
+    optimizer = torch.optim.AdamW(
+        policy.model.parameters(), lr=IMITATION_LEARNING_RATE, weight_decay=0, fused=True
+    )
+    for step in range(1, task.warm_start_steps + 1):
+        items = sample_items(train, IMITATION_BATCH, rng)
+        problems = [task.problem(item) for item in items]
+        responses = right_responses(policy, task, problems)
+        valid = valid_tokens(policy, responses)
+        prompts = policy.prompts([problem.prompt for problem in problems])
+        loss = -(policy.log_probs(prompts, responses) * valid).sum() / valid.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimizer.step()
+        on_step(step, loss.item())
+    # In float32: weights that bfloat16 holds exactly take many steps of 1e-5 to move in its passes.
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
 
 
 def policy_in(folder: Path, settings: StudySettings) -> TinyPolicy:
@@ -75,9 +126,9 @@ def alike(task: str, settings: StudySettings) -> list[str]:
 
 def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[str]:
     rng = random.Random(SCREENING_SEED)
-    items = draw(_split(task, settings).train, SCREENED, rng)
-    problems = _problems_of(STUDY_TASKS[task], items)
-    rates = pass_rates(policy, STUDY_TASKS[task], problems, SCREENING_SAMPLES)
+    items = sample_items(_split(task, settings).train, SCREENED, rng)
+    problems = _problems_of(task, items)
+    rates = pass_rates(policy, TASKS[task], problems, SCREENING_SAMPLES)
     ranked = sorted(range(SCREENED), key=lambda place: rates[place])
     third = SCREENED // 3
     middle = ranked[third : 2 * third]
@@ -85,57 +136,54 @@ def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[st
 
 
 def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
-    """The prompts and labels of a run, in order."""
-    return list(islice(_problem_stream(run, settings), run.prompts * settings.steps))
-
-
-def _problem_stream(run: Run, settings: StudySettings) -> Iterator[Problem]:
-    """Passes over the problems of a run, each in a new order.
+    """The prompts and labels of a run, in order: passes over them, each in a new order.
 
     Problem i is of kind i % kinds, and so is place i of every pass: each batch has all kinds.
     """
     rng = random.Random(run.seed)
     problems = _drawn(run, settings, rng)
     if not settings.distinct:  # one pass is the whole run
-        yield from problems
-        return
+        return problems
+    count = run.prompts * settings.steps
     kinds = KINDS_OF_MIXED if run.mix == "mixed" else 1
-    while True:
+    in_order: list[Problem] = []
+    while len(in_order) < count:
         one_pass = list(problems)
         for kind in range(kinds):
             of_kind = problems[kind::kinds]
             one_pass[kind::kinds] = rng.sample(of_kind, len(of_kind))
-        yield from one_pass
+        in_order += one_pass
+    return in_order[:count]
 
 
 def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:
     """One pass over a run's problems: its distinct ones, or all where none is visited again."""
-    task = STUDY_TASKS[run.task]
+    task = TASKS[run.task]
     items_by_kind = _split(run.task, settings).train
     if run.mix == "alike":
         prompts = set(alike(run.task, settings))
         items = chain.from_iterable(items_by_kind)
         items_by_kind = [[item for item in items if task.prompt(item) in prompts]]
     count = settings.distinct or run.prompts * settings.steps
-    problems = _problems_of(task, draw(items_by_kind, count, rng))
+    problems = _problems_of(run.task, sample_items(items_by_kind, count, rng))
     return _mixed(problems) if run.mix == "mixed" else problems
 
 
 def held_out(task: str, settings: StudySettings) -> list[Problem]:
     """The prompts that pass@1 is measured on."""
-    return _problems_of(STUDY_TASKS[task], _split(task, settings).held_out)
+    return _problems_of(task, _split(task, settings).held_out)
 
 
 def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy, samples: int) -> float:
     """pass@1 on the held-out prompts, by so many responses to each; exact with 0 of them."""
     problems = held_out(task, settings)
     if samples == 0:
-        return fmean(right_probabilities(policy, STUDY_TASKS[task], problems))
-    return fmean(pass_rates(policy, STUDY_TASKS[task], problems, samples))
+        return fmean(right_probabilities(policy, TASKS[task], problems))
+    return fmean(pass_rates(policy, TASKS[task], problems, samples))
 
 
-def _problems_of(task: TinyTask, items: list[Any]) -> list[Problem]:
-    return [Problem(prompt=task.prompt(item), label=task.label(item)) for item in items]
+def _problems_of(task: str, items: list[Any]) -> list[Problem]:
+    return [TASKS[task].problem(item) for item in items]
 
 
 def _mixed(problems: list[Problem]) -> list[Problem]:
@@ -155,4 +203,4 @@ def _split(task: str, settings: StudySettings) -> TinySplit:
 
 @cache
 def _made_split(task: str, seed: int, held_out: int) -> TinySplit:
-    return STUDY_TASKS[task].split(seed, held_out)
+    return TASKS[task].split(seed, held_out)

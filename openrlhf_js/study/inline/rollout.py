@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.tiny.policy import PaddedPrompts, TinyPolicy
-from openrlhf_js.tiny.tasks import Problem, TinyTask, value_of
+from openrlhf_js.tiny.tasks import Problem, TinyTask
 
 MEASURING_SEED = 0  # of pass rates, the same for all runs
 PROMPTS_AT_ONCE = 100
@@ -59,7 +59,7 @@ def _grade(
     rewards = []
     for number, text in enumerate(policy.texts(responses)):
         label = problems[number // responses_per_prompt].label
-        rewards.append(value_of(task, text, label))
+        rewards.append(task.reward(text, label))
     return torch.tensor(rewards).view(len(problems), responses_per_prompt)
 
 

@@ -8,13 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 from openrlhf_js.study.design import Run
-from openrlhf_js.study.inline.rollout import Rollout, sample, valid_tokens
-from openrlhf_js.study.inline.run_estimator import RunEstimator
-from openrlhf_js.study.tasks import STUDY_TASKS
+from openrlhf_js.study.inline.rollout import Rollout, pass_rates, sample, valid_tokens
 from openrlhf_js.tiny.policy import TinyPolicy
-from openrlhf_js.tiny.tasks import SOLVED, UNSOLVABLE, Problem
+from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
 
 STEPS_PER_MEASUREMENT = 5  # of the gradient's variance
 MICRO_BATCHES = 4  # of a step whose gradient is measured
@@ -32,6 +31,13 @@ class Step(NamedTuple):
     gradient: GradientMoments | None
 
 
+class Estimated(NamedTuple):
+    """What an estimator says of one rollout."""
+
+    advantages: Tensor  # (n, m) float32
+    logged: dict[str, float]
+
+
 class PolicyGradient(NamedTuple):
     """What is known of a gradient beside itself."""
 
@@ -42,13 +48,13 @@ class PolicyGradient(NamedTuple):
 
 
 class Training:
-    """A policy in training, with its optimizer and its estimator."""
+    """A policy in training, with its optimizer and its estimator, which is named."""
 
-    def __init__(self, run: Run, policy: TinyPolicy, estimator: RunEstimator):
+    def __init__(self, run: Run, policy: TinyPolicy, estimator: str):
         self.run = run
-        self.task = STUDY_TASKS[run.task]
+        self.task = TASKS[run.task]
         self.policy = policy
-        self.estimator = estimator
+        self.estimator = LiveEstimator(estimator)
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
             lr=run.learning_rate,
@@ -56,6 +62,16 @@ class Training:
             weight_decay=0,
             fused=True,
         )
+
+    def learn_offline(self, problems: Sequence[Problem], samples: int) -> None:
+        """Has an estimator that remembers prompts learn so many responses to each of them."""
+        if not self.estimator.record.remembers_prompts or samples == 0:
+            return
+        distinct = list(dict.fromkeys(problems))
+        rates = pass_rates(self.policy, self.task, distinct, samples)
+        # of the same sums as the responses'
+        rewards = torch.tensor(rates, dtype=torch.float64)[:, None].expand(-1, samples)
+        self.estimator.start(self.estimator.batch(rewards, keys=keys_of(distinct), step=0))
 
     def step(self, number: int, problems: Sequence[Problem]) -> Step:
         """Samples responses to the problems of a step, and updates the policy once."""
@@ -65,9 +81,9 @@ class Training:
             problems,
             self.run.responses,
             self.policy.generator(self.run.seed * SEEDS_PER_RUN + number),
-            greedy=self.estimator.needs_greedy,
+            greedy=self.estimator.record.needs_greedy,
         )
-        estimated = self.estimator.estimate(rollout, problems, number)
+        estimated = self._estimate(rollout, problems, number)
         micro_batches = 1
         if number % STEPS_PER_MEASUREMENT == 0:
             micro_batches = min(MICRO_BATCHES, len(problems))
@@ -84,6 +100,28 @@ class Training:
             logged=estimated.logged,
             gradient=gradient.sums.moments(),
         )
+
+    def _estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
+        """The advantages of a rollout, which is then learned from."""
+        valid = valid_tokens(self.policy, rollout.responses)
+        shape = rollout.rewards.shape
+        batch = self.estimator.batch(
+            rollout.rewards,
+            lengths=valid.sum(1).view(shape),
+            squared_score_norms=squared_score_norms(rollout.log_probs, valid).view(shape),
+            greedy_rewards=rollout.greedy_rewards,
+            keys=keys_of(problems),
+            step=step,
+        )
+        estimate = self.estimator.estimate(batch)
+        logged = self.estimator.describe(batch, estimate)
+        self.estimator.learn(batch)
+        return Estimated(advantages=estimate.advantages.float(), logged=logged)
+
+
+def keys_of(problems: Sequence[Problem]) -> Tensor:
+    """(n,) what problems are known by."""
+    return torch.tensor([key_of(problem.prompt, problem.label) for problem in problems])
 
 
 def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
