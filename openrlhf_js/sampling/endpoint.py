@@ -15,8 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -98,25 +97,6 @@ class Endpoint:
         self._last_reply: float | None = None  # when it came
         self._refuses_all: EndpointError | None = None
 
-    @contextmanager
-    def client(self, timeout: Any = None, retries: int = RETRIES) -> Iterator[openai.OpenAI]:
-        """The package's own client; what goes wrong with it is an EndpointError."""
-        try:
-            with openai.OpenAI(
-                **self._address,
-                timeout=timeout or openai.Timeout(self.timeout_seconds, connect=CONNECT_SECONDS),
-                max_retries=retries,
-                http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
-            ) as client:
-                yield client
-        except openai.APIConnectionError as error:
-            cause = self._cause(error)
-            raise EndpointError(f"no server answers at {self.base_url}: {cause}") from None
-        except openai.APIStatusError as error:
-            answer = self.read(error.status_code, error.response.text)
-            advice = f"; {REFUSED_ADVICE}" if _is_refusal(answer) else ""
-            raise EndpointError(f"{answer}{advice}") from None
-
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
         roots = self._listed_models()
@@ -136,16 +116,25 @@ class Endpoint:
         By name, the folder or hub id that the server was started with (`root`), "" where the
         endpoint does not say. vLLM's `created` is the time of the request and tells nothing.
         """
-        timeout = openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS)
-        with self.client(timeout, retries=0) as client:
-            try:
+        try:
+            with openai.OpenAI(
+                **self._address,
+                timeout=openai.Timeout(LISTING_SECONDS, connect=CONNECT_SECONDS),
+                max_retries=0,
+                http_client=openai.DefaultHttpxClient(trust_env=self._proxies),
+            ) as client:
                 cards = client.models.list().data
-                return {str(card.id): str(getattr(card, "root", "") or "") for card in cards}
-            except openai.APIStatusError as error:  # not every endpoint lists its models
-                if error.status_code in (401, 403) or not self.model:
-                    raise
-            except (ValueError, TypeError, AttributeError):
-                pass  # a page instead of a list
+            return {str(card.id): str(getattr(card, "root", "") or "") for card in cards}
+        except openai.APIConnectionError as error:
+            cause = self._cause(error)
+            raise EndpointError(f"no server answers at {self.base_url}: {cause}") from None
+        except openai.APIStatusError as error:  # not every endpoint lists its models
+            if error.status_code in (401, 403) or not self.model:
+                raise EndpointError(
+                    str(self._read(error.status_code, error.response.text))
+                ) from None
+        except (ValueError, TypeError, AttributeError):
+            pass  # a page instead of a list
         return {}
 
     async def __aenter__(self) -> Endpoint:
@@ -162,15 +151,10 @@ class Endpoint:
         if self._client:
             await self._client.close()
 
-    def request(self, messages: Sequence[Any], **parameters: Any) -> dict[str, Any]:
-        """The body of a request; parameters that are None are not sent."""
-        sent = {name: value for name, value in parameters.items() if value is not None}
-        return {"model": self.model, "messages": list(messages), **sent}
-
     async def chat(self, messages: Sequence[Any], **parameters: Any) -> Reply:
         """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
         began = time.monotonic()
-        answer = await self._answer(self.request(messages, **parameters))
+        answer = await self._answer(messages, parameters)
         if isinstance(answer, Reply):
             return answer
         if isinstance(answer, NoReply) and answer.refused:
@@ -179,19 +163,23 @@ class Endpoint:
             self._count_unanswered(answer, began)
         raise answer
 
-    async def _answer(self, body: Mapping[str, Any]) -> Reply | NoReply | EndpointError:
+    async def _answer(
+        self, messages: Sequence[Any], parameters: Mapping[str, Any]
+    ) -> Reply | NoReply | EndpointError:
         """The answer to a request."""
         assert self._client, "an endpoint is used inside `async with`"
+        sent = {name: value for name, value in parameters.items() if value is not None}
+        body = {"model": self.model, "messages": list(messages), **sent}
         try:
             with anyio.fail_after(self.timeout_seconds):
                 text = await self._client.post(CHAT_PATH, cast_to=str, body=body)
         except openai.APIStatusError as error:
-            return self.read(error.status_code, error.response.text)
+            return self._read(error.status_code, error.response.text)
         except TimeoutError:
             return NoReply(f"no reply within {self.timeout_seconds:g} s")
         except (openai.APIConnectionError, aiohttp.ClientError) as error:
             return NoReply(f"connection lost: {self._cause(error)}")
-        answer = self.read(200, text)
+        answer = self._read(200, text)
         if isinstance(answer, Reply):
             self._unanswered = 0
             self._last_reply = time.monotonic()
@@ -206,7 +194,7 @@ class Endpoint:
                 return
             if self._refuses_all:
                 raise self._refuses_all
-            answer = await self._answer(self.request(PLAIN_QUESTION, **parameters))
+            answer = await self._answer(PLAIN_QUESTION, parameters)
             if isinstance(answer, Reply):
                 return
             if isinstance(answer, NoReply) and not answer.refused:
@@ -223,7 +211,7 @@ class Endpoint:
         if self._unanswered >= UNANSWERED and silent:
             raise EndpointError(f"{self.base_url} no longer replies; the last: {answer}")
 
-    def read(self, status: int, body: str) -> Reply | NoReply | EndpointError:
+    def _read(self, status: int, body: str) -> Reply | NoReply | EndpointError:
         """What an answer says."""
         body = self._scrubbed(body)
         if status == 200:
@@ -267,10 +255,6 @@ def _key_of(variable: str) -> str:
     if not re.fullmatch(r"[!-~]+", key):
         raise ValueError(f"the environment variable {variable} holds no API key")
     return key
-
-
-def _is_refusal(answer: object) -> bool:
-    return isinstance(answer, NoReply) and answer.refused
 
 
 def _is_temporary(status: int) -> bool:
