@@ -149,7 +149,7 @@ def all_rounds() -> dict[str, list[Round]]:
     ports = {server: free_port() for server in COMMANDS}
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        write_reward_model(folder / "model", task=sort)
+        write_reward_model(folder / "model", tokens=sort.tokens)
         for server, program in COMMANDS.items():
             flags = {
                 "host": "127.0.0.1",

@@ -79,7 +79,7 @@ def write(folder: Path) -> None:
     write_lines(bench / "question.jsonl", questions)
     write_lines(bench / "model_answer" / f"{BASELINE}.jsonl", answers)
     (folder / "judge.yaml").write_text(f"judge_model: {JUDGE}\n")
-    tokenizer = model.make_tokenizer(sort)
+    tokenizer = model.make_tokenizer(sort.tokens)
     policy = model.make_model(tokenizer, 0, WIDTH, 1)
     briefly = replace(sort, warm_start_steps=STEPS)
     model.imitate(policy, tokenizer, briefly, split.train, seed=0, batch_size=32)

@@ -126,19 +126,16 @@ def save_policy(folder: Path, task: str = "sort") -> Path:
     from openrlhf_js.tiny import model
     from openrlhf_js.tiny.tasks import TASKS
 
-    tokenizer = model.make_tokenizer(TASKS[task])
+    tokenizer = model.make_tokenizer(TASKS[task].tokens)
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
     return folder
 
 
 def save_seeing_policy(folder: Path) -> Path:
     """A tiny Qwen2.5-VL with random weights and its processor, as a Hugging Face folder."""
-    from dataclasses import replace
-
     from openrlhf_js.tiny import model, preferences
 
-    task = replace(preferences.TASK, tokens=(*preferences.TASK.tokens, *model.VISION.values()))
-    tokenizer = model.make_tokenizer(task)
+    tokenizer = model.make_tokenizer([*preferences.TOKENS, *model.VISION.values()])
     model.save(model.make_vision_model(tokenizer, seed=0), tokenizer, folder)
     return folder
 
@@ -161,7 +158,7 @@ def save_scorer(folder: Path, task: str = "sort", seed: int = 0, **config: Any) 
     from openrlhf_js.tiny import model
     from openrlhf_js.tiny.tasks import TASKS
 
-    tokenizer = model.make_tokenizer(TASKS[task])
+    tokenizer = model.make_tokenizer(TASKS[task].tokens)
     settings = model.make_model(tokenizer, seed=0).config
     settings.update({"num_labels": 1, **config})
     torch.manual_seed(seed)

@@ -98,9 +98,7 @@ class StudySettings(Settings):
     known_mixes: ClassVar[Collection[str]] = MIXES
     without_record: ClassVar[Collection[str]] = ()  # estimators that are known all the same
 
-    tasks: NonEmpty[str] = Field(
-        ["sort"], description=f"what the model learns: {', '.join(TASKS)}"
-    )
+    tasks: NonEmpty[str] = Field(["sort"], description=f"what the model learns: {', '.join(TASKS)}")
     mixes: NonEmpty[str] = Field(
         ["natural"],
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
@@ -355,9 +353,7 @@ class StackStudy(StudySettings):
     """
 
     engine: ClassVar[str] = "stack"
-    known_tasks: ClassVar[Collection[str]] = tuple(
-        name for name in TASKS if name not in INLINE
-    )
+    known_tasks: ClassVar[Collection[str]] = tuple(name for name in TASKS if name not in INLINE)
     known_mixes: ClassVar[Collection[str]] = ("natural", "mixed")
     without_record: ClassVar[Collection[str]] = (WITH_A_CRITIC,)
 

@@ -48,15 +48,15 @@ WARM_UP_STEPS = 10
 IGNORED = -100  # cross_entropy's mark for "no loss here"
 
 
-def make_tokenizer(task: TinyTask) -> PreTrainedTokenizerFast:
-    """A tokenizer whose tokens are the task's own; decoding gives back the very text.
+def make_tokenizer(tokens: Sequence[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer with these tokens, such as a task's; decoding gives back the very text.
 
     Any other text becomes padding, so that the model can be asked anything.
     """
     vocabulary = {PAD: 0, END: 1}
-    for token in task.tokens:
+    for token in tokens:
         vocabulary.setdefault(token, len(vocabulary))
-    any_token = Regex("|".join(map(re.escape, task.tokens)))
+    any_token = Regex("|".join(map(re.escape, tokens)))
     words = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
     words.pre_tokenizer = pre_tokenizers.Split(any_token, "isolated")
     words.decoder = decoders.Fuse()
@@ -216,7 +216,7 @@ def warm_start(
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
     """Makes a Hugging Face folder with a model that has imitated careless demonstrations."""
-    tokenizer = make_tokenizer(task)
+    tokenizer = make_tokenizer(task.tokens)
     model = make_model(tokenizer, seed, width, layers)
     imitate(model, tokenizer, task, train, seed=seed, on_step=on_step)
     save(model, tokenizer, folder)

@@ -7,7 +7,6 @@ prompt and the gradient updates of a step. So a recipe can be tried on a laptop.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from openrlhf_js.common.console import say
 from openrlhf_js.tasks import TASKS, geometry3k, prompt_files
 from openrlhf_js.tasks.record import GeneratedProblems
 from openrlhf_js.tiny import model, preferences
-from openrlhf_js.tiny.tasks import TinyTask, write_lines
+from openrlhf_js.tiny.tasks import END, write_lines
 
 PROMPTS = 64
 PROMPTS_PER_STEP = 16
@@ -86,20 +85,19 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
     flags = Flags(argv)
     answers = _answers(_graded_task(flags))
     sees = flags.count("data.max_images_per_prompt", 0) > 0
-    policy = preferences.TASK
-    policy = replace(policy, tokens=policy.tokens + tuple(answers.right_responses))
+    tokens = [*preferences.TOKENS, *answers.right_responses]
     rows = list(_prompt_rows(flags, answers.labels, folder if sees else None))
     write_lines(folder / "prompts.jsonl", rows)
     write_lines(folder / "test.jsonl", rows[:PROMPTS_PER_STEP])
-    _write_policy(folder / "policy", policy, sees)
-    sizes = _training_sizes(flags, folder, policy.max_new_tokens)
+    _write_policy(folder / "policy", tokens, sees)
+    sizes = _training_sizes(flags, folder)
     if not flags.text("reward.remote_url"):
         preferences.write_reward_model(folder / "reward_model", 1)
         sizes["reward.model_name_or_path"] = folder / "reward_model"
     return _small(flags, sizes, folder)
 
 
-def _training_sizes(flags: Flags, folder: Path, max_new_tokens: int) -> dict[str, Any]:
+def _training_sizes(flags: Flags, folder: Path) -> dict[str, Any]:
     """The flags of a policy's training that say how large it is, made small."""
     responses = flags.count("rollout.n_samples_per_prompt", 1)
     responses_per_step = flags.count("rollout.batch_size", 1024) * responses
@@ -109,7 +107,7 @@ def _training_sizes(flags: Flags, folder: Path, max_new_tokens: int) -> dict[str
         "data.prompt_dataset": folder / "prompts.jsonl",
         "data.max_samples": PROMPTS,
         "data.max_len": MAX_TOKENS,
-        "rollout.max_new_tokens": max_new_tokens,
+        "rollout.max_new_tokens": preferences.MAX_NEW_TOKENS,
         "rollout.batch_size": PROMPTS_PER_STEP,
         "rollout.micro_batch_size": 4,
         "rollout.max_tokens_per_gpu": 1024,
@@ -140,7 +138,7 @@ def tiny_lab(argv: list[str], folder: Path) -> list[str]:
     """
     flags = Flags(argv)
     graded = Path(flags.text("reward")).stem
-    tokens: list[str] = []
+    tokens = list(preferences.TOKENS)
     prompt_files = []
     for file in flags.values["prompts"]:
         task = graded or Path(file).stem
@@ -149,19 +147,18 @@ def tiny_lab(argv: list[str], folder: Path) -> list[str]:
         prompt_files.append(str(folder / Path(file).name))
         rows = [{**row, "datasource": task} for row in _prompt_rows(flags, answers.labels, None)]
         write_lines(Path(prompt_files[-1]), rows[:LAB_PROMPTS])
-    policy = replace(preferences.TASK, tokens=preferences.TASK.tokens + tuple(tokens))
     models = [
         str(folder / f"policy_{place}") for place in range(min(2, len(flags.values["model"])))
     ]
     for model_folder in models:
-        _write_policy(Path(model_folder), policy)
+        _write_policy(Path(model_folder), tokens)
     flags.values |= {"prompts": prompt_files, "model": models}
     sizes = {
         "prompts_count": LAB_PROMPTS,
         "responses": LAB_RESPONSES,
         "batch_prompts": LAB_PROMPTS // 2,
         "batches": LAB_BATCHES,
-        "max_new_tokens": policy.max_new_tokens,
+        "max_new_tokens": preferences.MAX_NEW_TOKENS,
         "device": "cpu",
         "out": folder / "lab",
     }
@@ -189,7 +186,7 @@ def _answers(name: str) -> Answers:
 
 def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> Iterator[Row]:
     """Prompts with the labels in turn, with a figure each if there is a folder for them."""
-    prompts = [pair["prompt"] for pair in _pairs(PROMPTS, held_out=False)]
+    prompts = [pair["prompt"] for pair in preferences.pairs(PROMPTS, held_out=False)]
     labelled_prompts = list(zip(prompts, cycle(labels), strict=False))
     if image_folder:
         yield from _geometry(labelled_prompts, image_folder)
@@ -224,9 +221,10 @@ def with_data(argv: list[str], folder: Path) -> list[str]:
 
 def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
     """The command line of a reward model's training on tiny preferences, with data in `folder`."""
-    _write_policy(folder / "policy", preferences.TASK)
-    write_lines(folder / "train.jsonl", map(_conversations, _pairs(PAIRS, held_out=False)))
-    held_out = _pairs(HELD_OUT_PAIRS, held_out=True)
+    _write_policy(folder / "policy", preferences.TOKENS)
+    train = preferences.pairs(PAIRS, held_out=False)
+    write_lines(folder / "train.jsonl", map(_conversations, train))
+    held_out = preferences.pairs(HELD_OUT_PAIRS, held_out=True)
     write_lines(folder / "held_out.jsonl", map(_conversations, held_out))
     sizes = {
         "model.model_name_or_path": folder / "policy",
@@ -255,13 +253,12 @@ def _small(flags: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
     return flags.words()
 
 
-def _write_policy(folder: Path, task: TinyTask, sees: bool = False) -> None:
+def _write_policy(folder: Path, tokens: Sequence[str], sees: bool = False) -> None:
     """Writes a policy with random weights."""
     if sees:  # each instruction is one token
         instructions = [message["content"] for message in geometry3k.prompt({"problem": ""})]
-        vision_tokens = tuple(model.VISION.values())
-        task = replace(task, tokens=task.tokens + vision_tokens + tuple(instructions))
-    tokenizer = model.make_tokenizer(task)
+        tokens = [*tokens, *model.VISION.values(), *instructions]
+    tokenizer = model.make_tokenizer(tokens)
     make = model.make_vision_model if sees else model.make_model
     model.save(make(tokenizer, seed=0), tokenizer, folder)
 
@@ -285,19 +282,12 @@ def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iter
         yield prompt_files.row(geometry3k.TASK, item)
 
 
-def _pairs(count: int, held_out: bool) -> Iterator[Row]:
-    """Preferences to train on, or those held out."""
-    split = preferences.split(0, preferences.HELD_OUT_PROMPTS)
-    prompts = [split.held_out] if held_out else split.train
-    return preferences.preferences(prompts, count, seed=int(held_out))
-
-
 def _conversations(pair: Row) -> dict[str, list[dict[str, str]]]:
     """Both sides of a preference as messages."""
     return {
         side: [
             {"role": "user", "content": pair["prompt"]},
-            {"role": "assistant", "content": pair[side].removesuffix(preferences.END)},
+            {"role": "assistant", "content": pair[side].removesuffix(END)},
         ]
         for side in ("chosen", "rejected")
     }

@@ -41,7 +41,7 @@ def tiny(tmp_path, monkeypatch):
     from openrlhf_js.tiny.tasks import sort
 
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
-    tokenizer = model.make_tokenizer(sort)
+    tokenizer = model.make_tokenizer(sort.tokens)
     policy = model.make_model(tokenizer, seed=0)
     policy.config.max_position_embeddings = 64
     folder = tmp_path / "model"

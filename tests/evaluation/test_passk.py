@@ -32,7 +32,7 @@ from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
 from openrlhf_js.tasks import STATUSES, TASKS
-from openrlhf_js.tasks.catalogue import benchmarks as task_benchmarks
+from openrlhf_js.tasks import benchmarks as task_benchmarks
 from openrlhf_js.tasks.prompt_files import example
 
 PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]

@@ -62,7 +62,7 @@ def write_pairs(path: Path, count: int, seed: int) -> None:
 @pytest.fixture
 def start(tmp_path: Path):
     """Starts a small training in a session of its own."""
-    tokenizer = make_tokenizer(sort)
+    tokenizer = make_tokenizer(sort.tokens)
     tokenizer.pad_token = None  # as Llama's: OpenRLHF pads with the end, and saves that
     save(make_model(tokenizer, seed=0, width=64, layers=2), tokenizer, tmp_path / "model")
     write_pairs(tmp_path / "train.jsonl", PAIRS, 0)

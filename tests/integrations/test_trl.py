@@ -58,7 +58,7 @@ def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
     speed = {"max_steps": 20, "learning_rate": 1e-2, "use_cpu": True, "bf16": False}
     quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True}
     needed = {"scale_rewards": "none"} if kind == "GRPO" else {"beta": 0.0}
-    tokenizer = model.make_tokenizer(TASKS["sort"])
+    tokenizer = model.make_tokenizer(TASKS["sort"].tokens)
     model.make_model(tokenizer, 0, width=32, layers=1).save_pretrained(folder / "policy")
     config = getattr(trl, f"{kind}Config")(str(folder), **sizes | speed | quiet | needed | given)
     data = Dataset.from_dict({"prompt": [f"sort({number})=" for number in range(10, 24)]})

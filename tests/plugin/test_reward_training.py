@@ -238,7 +238,7 @@ def test_several_files_are_one_data_set_and_limited_each(folder):
     write_lines("more.jsonl", sums(30, 50))
     changes = {"data.dataset": "pairs.jsonl, more.jsonl", "data.max_samples": 12}
     flat = vars(PARSER.parse_args([])) | GOOD | changes | {"data.max_len": 16}
-    making = reward_training.making(flat, make_tokenizer(sort))
+    making = reward_training.making(flat, make_tokenizer(sort.tokens))
     seen: list[int] = []
     report, held_out = (
         reward_training.check_data(flat, flag, split, making, seen.append)

@@ -163,7 +163,7 @@ def test_nothing_is_preloaded_whose_path_has_a_space(monkeypatch):
 def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
     from openrlhf.models import Actor
 
-    model = tiny.make_model(tiny.make_tokenizer(TASKS["sort"]), seed=0, width=32, layers=2)
+    model = tiny.make_model(tiny.make_tokenizer(TASKS["sort"].tokens), seed=0, width=32, layers=2)
     model.config.use_cache = False  # as Actor sets it for a model that it loads
     actor = Actor(model.eval())
     actor.temperature = 1.0

@@ -39,7 +39,7 @@ def save_reward_model(
 ) -> Path:
     """Writes a folder; `tensors` are added, or taken out where None; `config` goes to the JSON."""
     torch.manual_seed(0)
-    tokenizer = make_tokenizer(sort)
+    tokenizer = make_tokenizer(sort.tokens)
     tokenizer.save_pretrained(folder)
     sizes = {
         "vocab_size": len(tokenizer),

@@ -23,8 +23,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def data(tmp_path):
-    held_out = preferences.split(0, preferences.HELD_OUT_PROMPTS).held_out
-    rows = preferences.preferences([held_out], 300, seed=0)
+    rows = preferences.pairs(300, held_out=True)
     return write_lines(tmp_path / "data" / "held_out.jsonl", rows)
 
 
@@ -59,7 +58,7 @@ def test_a_model_is_evaluated_and_the_same_command_resumes(data, model, tmp_path
     assert evaluation["length"]["mean_chosen"] == pytest.approx(sum(lengths) / 300)
     assert (out / "report.html").stat().st_size > 10_000
     assert f"{100 * points / 300:.1f} %" in printed.out
-    assert "different letters" in printed.out
+    assert "3 letters" in printed.out
     assert "warning" not in printed.err
 
     scores = (out / "scores.jsonl").read_bytes()

@@ -270,7 +270,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 def test_the_probability_of_the_right_response_is_the_pass_rate():
     task = replace(TASKS["sort"], score=modsum.score, right_response=str)
-    tokenizer = model.make_tokenizer(task)
+    tokenizer = model.make_tokenizer(task.tokens)
     policy = TinyPolicy(model.make_model(tokenizer, 0, width=32, layers=1), tokenizer)
     problems = [Problem("sort(02)=", ""), Problem("sort(99)=", "9")]  # the end alone, and later
     probabilities = rollout.right_probabilities(policy, task, problems)

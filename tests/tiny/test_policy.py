@@ -15,7 +15,7 @@ from openrlhf_js.tiny.tasks import TASKS, sample_items
 
 @pytest.fixture(scope="module", params=["qwen2", "grouped_queries", "llama"])
 def policy(request):
-    tokenizer = model.make_tokenizer(TASKS["sort"])
+    tokenizer = model.make_tokenizer(TASKS["sort"].tokens)
     small_model = model.make_model(tokenizer, 0, width=32, layers=2)
     config = small_model.config.to_dict()
     if request.param == "grouped_queries":

@@ -29,7 +29,7 @@ def test_the_saved_model_is_small_and_in_bfloat16(folder):
 
 def test_imitation_lowers_the_loss_and_repeats_itself():
     def losses():
-        tokenizer = model.make_tokenizer(sort)
+        tokenizer = model.make_tokenizer(sort.tokens)
         losses = []
         model.imitate(
             model.make_model(tokenizer, 0),
@@ -64,7 +64,7 @@ def test_rows_name_their_task_which_grades_as_the_quickstart_does(name, tmp_path
 
 @pytest.mark.usefixtures("undrawn")
 def test_programs_take_the_data_without_further_flags(tmp_path):
-    tokenizer = model.make_tokenizer(sort)
+    tokenizer = model.make_tokenizer(sort.tokens)
     small = model.make_model(tokenizer, 0, width=16, layers=1)  # answers may be long
     model.save(small, tokenizer, tmp_path / "model")
     write_prompts(tmp_path / "one.jsonl", sort, sort.split(0, 40).held_out[:1], "sort")
@@ -78,7 +78,7 @@ def test_programs_take_the_data_without_further_flags(tmp_path):
 
 
 def test_messages_become_the_prompt_of_the_task():
-    tokenizer = model.make_tokenizer(sort)
+    tokenizer = model.make_tokenizer(sort.tokens)
     question = {"role": "user", "content": sort.prompt("72")}
     answer = {"role": "assistant", "content": sort.label("72")}
     assert tokenizer.apply_chat_template([question], tokenize=False) == "sort(72)="

@@ -52,7 +52,7 @@ def test_no_prompt_is_both_trained_on_and_held_out(task, split):
 
 
 def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split):
-    tokenizer = model.make_tokenizer(task)
+    tokenizer = model.make_tokenizer(task.tokens)
     prompt_lengths = []
     response_lengths = []
     for item in items_of(split):
@@ -86,7 +86,7 @@ def test_responses_score_the_same_here_and_in_the_runs_grader(task, split, right
 @pytest.mark.parametrize("slip", [0.0, 0.3])
 def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, slip):
     careless = dataclasses.replace(task, slip=slip)
-    tokenizer = model.make_tokenizer(task)
+    tokenizer = model.make_tokenizer(task.tokens)
     items = sample_items(split.train, 500, random.Random(0))
     batch = model._demonstrations(tokenizer, careless, items, random.Random(0))
     kept = 0
