@@ -1,6 +1,5 @@
 """What the charts of a picture show, read from their Vega-Lite."""
 
-import io
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -28,8 +27,9 @@ def panels_of(chart):
         if is_forest(panel):
             continue
         data = panel.get("data") or specification["data"]  # one panel alone has that of all
-        text = specification["datasets"][data["name"]]
-        shown.append(_panel(panel, pd.read_csv(io.StringIO(text), dtype={"line": str})))
+        points = data.get("values") or specification["datasets"][data["name"]]
+        columns = ["line", "at", "x", "value", "low", "high", "interval"]
+        shown.append(_panel(panel, pd.DataFrame(points, columns=columns)))
     return shown
 
 

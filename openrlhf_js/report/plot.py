@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import altair as alt
-import pandas as pd
 
 from openrlhf_js.report import style
 
@@ -21,16 +20,6 @@ MAX_MARKERS = 8  # on a line with a band
 EXPONENTS = range(-30, 31)  # of ten, at the ticks of a logarithmic axis
 MANY_SERIES = 6  # whose longer names need more room in a legend
 DODGE = 0.02  # of the axis, between the error bars of neighbours
-COLUMNS = {  # of the data of a chart
-    "line": "string",
-    "at": "string",  # the setting on the horizontal axis
-    "x": "number",  # where that is
-    "value": "number",
-    "low": "number",
-    "high": "number",
-    "marked": "number",  # 1 where a marker is drawn
-    "interval": "string",  # how it is drawn: "band", "bar" or "" without one
-}
 LEGEND_NAME = (  # 24 characters: the beginning and the end of a long name
     "length(datum.label) > 24 ? slice(datum.label, 0, 11) + '…' + slice(datum.label, -12) "
     ": datum.label"
@@ -59,7 +48,6 @@ class Panel:
     log: bool = False  # a logarithmic vertical axis, if all values are above 0
     reference: float | None = None  # where to draw a horizontal line
     intervals: Literal["band", "bars"] = "band"
-    axis: Axis | None = None  # its own horizontal axis
 
 
 class Drawing(NamedTuple):
@@ -124,11 +112,9 @@ def draw(
     looks = looks or style.series_looks(list(dict.fromkeys(str(row[line]) for row in rows)))
     drawings = []
     for quantity, shown in panels.items():
-        panel_rows = [row for row in rows if row[panel] == quantity]
-        panel_axis = shown.axis or axis
-        lines = _lines_of(panel_rows, panel_axis, line)
+        lines = _lines_of([row for row in rows if row[panel] == quantity], axis, line)
         if lines:
-            drawings.append(Drawing(shown, panel_axis, lines, looks))
+            drawings.append(Drawing(shown, axis, lines, looks))
     return drawings
 
 
@@ -138,14 +124,7 @@ def _lines_of(rows: Sequence[Row], axis: Axis, line: str) -> dict[str, list[Row]
     for row in sorted(rows, key=lambda row: row[axis.setting]):
         name = str(row[line])
         lines.setdefault(name, []).append(row)
-    by_end = sorted(lines.items(), key=_last_value, reverse=True)
-    return dict(by_end)
-
-
-def _last_value(item: tuple[str, list[Row]]) -> float:
-    """Where a line ends."""
-    _, rows = item
-    return float(rows[-1]["value"])
+    return dict(sorted(lines.items(), key=lambda item: item[1][-1]["value"], reverse=True))
 
 
 def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
@@ -178,7 +157,7 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
         layers.append(_hover(values, drawing))
     if panel.reference is not None:
         layers.append(_reference_line(panel.reference))
-    chart = alt.LayerChart(data=_data(points), layer=layers)
+    chart = alt.LayerChart(data=alt.InlineData(values=points), layer=layers)
     return chart.resolve_legend(strokeDash="independent")
 
 
@@ -228,14 +207,6 @@ def _markers(values: alt.Chart, drawing: Drawing, legend: alt.Legend | None) -> 
     return markers.encode(shape=shape).transform_filter("datum.marked")
 
 
-def _data(points: pd.DataFrame) -> alt.InlineData:
-    """The points as text, which is faster than rows: Altair copies and checks those often."""
-    return alt.InlineData(
-        values=points.to_csv(index=False, float_format="%.6g"),
-        format=alt.CsvDataFormat(type="csv", parse=COLUMNS),
-    )
-
-
 def _hover(values: alt.Chart, drawing: Drawing) -> alt.Chart:
     """Invisible points, the nearest of which says its numbers."""
     nearest = alt.selection_point(name="nearest", nearest=True, on="pointerover", empty=False)
@@ -261,11 +232,11 @@ def _places(drawing: Drawing) -> dict[Any, float]:
     return {value: place_of(value) for value in sorted(values)}
 
 
-def _points(drawing: Drawing) -> pd.DataFrame:
-    """The data of a chart: COLUMNS of each point."""
+def _points(drawing: Drawing) -> list[Row]:
+    """The data of a chart, point by point."""
     places = _places(drawing)
     has_bars = drawing.panel.intervals == "bars"
-    points = []
+    points: list[Row] = []
     for index, (name, rows) in enumerate(drawing.lines.items()):
         is_alone = len(rows) == 1
         shift = 0.0
@@ -280,21 +251,13 @@ def _points(drawing: Drawing) -> pd.DataFrame:
                 "at": setting,
                 "x": places[setting] + shift,
                 "value": row["value"],
-                "low": math.nan,
-                "high": math.nan,
-                "marked": int(count % marked_every == 0),
-                "interval": "",
+                "marked": count % marked_every == 0,
             }
-            if _has_interval(row):
-                point["low"] = row["low"]
-                point["high"] = row["high"]
-                point["interval"] = "bar" if has_bars or is_alone else "band"
+            if finite(row.get("low")) and finite(row.get("high")):
+                interval = "bar" if has_bars or is_alone else "band"
+                point |= {"low": row["low"], "high": row["high"], "interval": interval}
             points.append(point)
-    return pd.DataFrame(points)
-
-
-def _has_interval(row: Row) -> bool:
-    return finite(row.get("low")) and finite(row.get("high"))
+    return points
 
 
 def _dodge(index: int, lines: int, places: Mapping[Any, float]) -> float:
@@ -304,10 +267,10 @@ def _dodge(index: int, lines: int, places: Mapping[Any, float]) -> float:
     return from_middle * DODGE * max(width, 1)
 
 
-def _horizontal(drawing: Drawing, points: pd.DataFrame) -> alt.X:
+def _horizontal(drawing: Drawing, points: Sequence[Row]) -> alt.X:
     """The horizontal axis, with a margin on both sides."""
-    low = points.x.min()
-    high = points.x.max()
+    low = min(point["x"] for point in points)
+    high = max(point["x"] for point in points)
     margin = 0.04 * (high - low) or 0.5
     return alt.X(
         "x:Q",
@@ -330,15 +293,16 @@ def _ticks(drawing: Drawing) -> alt.Axis:
     return alt.Axis(values=positions, labelExpr=f"{labels}[{index}]")
 
 
-def _vertical(panel: Panel, points: pd.DataFrame) -> alt.Y:
+def _vertical(panel: Panel, points: Sequence[Row]) -> alt.Y:
     """The vertical axis, which holds all intervals unless the panel has limits."""
-    heights = pd.concat([points.value, points.low, points.high]).dropna()
-    if panel.log and points.value.min() > 0:
-        heights = heights[heights > 0]  # an interval may reach below
-        scale = _logarithmic(heights.min(), heights.max())
+    ends = ("value", "low", "high")
+    heights = [point[end] for point in points for end in ends if end in point]
+    if panel.log and all(point["value"] > 0 for point in points):
+        heights = [height for height in heights if height > 0]  # an interval may reach below
+        scale = _logarithmic(min(heights), max(heights))
         axis = alt.Axis(values=_logarithmic_ticks(), format="~g")
     else:
-        scale = _linear(panel, heights.min(), heights.max())
+        scale = _linear(panel, min(heights), max(heights))
         axis = alt.Axis(tickCount=6)
     return alt.Y("value:Q", title=panel.ylabel, scale=scale, axis=axis)
 

@@ -26,15 +26,11 @@ INK = "#37352f"
 RULE = "#c9c8c5"
 GRID = "#e3e2e0"
 WHITE = "#ffffff"
-BLUE = "#0b6e99"
-ORANGE = "#b85000"
-BAND = "#e6e6e5"
 DARK_PAGE = "#191919"
 ON_DARK = {  # what is no series: text, lines and backgrounds
     INK: "#e6e4df",
     RULE: "#5b5955",
     GRID: "#343331",
-    BAND: "#3d3c3a",
     WHITE: DARK_PAGE,
 }
 LEAST_CONTRAST_ON_DARK = 6.0
@@ -282,12 +278,8 @@ def svg_source(chart: alt.TopLevelMixin) -> str:
     With room on both sides, since the browser's font may be wider than the one it was laid out in.
     """
     roomy = chart.properties(padding={"left": SVG_ROOM, "right": SVG_ROOM, "top": 5, "bottom": 5})
-    return source("image/svg+xml", svg(roomy).encode())
-
-
-def source(kind: str, data: bytes) -> str:
-    """An image as its own address."""
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    data = base64.b64encode(svg(roomy).encode()).decode()
+    return f"data:image/svg+xml;base64,{data}"
 
 
 def save_png(chart: alt.TopLevelMixin, path: Path, *, dark: bool = False) -> Path:

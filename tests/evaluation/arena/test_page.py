@@ -78,7 +78,7 @@ def test_nothing_overflows_is_cut_is_pale_or_runs(tab, judged, width, dark):
     for text in ("let me think", "<script>top.ran = 1</script>", "![b](http://h/b.png)", "{{7*7}}"):
         assert text in shown
     assert "\x00" not in judged.read_text(encoding="utf-8")
-    inside = """[...document.querySelectorAll(".figures td, .forest img")]
+    inside = """[...document.querySelectorAll(".numbers td, .forest img")]
         .map(node => node.getBoundingClientRect())
         .every(box => box.left >= 0 && box.right <= innerWidth)"""
     assert tab.evaluate(inside)
