@@ -194,7 +194,7 @@ def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> 
     key = flags.text("data.input_key", "input")
     as_messages = "data.apply_chat_template" in flags or "apply_chat_template" in flags
     for prompt, label in labelled_prompts:
-        row = {key: prompt, "label": label}
+        row: Row = {key: prompt, "label": label}
         if as_messages:
             row[key] = [{"role": "user", "content": prompt}]
         yield row
