@@ -183,9 +183,7 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--prompts", "/no/such.jsonl"], "/no/such.jsonl: No such file"),
         (["--reward", "/no/such.py"], "/no/such.py: No such file"),
-        (["--prompts_count", "17"], "17 prompts are asked for, and there are 16"),
         (["--label_key", "gold"], "nothing under 'gold' (--label_key)"),
     ],
 )

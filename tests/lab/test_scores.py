@@ -72,37 +72,31 @@ class Stopped(Exception):
     pass
 
 
-def test_a_pool_that_was_stopped_resumes(kit, tmp_path, samples, monkeypatch):
+def test_a_pool_resumes_and_what_is_there_takes_no_pass(kit, tmp_path, samples, monkeypatch):
     sketcher = ScoreSketcher(kit.small_model())
     whole = score_pool(sketcher, samples, tmp_path / "whole")
+    log_probs = sketcher._log_probs
     passes = []
-    log_probs = ScoreSketcher._log_probs
 
-    def counted(self, response):
+    def counted(response):
         if len(passes) == 40:
             raise Stopped
         passes.append(response)
-        return log_probs(self, response)
+        return log_probs(response)
 
-    monkeypatch.setattr(ScoreSketcher, "_log_probs", counted)
+    monkeypatch.setattr(sketcher, "_log_probs", counted)
     with pytest.raises(Stopped):
         score_pool(sketcher, samples, tmp_path / "broken")
-    passes[:] = passes[:0]
-    monkeypatch.setattr(ScoreSketcher, "_log_probs", log_probs)
+    monkeypatch.setattr(sketcher, "_log_probs", log_probs)
     resumed = score_pool(sketcher, samples, tmp_path / "broken")
     np.testing.assert_array_equal(resumed.gram, whole.gram)
     np.testing.assert_array_equal(resumed.weights, whole.weights)
-
-
-def test_what_is_there_takes_no_pass_and_other_rewards_none(kit, tmp_path, samples, monkeypatch):
-    sketcher = ScoreSketcher(kit.small_model())
-    first = score_pool(sketcher, samples, tmp_path)
     monkeypatch.setattr(sketcher, "_log_probs", None)
-    elsewhere = samples._replace(
+    other_rewards = samples._replace(
         rewards=1 - samples.rewards, settings=samples.settings | {"versions": {"torch": "9"}}
     )
-    again = score_pool(sketcher, elsewhere, tmp_path)
-    np.testing.assert_array_equal(again.gram, first.gram)
+    again = score_pool(sketcher, other_rewards, tmp_path / "broken")
+    np.testing.assert_array_equal(again.gram, whole.gram)
     assert np.array_equal(again.samples.rewards, 1 - samples.rewards)
 
 
