@@ -94,7 +94,8 @@ def error_over_prompts(values: Floats, chosen: Ints, prompts: int) -> float:
     that have this prompt, less that of all (Hoeffding; with n of N prompts drawn without
     replacement, times (N - 1)/(N - n)). What the draws of finitely many batches add to the spread
     of the h_i is subtracted: of B batches, c_i with the prompt, it is the variance of one over c_i,
-    times 1 - c_i/B since these are among the B.
+    times 1 - c_i/B since these are among the B. One standard error of the difference is added, so
+    that few batches make an interval wider.
 
     Args:
         values: (B,) of batches.
@@ -112,6 +113,7 @@ def error_over_prompts(values: Floats, chosen: Ints, prompts: int) -> float:
     variances = (sums(deviations**2) / counts - effects**2) / (counts - 1)
     noise = variances * (1 - counts / len(values))
     spread = max(0.0, float((effects**2 - noise).mean()))
+    spread += float(noise.mean()) * (2 / prompts) ** 0.5
     over_prompts = n**2 / prompts * spread * ((prompts - 1) / (prompts - n)) ** 2
     return float(np.sqrt(over_prompts + deviations.var() / len(values)))
 
