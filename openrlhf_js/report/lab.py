@@ -90,7 +90,7 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     panels = {
         error: replace(
             ERRORS[error],
-            note=f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts",
+            note=f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, 95 % intervals",
             intervals="bars" if checkpoints else "band",
         ),
         REDUCTION: Panel(
