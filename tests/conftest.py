@@ -17,7 +17,8 @@ sys.path[:0] = [
 
 # Of the runs of the stack and of the other tests: what would keep one process busy at the end.
 LONGEST = (
-    *("tests/integration/test_cluster.py", "tests/integration/test_training.py"),
+    *("tests/integration/test_quickstart.py", "tests/integration/test_reward_training.py"),
+    "tests/integration/test_training.py",
     *("tests/test_docs.py", "tests/study/test_study_program.py"),
 )
 INTEGRATION_TIMEOUT_SECONDS = 600

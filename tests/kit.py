@@ -63,6 +63,16 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def answers(url: str) -> bool:
+    """Whether a server is there that is content with the request."""
+    import httpx
+
+    try:
+        return httpx.get(url, timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
 def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Waits for it, and fails where it does not come true."""
     deadline = time.monotonic() + seconds

@@ -3,8 +3,7 @@
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,16 +109,15 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Running:
     """A run that a test started, in a session of its own; by its command line or in a fork."""
 
-    def __init__(self, folder: Path, arguments: list[str], program: bool):
+    def __init__(self, folder: Path, arguments: list[str], program: Sequence[str]):
         self.folder = folder
         self.log = folder / "log.txt"
         if not program:
             self.process = Forked(folder, self.log, arguments)
             return
-        command = [sys.executable, "-m", "openrlhf_js.cli.train", *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command,
+                [*program, *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -156,12 +154,15 @@ class Running:
 def start(tmp_path: Path, policy: Path, prompts: Path):
     """Starts a small run; flags of the test come last and win.
 
-    A test of a whole program, as of its restarts, asks for a `program`. The log has what a run
-    prints, or with `shown` what its screen shows.
+    A test of a whole program, as of its restarts, gives it, such as PROGRAM; else a run is a fork.
+    The log has what a run prints, or with `shown` what its screen shows.
     """
 
     def run(
-        *flags: str, grader: str | None = GRADER, program: bool = False, shown: bool = False
+        *flags: str,
+        grader: str | None = GRADER,
+        program: Sequence[str] = (),
+        shown: bool = False,
     ) -> Running:
         flags_of_test = {flag for flag in flags if flag.startswith("--")}
         defaults = {

@@ -1,7 +1,7 @@
 """Kills a process of a run in a chosen phase, and says which line the run must end with.
 
-A rank dies while it trains (`test_training.py`), and while others wait for it, an engine while it
-gets weights (`test_selection.py`), while it generates and while ranks train (`test_rlhf.py`).
+A rank dies while it trains (`test_training.py`), an engine while it gets weights and while it
+generates (`test_rlhf.py`).
 """
 
 import json

@@ -10,6 +10,7 @@ from openrlhf_js.cli import train
 from openrlhf_js.plugin.checks import rewards
 from openrlhf_js.plugin.run.user_file import UserFile
 
+PROGRAM = (sys.executable, "-m", "openrlhf_js.cli.train")  # by its command line
 OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 

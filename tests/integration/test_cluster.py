@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from forked import PROGRAM
 from kit import free_port, until
 
 from openrlhf_js.plugin.run.leftovers import RUN_ID
@@ -121,7 +122,7 @@ def cluster(monkeypatch):
 def test_a_run_over_two_nodes_outlives_one_of_them(start, cluster, tmp_path):
     """It ends when a node dies, and a submitted job goes on where it was when the node is back."""
     flags = [*SIZES, "--ckpt.save_steps", "1", "--ckpt.max_num", "3", "--logger.wandb.run_name=js"]
-    run = start(*flags, "--algo.advantage.estimator", "js", grader=SLOW, program=True)
+    run = start(*flags, "--algo.advantage.estimator", "js", grader=SLOW, program=PROGRAM)
     run.until(lambda: (tmp_path / "checkpoints/_actor/latest").exists(), timeout_seconds=600)
     assert left_of(str(cluster.folder))
     cluster.kill(1)

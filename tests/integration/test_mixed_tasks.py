@@ -8,12 +8,12 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-import choosing
 import numpy as np
 import pytest
 import torch
@@ -298,7 +298,7 @@ def test_async_remax_is_interrupted_and_resumes(start, mixed):
     _check_remax_logs(logged, first.batches()[:logged_steps])
     before = logged["eval/eval_knights_knaves/2_pass1"]
 
-    choosing.forget_after_step_2(first.folder)
+    _forget_after_step_2(first.folder)
     slower = ("--actor.adam.lr", "1e-5", "--js.changed", "actor.adam.lr")
     resumed = (*words, "--ckpt.load_enable", "--js.max_steps", "5", *slower)
     second = start(*resumed, "--logger.wandb.run_name", "second", grader=None).finish()
@@ -310,6 +310,17 @@ def test_async_remax_is_interrupted_and_resumes(start, mixed):
     assert 0 < max(logged["train/actor_lr"]) <= 1e-5
     after = logged["eval/eval_knights_knaves/2_pass1"]
     assert len(before) == len(after) == 1
+
+
+def _forget_after_step_2(folder: Path) -> None:
+    """Leaves a run's checkpoint of step 2, and its batches until then."""
+    checkpoints = folder / "checkpoints" / "_actor"
+    for checkpoint in checkpoints.glob("global_step*"):
+        if checkpoint.name != "global_step2":
+            shutil.rmtree(checkpoint)
+    (checkpoints / "latest").write_text("global_step2")
+    for batch in sorted((folder / "batches").glob("*"))[2:]:
+        batch.unlink()
 
 
 def _check_remax_logs(logged: dict[str, list[float]], batches: list[dict]) -> None:

@@ -13,7 +13,7 @@ SHORTER = """
 import sys
 from openrlhf_js.cli import quickstart
 
-quickstart.PAIRED["steps"] = 3
+quickstart.PAIRED |= {"steps": 3, "mixes": ["alike"]}
 sys.exit(quickstart.main(sys.argv[1:]))
 """
 
@@ -23,9 +23,9 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     flags = ("--task", "sort", "--estimator", "js_grad", "--steps", "4", "--seeds", "1")
     command = [sys.executable, "-c", SHORTER, "--out", str(folder)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    screen = subprocess.run([*command, *flags], timeout=300, **pipes).stdout
+    screen = subprocess.run([*command, *flags], timeout=550, **pipes).stdout
     assert "✓ js_grad on Ray, DeepSpeed and vLLM, 4 steps of 64 x 4: pass@1 " in screen, screen
-    assert "✓ 12 runs at 16 x 2 in this process" in screen
+    assert "✓ 6 runs at 16 x 2 in this process" in screen
     assert f"picture      {folder / 'compared.png'}" in screen
     assert "\x1b" not in screen  # no control codes where there is no terminal
     _, trained = read_lines(folder / "runs-stack.jsonl")
@@ -33,7 +33,7 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     assert trained["baseline_error"] > 0  # of the value, which js_grad does not look at
     assert trained["gradient_variance"] > 0
     ours = [r for r in read_lines(folder / "runs-inline.jsonl")[1:] if r["estimator"] == "js_grad"]
-    assert len(ours) == 4
+    assert len(ours) == 2
     assert all(len(run["curve"]) == 3 for run in ours)
     for picture in ("compared.png", "compared-dark.png"):
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")

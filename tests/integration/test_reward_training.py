@@ -1,21 +1,42 @@
-"""A tiny reward model trained by the real program, interrupted, resumed, and found to be good."""
+"""A tiny reward model trained by the real program: interrupted, resumed, evaluated and served.
+
+OpenRLHF scores a text in three ways, which agree on a response that ended by itself and fits:
+
+- in training a reward model (`RewardDataset`): EOS is added where it is missing, and put in the
+  place of the last token where the text was cut;
+- in RLHF with the model in Ray (`RewardModelActor`): the policy's own token ids, as they are;
+- in its server (`serve_rm`): the text tokenized as it is, cut without an EOS.
+
+Ours is the first, the one that the model was trained with.
+"""
 
 import json
 import math
 import os
 import random
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 import torch
 from forked import Forked
-from kit import read_lines, scalars, until
-from transformers import AutoTokenizer
+from kit import read_lines, scalars, until, write_lines
+from small_models import LONG, TEXTS
 
 from openrlhf_js.cli import rm
 from openrlhf_js.plugin.run.device import prepare_device
-from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+from openrlhf_js.reward_model.checkpoint import (
+    checkpoint_problems,
+    normalisation,
+    read_config,
+    tensor_shapes,
+)
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.reward_model.preferences import Keys, read_pairs, rendered
 from openrlhf_js.tiny.model import make_model, make_tokenizer, save
@@ -26,37 +47,28 @@ pytestmark = pytest.mark.integration
 PAIRS = 4096
 BATCH = 64
 STEPS = PAIRS // BATCH
+MAX_LEN = 24
 LOG_ODDS = 1.5  # of being preferred, for each digit 7 that a response has more than the other
+TOLERANCE = 1e-3
+ENDED = [text for text in TEXTS if text.endswith("<eos>")]
+NOT_ENDED = [text for text in TEXTS if text and not text.rstrip("\n").endswith("<eos>")]
 
 
-def upstreams_rewards(folder: Path, texts: list[str]) -> list[float]:
-    """By the checkpoint as upstream's RewardModelActor loads it."""
-    prepare_device("cpu")
-    from openrlhf.models import get_llm_for_sequence_regression
-
-    how = {"attn_implementation": "sdpa", "param_dtype": "bf16"}
-    model = get_llm_for_sequence_regression(str(folder), "reward", **how).float().eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    ended = (text + tokenizer.eos_token for text in texts)
-    encoded = [tokenizer(x, return_tensors="pt", add_special_tokens=False) for x in ended]
-    with torch.no_grad():
-        return [model(each["input_ids"], each["attention_mask"]).item() for each in encoded]
-
-
-def write_pairs(path: Path, count: int, seed: int) -> None:
+def preferences(count: int, seed: int) -> list[dict[str, Any]]:
     """Labels drawn from true scores as Bradley and Terry have it; the prompt says nothing."""
     rng = random.Random(seed)
-    with path.open("w") as file:
-        for number in range(count):
-            chosen, rejected = rng.sample(range(5), 2)
-            if rng.random() >= 1 / (1 + math.exp(LOG_ODDS * (rejected - chosen))):
-                chosen, rejected = rejected, chosen
-            row: dict[str, object] = {"prompt": f"sort({number})="}
-            for side, sevens in (("chosen", chosen), ("rejected", rejected)):
-                digits = ["7"] * sevens + rng.choices("012345689", k=4 - sevens)
-                rng.shuffle(digits)
-                row |= {side: "".join(digits), f"{side}_score": LOG_ODDS * sevens}
-            file.write(json.dumps(row) + "\n")
+    rows = []
+    for number in range(count):
+        chosen, rejected = rng.sample(range(5), 2)
+        if rng.random() >= 1 / (1 + math.exp(LOG_ODDS * (rejected - chosen))):
+            chosen, rejected = rejected, chosen
+        row: dict[str, Any] = {"prompt": f"sort({number})="}
+        for side, sevens in (("chosen", chosen), ("rejected", rejected)):
+            digits = ["7"] * sevens + rng.choices("012345689", k=4 - sevens)
+            rng.shuffle(digits)
+            row |= {side: "".join(digits), f"{side}_score": LOG_ODDS * sevens}
+        rows.append(row)
+    return rows
 
 
 @pytest.fixture
@@ -65,8 +77,8 @@ def start(tmp_path: Path):
     tokenizer = make_tokenizer(sort.tokens)
     tokenizer.pad_token = None  # as Llama's: OpenRLHF pads with the end, and saves that
     save(make_model(tokenizer, seed=0, width=64, layers=2), tokenizer, tmp_path / "model")
-    write_pairs(tmp_path / "train.jsonl", PAIRS, 0)
-    write_pairs(tmp_path / "held_out.jsonl", 2000, 1)
+    write_lines(tmp_path / "train.jsonl", preferences(PAIRS, seed=0))
+    write_lines(tmp_path / "held_out.jsonl", preferences(2000, seed=1))
     left: list[Forked] = []
 
     def begin(*flags: str) -> Forked:
@@ -75,7 +87,7 @@ def start(tmp_path: Path):
             "--data.dataset": "train.jsonl",
             "--eval.dataset": "held_out.jsonl",
             "--data.prompt_key": "prompt",
-            "--data.max_len": 24,
+            "--data.max_len": MAX_LEN,
             "--train.batch_size": BATCH,
             "--train.micro_batch_size": BATCH,
             "--adam.lr": 1e-3,
@@ -102,13 +114,14 @@ def log_of(folder: Path) -> str:
     return (folder / "log.txt").read_text(errors="replace")
 
 
-def test_train_interrupt_resume_and_evaluate(start, tmp_path):
+def test_a_model_is_trained_resumed_evaluated_and_served(start, tmp_path):
     saved = _interrupted(start, tmp_path)
     logged = _resumed(start, tmp_path, saved)
     step, accuracy = logged["eval/acc_mean"][-1]
     assert step == STEPS
     _check_evaluation(tmp_path, accuracy)
     _check_scores(tmp_path / "trained", tmp_path / "held_out.jsonl")
+    _check_ways_to_score(tmp_path / "trained")
     _train_an_adapter(start, tmp_path)
 
 
@@ -151,7 +164,7 @@ def _check_evaluation(folder: Path, accuracy_in_training: float) -> None:
     flags = {
         "model": folder / "trained",
         "prompt_key": "prompt",
-        "max_len": 24,
+        "max_len": MAX_LEN,
         "device": "cpu",
         "out": folder / "evaluation",
     }
@@ -167,17 +180,115 @@ def _check_evaluation(folder: Path, accuracy_in_training: float) -> None:
     assert evaluation["calibration"]["error"] <= 0.05
 
 
+class Upstream:
+    """A reward model as OpenRLHF itself loads it, in float32, and its three ways to score."""
+
+    def __init__(self, folder: Path):
+        prepare_device("cpu")
+        from openrlhf.models import get_llm_for_sequence_regression
+        from openrlhf.utils import get_tokenizer
+
+        model = get_llm_for_sequence_regression(str(folder), "reward", attn_implementation="sdpa")
+        self.model = model.float().eval()
+        self.tokenizer = get_tokenizer(str(folder), None, "left", None)
+
+    def in_training(self, texts: list[str]) -> list[float]:
+        """By RewardDataset and its batches, as RewardModelTrainer.evaluate computes them."""
+        from openrlhf.datasets import RewardDataset
+
+        dataset = RewardDataset.__new__(RewardDataset)
+        dataset.tokenizer = self.tokenizer
+        dataset.max_length = MAX_LEN
+        dataset.is_dpo = False
+        dataset.prompts = [""] * len(texts)
+        dataset.extras = [0] * len(texts)
+        dataset.chosens = dataset.rejects = texts
+        ids, mask, *_ = dataset.collate_fn([dataset[number] for number in range(len(texts))])
+        with torch.no_grad():
+            return self.model(ids.squeeze(1), mask.squeeze(1)).tolist()
+
+    def in_ray(self, texts: list[str]) -> list[float]:
+        """By RewardModelActor.forward, on the token ids that a policy would have made."""
+        from openrlhf.trainer.ray.launcher import RewardModelActor
+
+        actor = SimpleNamespace(model=self.model, strategy=SimpleNamespace(ring_attn_group=None))
+        forward = RewardModelActor.__ray_metadata__.modified_class.forward
+        scores = []
+        for text in texts:
+            made = self.tokenizer(text, return_tensors="pt", add_special_tokens=False)
+            scores += forward(actor, made["input_ids"], made["attention_mask"]).tolist()
+        return scores
+
+    def served(self, texts: list[str]) -> list[float]:
+        """By its own server."""
+        from openrlhf.cli.serve_rm import RewardModelProxy
+
+        proxy = RewardModelProxy.__new__(RewardModelProxy)
+        proxy.reward_model = self.model
+        proxy.tokenizer = self.tokenizer
+        proxy.max_length = MAX_LEN
+        proxy.batch_size = None
+        return proxy.get_reward(texts)
+
+
 def _check_scores(trained: Path, held_out: Path) -> None:
     """Scores are normalised on the held-out pairs, and those of upstream's own model."""
     texts = []
     for pair in read_pairs(held_out, Keys("prompt")):
         texts += rendered(pair)[:2]
-    scores = RewardModel.load(trained, max_len=24, normalize=True).score(texts)
+    scores = RewardModel.load(trained, MAX_LEN, normalize=True).score(texts)
     assert abs(sum(scores) / len(scores)) < 0.1
-    some_texts = texts[:200]
-    plain_model = RewardModel.load(trained, max_len=24, normalize=False, dtype="float32")
-    plain_scores = plain_model.score(some_texts)
-    assert upstreams_rewards(trained, some_texts) == pytest.approx(plain_scores, abs=1e-3)
+    ours = RewardModel.load(trained, MAX_LEN, dtype="float32")
+    expected = Upstream(trained).in_training(texts[:200])
+    assert ours.score(texts[:200]) == pytest.approx(expected, abs=TOLERANCE)
+
+
+def _check_ways_to_score(trained: Path) -> None:
+    """In this process and served as in training; upstream's others agree where they can."""
+    assert {"score.weight": (1, 64)}.items() <= tensor_shapes(trained).items()
+    upstream = Upstream(trained)
+    ours = RewardModel.load(trained, MAX_LEN, dtype="float32")
+    for score in (upstream.in_ray, upstream.served):
+        assert ours.score(ENDED) == pytest.approx(score(ENDED), abs=TOLERANCE)
+    cut = [LONG, LONG + "<eos>"]
+    for score, texts in ((upstream.in_ray, NOT_ENDED), (upstream.served, [*NOT_ENDED, *cut])):
+        pairs = zip(ours.score(texts), score(texts), strict=True)
+        assert min(abs(one - other) for one, other in pairs) > TOLERANCE
+    texts = [*TEXTS, *cut, *TEXTS]
+    expected = upstream.in_training(texts)
+    assert max(expected) - min(expected) > 100 * TOLERANCE
+    assert ours.score(texts) == pytest.approx(expected, abs=TOLERANCE)
+    scale = normalisation(read_config(trained))
+    assert scale is not None
+    scaled = [(score - scale.mean) / scale.std for score in expected]
+    assert _served(trained, texts) == pytest.approx(scaled, abs=TOLERANCE)
+
+
+def _served(folder: Path, texts: list[str]) -> list[float]:
+    """What `rm serve` answers, together and alone; it ends with status 0 when asked to."""
+    command = [sys.executable, "-m", "openrlhf_js.cli.rm", "serve", "--port=0", "--device=cpu"]
+    command += ["--reward.model_name_or_path", str(folder), "--reward.normalize_enable"]
+    command += ["--ds.param_dtype=float32", f"--data.max_len={MAX_LEN}", "--batch_size=5"]
+    log = folder.parent / "server.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        serving = re.compile(r"serving on (\S+)\n")
+        until(lambda: process.poll() is not None or serving.search(log.read_text()))
+        assert process.poll() is None, log.read_text()
+        url = serving.search(log.read_text())[1]
+        together = httpx.post(url, json={"query": texts}, timeout=60).json()
+        assert together["scores"] == together["rewards"]
+        for text, score in zip(texts, together["rewards"], strict=True):
+            alone = httpx.post(url, json={"query": [text]}, timeout=60).json()
+            assert alone["rewards"] == pytest.approx([score], abs=TOLERANCE)
+        assert httpx.get(url.replace("get_reward", "health")).json()["normalized"] is True
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    return together["rewards"]
 
 
 def _train_an_adapter(start, folder: Path) -> None:

@@ -9,17 +9,20 @@ import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import choosing
 import deaths
 import numpy as np
 import psutil
 import pytest
 import torch
+from forked import PROGRAM
+from kit import read_lines
 
 from openrlhf_js import estimators
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.plugin.run.record import RECORD
+from openrlhf_js.plugin.selection import PromptSelector
 
 pytestmark = pytest.mark.integration
 
@@ -29,37 +32,24 @@ JS_METRICS = tuple(
 RESPONSES, STEPS = 4, 3  # as the fixture `start` has them
 
 
-@pytest.fixture(scope="module")
-def same_start():
-    """Checks that runs with one seed draw the same prompts, and the same tokens at first."""
-    runs = []
-
-    def check(run):
-        batches = run.batches()
-        prompts = [batch["prompts"].tolist() for batch in batches[:STEPS]]
-        runs.append((prompts, batches[0]["tokens"].tolist()))
-        assert runs[-1][0] == runs[0][0]
-        assert runs[-1][1] == runs[0][1]
-
-    return check
-
-
+SEED = 7
 MEMORY_FLAGS = (
     *("--advantage_estimator", "js_grad", "--zero_stage", "2", "--actor.lr_warmup_ratio", "0"),
     *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
     *("--js.gradient_variance", "--js.group_micro_batches"),
     *("--train.num_episodes", "1000", "--js.max_steps", "8"),
+    *("--js.prompt_selection", "informative", "--train.seed", str(SEED)),
     *("--ckpt.save_steps", "2", "--ckpt.max_num", "9", "--logger.wandb.run_name", "one"),
 )
 
 
-def test_js_grad_is_killed_and_resumes_exactly(start, policy, prompts, same_start, tmp_path):
-    """Flat flags, two ranks with whole prompt groups, the gradient's variance.
+def test_js_grad_is_killed_and_resumes_exactly(start, policy, prompts, tmp_path):
+    """Flat flags, two ranks with whole prompt groups, chosen prompts, the gradient's variance.
 
     The driver is killed after seven steps and finds damaged checkpoints when it is started again,
     so that it repeats all but two of them.
     """
-    running = start(*MEMORY_FLAGS, "--js.restarts", "1", program=True)
+    running = start(*MEMORY_FLAGS, "--js.restarts", "1", program=PROGRAM)
     before = _killed_after_seven_steps(running)
     ended = running.finish()
     assert ended.status == 0, ended.output[-3000:]
@@ -72,7 +62,6 @@ def test_js_grad_is_killed_and_resumes_exactly(start, policy, prompts, same_star
 
     batches = ended.batches()  # of both starts
     assert len(batches) == 8
-    same_start(ended)
     for batch, expected in zip(batches[2:], before[2:], strict=False):
         for name, values in expected.items():
             np.testing.assert_array_equal(batch[name], values)
@@ -82,7 +71,9 @@ def test_js_grad_is_killed_and_resumes_exactly(start, policy, prompts, same_star
         torch.testing.assert_close(second, first, rtol=0, atol=0)
     assert _weights_differ(ended.folder / "model", policy)
     scalars = ended.scalars()
-    _check_js_grad(batches, scalars, prompts)
+    rows = [_known(row) for row in read_lines(prompts)]
+    _check_choices(batches, rows)
+    _check_js_grad(batches, scalars, rows)
     _check_logged(scalars, batches)
 
 
@@ -113,17 +104,49 @@ def _trained(checkpoint: Path) -> list:
     return found
 
 
-def _check_js_grad(batches: list[dict], scalars: dict[str, list[float]], prompts: Path) -> None:
+class Prompt(NamedTuple):
+    """A row of the prompts' file, as the run knows it."""
+
+    text: str
+    label: Any
+    datasource: str
+
+    @property
+    def key(self) -> int:
+        return key_of(self.text, self.label, self.datasource)
+
+
+def _known(row: dict[str, Any]) -> Prompt:
+    """What a run knows a row by: a whole number by its text, and few labels by their datasource."""
+    label = row["label"]
+    datasource = "default" if type(label) in (str, int) else ""  # others cannot carry it
+    return Prompt(row["input"], str(label) if isinstance(label, int) else label, datasource)
+
+
+def _check_choices(batches: list[dict], rows: list[Prompt]) -> None:
+    """The prompts are those that a selector of the same rewards chooses."""
+    keys = torch.tensor([row.key for row in rows])
+    selector = PromptSelector(keys, batch_size=len(batches[0]["rewards"]), seed=SEED)
+    for batch in batches:
+        chosen = selector.choose()
+        assert batch["prompts"][:, 0].tolist() == [rows[row].text for row in chosen]
+        rewards = torch.tensor(batch["rewards"])
+        selector.learn(keys[chosen], rewards, torch.ones_like(rewards, dtype=torch.bool))
+    probabilities = selector.probabilities()
+    assert probabilities.max() > 1.2 * probabilities.min()  # the prompts have come to differ
+
+
+def _check_js_grad(
+    batches: list[dict], scalars: dict[str, list[float]], rows: list[Prompt]
+) -> None:
     """Advantages and figures are those of an estimator that has learned from the batches before."""
-    rows = [json.loads(line) for line in prompts.read_text().splitlines()]
-    known = {row["input"]: choosing.known(row) for row in rows}
+    keys_of_texts = {row.text: row.key for row in rows}
     live = estimators.LiveEstimator("js_grad")
     for step, batch in enumerate(batches, start=1):
         norms = batch["squared_score_norms"]
         assert norms.min() > 0
         assert norms.max() > 1.01 * norms.min()
-        texts = batch["prompts"][:, 0]
-        keys = torch.tensor([key_of(*known[text]) for text in texts])
+        keys = torch.tensor([keys_of_texts[text] for text in batch["prompts"][:, 0]])
         seen = live.batch(batch["rewards"], squared_score_norms=norms, keys=keys, step=step)
         result = live.estimate(seen)
         np.testing.assert_array_equal(batch["advantages"], result.advantages.float().numpy())
@@ -184,7 +207,7 @@ class _Flaky(BaseHTTPRequestHandler):
         pass
 
 
-def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, same_start):
+def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start):
     """With spo, whose prompts come again; it ends when a rank dies while both are training."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Flaky)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -201,7 +224,6 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start, 
         run = deaths.ends_when_killed(running, "training", "rank")
     finally:
         server.shutdown()
-    same_start(run)
     run.check_remembered()
     batches = run.batches()[:STEPS]
     scalars = run.scalars()
