@@ -87,10 +87,11 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     }
     shown = [row for row in rows if row["estimator"] not in hidden.get(row["quantity"], kinds)]
     checkpoints = summary.get("checkpoints")
+    size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
     panels = {
         error: replace(
             ERRORS[error],
-            note=f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts, 95 % intervals",
+            note=f"{size}, 95 % intervals",
             intervals="bars" if checkpoints else "band",
         ),
         REDUCTION: Panel(
