@@ -18,7 +18,7 @@ from openrlhf_js.study.values import RunRecord, grouped
 
 HERE = Path(__file__).parent
 REFERENCES = ("rloo", "bloo")  # the latter where each prompt has one response
-OURS = ("js_grad", "js")
+SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first that there is, with its interval
 
 
 def read(path: Path) -> list[RunRecord]:
@@ -46,9 +46,9 @@ def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 def print_table(rows: pd.DataFrame) -> None:
     """Prints averages in Markdown; bold where the 95 % interval leaves out 0."""
-    ours = _first(OURS, set(rows.estimator))
-    estimators = [ours, *sorted(set(rows.estimator) - {ours})]
-    print(f"| responses | mix | {' | '.join(estimators)} | {ours} low | {ours} high |")
+    first = _first(SHOWN_FIRST, set(rows.estimator))
+    estimators = [first, *sorted(set(rows.estimator) - {first})]
+    print(f"| responses | mix | {' | '.join(estimators)} | {first} low | {first} high |")
     print(f"|---:|---|{'---:|' * (len(estimators) + 2)}")
     for (responses, mix), of_mix in rows.groupby(["responses", "mix"], sort=False):
         by_estimator = {row.estimator: row for row in of_mix.itertuples()}
@@ -56,7 +56,7 @@ def print_table(rows: pd.DataFrame) -> None:
         for estimator in estimators:
             row = by_estimator.get(estimator)
             cells.append(_points(row) if row else "")
-        row = by_estimator.get(ours)
+        row = by_estimator.get(first)
         cells += [f"{row.low:+.1f}", f"{row.high:+.1f}"] if row else ["", ""]
         print(f"| {' | '.join(cells)} |")
 
