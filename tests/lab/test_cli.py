@@ -175,7 +175,7 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(sampler, "load", fails)
+    monkeypatch.setitem(sampler.ENGINES, "transformers", fails)
     assert lab.main(["mse", *words(given, tmp_path)]) == status
     assert f"openrlhf-js lab mse: {message}" in capsys.readouterr().err
 
@@ -250,7 +250,7 @@ def test_several_checkpoints_are_one_result(given, checkpoints, tmp_path, capsys
         for row in summary(folder, "mse")["rows"]:
             expected.append({"checkpoint": checkpoint, "step": step, **row})
         assert [row for row in result["rows"] if row["checkpoint"] == checkpoint] == expected
-    monkeypatch.setattr(sampler, "load", None)  # what is there is not sampled again
+    monkeypatch.setattr(sampler, "ENGINES", {})  # what is there is not sampled again
     assert lab.main(call) == 0
     assert summary(tmp_path, "mse")["rows"] == result["rows"]
 
