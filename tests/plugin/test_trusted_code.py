@@ -49,7 +49,6 @@ PROGRAMS = {
     "--js.dry_run",
     "rm eval": "rm eval pairs.jsonl --model scorer --out out",
     "rm serve": "rm serve --reward.model_name_or_path scorer --port 0",
-    "rm serve, dry run": "rm serve --reward.model_name_or_path scorer --port 0 --dry_run",
     "eval passk": f"eval passk {SAMPLE} --tasks prompts.jsonl --samples 2 --out out",
     "eval arena": f"eval arena generate {SAMPLE} --data data --bench own --name mine "
     "--prompt_form text",
