@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return complain("interrupted", 130)
     except Exception as error:
-        if explained := failures.explained(error, flat):
+        if explained := failures.explained(error):
             return complain(*explained)
         if flat.get("js.verbose", True):
             traceback.print_exc()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -13,7 +15,7 @@ def label_text(label: Any) -> str:
     """
     is_whole_number = isinstance(label, int) and not isinstance(label, bool)
     if isinstance(label, str) or is_whole_number:
-        return str(label)  # plain, without the attributes that the plug-in gives it
+        return str(label)
     raise ValueError(
         f'a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
         f"{label!r:.80}; write it as text, or leave the row out"
@@ -25,3 +27,16 @@ def is_message(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     return isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
+
+
+def call_grader(
+    reward_func: Callable[..., Any],
+    queries: Sequence[str],
+    prompts: Sequence[str],
+    labels: Sequence[Any],
+    datasources: Sequence[str],
+) -> Any:
+    """What a reward function returns, which may have `datasources` as a fourth parameter."""
+    if "datasources" in inspect.signature(reward_func).parameters:
+        return reward_func(queries, prompts, labels, datasources=datasources)
+    return reward_func(queries, prompts, labels)

@@ -6,20 +6,22 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.batch import Batch, Inputs, make_batch
+from openrlhf_js.estimators.batch import Batch, make_batch
 from openrlhf_js.estimators.catalogue import find_estimator
 from openrlhf_js.estimators.flat import Groups
 from openrlhf_js.estimators.group_stats import as_tensor
 from openrlhf_js.estimators.log import describe
 from openrlhf_js.estimators.record import Estimate, Estimator, Memory, check_range
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+NO_NORMS = (
+    "{} weighs all responses alike here. Give it squared_score_norms, which the function of that "
+    "name makes from log-probabilities."
+)
 
 
 def estimate(estimator: Estimator, batch: Batch) -> Estimate:
@@ -43,7 +45,7 @@ def estimate(estimator: Estimator, batch: Batch) -> Estimate:
 
 
 def baseline(
-    name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Unpack[Inputs]
+    name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Any
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, in reward units; 0 where masked.
 
@@ -57,7 +59,8 @@ def baseline(
             array or lists, of floats, whole numbers or truth values. The result is at least
             float32.
         groups: (B,) the prompt of each flat reward: any ids, in any order, groups of any sizes.
-        inputs: what some estimators need besides, see `Inputs`.
+        inputs: what some estimators need besides, as `make_batch` takes it; with `groups`, what is
+            (n, m) there is flat, too.
 
     Returns:
         A tensor of the rewards' shape.
@@ -69,7 +72,7 @@ def baseline(
 
 
 def advantage(
-    name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Unpack[Inputs]
+    name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Any
 ) -> Tensor:
     """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response; 0 where masked.
 
@@ -90,55 +93,35 @@ def _of_rewards(
     name: str,
     rewards: Any,
     groups: Iterable[Any] | None,
-    inputs: Inputs,
+    inputs: dict[str, Any],
     wanted: Callable[[Estimate], Tensor],
 ) -> Tensor:
     """A part of an estimate of one batch, in the shape and order of the rewards."""
     estimator = find_estimator(name)
     if estimator.remembers and inputs.get("past") is None:
-        _warn_without_past(name)
+        _warn_once(
+            f"{name} knows nothing of earlier batches here, and computes as for a run's first "
+            "batch. A LiveEstimator remembers."
+        )
     if estimator.reads_score_norms and inputs.get("squared_score_norms") is None:
-        _warn_without_norms(name)
+        _warn_once(NO_NORMS.format(name))
     dtype = torch.promote_types(as_tensor(rewards, "rewards").dtype, torch.float32)
-    if groups is None:
-        batch = make_batch(rewards, **inputs)
-        check_range(estimator, batch)
-        return wanted(estimate(estimator, batch)).to(dtype)
-    grouping = Groups(groups)
-    padded = inputs.copy()
-    mask = grouping.mask
-    if inputs.get("mask") is not None:
-        mask = mask & grouping.pad(inputs["mask"], "mask").to(mask.device)
-    padded["mask"] = mask
-    for name_of_input in ("lengths", "squared_score_norms"):
-        if inputs.get(name_of_input) is not None:
-            padded[name_of_input] = grouping.pad(inputs[name_of_input], name_of_input)
-    batch = make_batch(grouping.pad(rewards, "rewards"), **padded)
+    grouping = None if groups is None else Groups(groups)
+    if grouping is not None:
+        inputs = grouping.pad_inputs(inputs)
+        rewards = grouping.pad(rewards, "rewards")
+    batch = make_batch(rewards, **inputs)
     check_range(estimator, batch)
-    return grouping.flatten(wanted(estimate(estimator, batch))).to(dtype)
+    values = wanted(estimate(estimator, batch)).to(dtype)
+    return values if grouping is None else grouping.flatten(values)
 
 
 @functools.cache
-def _warn_without_past(name: str) -> None:
-    """Says once what an estimator that remembers does without a past."""
-    warnings.warn(
-        f"{name} knows nothing of earlier batches here, and computes as for a run's first batch. A "
-        "LiveEstimator remembers.",
-        stacklevel=4,
-    )
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
 
 
-@functools.cache
-def _warn_without_norms(name: str) -> None:
-    """Says once that all weights are 1."""
-    warnings.warn(
-        f"{name} weighs all responses alike here. Give it squared_score_norms, which the function "
-        "of that name makes from log-probabilities.",
-        stacklevel=4,
-    )
-
-
-def diagnostics(name: str, rewards: Any, **inputs: Unpack[Inputs]) -> dict[str, float]:
+def diagnostics(name: str, rewards: Any, **inputs: Any) -> dict[str, float]:
     """Return what a training step logs about its batch, as `log.describe` says.
 
     Arguments and errors: `baseline`.
@@ -175,15 +158,14 @@ class LiveEstimator:
         if memory is None and self.record.memory is not None:
             self.memory = self.record.memory()
 
-    def batch(self, rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
+    def batch(self, rewards: Any, **inputs: Any) -> Batch:
         """A checked batch, with what is remembered of its prompts (n,) `keys` as of this step."""
         if self.record.needs_keys and inputs.get("keys") is None:
             raise ValueError(f"{self.record.name} needs the keys of the prompts (key_of).")
-        inputs["shrinkage"] = self.shrinkage
-        batch = make_batch(rewards, **inputs)
+        batch = make_batch(rewards, shrinkage=self.shrinkage, **inputs)
         check_range(self.record, batch)
         if self.record.reads_score_norms and batch.squared_score_norms is None:
-            _warn_without_norms(self.record.name)
+            _warn_once(NO_NORMS.format(self.record.name))
         if self.memory is None:
             return batch
         return replace(batch, past=self.memory.recall(batch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from openrlhf_js.estimators.group_stats import (
     GroupStatistics,
@@ -15,7 +15,6 @@ from openrlhf_js.estimators.group_stats import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,8 @@ class Batch:
     step: int = 0
     """The number of the batch in its run."""
     past: Any = None
-    """What the estimator's memory recalls for this batch, of a type of its own."""
+    """What the estimator's memory recalls for this batch (`Memory.recall`); each has a type of its
+    own, which only its estimator reads."""
 
     @cached_property
     def statistics(self) -> GroupStatistics:
@@ -62,74 +62,79 @@ class Batch:
         return present | ~present.any()
 
 
-class Inputs(TypedDict, total=False):
-    """What may come with the rewards, shape (n, m), of n prompt groups with m responses each.
-
-    With `groups`, rewards are a flat list (B,) of any groups in any order, and so is what is said
-    here to be (n, m).
-    """
-
-    mask: Any
-    """(n, m) bool, True where the response is valid; masked rewards may be anything."""
-    lengths: Any
-    """(n, m) tokens of each response; read by `opo`."""
-    squared_score_norms: Any
-    """(n, m) squared length of each response's score gradient, up to a factor that is the same for
-    a whole run (`squared_score_norms`); read by `js_grad`."""
-    greedy_rewards: Any
-    """(n,) reward of each prompt's greedy response; read by `remax`."""
-    shrinkage: float | None
-    """Coefficient in [0, 1]; read by `js_fixed`."""
-    keys: Any
-    """(n,) what the prompts are known by (`key_of`); read by estimators that remember."""
-    step: int
-    """The number of the batch in its run."""
-    past: Any
-    """What a memory recalls of the prompts; read by estimators that remember."""
-
-
-def make_batch(rewards: Any, **inputs: Unpack[Inputs]) -> Batch:
-    """Return a checked batch, in float64.
+def make_batch(
+    rewards: Any,
+    *,
+    mask: Any = None,
+    lengths: Any = None,
+    squared_score_norms: Any = None,
+    greedy_rewards: Any = None,
+    shrinkage: float | None = None,
+    keys: Any = None,
+    step: int = 0,
+    past: Any = None,
+) -> Batch:
+    """Return a checked batch, in float64, of n prompt groups with m responses each.
 
     Reward models place their zero anywhere, and far from it float32 leaves a baseline few digits:
     around a reward of 1e6, advantages of size 1 would be off by 0.1.
 
-    Args and errors: `advantages.baseline`.
-    """
+    Args:
+        rewards: (n, m), a tensor, an array or lists, of floats, whole numbers or truth values.
+        mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
+        lengths: (n, m) tokens of each response; read by `opo`.
+        squared_score_norms: (n, m) squared length of each response's score gradient, up to a factor
+            that is the same for a whole run (`squared_score_norms`); read by `js_grad`.
+        greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax`.
+        shrinkage: coefficient in [0, 1]; read by `js_fixed`.
+        keys: (n,) what the prompts are known by (`key_of`); read by estimators that remember.
+        step: the number of the batch in its run.
+        past: what a memory recalls of the prompts; read by estimators that remember.
 
-    rewards, mask = check_rewards(rewards, inputs.get("mask"))
+    Raises:
+        ValueError: one of them does not fit the rewards; names what came and what is allowed.
+    """
+    rewards, mask = check_rewards(rewards, mask)
     rewards = rewards.double()
-    for name in ("greedy_rewards", "keys"):
-        if inputs.get(name) is not None:
-            inputs[name] = as_tensor(inputs[name], name)  # type: ignore[literal-required]
-    greedy_rewards = inputs.get("greedy_rewards")
-    one_a_prompt = {"greedy_rewards": greedy_rewards, "keys": inputs.get("keys")}
-    for name, values in one_a_prompt.items():
-        if values is not None and values.shape != rewards.shape[:1]:
-            came = tuple(values.shape)
-            raise ValueError(
-                f"{name} must be a tensor ({len(rewards)},), one a prompt; got {came}."
-            )
-    if inputs.get("lengths") is not None:
-        inputs["lengths"] = _one_a_response("lengths", inputs["lengths"], mask)
-    if inputs.get("squared_score_norms") is not None:
-        norms = _one_a_response("squared_score_norms", inputs["squared_score_norms"], mask)
-        if not (norms.isfinite() & (norms >= 0)).all():
+    if keys is not None:
+        keys = _one_a_prompt("keys", keys, rewards)
+    if lengths is not None:
+        lengths = _one_a_response("lengths", lengths, mask)
+    if squared_score_norms is not None:
+        squared_score_norms = _one_a_response("squared_score_norms", squared_score_norms, mask)
+        if not (squared_score_norms.isfinite() & (squared_score_norms >= 0)).all():
             raise ValueError(
                 "squared_score_norms must be finite and not negative; mask the responses that have "
                 "none."
             )
-        inputs["squared_score_norms"] = norms
     if greedy_rewards is not None:
+        greedy_rewards = _one_a_prompt("greedy_rewards", greedy_rewards, rewards)
         greedy_rewards = greedy_rewards.to(rewards).where(mask.any(1), 0.0)
         if not greedy_rewards.isfinite().all():
             raise ValueError(
                 "a greedy reward is not finite: repair the reward function, or mask the prompt's "
                 "responses."
             )
-        inputs["greedy_rewards"] = greedy_rewards
-    inputs["mask"] = mask
-    return Batch(rewards, **inputs)
+    return Batch(
+        rewards=rewards,
+        mask=mask,
+        greedy_rewards=greedy_rewards,
+        lengths=lengths,
+        squared_score_norms=squared_score_norms,
+        shrinkage=shrinkage,
+        keys=keys,
+        step=step,
+        past=past,
+    )
+
+
+def _one_a_prompt(name: str, values: Any, rewards: Tensor) -> Tensor:
+    """(n,) values."""
+    numbers = as_tensor(values, name)
+    if numbers.shape != rewards.shape[:1]:
+        came = tuple(numbers.shape)
+        raise ValueError(f"{name} must be a tensor ({len(rewards)},), one a prompt; got {came}.")
+    return numbers
 
 
 def _one_a_response(name: str, values: Any, mask: Tensor) -> Tensor:

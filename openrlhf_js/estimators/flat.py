@@ -63,6 +63,17 @@ class Groups:
         padded[self._rows, self._columns] = flat
         return padded
 
+    def pad_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """What comes with flat rewards, as `make_batch` takes it."""
+        padded = dict(inputs)
+        padded["mask"] = self.mask
+        if inputs.get("mask") is not None:
+            padded["mask"] = self.mask & self.pad(inputs["mask"], "mask").to(self.mask.device)
+        for name in ("lengths", "squared_score_norms"):
+            if inputs.get(name) is not None:
+                padded[name] = self.pad(inputs[name], name)
+        return padded
+
     def flatten(self, values: Tensor) -> Tensor:
         """(B,) of values (n, m), in the order of the ids."""
         return values[self._rows, self._columns]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from openrlhf_js import __version__
+from openrlhf_js.common.labels import call_grader
 from openrlhf_js.stats.estimate import Floats
 from openrlhf_js.tasks.rewards import RewardFunction, reward_by_datasource, reward_function
 
@@ -35,11 +36,15 @@ class Grader:
     """Of what decides the rewards: a file, or task and version of the package."""
 
     def grade(
-        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
+        self,
+        queries: Sequence[str],
+        prompts: Sequence[str],
+        labels: Sequence[str],
+        datasources: Sequence[str],
     ) -> Floats:
         """The reward of each query; RewardFailed unless each is one finite number."""
         try:
-            rewards: Any = self.function(list(queries), list(prompts), list(labels))
+            rewards: Any = call_grader(self.function, queries, prompts, labels, datasources)
             if isinstance(rewards, dict):
                 rewards = rewards["rewards"]
             rewards = torch.as_tensor(rewards, dtype=torch.float64)

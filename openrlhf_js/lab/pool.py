@@ -24,7 +24,7 @@ from openrlhf_js.sampling.complete import HandOver, Outcomes, complete, in_batch
 from openrlhf_js.sampling.engines import Response
 from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
-from openrlhf_js.sampling.prompts import Prompt, sourced
+from openrlhf_js.sampling.prompts import Prompt
 from openrlhf_js.sampling.sampler import LocalEngine, Parameters, SampledResponse
 from openrlhf_js.sampling.settings import SamplingSettings
 from openrlhf_js.stats.estimate import Floats
@@ -180,13 +180,15 @@ class _Pool:
         queries = []
         texts = []
         labels = []
+        datasources = []
         for key, response in results:
             prompt = self.prompts[key.prompt]
             tokens = prompt.tokens + response.tolist()  # with the end token
             queries.append(str(decode(tokens, skip_special_tokens=False)))
             texts.append(prompt.text)
-            labels.append(sourced(prompt.label, prompt.group))
-        rewards = self.grader.grade(queries, texts, labels).tolist()
+            labels.append(prompt.label)
+            datasources.append(prompt.group)
+        rewards = self.grader.grade(queries, texts, labels, datasources).tolist()
         records = []
         for (key, _), reward in zip(results, rewards, strict=True):
             records.append({**key._asdict(), "reward": reward})

@@ -303,21 +303,6 @@ def _gloo_in_order(module: ModuleType) -> None:
     module.ProcessGroupGloo = ProcessGroupGloo  # type: ignore[attr-defined]
 
 
-# ld.so takes a space for the end of a path, and complains in each process
-@_stands_in_for("vllm.platforms.cpu", 'os.environ["LD_PRELOAD"] = ld_preload_str')
-def _preload_without_spaces(module: ModuleType) -> None:
-    platform = module.CpuPlatform
-    check = platform.check_and_update_config
-
-    @functools.wraps(check)
-    def checked(config: Any) -> None:
-        check(config)
-        paths = os.environ.get("LD_PRELOAD", "").split(":")
-        os.environ["LD_PRELOAD"] = ":".join(path for path in paths if " " not in path)
-
-    platform.check_and_update_config = staticmethod(checked)
-
-
 class _Broadcast:
     """Sends tensors between processes over vLLM's TCP store, where NCCL does not exist."""
 

@@ -1,9 +1,8 @@
-"""What a run remembers of its prompts: at first, from step to step, and in its checkpoints."""
+"""The estimator of a run: at first, perhaps with samples to remember, and in its checkpoints."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.common.files import read_rows
-from openrlhf_js.estimators import LiveEstimator, key_of, make_batch
+from openrlhf_js.estimators import LiveEstimator, make_batch
 from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.plugin.records import Label, prompt_key
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.sampling.complete import ITEMS, read_samples
-from openrlhf_js.sampling.prompts import sourced
 
-# Keys in the states that upstream saves with the actor.
-MEMORY = "js_memory"
-MEMORY_OF = "js_memory_of"  # whose memory it is
-
-
-def keys_of(texts: Sequence[str], labels: Sequence[Any]) -> Tensor:
-    """(n,) what prompts are known by: their text, label and datasource."""
-    keys = []
-    for text, label in zip(texts, labels, strict=True):
-        source = str(getattr(label, "datasource", ""))
-        # pass@k, whose samples may have warmed the memory, keeps whole numbers as text
-        known_label = str(label) if isinstance(label, int) else label
-        keys.append(key_of(text, known_label, source))
-    return torch.tensor(keys)
+# The key of a checkpoint's states under which the name and the state of an estimator are.
+ESTIMATOR = "js_estimator"
 
 
 def start_estimator(args: Any, tokenizer: Any) -> LiveEstimator | None:
@@ -63,8 +50,7 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[Tensor, 
         if sample.refused is None:
             rewards.setdefault(sample.uid, []).append(float(sample.status == "correct"))
     chat = tokenizer.apply_chat_template if data.apply_chat_template else None
-    texts = []
-    labels = []
+    keys = []
     prompt_rewards = []
     for row in read_rows(samples.with_suffix(ITEMS)):
         item = row.object(samples)
@@ -73,54 +59,51 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[Tensor, 
         text, label = preprocess_data(
             columns, data.input_template, "input", "label", apply_chat_template=chat or False
         )
-        texts.append(text)
-        labels.append(sourced(label, item["datasource"]))
+        keys.append(prompt_key(text, Label(label, item["datasource"])))
         prompt_rewards.append(torch.tensor(rewards.get(item["uid"], [])))
     padded = pad_sequence(prompt_rewards, batch_first=True, padding_value=math.nan)
-    return keys_of(texts, labels), padded
+    return torch.tensor(keys), padded
 
 
-def keep_memory(states: dict[str, Any], maker: Any) -> None:
-    """Adds what the experience maker's estimator remembers to the states of a checkpoint."""
-    estimator = maker.estimator
+def keep_memory(states: dict[str, Any], estimator: LiveEstimator | None) -> None:
+    """Adds what an estimator remembers to the states of a checkpoint."""
+    if estimator is not None and estimator.memory is not None:
+        states[ESTIMATOR] = {"name": _kept_name(estimator), "state": estimator.state_dict()}
+
+
+def resume_memory(
+    states: dict[str, Any], estimator: LiveEstimator | None, *, is_warm: bool
+) -> None:
+    """Gives an estimator what its checkpoint remembers.
+
+    A checkpoint without a memory will do for one that `--js.warm_memory` has warmed. Raises
+    BadInput for any other, and for the memory of another estimator or version.
+    """
     if estimator is None or estimator.memory is None:
         return
-    states[MEMORY] = estimator.state_dict()
-    states[MEMORY_OF] = _name_in_checkpoints(estimator)
-
-
-def resume_memory(states: dict[str, Any], maker: Any) -> None:
-    """Gives a resumed run what its checkpoint remembers.
-
-    A checkpoint without a memory will do where `--js.warm_memory` has given one. Raises BadInput
-    for any other, and for the memory of another estimator or version.
-    """
-    estimator = maker.estimator
-    if estimator is None or estimator.memory is None or not states["global_step"]:
-        return
-    name = _name_in_checkpoints(estimator)
-    if MEMORY not in states:
-        if maker.args.js.warm_memory:
+    name = _kept_name(estimator)
+    if ESTIMATOR not in states:
+        if is_warm:
             return
         raise BadInput(
             f"--ckpt.load_enable: that checkpoint holds no memory, and {name} would begin with an "
             "empty one: resume it with its own estimator, give --js.warm_memory, or start afresh "
             "without --ckpt.load_enable"
         )
-    state = states[MEMORY]
-    fits = states.get(MEMORY_OF) == name
+    kept = states[ESTIMATOR]
+    fits = kept["name"] == name
     if parse_own(estimator.record.name) is None:  # a class has attributes as it likes
-        fits &= state.keys() == estimator.state_dict().keys()
+        fits &= kept["state"].keys() == estimator.state_dict().keys()
     if not fits:
         raise BadInput(
             "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
             "another version of openrlhf_js: resume it with that one, or start afresh without "
             "--ckpt.load_enable"
         )
-    estimator.load_state_dict(state)
+    estimator.load_state_dict(kept["state"])
 
 
-def _name_in_checkpoints(estimator: LiveEstimator) -> str:
+def _kept_name(estimator: LiveEstimator) -> str:
     """The estimator's name; of a user's own that in its file, which may be moved."""
     own = parse_own(estimator.record.name)
     return estimator.record.name if own is None else own.name

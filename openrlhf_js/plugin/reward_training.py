@@ -18,7 +18,7 @@ from openrlhf_js.plugin.checks.models import TRUST, code_problems, lora_problems
 from openrlhf_js.plugin.flags import our_group
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.prompts import Flat
-from openrlhf_js.plugin.run.device import fit
+from openrlhf_js.plugin.run.device import check_and_adapt
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Making, Report, check
 from openrlhf_js.reward_model.checkpoint import (
@@ -284,7 +284,7 @@ def _last_checkpoint(flat: Flat) -> str | None:
 def train(args: argparse.Namespace, device: str) -> None:
     """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher."""
     on_cpu = upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU
-    fit(args, device, upstream.RELIED_ON_FOR_REWARD_TRAINING, on_cpu)
+    check_and_adapt(args, device, upstream.RELIED_ON_FOR_REWARD_TRAINING, on_cpu)
 
     import torch
     from openrlhf.cli import train_rm

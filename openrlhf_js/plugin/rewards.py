@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
 import json
 import logging
 import math
@@ -19,7 +18,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -333,8 +332,9 @@ class RemoteRewards:
             await servers.close()
 
 
-def client_of(args: argparse.Namespace) -> Callable[[], RemoteRewards] | None:
-    """A factory, to be called in whichever process grades, of the client; None if none is needed.
+def client_of(args: argparse.Namespace) -> RemoteRewards | None:
+    """The client of a run with these nested arguments, for whichever process grades; None if none
+    is needed.
 
     The token is read here, since a cluster's workers do not have this process's environment.
     """
@@ -343,4 +343,4 @@ def client_of(args: argparse.Namespace) -> Callable[[], RemoteRewards] | None:
         return None
     sources = parse(addresses, args.js.reward_weights)
     token = os.environ.get(TOKEN_VARIABLE)
-    return functools.partial(RemoteRewards, sources, args.js.reward_timeout_seconds, token)
+    return RemoteRewards(sources, args.js.reward_timeout_seconds, token)

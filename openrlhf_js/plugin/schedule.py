@@ -81,22 +81,11 @@ def summary(flat: Flat, prompts: int | None) -> str:
     if schedule.updates > 1:
         whole = schedule.batch * schedule.responses
         age += f" (--train.batch_size {whole}: one update a rollout)"
-    return "; ".join([length, updates, age, _tokens(schedule, flat, prompts), _saved(flat)])
+    return "; ".join([length, updates, age, _saved(flat)])
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _tokens(schedule: Schedule, flat: Flat, prompts: int | None) -> str:
-    """The most tokens that may be generated, in the run or in a rollout."""
-    responses = schedule.batch * schedule.responses
-    scope = "a rollout"
-    if prompts is not None:
-        responses *= schedule.rollouts
-        scope = "in all"
-    longest = flat["rollout.max_new_tokens"] or flat["data.max_len"]
-    return f"at most {responses * longest:,} tokens generated {scope}"
 
 
 def _saved(flat: Flat) -> str:

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.estimators import key_of
-from openrlhf_js.plugin.memory import keys_of
 from openrlhf_js.plugin.upstream import BadInput
-from openrlhf_js.sampling.prompts import sourced
 
 SELECTION = "js_selection"  # the key in the states that upstream saves: what is known of prompts
 UNIFORM_SHARE = 0.1  # of the draws
@@ -152,24 +150,18 @@ def systematic_sample(probabilities: Tensor, generator: torch.Generator) -> Tens
 # --- at the start of a run, and in its checkpoints ------------------------------------------------
 
 
-def start_selection(trainer: Any) -> PromptSelector | None:
-    """Gives a trainer's generator of samples what chooses the prompts, and returns it.
+def start_selection(args: Any, dataset: Any) -> PromptSelector | None:
+    """What chooses the prompts of a run with these nested arguments and `CheckedPrompts`.
 
     None where they are drawn uniformly. Raises BadInput where fewer prompts differ than a step
     trains on.
     """
-    args = trainer.args
     if args.js.prompt_selection == "uniform":
         return None
-    dataset = trainer.prompts_dataloader.dataset
-    labels = map(sourced, dataset.labels, dataset.datasources)
-    keys = keys_of(dataset.prompts, list(labels))
     try:
-        selector = PromptSelector(keys, args.rollout.batch_size, args.train.seed)
+        return PromptSelector(dataset.keys(), args.rollout.batch_size, args.train.seed)
     except ValueError as error:
         raise BadInput(f"--js.prompt_selection: {error}") from None
-    trainer.samples_generator.selector = selector
-    return selector
 
 
 def keep_selection(states: dict[str, Any], selector: PromptSelector | None) -> None:

@@ -1,8 +1,12 @@
-"""Upstream's trainer actors with our experience maker, put where upstream looks for them.
+"""Upstream's trainer actors with our parts, put where upstream looks for them.
 
 The trainers live in Ray workers of their own. A name replaced in the driver alone would change
 nothing there, and the run would silently train another estimator. So each trainer replaces the
-name in its own process, and confirms which estimator is live before the first step.
+names in its own process, and confirms which estimator is live before the first step.
+
+Ray sends a class of ours by its name, but the methods that it inherits from a decorated class of
+upstream's by value: with the driver's globals, where the names are replaced, too, and with a copy
+of upstream's class, on which `super()` fails.
 """
 
 from __future__ import annotations
@@ -12,10 +16,9 @@ import copy
 import hashlib
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import ray
@@ -23,17 +26,16 @@ import torch
 from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_trainer import compute_eval_metrics
-from openrlhf.trainer.ray import launcher, ppo_critic, vllm_engine
+from openrlhf.trainer.ray import launcher, vllm_engine
 
-from openrlhf_js.plugin import rewards, watch
+from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.checks.batch_sizes import too_few_prompts
 from openrlhf_js.plugin.data_files import blend
-from openrlhf_js.plugin.experience import ShrinkageExperienceMaker, SourcedPrompts
+from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
 from openrlhf_js.plugin.learner import actors
-from openrlhf_js.plugin.memory import keep_memory, resume_memory
-from openrlhf_js.plugin.rollout import OrderedSamples, checked_rollout
+from openrlhf_js.plugin.rollout import CheckedPrompts, OrderedSamples, rollout_actor
 from openrlhf_js.plugin.schedule import FLAGS, Schedule
-from openrlhf_js.plugin.selection import keep_selection, resume_selection, start_selection
+from openrlhf_js.plugin.selection import keep_selection, resume_selection
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
@@ -42,122 +44,210 @@ KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with t
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
-def shrinkage_trainer(actor_class: Any) -> Any:
-    """Upstream's trainer actor with our experience maker, and `js/...` in its status.
+# --- the trainers ------------------------------------------------------------------------------
 
-    The class is defined here so that Ray sends it by value, as it sends upstream's: a base class
-    sent by value under a subclass sent by name would arrive twice. Its constructor raises
-    UpstreamMismatch if the live estimator is not the one that the flag names.
+
+class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
+    """What both of upstream's trainers get: our experience maker, its logs and its checkpoints.
+
+    The constructor raises UpstreamMismatch if the live estimator is not the one that the flag
+    names.
     """
 
-    class ShrinkageTrainer(plain_class(actor_class)):  # type: ignore[misc]
-        wandb_logger: Any
+    wandb_logger: Any
 
-        def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
-            ppo_trainer.RemoteExperienceMaker = ShrinkageExperienceMaker
-            ppo_trainer.PromptDataset = SourcedPrompts
-            ppo_trainer.blending_datasets = blend
-            torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
-            super().__init__(pretrain, strategy, *args, **kwargs)
-            if hasattr(self, "prompts_dataloader"):  # not the asynchronous trainer's other half
-                self.max_steps = optimizer_steps(self)
-            if strategy.args.js.tracker:  # upstream calls it wherever it logs
-                self.wandb_logger = Tracker(strategy.args)
-            elif self.wandb_logger:
-                draw_over_steps(self.wandb_logger.handle)
-            asked = strategy.args.algo.advantage.estimator
-            live = getattr(self.experience_maker, "live_estimator", None)
-            if live != asked:
-                raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
-            actors.confirm(self.actor_model_group)
-            print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
+    def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
+        put_our_parts()
+        torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
+        super().__init__(pretrain, strategy, *args, **kwargs)
+        if strategy.args.js.tracker:  # upstream calls it wherever it logs
+            self.wandb_logger = Tracker(strategy.args)
+        elif self.wandb_logger:
+            draw_over_steps(self.wandb_logger.handle)
+        asked = strategy.args.algo.advantage.estimator
+        live = getattr(self.experience_maker, "live_estimator", None)
+        if live != asked:
+            raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
+        actors.confirm(self.actor_model_group)
+        print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
 
-        def get_max_steps(self) -> int:
-            refuse_prompts(self)
-            hold_place(self.prompts_dataloader, self.args.js.changed or ())
-            self.experience_maker.selector = start_selection(self)
-            return super().get_max_steps()
+    def fit(self, *args: Any, **kwargs: Any) -> None:
+        super().fit(*args, **kwargs)
+        if self.experience_maker.step == 0:  # upstream would save the model as it was
+            raise BadInput(nothing_trained(self.args))
 
-        def fit(self, *args: Any, **kwargs: Any) -> None:
-            super().fit(*args, **kwargs)
-            if self.experience_maker.step == 0:  # upstream would save the model as it was
-                raise BadInput(nothing_trained(self.args))
+    def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
+        status, step = super().train_step(rollout_samples, global_step)
+        reward = status["rollout/reward_mean"]
+        length = status["rollout/response_length_mean"]
+        print(  # the run's screen reads it
+            f"openrlhf_js: rollout {step:,}{self.of_all_rollouts()}: reward {reward:.3f}, "
+            f"{length:,.0f} tokens a response",
+            flush=True,
+        )
+        return {**status, **self.experience_maker.metrics}, step
 
-        def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
-            self.experience_maker.step = global_step + 1
-            status, step = super().train_step(rollout_samples, global_step)
-            self.say_rollout(step, status)
-            return {**status, **self.experience_maker.metrics}, step
+    def of_all_rollouts(self) -> str:
+        """ " of 30", where their number is known."""
+        return ""
 
-        def say_rollout(self, step: int, status: dict) -> None:
-            """One line on a rollout, which the run's screen reads."""
-            of_all = ""
-            if hasattr(self, "prompts_dataloader"):
-                of_all = f" of {schedule_of(self).rollouts:,}"
-            reward = status["rollout/reward_mean"]
-            length = status["rollout/response_length_mean"]
-            print(
-                f"openrlhf_js: rollout {step:,}{of_all}: reward {reward:.3f}, "
-                f"{length:,.0f} tokens a response",
-                flush=True,
-            )
+    def keep(self, client_states: dict) -> None:
+        """Adds what upstream leaves out to the states of a checkpoint."""
+        self.experience_maker.keep(client_states)
+        client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
 
-        def save_logs_and_checkpoints(
-            self, global_step: int, logs_dict: dict, client_states: dict
-        ) -> None:
-            self.keep(client_states)
-            super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
-            if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
-                metrics = self.evaluate_now(global_step)
-                self.save_best_checkpoint(metrics, global_step, client_states)
-            if self.tensorboard_logger:  # which keeps two minutes to itself
-                self.tensorboard_logger.writer.flush()
+    def save_logs_and_checkpoints(
+        self, global_step: int, logs_dict: dict, client_states: dict
+    ) -> None:
+        self.keep(client_states)
+        super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
+        if self.tensorboard_logger:  # which keeps two minutes to itself
+            self.tensorboard_logger.writer.flush()
 
-        def keep(self, client_states: dict) -> None:
-            """Adds what upstream leaves out to the states of a checkpoint."""
-            keep_memory(client_states, self.experience_maker)
-            keep_selection(client_states, self.experience_maker.selector)
-            client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
+    def save_best_checkpoint(
+        self, eval_metrics: dict, global_step: int, client_states: dict
+    ) -> None:
+        say_evaluation(global_step, eval_metrics)
+        self.keep(client_states)
+        super().save_best_checkpoint(eval_metrics, global_step, client_states)
 
-        def evaluate_now(self, global_step: int) -> dict:
-            """An evaluation besides upstream's; the asynchronous trainer's other half has them."""
-            if not evaluates(self):
-                return {}
-            settings = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
-            metrics = self.evaluate(global_step, **self.generate_kwargs | settings)
-            if not global_step:
-                say_evaluation(0, metrics)
-            return metrics
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        states: dict[str, Any] = super().init_checkpoint_states()
+        self.experience_maker.resume(states)
+        if self.args.algo.kl.target:  # else it is what the flag says
+            self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
+        if self.tensorboard_logger:  # what was logged of later steps was undone
+            writer = self.tensorboard_logger.writer
+            writer.close()
+            writer.purge_step = states["global_step"] + 1
+        return states
 
-        def save_best_checkpoint(
-            self, eval_metrics: dict, global_step: int, client_states: dict
-        ) -> None:
-            say_evaluation(global_step, eval_metrics)
-            self.keep(client_states)
-            super().save_best_checkpoint(eval_metrics, global_step, client_states)
 
-        def init_checkpoint_states(self) -> dict:
-            states = super().init_checkpoint_states()
-            self.experience_maker.step = states["global_step"]
-            resume_memory(states, self.experience_maker)
-            resume_selection(states, self.experience_maker.selector)
-            if self.args.algo.kl.target:  # else it is what the flag says
-                self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
-            if self.tensorboard_logger:  # what was logged of later steps was undone
-                writer = self.tensorboard_logger.writer
-                writer.close()
-                writer.purge_step = states["global_step"] + 1
-            if hasattr(self, "samples_generator"):
-                self.samples_generator.drawn = states.get("total_consumed_prompts", 0)
-                self.samples_generator.steps_left -= states["global_step"]
-            else:  # the asynchronous trainer's other half gets only the place in the data
-                place = states["data_loader_state_dict"]
-                place[STEP] = states["global_step"]
-            if not states["global_step"]:
-                self.evaluate_now(0)
-            return states
+@watch.announce_phases
+class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: ignore[misc]
+    """Upstream's trainer, which draws prompts, trains and evaluates in turn."""
 
-    return ray.remote(watch.announce_phases(ShrinkageTrainer))
+    samples_generator: OrderedSamples
+
+    def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
+        super().__init__(pretrain, strategy, *args, **kwargs)
+        self.max_steps = optimizer_steps(self)
+
+    def get_max_steps(self) -> int:
+        refuse_prompts(self)
+        hold_place(self.prompts_dataloader, self.args.js.changed or ())
+        self.samples_generator.start_selection()
+        return self.max_steps
+
+    def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
+        status, step = super().train_step(rollout_samples, global_step)
+        batch = self.experience_maker.batch
+        if self.samples_generator.selector is not None:
+            self.samples_generator.selector.learn(batch.keys, batch.rewards, batch.mask)
+        return status, step
+
+    def of_all_rollouts(self) -> str:
+        return f" of {schedule_of(self).rollouts:,}"
+
+    def keep(self, client_states: dict) -> None:
+        super().keep(client_states)
+        keep_selection(client_states, self.samples_generator.selector)
+
+    def save_logs_and_checkpoints(
+        self, global_step: int, logs_dict: dict, client_states: dict
+    ) -> None:
+        super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
+        if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
+            metrics = self.evaluate_now(global_step)
+            self.save_best_checkpoint(metrics, global_step, client_states)
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        states = super().init_checkpoint_states()
+        step = states["global_step"]
+        self.samples_generator.resume(steps=step, drawn=states["total_consumed_prompts"])
+        resume_selection(states, self.samples_generator.selector)
+        if step == 0:
+            say_evaluation(0, self.evaluate_now(0))
+        return states
+
+    def evaluate_now(self, global_step: int) -> dict[str, Any]:
+        """An evaluation besides upstream's; {} where nothing is evaluated."""
+        if not evaluates(self):
+            return {}
+        settings = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
+        return self.evaluate(global_step, **self.generate_kwargs | settings)
+
+
+@watch.announce_phases
+class AsyncTrainer(Training, plain_class(ppo_trainer_async.TrainingActor)):  # type: ignore[misc]
+    """The half of upstream's asynchronous trainer that trains."""
+
+    def broadcast_to_vllm(self) -> None:
+        super().broadcast_to_vllm()  # upstream's calls `super()`, and is not sent by value so
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        states = super().init_checkpoint_states()
+        # the other half gets only the place in the data
+        states["data_loader_state_dict"][STEP] = states["global_step"]
+        return states
+
+
+class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # type: ignore[misc]
+    """The half of upstream's asynchronous trainer that draws prompts and evaluates."""
+
+    rollout_queue: Any
+    samples_generator: OrderedSamples
+
+    def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
+        put_our_parts()
+        torch.manual_seed(strategy.args.train.seed)
+        super().__init__(pretrain, strategy, *args, **kwargs)
+        self.max_steps = optimizer_steps(self)
+
+    def get_max_steps(self) -> int:
+        refuse_prompts(self)
+        hold_place(self.prompts_dataloader, self.args.js.changed or ())
+        return self.max_steps
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        self.samples_generator.resume(steps=state_dict.pop(STEP))
+        self._last_eval_step = 0  # there is none before the first step of a resumed run
+        super().load_state_dict(state_dict)
+
+    def _should_eval(self, global_step: int) -> bool:
+        first = self._last_eval_step < 0 and evaluates(self)
+        return first or super()._should_eval(global_step)
+
+    def fit(self, episode: int, total_consumed_prompts: int) -> None:
+        self.samples_generator.resume(drawn=total_consumed_prompts)
+        self.rollout_queue = QueueWithEnd(self.rollout_queue, before_end=self._evaluate_last)
+        super().fit(episode, total_consumed_prompts)
+
+    def _evaluate_last(self) -> None:
+        """Evaluates the step `--js.max_steps`, once all steps are trained."""
+        if self.samples_generator.steps_left >= 1 or not evaluates(self):
+            return
+        step = self.args.js.max_steps
+        self.rollout_queue.put(("eval", step, {}), block=True)  # answered once they are
+        while self.rollout_slots.get(block=True) < step:
+            pass
+        self.rollout_queue.put(("eval", step, self._run_eval()), block=True)
+
+
+class QueueWithEnd:
+    """Upstream's queue of rollouts, with something to do before its end."""
+
+    def __init__(self, queue: Any, before_end: Callable[[], None]):
+        self._queue = queue
+        self._before_end = before_end
+
+    def put(self, payload: Any, block: bool = True) -> None:
+        if payload == "done":
+            self._before_end()
+        self._queue.put(payload, block=block)
+
+
+# --- what they do ------------------------------------------------------------------------------
 
 
 def draw_over_steps(wandb: Any) -> None:
@@ -305,85 +395,33 @@ def optimizer_steps(trainer: Any) -> int:
     return schedule.rollouts * schedule.updates
 
 
-def sourced_generator(actor_class: Any) -> Any:
-    """The asynchronous trainer's half that reads the prompts, with our data set."""
+# --- put where upstream looks for them ---------------------------------------------------------
 
-    class SourcedGenerator(plain_class(actor_class)):  # type: ignore[misc]
-        rollout_queue: Any
 
-        def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
-            ppo_trainer.PromptDataset = SourcedPrompts
-            ppo_trainer.blending_datasets = blend
-            torch.manual_seed(strategy.args.train.seed)
-            super().__init__(pretrain, strategy, *args, **kwargs)
-            self.max_steps = optimizer_steps(self)
-
-        def get_max_steps(self) -> int:
-            refuse_prompts(self)
-            hold_place(self.prompts_dataloader, self.args.js.changed or ())
-            return super().get_max_steps()
-
-        def load_state_dict(self, state_dict: dict) -> None:
-            self.samples_generator.steps_left -= state_dict.pop(STEP)
-            self._last_eval_step = 0  # there is none before the first step of a resumed run
-            super().load_state_dict(state_dict)
-
-        def _should_eval(self, global_step: int) -> bool:
-            first = self._last_eval_step < 0 and evaluates(self)
-            return first or super()._should_eval(global_step)
-
-        def fit(self, episode: int, total_consumed_prompts: int) -> None:
-            self.samples_generator.drawn = total_consumed_prompts
-            queue = self.rollout_queue
-
-            def put(payload: Any, block: bool = True) -> None:
-                if payload == "done" and self.samples_generator.steps_left < 1 and evaluates(self):
-                    self.evaluate_last(queue)
-                queue.put(payload, block=block)
-
-            self.rollout_queue = SimpleNamespace(put=put)
-            super().fit(episode, total_consumed_prompts)
-
-        def evaluate_last(self, queue: Any) -> None:
-            step = self.args.js.max_steps
-            queue.put(("eval", step, {}), block=True)  # answered once all steps are trained
-            while self.rollout_slots.get(block=True) < step:
-                pass
-            queue.put(("eval", step, self._run_eval()), block=True)
-
-    return ray.remote(SourcedGenerator)
+def put_our_parts() -> None:
+    """From here on upstream's trainers in this process are made of our parts."""
+    parts = {
+        "RemoteExperienceMaker": ShrinkageExperienceMaker,
+        "PromptDataset": CheckedPrompts,
+        "blending_datasets": blend,
+        "SamplesGenerator": OrderedSamples,
+        "compute_eval_metrics": metrics_by_datasource,
+    }
+    for name, part in parts.items():
+        setattr(ppo_trainer, name, part)
+    ppo_trainer_async.SamplesGenerator = OrderedSamples
+    ppo_trainer_async.compute_eval_metrics = metrics_by_datasource
 
 
 def put_our_actors(args: argparse.Namespace) -> None:
     """From here on upstream's `train` in this process starts our actors."""
-    rollout = checked_rollout(
-        vllm_engine.RolloutRayActor,
-        seed=args.train.seed,
-        on_bad_reward=args.js.on_bad_reward,
-        greedy=args.algo.advantage.estimator == "remax",
-        remote=rewards.client_of(args),
-        limit_seconds=args.js.reward_timeout_seconds,
-        trust_remote_code=args.js.trust_remote_code,
-        filtering=args.algo.dynamic_filtering_enable,
-        stop=args.rollout.stop or (),
-    )
-    places = {
-        (ppo_trainer, "PPOTrainer"): shrinkage_trainer(ppo_trainer.PPOTrainer),
-        # the asynchronous trainer takes its two halves with it when Ray sends it
-        (ppo_trainer_async, "TrainingActor"): shrinkage_trainer(ppo_trainer_async.TrainingActor),
-        (ppo_trainer_async, "GenerateSamplesActor"): sourced_generator(
-            ppo_trainer_async.GenerateSamplesActor
-        ),
-        (vllm_engine, "RolloutRayActor"): rollout,
-        (train_ppo_ray, "PolicyModelActor"): actors.our_policy(train_ppo_ray.PolicyModelActor),
-        (train_ppo_ray, "CriticModelActor"): actors.our_critic(train_ppo_ray.CriticModelActor),
-        # Ray sends an actor's class with the globals of its methods
-        (ppo_trainer, "compute_eval_metrics"): metrics_by_datasource,
-        (ppo_trainer_async, "compute_eval_metrics"): metrics_by_datasource,
-        (ppo_trainer, "SamplesGenerator"): OrderedSamples,
-        (ppo_trainer_async, "SamplesGenerator"): OrderedSamples,
-        (launcher, "get_llm_for_sequence_regression"): actors.load_with_scale,
-        (ppo_critic, "get_llm_for_sequence_regression"): actors.load_with_scale,
-    }
-    for (module, name), ours in places.items():
-        setattr(module, name, ours)
+    put_our_parts()
+    ppo_trainer.PPOTrainer = ray.remote(ShrinkageTrainer)
+    # the asynchronous trainer takes its two halves with it when Ray sends it
+    ppo_trainer_async.TrainingActor = ray.remote(AsyncTrainer)
+    ppo_trainer_async.GenerateSamplesActor = ray.remote(AsyncGenerator)
+    vllm_engine.RolloutRayActor = rollout_actor(args)
+    train_ppo_ray.PolicyModelActor = ray.remote(num_gpus=1)(actors.OurPolicy)
+    train_ppo_ray.CriticModelActor = ray.remote(num_gpus=1)(actors.OurCritic)
+    # Ray sends the reward model's actor with the globals of its methods
+    launcher.get_llm_for_sequence_regression = actors.load_with_scale

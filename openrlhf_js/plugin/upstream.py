@@ -116,7 +116,7 @@ RELIED_ON: Names = {
     "openrlhf.trainer.ppo_utils.experience_maker": {
         "apply_length_penalties": "experiences args",
         "compute_reward": "r kl_coef kl action_mask reward_clip_range",
-        "RemoteExperienceMaker.make_experience_batch": "self rollout_samples",
+        "RemoteExperienceMaker.split_rollout_samples": "self rollout_samples",
         "RemoteExperienceMaker.compute_advantages_and_returns": "self experiences",
     },
     "openrlhf.models.utils": {"compute_reward": "r kl_coef kl action_mask reward_clip_range"},
@@ -143,7 +143,6 @@ RELIED_ON: Names = {
     },
     "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},
     "openrlhf.utils.agent": {
-        "SingleTurnAgentExecutor.execute": "self prompt label sampling_params",
         "SingleTurnAgentExecutor._fetch_rewards_via_func": (
             "self queries_list prompts_list labels_list"
         ),

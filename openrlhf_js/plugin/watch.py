@@ -37,8 +37,9 @@ GROUPS = {
 }
 SINGLE_ACTORS = {
     "ShrinkageTrainer": "the trainer",
+    "AsyncTrainer": "the trainer",
     "PPOTrainerAsync": "the asynchronous trainer",
-    "SourcedGenerator": "the generator of rollouts",
+    "AsyncGenerator": "the generator of rollouts",
 }
 VLLM_WORKERS = ("RayWorkerWrapper", "RayWorkerProc")  # of an engine on several GPUs
 PHASES = {  # methods of the trainer and of its generator of samples

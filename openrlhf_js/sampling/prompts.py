@@ -26,29 +26,6 @@ class Prompt(NamedTuple):
     tokens: list[int]
 
 
-class SourcedLabel(str):
-    """A label that carries its row's data source, by which mixed data is graded."""
-
-    datasource: str
-
-
-class SourcedNumber(int):
-    """A whole-number label that carries its row's data source."""
-
-    datasource: str
-
-
-def sourced(label: Any, datasource: Any) -> Any:
-    """A row's label with its data source, if it is text or a whole number; others as they are."""
-    kinds: dict[type, type] = {str: SourcedLabel, int: SourcedNumber}
-    if type(label) not in kinds:
-        return label
-    sourced_label = kinds[type(label)](label)
-    if isinstance(datasource, str):
-        sourced_label.datasource = datasource
-    return sourced_label
-
-
 @dataclass(frozen=True)
 class Form:
     """How a row becomes a prompt, as the flags `--data.*` of training define it.

@@ -46,29 +46,32 @@ def reward_function(task: str, keep_thinking: bool = False) -> RewardFunction:
 
 
 def reward_by_datasource(
-    queries: Strings, prompts: Strings, labels: Strings, *, keep_thinking: bool = False
+    queries: Strings,
+    prompts: Strings,
+    labels: Strings,
+    datasources: Strings | None = None,
+    *,
+    keep_thinking: bool = False,
 ) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
-    openrlhf_js hands it over as the attribute `datasource` of the label; ValueError where it is
-    missing or unknown. The logs also hold `accuracy/<task>`: NaN at responses of another task.
+    openrlhf_js hands the datasources to a reward function that has a parameter of this name;
+    ValueError where they are missing or unknown. The logs also hold `accuracy/<task>`: NaN at
+    responses of another task.
     """
-    tasks = [_task_of_label(label) for label in labels]
+    if datasources is None or not all(datasources):
+        raise ValueError(
+            "a row has no datasource: train mixed data with `openrlhf-js train`, give a reward "
+            "function of your own the parameter `datasources` to hand on, or point "
+            "--reward.remote_url at one task's file"
+        )
+    tasks = [task_of(datasource) for datasource in datasources]
     result = _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
     accuracy = result["extra_logs"]["accuracy"]
     for name in {task.name for task in tasks}:
         is_of_task = torch.tensor([name == task.name for task in tasks])
         result["extra_logs"][f"accuracy/{name}"] = accuracy.where(is_of_task, torch.nan)
     return result
-
-
-def _task_of_label(label: str) -> Task:
-    if not hasattr(label, "datasource"):
-        raise ValueError(
-            "the label has no datasource: train mixed data with `openrlhf-js train`, or point "
-            "--reward.remote_url at one task's file"
-        )
-    return task_of(label.datasource)
 
 
 def check_row_label(task: str, label: Any, datasource: Any) -> None:

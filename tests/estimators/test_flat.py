@@ -81,7 +81,7 @@ def test_what_does_not_fit(rewards, groups, message):
 
 def test_without_a_past_it_is_said_once():
     advantages_module = __import__("openrlhf_js.estimators.advantages", fromlist=["_"])
-    advantages_module._warn_without_past.cache_clear()
+    advantages_module._warn_once.cache_clear()
     with pytest.warns(UserWarning, match="js_grad knows nothing of earlier batches here"):
         first = advantage("js_grad", REWARDS)
     live = LiveEstimator("js_grad")

@@ -54,7 +54,7 @@ mixed = runpy.run_path({str(MIXED)!r})["reward_func"]
 
 done = Path(__file__).with_name("graded.jsonl")
 
-def reward_func(queries, prompts, labels):
+def reward_func(queries, prompts, labels, datasources):
     if not done.is_file():
         with GradingPool(1, timeout_seconds=2) as pool:
             calls = (("hostile", "in C", ""), ("compare", "1", "1"))
@@ -62,8 +62,8 @@ def reward_func(queries, prompts, labels):
         assert found == ["timeout", "correct"], found
     if done.is_file() and len(done.read_text().splitlines()) >= {PROMPTS * RESPONSES * STEPS + 16}:
         raise ValueError("a label is JSON like 1, not " + repr(prompts[0]))
-    result = mixed(queries, prompts, labels)
-    row = [queries[0], prompts[0], labels[0], labels[0].datasource, result["rewards"].item()]
+    result = mixed(queries, prompts, labels, datasources)
+    row = [queries[0], prompts[0], labels[0], datasources[0], result["rewards"].item()]
     with done.open("a") as file:
         file.write(json.dumps(row) + "\\n")
     return result

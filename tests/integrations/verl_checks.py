@@ -22,7 +22,7 @@ from openrlhf_js.estimators import (
     key_of,
     squared_score_norms,
 )
-from openrlhf_js.estimators.advantages import _warn_without_norms
+from openrlhf_js.estimators.advantages import _warn_once
 from openrlhf_js.integrations.verl import OutcomeAdvantage, register
 
 Groups = dict[str, list[float]]
@@ -135,7 +135,7 @@ def test_a_memory_needs_the_prompts() -> None:
 @pytest.fixture
 def js_grad(monkeypatch: pytest.MonkeyPatch) -> OutcomeAdvantage:
     """Without a past; and nothing has been warned of."""
-    _warn_without_norms.cache_clear()
+    _warn_once.cache_clear()
     fresh = OutcomeAdvantage("js_grad")
     monkeypatch.setitem(ADV_ESTIMATOR_REGISTRY, "js_grad", fresh)
     return fresh

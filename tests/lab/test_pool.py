@@ -47,9 +47,9 @@ def decode(tokens, skip_special_tokens):
     return f"p{tokens[0]}:" + "".join(map(str, tokens[2:]))
 
 
-def digits(queries, texts, labels):
+def digits(queries, texts, labels, datasources):
     """The mean of a response's digits: a reward that differs from response to response."""
-    assert all(label.datasource == f"g{int(label[1:]) % 2}" for label in labels)
+    assert datasources == [f"g{int(label[1:]) % 2}" for label in labels]
     rewards = []
     for query, text in zip(queries, texts, strict=True):
         response = query[len(text) :]
@@ -146,10 +146,10 @@ def test_more_of_everything_keeps_what_is_there(tmp_path):
 
 @pytest.mark.parametrize("error", [KeyError("no such label"), SystemExit("no such label")])
 def test_a_reward_function_that_fails_costs_no_sampling(error, tmp_path):
-    def broken(queries, texts, labels):
+    def broken(queries, texts, labels, datasources):
         if "l1" in labels:
             raise error
-        return digits(queries, texts, labels)
+        return digits(queries, texts, labels, datasources)
 
     message = rf"broken.py: {type(error).__name__}: '?no such label'?\namong resp"
     with pytest.raises(RewardFailed, match=message):
@@ -189,6 +189,7 @@ def test_no_samples_and_damage(tmp_path):
 QUERIES = ["ab", "abb"]
 PROMPTS = ["a", "a"]
 LABELS = ["1", "2"]
+DATASOURCES = ["", ""]
 
 
 def grader(answer):
@@ -203,7 +204,7 @@ def grader(answer):
     ],
 )
 def test_what_a_reward_function_may_return(answer):
-    rewards = grader(answer).grade(QUERIES, PROMPTS, LABELS)
+    rewards = grader(answer).grade(QUERIES, PROMPTS, LABELS, DATASOURCES)
     assert rewards.tolist() == [1, 0.5]
     assert rewards.dtype == np.float64
 
@@ -218,7 +219,7 @@ def test_what_a_reward_function_may_return(answer):
 )
 def test_unusable_rewards(answer, message):
     with pytest.raises(RewardFailed, match=message):
-        grader(answer).grade(QUERIES, PROMPTS, LABELS)
+        grader(answer).grade(QUERIES, PROMPTS, LABELS, DATASOURCES)
 
 
 def test_reward_files_and_tasks(tmp_path):
@@ -228,11 +229,11 @@ def test_reward_files_and_tasks(tmp_path):
     (tmp_path / "bad.py").write_text("x = 1")
     with pytest.raises(ValueError, match="gives no reward_func"):
         file_grader(tmp_path / "bad.py")
-    assert of_file.grade(QUERIES, PROMPTS, LABELS).tolist() == [1, 1]
+    assert of_file.grade(QUERIES, PROMPTS, LABELS, DATASOURCES).tolist() == [1, 1]
     assert of_file.name == str(path)
     path.write_text(path.read_text() + "\n")
     assert file_grader(path).sha256 != of_file.sha256
     prompt = "Make 3 of 1 and 2, please"
     label = '{"numbers": [1, 2], "target": 3}'
     task = task_grader("countdown")
-    assert task.grade([f"{prompt}<answer>1 + 2</answer>"], [prompt], [label]).tolist() == [1]
+    assert task.grade([f"{prompt}<answer>1 + 2</answer>"], [prompt], [label], [""]).tolist() == [1]

@@ -8,12 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import ray
 import torch
 from kit import save_scorer, save_seeing_policy, upstream_args
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
-from openrlhf.trainer.ray import ppo_actor
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch.utils.data import DataLoader
 from transformers import get_scheduler
@@ -21,7 +19,7 @@ from transformers import get_scheduler
 from openrlhf_js.plugin.flags import LOSSES
 from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.learner.actors import PromptGroups, load_with_scale
-from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
+from openrlhf_js.plugin.upstream import UpstreamMismatch
 
 PROMPTS = 6
 RESPONSES = 4
@@ -231,27 +229,21 @@ def test_without_them_a_critic_is_left_as_it_is_and_a_reward_model_refused(tmp_p
         load(folder, "reward", normalize=True)
 
 
-class Drawing:
-    """What of upstream's policy and critic matters here: training draws random numbers."""
+@pytest.mark.parametrize("ours", [actors.OurPolicy, actors.OurCritic])
+def test_what_a_step_draws_depends_on_the_seed_and_its_number_alone(ours, monkeypatch):
+    def drawn(seed, steps):
+        actor = ours.__new__(ours)
+        actor.strategy = SimpleNamespace(args=SimpleNamespace(train=SimpleNamespace(seed=seed)))
+        actor.critic = SimpleNamespace(global_steps=steps)
+        actor.actor = SimpleNamespace(model=actor.critic)
+        return actor.fit()
 
-    def __init__(self, seed: int, steps: int):
-        self.strategy = SimpleNamespace(args=SimpleNamespace(train=SimpleNamespace(seed=seed)))
-        self.critic = SimpleNamespace(global_steps=steps)
-        self.actor = SimpleNamespace(model=self.critic)
-
-    def fit(self, kl_ctl: float = 0) -> dict[str, float]:
-        return {"drawn": torch.rand(()).item()}
-
-
-@pytest.mark.parametrize("ours", [actors.our_policy, actors.our_critic])
-def test_what_a_step_draws_depends_on_the_seed_and_its_number_alone(ours):
-    make = plain_class(ours(ray.remote(Drawing)))
-    actor = make(seed=1, steps=4)
-    first = actor.fit()
-    assert make(seed=1, steps=4).fit() == first  # in a process that has drawn something else
-    actor.critic.global_steps = 5
-    assert actor.fit() != first
-    assert make(seed=2, steps=4).fit() != first
+    upstreams = ours.__base__
+    monkeypatch.setattr(upstreams, "fit", lambda *_: {"drawn": torch.rand(()).item()})
+    first = drawn(seed=1, steps=4)
+    assert drawn(seed=1, steps=4) == first  # in a process that has drawn something else
+    assert drawn(seed=1, steps=5) != first
+    assert drawn(seed=2, steps=4) != first
 
 
 # --- a resumed run ------------------------------------------------------------------------------
@@ -321,18 +313,19 @@ def test_a_resumed_optimizer_has_the_flags_of_the_resumed_run():
          ["best_global_step4", "global_step2"]),
     ],
 )  # fmt: skip
-def test_as_many_models_are_kept_as_checkpoints(tmp_path, saved, kept):
-    class Upstream:
-        def save_checkpoint(self, tag, client_states=None):
-            (tmp_path / f"{tag}_hf").mkdir(exist_ok=True)
-            os.utime(tmp_path / f"{tag}_hf", (0, next(clock)))
+def test_as_many_models_are_kept_as_checkpoints(tmp_path, monkeypatch, saved, kept):
+    def save_checkpoint(self, tag, client_states=None):
+        (tmp_path / f"{tag}_hf").mkdir(exist_ok=True)
+        os.utime(tmp_path / f"{tag}_hf", (0, next(clock)))
 
+    upstreams = actors.OurPolicy.__base__
+    source = inspect.getsource(upstreams.save_checkpoint)
+    assert "max_num" not in source.partition("save_hf_ckpt")[2]  # until upstream removes old ones
+    monkeypatch.setattr(upstreams, "save_checkpoint", save_checkpoint)
     clock = itertools.count()
     arguments = upstream_args(ckpt__path=str(tmp_path), ckpt__max_num=2)
-    actor = plain_class(actors.our_policy(ray.remote(Upstream)))()
+    actor = actors.OurPolicy.__new__(actors.OurPolicy)
     actor.strategy = SimpleNamespace(args=arguments, is_rank_0=lambda: True)
     for tag in saved:
         actor.save_checkpoint(tag, client_states={})
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{tag}_hf" for tag in kept]
-    source = inspect.getsource(plain_class(ppo_actor.PolicyModelActor).save_checkpoint)
-    assert "max_num" not in source.partition("save_hf_ckpt")[2]  # until upstream removes old ones

@@ -276,7 +276,8 @@ def test_only_addresses_need_a_client_which_takes_the_token_with_it(monkeypatch)
     monkeypatch.setenv("OPENRLHF_JS_REWARD_TOKEN", "secret")
     sent = pickle.dumps(made(["http://a/r"]))
     monkeypatch.delenv("OPENRLHF_JS_REWARD_TOKEN")
-    assert pickle.loads(sent).args[2] == "secret"
+    ((_, servers),) = pickle.loads(sent)._models
+    assert servers._headers["Authorization"] == "Bearer secret"
 
 
 # --- answers ---------------------------------------------------------------------------------

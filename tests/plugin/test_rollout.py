@@ -1,14 +1,11 @@
 """Rollouts are seeded and ordered, and have no reward that nobody computed."""
 
 import asyncio
-import inspect
+import itertools
 import math
 import random
-import re
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,27 +14,23 @@ import ray
 import ray.cloudpickle
 import torch
 from kit import upstream_args
-from openrlhf.trainer import ppo_trainer
-from openrlhf.trainer.ppo_utils import experience_maker, samples_generator
-from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.length_penalty import apply_overlong_penalty
-from openrlhf.trainer.ray import ppo_actor, ppo_critic
+from openrlhf.trainer.ray import vllm_engine
 
 from openrlhf_js.common.processors import FORBIDDEN
+from openrlhf_js.estimators import key_of
 from openrlhf_js.plugin import rollout
+from openrlhf_js.plugin.records import EVALUATION, Label, Outcome, Prompt
 from openrlhf_js.plugin.rewards import RemoteRewards, RewardSource
 from openrlhf_js.plugin.rollout import (
-    ERROR,
-    EVALUATION,
-    GREEDY_REWARD,
-    OWN_CURVES,
-    PROMPT_NUMBER,
+    OUTCOME,
+    CheckedExecutor,
     ExitCalled,
-    NumberedPrompt,
     OrderedSamples,
-    RememberingExecutor,
+    Stored,
     as_number,
-    checked_rollout,
+    rollout_actor,
     settle,
     task_without_exits,
 )
@@ -73,7 +66,7 @@ class _Tokenizer:
 async def execute(executor, label="the label") -> dict:
     return await executor.execute(
         prompt="the prompt",
-        label=label,
+        label=Label(label, "maze"),
         sampling_params=SimpleNamespace(max_tokens=4, logprobs=None),
         max_length=16,
         hf_tokenizer=_Tokenizer(),
@@ -81,55 +74,39 @@ async def execute(executor, label="the label") -> dict:
     )
 
 
-def respond(tmp_path, grader: str, on_bad_reward: str):
+def respond(tmp_path, grader: str):
+    """A response that a grader with this body has graded; its reward is not settled."""
     path = tmp_path / "grader.py"
     path.write_text(f"def reward_func(queries, prompts, labels):\n    {grader}\n")
 
     async def run():
         asyncio.get_running_loop().set_task_factory(task_without_exits)  # as the actor does
-        return await execute(RememberingExecutor([str(path)]))
+        return await execute(CheckedExecutor([str(path)]))
 
-    response = asyncio.run(run())
-    settle(response, response.pop(ERROR), on_bad_reward)
-    return response
+    return asyncio.run(run())
 
 
-def test_a_good_reward_passes_as_a_float(tmp_path):
-    response = respond(tmp_path, "return {'rewards': [0.25], 'extra_logs': {'n': 1}}", "stop")
+def test_a_good_reward_passes_as_a_float_with_logs_of_any_one_number(tmp_path):
+    logs = "{'a': 1, 'b': True, 'c': __import__('numpy').ones(1)}"
+    response = respond(tmp_path, f"return {{'rewards': [0.25], 'extra_logs': {logs}}}")
+    assert settle(response, "stop") is None
     assert (response["reward"], response["scores"]) == (0.25, 0.25)
-    assert response["extra_logs"] == {"n": 1}
+    assert response["extra_logs"] == {"a": 1, "b": True, "c": 1}
 
 
 @pytest.mark.parametrize("on_bad_reward", ["stop", "mask"])
-@pytest.mark.parametrize("logs", ["{'kind': 'maze'}", "{'kind': None}", "{'n': [1, 2]}", "[1]"])
-def test_logs_that_are_no_numbers_are_a_mistake_of_the_grader(logs, on_bad_reward, tmp_path):
-    grader = f"return {{'rewards': [1.0], 'extra_logs': {logs}}}"
-    with pytest.raises(BadInput, match=r"not a (number|dict)"):
-        respond(tmp_path, grader, on_bad_reward)
-
-
-def test_logs_do_not_replace_a_curve_of_the_run(tmp_path):
-    grader = "return {'rewards': [1.0], 'extra_logs': {'policy_loss': 1.0}}"
-    with pytest.raises(BadInput, match="extra_logs have policy_loss, which is a curve of the run"):
-        respond(tmp_path, grader, "mask")
-
-
-def test_the_curves_of_a_run_are_those_that_upstream_logs():
-    """Upstream's own logs would come after a grader's; as long as they do not, ours are needed."""
-    modules = (ppo_actor, ppo_critic, ppo_trainer, samples_generator, experience_maker)
-    sources = [inspect.getsource(module) for module in modules]
-    pattern = r'(?:info|metrics|status)\["([a-z]\w*)"\]|"(\w+)": \w*(?:loss|lr|values)\w*[.(]'
-    found = {name for source in sources for pair in re.findall(pattern, source) for name in pair}
-    figures = {f.name for f in fields(Experience) if Experience.is_episode_tensor_field(f.name)}
-    not_logged = {"", "metrics", "weights", "num_action_tokens", "num_samples", "ent_loss"}
-    assert (found | figures) - not_logged - {"rewards", "scores"} <= OWN_CURVES
-    step = inspect.getsource(ppo_actor.ActorPPOTrainer.training_step)
-    assert step.index('"policy_loss": actor_loss') < step.index("metrics[k] = v")
-
-
-def test_logs_may_be_any_one_number(tmp_path):
-    grader = "import numpy; return {'rewards': [1], 'extra_logs': {'a': True, 'b': numpy.ones(1)}}"
-    assert respond(tmp_path, grader, "stop")["extra_logs"] == {"a": True, "b": 1}
+@pytest.mark.parametrize(
+    ("logs", "message"),
+    [
+        ({"kind": "maze"}, "not a number"),
+        ({"kind": None}, "not a number"),
+        ({"n": [1, 2]}, "not a number"),
+        ([1], "not a dict"),
+    ],
+)
+def test_logs_that_cannot_be_logged_are_a_mistake_of_the_grader(logs, message, on_bad_reward):
+    with pytest.raises(BadInput, match=message):
+        settle({"reward": 1.0, "extra_logs": logs}, on_bad_reward)
 
 
 BAD = {
@@ -145,35 +122,32 @@ BAD = {
 }
 
 
+def check_bad(response, message):
+    """It stops a run with its prompt, or is marked for masking."""
+    with pytest.raises(BadReward, match="the prompt") as caught:
+        settle(response, "stop")
+    assert message in str(caught.value)
+    assert message in settle(response, "mask")
+    assert math.isnan(response["reward"])
+    assert response["scores"] is None
+
+
 @pytest.mark.parametrize(("grader", "message"), BAD.items())
 def test_a_bad_reward_stops_or_is_marked_for_masking(tmp_path, grader, message):
-    with pytest.raises(BadReward, match="the prompt") as caught:
-        respond(tmp_path, grader, "stop")
-    assert message in str(caught.value)
-    masked = respond(tmp_path, grader, "mask")
-    assert math.isnan(masked["reward"])
-    assert masked["scores"] is None
-    assert message in masked[ERROR]
+    check_bad(respond(tmp_path, grader), message)
 
 
 def test_a_served_reward_that_cannot_be_had_stops_or_is_marked_for_masking():
     nobody = "http://127.0.0.1:9/get_reward"
+    remote = RemoteRewards([RewardSource("", 1.0, (nobody,))], timeout_seconds=0.5)
+    remote = ray.cloudpickle.loads(ray.cloudpickle.dumps(remote))  # as it travels to an actor
 
     async def respond():
-        remote = RemoteRewards([RewardSource("", 1.0, (nobody,))], timeout_seconds=0.5)
-        response = await execute(RememberingExecutor([nobody], remote))
+        response = await execute(CheckedExecutor([nobody], remote))
         await remote.close()
         return response
 
-    response = asyncio.run(respond())
-    error = response.pop(ERROR)
-    with pytest.raises(BadReward, match=r"no reward within 0\.5 s") as caught:
-        settle(dict(response), error, "stop")
-    assert nobody in str(caught.value)
-    assert "the prompt" in str(caught.value)
-    settle(response, error, "mask")
-    assert math.isnan(response["reward"])
-    assert response["scores"] is None
+    check_bad(asyncio.run(respond()), "no reward within 0.5 s")
 
 
 def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeypatch):
@@ -187,7 +161,7 @@ def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeyp
     )
 
     async def run():
-        executor = RememberingExecutor([str(path)], None, 0.5)
+        executor = CheckedExecutor([str(path)], None, 0.5)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
         labels = ["hang"] * 2 + ["fine"] * 4
         responses = await asyncio.gather(*(execute(executor, label) for label in labels))
@@ -195,12 +169,22 @@ def test_graders_that_hang_cost_their_own_rewards_and_no_other(tmp_path, monkeyp
         return responses
 
     responses = asyncio.run(run())
-    assert [response["reward"] for response in responses] == [None] * 2 + [[1.0]] * 4
+    assert [response["reward"] for response in responses[2:]] == [[1.0]] * 4
     for response in responses[:2]:
-        assert "within 0.5 s (--js.reward_timeout_seconds)" in str(response[ERROR])
+        assert "within 0.5 s (--js.reward_timeout_seconds)" in settle(response, "mask")
 
 
-# --- seeds, and the order of prompts --------------------------------------------------------------
+def test_a_grader_that_asks_for_datasources_gets_them(tmp_path):
+    path = tmp_path / "grader.py"
+    path.write_text(
+        "def reward_func(queries, prompts, labels, datasources):\n"
+        "    return {'rewards': len(labels[0] + datasources[0])}\n"
+    )
+    response = asyncio.run(execute(CheckedExecutor([str(path)]), "gold"))
+    assert response["reward"] == len("gold" + "maze")
+
+
+# --- engines ------------------------------------------------------------------------------------
 
 
 class _Params:
@@ -208,64 +192,112 @@ class _Params:
     top_p = 0.9
     top_k = 40
     seed = None
+    stop = None
 
 
 class _Rollout:
-    """Upstream's rollout actor as far as `checked_rollout` leans on it."""
+    """Upstream's rollout actor, whose model is a table of `rewards` for one response each."""
 
     executor = object()  # an agent's, of its own making
+    rewards = itertools.repeat(1.0)
 
-    async def generate_responses(self, prompt, label, sampling_params, num_samples):
-        assert type(prompt) is str
+    async def generate_responses(self, prompt, label, sampling_params, num_samples, hf_tokenizer):
+        assert (prompt, label) == ("prompt", "label")
+        self.tokenizers = [*getattr(self, "tokenizers", []), hf_tokenizer]
         await self.generate([1, 2], sampling_params)
-        reward = 9.0 if sampling_params.temperature == 0 else 1.0
-        return [{"reward": reward, "extra_logs": {}} for _ in range(num_samples)]
+        reward = 9.0 if sampling_params.temperature == 0 else next(self.rewards)
+        response = {"prompt": prompt, "reward": reward, "scores": reward, "extra_logs": {}}
+        return [dict(response) for _ in range(num_samples)]
 
     async def generate(self, prompt_token_ids, sampling_params):
         self.asked = [*getattr(self, "asked", []), sampling_params]
 
 
-def numbered(text: str, number: int) -> NumberedPrompt:
-    prompt = NumberedPrompt(text)
-    prompt.number = number
-    return prompt
+@pytest.fixture
+def engine(monkeypatch):
+    """Makes one of our actors on a base that stands in for upstream's."""
+
+    def make(base=_Rollout, **settings):
+        upstream = plain_class(vllm_engine.RolloutRayActor)
+        for name in ("generate_responses", "generate", "__init__"):
+            if hasattr(base, name):
+                monkeypatch.setattr(upstream, name, getattr(base, name))
+        cls = plain_class(rollout_actor(upstream_args(**settings)))
+        actor = cls.__new__(cls)
+        actor.executor = base.executor
+        if hasattr(base, "rewards"):
+            actor.rewards = base.rewards
+        return actor
+
+    return make
 
 
-def asked(number: int, seed: int = 42, greedy: bool = False, count: int = 3):
-    """The logs of `count` responses to a prompt, and the sampling parameters of all requests."""
-    cls = plain_class(checked_rollout(ray.remote(_Rollout), seed, "stop", greedy))
-    actor = cls.__new__(cls)
-    prompt = ray.cloudpickle.loads(ray.cloudpickle.dumps(numbered("prompt", number)))
-    respond = actor.generate_responses(
-        prompt=prompt, label="label", sampling_params=_Params(), num_samples=count
+async def tokenizer():
+    return "tokenizer"
+
+
+async def responses_of(actor, number=0, params=_Params, count=3):
+    sent = Prompt("prompt", number), Label("label", "maze")
+    prompt, label = ray.cloudpickle.loads(ray.cloudpickle.dumps(sent))
+    fetched = tokenizer()
+    responses = await actor.generate_responses(
+        prompt=prompt,
+        label=label,
+        sampling_params=params(),
+        num_samples=count,
+        hf_tokenizer=Stored(fetched),
     )
-    responses = asyncio.run(respond)
-    assert [response["reward"] for response in responses] == [1.0] * count
-    return [response["extra_logs"] for response in responses], actor.asked
+    fetched.close()
+    return responses
 
 
-@pytest.mark.parametrize("greedy", [False, True])
-def test_remax_asks_for_one_more_response_at_temperature_zero_where_it_trains(greedy):
-    logs, requests = asked(0, greedy=greedy)
-    assert logs == ([{GREEDY_REWARD: 9.0}] * 3 if greedy else [{}] * 3)
-    assert [each.temperature for each in requests] == [0.7] * 3 + [0.0] * greedy
-    logs, requests = asked(EVALUATION, greedy=greedy)
-    assert logs == [{}] * 3
+def asked(actor, number=0, params=_Params, count=3):
+    """`count` responses to a prompt, and the sampling parameters of all requests."""
+    actor.asked = []
+    return asyncio.run(responses_of(actor, number, params, count)), actor.asked
+
+
+def test_a_response_has_the_number_and_the_key_of_its_prompt_and_an_engine_one_tokenizer(engine):
+    actor = engine()
+    for number in (7, 8):
+        responses, _ = asked(actor, number)
+        key = key_of("prompt", "label", "maze")
+        assert [response[OUTCOME] for response in responses] == [Outcome(number, key)] * 3
+    assert actor.tokenizers == ["tokenizer"] * 6
+
+
+@pytest.mark.parametrize("own", [None, ["###"]])
+def test_remax_asks_for_one_more_response_at_temperature_zero_where_it_trains(engine, own):
+    """It ends at stop strings, as all others do."""
+
+    class Params(_Params):
+        stop = own
+
+    actor = engine(algo__advantage__estimator="remax", rollout__stop=["END", "\n\n"])
+    responses, requests = asked(actor, params=Params)
+    assert [response["reward"] for response in responses] == [1.0] * 3
+    assert [response[OUTCOME].greedy_reward for response in responses] == [9.0] * 3
+    assert [each.temperature for each in requests] == [0.7] * 3 + [0.0]
+    for request in requests:
+        assert request.stop == [*(own or []), "END", "\n\n"]
+        assert request.include_stop_str_in_output
+    assert Params.stop == own
+    responses, requests = asked(actor, EVALUATION)
+    assert [response[OUTCOME].greedy_reward for response in responses] == [None] * 3
     assert len(requests) == 3
 
 
-def test_every_response_has_a_seed_of_its_own_that_the_runs_seed_decides():
-    def seeds(*args, **settings):
-        return [each.seed for each in asked(*args, **settings)[1]]
+def test_every_response_has_a_seed_of_its_own_that_the_runs_seed_decides(engine):
+    def seeds(number, seed=42, count=3):
+        return [each.seed for each in asked(engine(train__seed=seed), number, count=count)[1]]
 
     assert seeds(5) == seeds(5) == seeds(5, count=9)[:3]
     every = [seeds(5), seeds(6), seeds(EVALUATION), seeds(5, seed=43)]
     assert len({seed for four in every for seed in four}) == 12
 
 
-def test_the_turns_of_an_agent_have_seeds_of_their_own():
-    cls = plain_class(checked_rollout(ray.remote(_Rollout), 42, "stop", greedy=False))
-    actor = cls.__new__(cls)
+def test_the_turns_of_an_agent_have_seeds_of_their_own(engine):
+    actor = engine()
     parameters = _Params()
     for seed, tokens in ((7, [1]), (7, [1]), (7, [1, 2]), (None, [1])):
         parameters.seed = seed
@@ -277,18 +309,19 @@ def test_the_turns_of_an_agent_have_seeds_of_their_own():
 
 
 @pytest.mark.parametrize("given", [None, {5: 2.0, 7: 1.0}])
-def test_a_model_that_sees_writes_no_images_or_videos(given):
-    class Actor(_Rollout):
+def test_a_model_that_sees_writes_no_images_or_videos(engine, given):
+    class Seeing(_Rollout):
         async def __init__(self, remote_rm_url=None):
             config = SimpleNamespace(image_token_id=7, video_token_id=8, audio_token_id=None)
             self.llm = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
 
     async def generate():
         await actor.__init__()
+        graders = asyncio.get_running_loop()._default_executor
+        assert graders._max_workers == rollout.GRADING_THREADS  # few that hang do not fill it
         await actor.generate([1, 2], parameters)
 
-    cls = plain_class(checked_rollout(ray.remote(Actor), 42, "stop", greedy=False))
-    actor = cls.__new__(cls)
+    actor = engine(Seeing)
     parameters = _Params()
     parameters.logit_bias = given
     asyncio.run(generate())
@@ -306,51 +339,41 @@ async def exit_in_threads():
 
 @pytest.mark.parametrize("at_start", [False, True])
 @pytest.mark.parametrize("user_code", [exit_at_once, exit_in_threads])
-def test_an_agent_that_ends_python_is_an_error_and_its_actor_lives(user_code, at_start):
+def test_an_agent_that_ends_python_is_an_error_and_its_actor_lives(engine, user_code, at_start):
     """Else the actor's event loop ends in silence, and the run waits for ever."""
 
-    class Actor(_Rollout):
+    class Ending(_Rollout):
         async def __init__(self, remote_rm_url=None):
             if at_start:
                 await user_code()
             config = SimpleNamespace(hf_config=None)
             self.llm = SimpleNamespace(model_config=config, errored=False)
 
-        async def generate_responses(self, prompt, label, sampling_params, num_samples):
+        async def generate_responses(self, **_):
             return await asyncio.gather(user_code())
 
     async def run():
         with pytest.raises(ExitCalled, match=r"SystemExit\(3\)"):
             await actor.__init__()
-            await actor.generate_responses(
-                prompt=numbered("a", 0), label="label", sampling_params=_Params()
-            )
+            await responses_of(actor)
         return "lives"
 
-    cls = plain_class(checked_rollout(ray.remote(Actor), 42, "stop", greedy=False))
-    actor = cls.__new__(cls)
+    actor = engine(Ending)
     assert asyncio.run(run()) == "lives"
 
 
-def test_an_engine_fetches_the_tokenizer_once(monkeypatch):
-    class Told(_Rollout):
-        async def generate_responses(self, prompt, label, sampling_params, num_samples, **more):
-            self.got = [*getattr(self, "got", []), more["hf_tokenizer"]]
-            return await super().generate_responses(prompt, label, sampling_params, num_samples)
+def filtered(engine, rewards, number=0, filters=True):
+    """The scores, by which upstream filters, of a group with these rewards."""
 
-    cls = plain_class(checked_rollout(ray.remote(Told), 42, "stop", greedy=False))
-    actor = cls.__new__(cls)
-    for _ in range(2):  # a coroutine can be awaited once
-        fetched = asyncio.sleep(0, "tokenizer")
-        asked = {"prompt": numbered("a", 0), "label": "", "sampling_params": _Params()}
-        asyncio.run(actor.generate_responses(**asked, hf_tokenizer=rollout.Sent(fetched)))
-    fetched.close()
-    assert actor.got == ["tokenizer"] * 2
-    rollouts = _Rollouts(monkeypatch, [[1, 0]] * 4)
-    rollouts.samples.tokenizer = "tokenizer"
-    rollouts.samples.generate_samples()
-    assert rollouts.tokenizers == [(["tokenizer"],)] * 2
-    assert rollouts.samples.tokenizer == "tokenizer"
+    class Graded(_Rollout):
+        pass
+
+    Graded.rewards = iter(rewards)
+    actor = engine(Graded, algo__dynamic_filtering_enable=filters)
+    return [response["scores"] for response in asked(actor, number, count=len(rewards))[0]]
+
+
+# --- the order of prompts -----------------------------------------------------------------------
 
 
 class _Shuffled(list):
@@ -375,16 +398,15 @@ class _Rollouts:
         fake = SimpleNamespace(wait=wait, get=lambda refs: refs)
         monkeypatch.setattr(samples_generator, "ray", fake)
         monkeypatch.setattr(rollout.ray, "put", lambda stored: [stored])
-        self.tokenizers = []
 
         def respond(prompt, label, hf_tokenizer, **_):
+            assert hf_tokenizer == Stored(["tokenizer"])
             self.numbers.append(prompt.number)
-            self.tokenizers.append(hf_tokenizer)
             response = {
-                **{"observation_tokens": [1, 2], "action_ranges": [(1, 2)], "prompt": str(prompt)},
-                **{"label": label, "rollout_log_probs": None, PROMPT_NUMBER: prompt.number},
+                **{"observation_tokens": [1, 2], "action_ranges": [(1, 2)], "prompt": prompt.text},
+                **{"label": label, "rollout_log_probs": None, OUTCOME: Outcome(prompt.number, 0)},
             }
-            graded = [{"reward": reward, "scores": reward} for reward in rewards[int(prompt)]]
+            graded = [{"reward": reward, "scores": reward} for reward in rewards[int(prompt.text)]]
             return [response | one for one in graded]
 
         engine = SimpleNamespace(
@@ -397,7 +419,9 @@ class _Rollouts:
         )
         loader = [(None, [str(i)], ["label"], [None]) for i in range(len(rewards))]
         strategy = SimpleNamespace(args=args)
-        self.samples = OrderedSamples(strategy, loader, _Shuffled(loader[:3]), None, [engine])
+        self.samples = OrderedSamples(
+            strategy, loader, _Shuffled(loader[:3]), "tokenizer", [engine]
+        )
 
 
 def test_what_an_environment_says_is_no_part_of_a_responses_length(monkeypatch):
@@ -407,7 +431,7 @@ def test_what_an_environment_says_is_no_part_of_a_responses_length(monkeypatch):
     for name, turns in {"agent": [(4, 12), (52, 60)], "alone": [(4, 20)], "cut": [(4, 70)]}.items():
         response = {
             **{"observation_tokens": list(range(70)), "action_ranges": turns, "reward": 1.0},
-            **{"prompt": name, "label": "", "rollout_log_probs": None, PROMPT_NUMBER: 0},
+            **{"prompt": name, "label": "", "rollout_log_probs": None, OUTCOME: Outcome(0, 0)},
         }
         sample = samples._process_response_into_experience(response, max_len=64)
         sample.rewards = torch.tensor([1.0])
@@ -491,28 +515,11 @@ def test_no_rollout_is_short_however_many_are_generated_at_once(monkeypatch, at_
     assert len(rollouts.numbers) <= generated
 
 
-def filtered(rewards: list[float], number: int = 0, filtering: bool = True) -> list[float]:
-    """The scores, by which upstream filters, of a group with these rewards."""
-
-    class Graded(_Rollout):
-        left = iter(rewards)
-
-        async def generate_responses(self, prompt, label, sampling_params, num_samples):
-            reward = next(self.left)
-            return [{"reward": reward, "scores": reward, "extra_logs": {}}]
-
-    cls = plain_class(checked_rollout(ray.remote(Graded), 42, "stop", False, filtering=filtering))
-    responses = cls.__new__(cls).generate_responses(
-        numbered("prompt", number), label="", sampling_params=_Params(), num_samples=len(rewards)
-    )
-    return [response["scores"] for response in asyncio.run(responses)]
-
-
-def test_filtering_drops_groups_of_equal_rewards_whatever_they_are(monkeypatch):
-    assert all(map(math.isnan, filtered([0.5, 0.5])))
-    assert filtered([0.5, 0.25]) == [0.5, 0.25]
-    assert filtered([0.5, 0.5], number=EVALUATION) == [0.5, 0.5]
-    assert filtered([0.5, 0.5], filtering=False) == [0.5, 0.5]
+def test_filtering_drops_groups_of_equal_rewards_whatever_they_are(monkeypatch, engine):
+    assert all(map(math.isnan, filtered(engine, [0.5, 0.5])))
+    assert filtered(engine, [0.5, 0.25]) == [0.5, 0.25]
+    assert filtered(engine, [0.5, 0.5], number=EVALUATION) == [0.5, 0.5]
+    assert filtered(engine, [0.5, 0.5], filters=False) == [0.5, 0.5]
 
     equal, varied = [0.5, 0.5], [0.5, 0.25]
     as_graded = _Rollouts(monkeypatch, [equal, varied], algo__dynamic_filtering_enable=True)
@@ -521,34 +528,13 @@ def test_filtering_drops_groups_of_equal_rewards_whatever_they_are(monkeypatch):
     for low, high in ((0, 1), (-math.inf, math.inf)):
         rollouts = _Rollouts(
             monkeypatch,
-            [filtered(equal), varied, varied],
+            [filtered(engine, equal), varied, varied],
             algo__dynamic_filtering_enable=True,
             algo__dynamic_filtering_range=(low, high),
         )
         batch, passed, _, _ = rollouts.samples.generate_samples()
         assert [sample.prompts[0] for sample in batch] == ["1", "1", "2", "2"]
         assert passed == pytest.approx(2 / 3)
-
-
-@pytest.mark.parametrize("own", [None, ["###"]])
-def test_responses_end_at_stop_strings_the_greedy_one_too(own):
-    class Stopped(_Params):
-        stop = own
-        include_stop_str_in_output = False
-
-    cls = plain_class(
-        checked_rollout(ray.remote(_Rollout), 42, "stop", greedy=True, stop=["END", "\n\n"])
-    )
-    actor = cls.__new__(cls)
-    responses = actor.generate_responses(
-        numbered("prompt", 0), label="", sampling_params=Stopped(), num_samples=2
-    )
-    asyncio.run(responses)
-    assert [each.temperature for each in actor.asked] == [0.7, 0.7, 0.0]
-    for each in actor.asked:
-        assert each.stop == [*(own or []), "END", "\n\n"]
-        assert each.include_stop_str_in_output
-    assert Stopped.stop == own
 
 
 @pytest.mark.parametrize("arrivals", range(4))
@@ -567,34 +553,9 @@ def test_filtering_says_what_share_passed_and_drops_what_it_leaves(monkeypatch, 
 @pytest.mark.parametrize("resumed_after", [0, 1])
 def test_a_run_ends_after_its_steps(monkeypatch, resumed_after):
     rollouts = _Rollouts(monkeypatch, [[0.0, 1.0]] * 8, js__max_steps=2)
-    rollouts.samples.steps_left -= resumed_after
+    rollouts.samples.resume(steps=resumed_after)
     for _ in range(2 - resumed_after):
         assert len(rollouts.samples.generate_samples()[0]) == 4
     for _ in range(2):  # an episode after the other
         assert rollouts.samples.generate_samples() == ([], None, 0, True)
     assert len(rollouts.samples.generate_eval_samples()) == 6
-
-
-def test_answers_that_hang_do_not_keep_others_from_being_graded():
-    class Actor:
-        executor = object()
-        llm = SimpleNamespace(model_config=SimpleNamespace(hf_config=SimpleNamespace()))
-
-        async def __init__(self, remote_rm_url=None):
-            pass
-
-    async def grade():
-        await actor.__init__()
-        hang = threading.Event()
-        hanging = [asyncio.to_thread(hang.wait, 20) for _ in range(40)]
-        waiting = asyncio.gather(*hanging)
-        await asyncio.sleep(0)  # those come first
-        try:
-            return await asyncio.wait_for(asyncio.to_thread(str, "graded"), 10)
-        finally:
-            hang.set()
-            await waiting
-
-    cls = plain_class(checked_rollout(ray.remote(Actor), 42, "stop", greedy=False))
-    actor = cls.__new__(cls)
-    assert asyncio.run(grade()) == "graded"

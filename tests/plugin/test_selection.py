@@ -7,7 +7,6 @@ import pytest
 import torch
 from kit import upstream_args
 
-from openrlhf_js.plugin.memory import keys_of
 from openrlhf_js.plugin.selection import (
     PRIOR_RESPONSES,
     UNIFORM_SHARE,
@@ -19,7 +18,6 @@ from openrlhf_js.plugin.selection import (
     systematic_sample,
 )
 from openrlhf_js.plugin.upstream import BadInput
-from openrlhf_js.sampling.prompts import SourcedLabel
 
 DRAWS = 20_000
 REWARDS = [[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
@@ -132,34 +130,23 @@ def test_a_prompt_that_is_there_twice_counts_once_and_a_masked_response_not_at_a
     assert torch.equal(masked.sums, selector.sums)
 
 
-def prompts_of(texts, batch_size):
-    """What `start_selection` reads of a trainer with these prompts."""
-    dataset = SimpleNamespace(
-        prompts=texts, labels=["l"] * len(texts), datasources=["d"] * len(texts)
-    )
-    return SimpleNamespace(
-        args=upstream_args(js__prompt_selection="informative", rollout__batch_size=batch_size),
-        prompts_dataloader=SimpleNamespace(dataset=dataset),
-        samples_generator=SimpleNamespace(selector=None),
-    )
+def selector_of_run(keys, batch_size):
+    """What chooses the prompts of a run with these."""
+    args = upstream_args(js__prompt_selection="informative", rollout__batch_size=batch_size)
+    return start_selection(args, SimpleNamespace(keys=lambda: torch.tensor(keys)))
 
 
 def test_a_resumed_run_draws_what_the_first_would_have(tmp_path):
-    texts = [f"prompt {number}" for number in range(8)]
-    trainer = prompts_of(texts, 4)
-    selector = start_selection(trainer)
-    assert trainer.samples_generator.selector is selector
-    keys = keys_of(texts[:4], [SourcedLabel("l")] * 4)
-    assert not torch.isin(keys, selector.keys).any()  # without its datasource it is another prompt
+    selector = selector_of_run(range(8), 4)
     with pytest.raises(ValueError, match="not among those to choose from"):
-        learn(selector, keys, torch.rand(4, 2))
+        learn(selector, torch.arange(8, 12), torch.rand(4, 2))
     learn(selector, selector.keys[:4], torch.rand(4, 2))
     states = {"global_step": 1}
     keep_selection(states, selector)
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
 
-    resumed = start_selection(prompts_of(texts, 4))
+    resumed = selector_of_run(range(8), 4)
     resume_selection(loaded, resumed)
     for _ in range(5):
         assert torch.equal(resumed.choose(), selector.choose())
@@ -171,10 +158,10 @@ def test_a_resumed_run_draws_what_the_first_would_have(tmp_path):
 def test_what_is_known_of_other_prompts_is_not_taken():
     states = {}
     keep_selection(states, None)
-    others = start_selection(prompts_of(list("abcdef"), 4))
+    others = selector_of_run(range(6), 4)
     resume_selection(states, others)
-    keep_selection(states, start_selection(prompts_of(list("bcdefg"), 4)))
+    keep_selection(states, selector_of_run(range(1, 7), 4))
     resume_selection(states, others)
     assert others.next_step == 0
     with pytest.raises(BadInput, match="a batch of 4 prompts cannot be drawn from 1"):
-        start_selection(prompts_of(["again"] * 8, 4))
+        selector_of_run([1] * 8, 4)

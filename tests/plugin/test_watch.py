@@ -77,8 +77,8 @@ def check_of_dead_actor(watched, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "class_name", "name"),
     [
-        ("01", "our_policy.<locals>.OurPolicy", "policy rank 0"),
-        ("02", "shrinkage_trainer.<locals>.ShrinkageTrainer", "the trainer"),
+        ("01", "actors.OurPolicy", "policy rank 0"),
+        ("02", "trainer.ShrinkageTrainer", "the trainer"),
         ("03", "RayWorkerWrapper", "a vLLM worker"),
     ],
 )

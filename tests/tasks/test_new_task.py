@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,18 +119,13 @@ def test_help_is_read_from_it(capsys: Any) -> None:
     assert "the largest number (default: 999)" in " ".join(printed.split())
 
 
-class Sourced(str):
-    """A label as a run hands it over, with its row's datasource."""
-
-    datasource = "parity"
-
-
 @pytest.mark.usefixtures("parity")
-@pytest.mark.parametrize("grade", [reward_function, None], ids=["own file", "mixed.py"])
-def test_its_responses_are_rewarded(grade: Callable[..., Any] | None) -> None:
-    reward_func = grade("parity") if grade else reward_by_datasource
+@pytest.mark.parametrize("is_mixed", [False, True], ids=["own file", "mixed.py"])
+def test_its_responses_are_rewarded(is_mixed: bool) -> None:
+    grade = partial(reward_by_datasource, datasources=["parity"] * 3)
+    reward_func = grade if is_mixed else reward_function("parity")
     responses = ["\\boxed{odd}", "\\boxed{even}", "odd"]
-    rewarded = reward_func(responses, [""] * 3, [Sourced("odd")] * 3)
+    rewarded = reward_func(responses, [""] * 3, ["odd"] * 3)
     assert rewarded["rewards"].tolist() == [1, 0, 0]
     assert rewarded["extra_logs"]["status/no_answer"].tolist() == [0, 0, 1]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,15 +26,6 @@ PROMPT = (
     "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nMake 3 , as in "
     "<answer> 1 + 2 </answer> .\nBox it: \\boxed{3}<|im_end|>\n<|im_start|>assistant\n"
 )
-
-
-class Sourced(str):
-    """A label as the plug-in hands it over."""
-
-    def __new__(cls, text: str, datasource: str) -> Sourced:
-        label = super().__new__(cls, text)
-        label.datasource = datasource
-        return label
 
 
 def load(name: str):
@@ -94,12 +86,10 @@ def test_rewards_scores_and_logs_hold_one_number_per_response():
     assert logs.keys() == statuses | {"accuracy", "grading_seconds"}
 
 
-def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(grade_with):
-    """A grading worker that unpickles a label of the plug-in's would have to import the plug-in."""
+def test_answers_of_one_call_are_graded_in_parallel_in_order(grade_with):
     all_at_once = threading.Barrier(10, timeout=10)
 
     def score(response, label):
-        assert type(label) is str
         if not response:  # the check of the label
             return scored("no_answer", "")
         all_at_once.wait()
@@ -107,8 +97,9 @@ def test_answers_of_one_call_are_graded_in_parallel_in_order_with_plain_labels(g
 
     grade_with("countdown", score)
     responses = [str(i) for i in range(10)]
-    labels = [Sourced(str(i - i % 2), "countdown") for i in range(10)]
-    for grade in (reward_function("countdown"), reward_by_datasource):
+    labels = [str(i - i % 2) for i in range(10)]
+    mixed = partial(reward_by_datasource, datasources=["countdown"] * 10)
+    for grade in (reward_function("countdown"), mixed):
         assert grade(responses, [""] * 10, labels)["rewards"].tolist() == [1.0, 0.0] * 5
 
 
@@ -126,10 +117,12 @@ def test_thoughts_are_graded_only_if_they_are_to_be_kept(keep_thinking, expected
     ]
     prompts = [prompt for prompt, _ in pairs]
     queries = [prompt + response for prompt, response in pairs]
-    labels = [Sourced(LABEL, "countdown")] * 4
+    labels = [LABEL] * 4
     graded = reward_function("countdown", keep_thinking)(queries, prompts, labels)
     assert graded["rewards"].tolist() == expected
-    mixed = reward_by_datasource(queries, prompts, labels, keep_thinking=keep_thinking)
+    mixed = reward_by_datasource(
+        queries, prompts, labels, ["countdown"] * 4, keep_thinking=keep_thinking
+    )
     assert mixed["rewards"].tolist() == expected
 
 
@@ -165,12 +158,9 @@ def test_so_they_are_in_the_quickstarts(label):
 def test_mixed_data_is_graded_by_datasource():
     roles = '{"Ann": "knight", "Bob": "knave"}'
     right = knights_knaves.right_response(roles)
-    labels = [
-        Sourced(LABEL, "countdown"),
-        Sourced(roles, "knights_knaves/2"),
-        Sourced(LABEL, "countdown/3"),
-    ]
-    result = load("mixed")([RIGHT, right, WRONG], [""] * 3, labels)
+    labels = [LABEL, roles, LABEL]
+    datasources = ["countdown", "knights_knaves/2", "countdown/3"]
+    result = load("mixed")([RIGHT, right, WRONG], [""] * 3, labels, datasources)
     assert result["rewards"].tolist() == [1, 1, 0]
     logs = result["extra_logs"]
     assert logs["accuracy/countdown"].nan_to_num(9).tolist() == [1, 9, 0]
@@ -179,10 +169,11 @@ def test_mixed_data_is_graded_by_datasource():
 
 
 def test_mixed_data_without_a_known_datasource_is_an_error():
-    with pytest.raises(ValueError, match="has no datasource"):
-        reward_by_datasource([RIGHT], [""], [LABEL])
+    for none in (None, [""]):
+        with pytest.raises(ValueError, match="has no datasource"):
+            reward_by_datasource([RIGHT], [""], [LABEL], none)
     with pytest.raises(ValueError, match="'sudoku/4'"):
-        reward_by_datasource([RIGHT], [""], [Sourced(LABEL, "sudoku/4")])
+        reward_by_datasource([RIGHT], [""], [LABEL], ["sudoku/4"])
 
 
 @pytest.mark.parametrize("end", ["", "<|im_end|>", "</s>", "<|eot_id|>\n", "<eos><pad><pad>"])

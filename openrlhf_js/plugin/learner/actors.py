@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 import torch
 from openrlhf.models import get_llm_for_sequence_regression
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
+from openrlhf.trainer.ray import ppo_actor, ppo_critic
 from openrlhf.utils import get_tokenizer
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from transformers import set_seed
@@ -172,77 +172,80 @@ def forbid_media(model: torch.nn.Module) -> None:
     model.register_forward_hook(hook)
 
 
-def our_policy(actor_class: Any) -> Any:
-    """Upstream's policy actor with our additions; defined here so that Ray sends it by value."""
+class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
+    """Upstream's policy actor with our additions."""
 
-    class OurPolicy(plain_class(actor_class)):  # type: ignore[misc]
-        trainer: Any
-        gradient_variance: GradientVariance | None = None
+    trainer: Any
+    gradient_variance: GradientVariance | None = None
 
-        def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-            ours = strategy.args.js
-            train = strategy.args.train
-            if ours.loss:
-                strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
-            strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
-            super().init_model_from_pretrained(strategy, *args, **kwargs)
-            if self.actor.is_vlm:
-                # is saved with the model, and must be its processor: upstream has the tokenizer
-                self.tokenizer = get_tokenizer(strategy.args.actor.model_name_or_path, None)
-                forbid_media(self.actor.model.module)
-            length = strategy.args.rollout.max_new_tokens
-            divide_loss(self.trainer, length if ours.loss == "constant" else None)
-            if train.dynamic_batch_enable:
-                sum_dynamic_batches(self.trainer, self.trainer.actor.model, step_at=2)
-            if ours.group_micro_batches:
-                self.trainer.replay_buffer = PromptGroups(
-                    train.micro_batch_size,
-                    strategy.args.rollout.n_samples_per_prompt,
-                    strategy.args.ds.packing_samples,
-                )
-            if ours.gradient_variance:
-                self.gradient_variance = GradientVariance(self.trainer, ours.gradient_variance)
-            if strategy.args.ds.lora.rank > 0:
-                refuse_tied(self.actor.model.module)
-                if strategy.is_rank_0():
-                    self.actor.model.module.print_trainable_parameters()
-                send_merged_weights(self.trainer)
+    def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        ours = strategy.args.js
+        train = strategy.args.train
+        if ours.loss:
+            strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
+        strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
+        super().init_model_from_pretrained(strategy, *args, **kwargs)
+        if self.actor.is_vlm:
+            # is saved with the model, and must be its processor: upstream has the tokenizer
+            self.tokenizer = get_tokenizer(strategy.args.actor.model_name_or_path, None)
+            forbid_media(self.actor.model.module)
+        if ours.group_micro_batches:
+            self.trainer.replay_buffer = PromptGroups(
+                train.micro_batch_size,
+                strategy.args.rollout.n_samples_per_prompt,
+                strategy.args.ds.packing_samples,
+            )
+        self._wrap_training_step(strategy.args)
+        if strategy.args.ds.lora.rank > 0:
+            refuse_tied(self.actor.model.module)
+            if strategy.is_rank_0():
+                self.actor.model.module.print_trainable_parameters()
+            send_merged_weights(self.trainer)
 
-        def fit(self, kl_ctl: float = 0) -> dict[str, Any]:
-            seed_step(self.strategy.args.train.seed, self.actor.model)
-            status = super().fit(kl_ctl)
-            measured = self.gradient_variance.metrics() if self.gradient_variance else {}
-            return {**status, **measured}
+    def _wrap_training_step(self, args: Any) -> None:
+        """Replaces upstream's step on one micro-batch, each time by one around what was there."""
+        # innermost, since it gives upstream's own step the denominators of its loss
+        divide_loss(
+            self.trainer, args.rollout.max_new_tokens if args.js.loss == "constant" else None
+        )
+        # around it, since DeepSpeed must know before the step whether it is the optimizer's
+        if args.train.dynamic_batch_enable:
+            sum_dynamic_batches(self.trainer, self.trainer.actor.model, step_at=2)
+        # outermost, since it looks at what the whole step has done to gradients and optimizer
+        if args.js.gradient_variance:
+            self.gradient_variance = GradientVariance(self.trainer, args.js.gradient_variance)
 
-        def save_checkpoint(self, tag: str, *args: Any, **kwargs: Any) -> None:
-            super().save_checkpoint(tag, *args, **kwargs)
-            if self.strategy.is_rank_0():
-                checkpoints = self.strategy.args.ckpt
-                remove_old_copies(Path(checkpoints.path), tag, checkpoints.max_num)
+    def fit(self, kl_ctl: float = 0) -> dict[str, Any]:
+        seed_step(self.strategy.args.train.seed, self.actor.model)
+        status = super().fit(kl_ctl)
+        measured = self.gradient_variance.metrics() if self.gradient_variance else {}
+        return {**status, **measured}
 
-        def is_ours(self) -> bool:
-            return True
+    def save_checkpoint(self, tag: str, *args: Any, **kwargs: Any) -> None:
+        super().save_checkpoint(tag, *args, **kwargs)
+        if self.strategy.is_rank_0():
+            checkpoints = self.strategy.args.ckpt
+            remove_old_copies(Path(checkpoints.path), tag, checkpoints.max_num)
 
-    return ray.remote(num_gpus=1)(OurPolicy)
+    def is_ours(self) -> bool:
+        return True
 
 
-def our_critic(actor_class: Any) -> Any:
-    """Upstream's critic actor with dynamic batches summed; defined here as `our_policy` is."""
+class OurCritic(plain_class(ppo_critic.CriticModelActor)):  # type: ignore[misc]
+    """Upstream's critic actor with dynamic batches summed, and loaded with its scale."""
 
-    class OurCritic(plain_class(actor_class)):  # type: ignore[misc]
-        trainer: Any
+    trainer: Any
 
-        def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-            strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
-            super().init_model_from_pretrained(strategy, *args, **kwargs)
-            if strategy.args.train.dynamic_batch_enable:
-                sum_dynamic_batches(self.trainer, self.trainer.critic, step_at=1)
+    def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        ppo_critic.get_llm_for_sequence_regression = load_with_scale
+        strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
+        super().init_model_from_pretrained(strategy, *args, **kwargs)
+        if strategy.args.train.dynamic_batch_enable:
+            sum_dynamic_batches(self.trainer, self.trainer.critic, step_at=1)
 
-        def fit(self) -> dict[str, Any]:
-            seed_step(self.strategy.args.train.seed, self.critic)
-            return super().fit()
-
-    return ray.remote(num_gpus=1)(OurCritic)
+    def fit(self) -> dict[str, Any]:
+        seed_step(self.strategy.args.train.seed, self.critic)
+        return super().fit()
 
 
 def remove_old_copies(folder: Path, tag: str, most: int) -> None:

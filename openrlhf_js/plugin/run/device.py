@@ -58,7 +58,9 @@ def is_first() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def fit(args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names) -> None:
+def check_and_adapt(
+    args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names
+) -> None:
     """Checks that OpenRLHF is one that we know, and adapts its nested arguments to the device.
 
     Prints what was changed. Raises BadInput if the device cannot do what was asked, and

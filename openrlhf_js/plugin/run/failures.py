@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import errno
 import re
-import shutil
 from pathlib import Path
 
-from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.upstream import BadInput, BadReward, ProcessDied, UpstreamMismatch
 
-WRITTEN = ("ckpt.path", "ckpt.output_dir", "logger.tensorboard_dir", "js.save_batches")  # folders
-FULL_BYTES = 1 << 20  # a disk with less than that left is full
 LOST_PROCESS = {  # errors of Ray and torch
     "RayActorError",
     "NodeDiedError",
@@ -21,7 +17,7 @@ LOST_PROCESS = {  # errors of Ray and torch
 }
 
 
-def explained(error: BaseException, flat: Flat) -> tuple[str, int] | None:
+def explained(error: BaseException) -> tuple[str, int] | None:
     """What to say of a failure that needs no traceback, and the exit status; None for any other."""
     cause = getattr(error, "cause", None)
     while isinstance(cause, BaseException):  # what an actor raised, without Ray's tracebacks
@@ -32,10 +28,8 @@ def explained(error: BaseException, flat: Flat) -> tuple[str, int] | None:
         return message, 2
     if isinstance(error, BadReward | ProcessDied | UpstreamMismatch):
         return message, 1
-    full_flags = _flags_on_full_disks(flat)
-    if full_flags or getattr(error, "errno", None) == errno.ENOSPC:
-        places = ", ".join(f"--{flag} {flat[flag]}" for flag in full_flags) or error
-        return f"no space is left on the disk: {places}", 1
+    if getattr(error, "errno", None) == errno.ENOSPC:
+        return f"no space is left on the disk: {error}", 1
     if message.startswith(("All images failed to load", "VLM prompt length")):  # upstream's
         return message[:500], 2
     if type(error).__name__ == "EngineDeadError":
@@ -45,15 +39,6 @@ def explained(error: BaseException, flat: Flat) -> tuple[str, int] | None:
     if (is_lost or is_cut_off) and "creation task" not in message:
         return f"a process of the run died: {' '.join(message.split())}", 1
     return None
-
-
-def _flags_on_full_disks(flat: Flat) -> list[str]:
-    """The flags of folders that the run writes, on disks where next to nothing is free."""
-    flags = []
-    for flag in filter(flat.get, WRITTEN):
-        if shutil.disk_usage(existing_folder(flat[flag])).free < FULL_BYTES:
-            flags.append(flag)
-    return flags
 
 
 def existing_folder(folder: str) -> Path:

@@ -8,7 +8,7 @@ import gc
 import os
 
 from openrlhf_js.plugin import processes, upstream
-from openrlhf_js.plugin.run.device import fit
+from openrlhf_js.plugin.run.device import check_and_adapt
 from openrlhf_js.plugin.run.ray_session import ray_session
 
 
@@ -24,7 +24,7 @@ def train(args: argparse.Namespace, device: str) -> None:
     gc.freeze()
     gc.enable()
 
-    fit(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
+    check_and_adapt(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
     with ray_session(args, device), watch.watched(train_ppo_ray):
         put_our_actors(args)
         train_ppo_ray.train(args)

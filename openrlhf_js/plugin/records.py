@@ -1,0 +1,68 @@
+"""What travels with a prompt and its responses, of which upstream knows nothing.
+
+Upstream hands a prompt and a label as two strings from its data set through Ray to an engine, and
+for each response a dict back, of which it keeps what it has a field for. Each record here stands in
+one of those places, since upstream passes on whatever is there: `Label` and `Prompt` in place of
+the strings, `Outcome` in the dict and then in `Sample`, upstream's experience with one more field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from openrlhf.trainer.ppo_utils.experience import Experience
+
+from openrlhf_js.estimators import key_of
+
+EVALUATION = 2**32  # the number of an evaluation's first prompt; every one has the same seeds
+
+
+class Label(NamedTuple):
+    """A row's label as it is in the data, from the data set to the grader."""
+
+    value: Any
+    datasource: str
+    """"" where the row has none."""
+
+
+class Prompt(NamedTuple):
+    """A prompt, from the generator of rollouts to an engine."""
+
+    text: str
+    number: int
+    """Its place among all that the run draws, from 0 or, evaluated, `EVALUATION` on."""
+
+    @property
+    def is_trained(self) -> bool:
+        return self.number < EVALUATION
+
+
+class Outcome(NamedTuple):
+    """What is known of a response besides its tokens and its reward."""
+
+    prompt_number: int
+    prompt_key: int
+    error: str | None = None
+    """Why it has no reward, where that is masked."""
+    greedy_reward: float | None = None
+    """Of the prompt's greedy response, which remax needs."""
+
+
+@dataclass
+class Sample(Experience):  # type: ignore[misc]
+    """Upstream's experience of one or several responses, with the outcome of each."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, experience: Any, outcomes: list[Outcome]) -> Sample:
+        return cls(**vars(experience), outcomes=outcomes)
+
+
+def prompt_key(text: str, label: Label) -> int:
+    """What a prompt is known by to what remembers: its text, its label and its datasource."""
+    value = label.value
+    datasource = label.datasource if type(value) in (str, int) else ""
+    # pass@k, whose samples may have warmed the memory, keeps whole numbers as text
+    return key_of(text, str(value) if isinstance(value, int) else value, datasource)
