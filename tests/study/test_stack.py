@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import time
 import pickle
 import shlex
 from pathlib import Path
@@ -188,6 +189,7 @@ def test_a_log_that_grows_is_followed_and_what_a_resume_undid_is_gone(tmp_path):
         path.write_bytes(whole[:-5])  # a record in the making
         assert list(Scalars(tmp_path / "log")["a"].index) == [1, 3, 4]
         path.write_bytes(whole)
+    time.sleep(1)  # files are read in the order of their names, which begin with the second
     with SummaryWriter(str(tmp_path / "log"), purge_step=4, filename_suffix=".2") as writer:
         writer.add_scalar("a", 40.0, 4)
     logged.reload()
