@@ -3,9 +3,9 @@
 import itertools
 import json
 import math
-import time
 import pickle
 import shlex
+import time
 from pathlib import Path
 from statistics import fmean
 
