@@ -37,7 +37,7 @@ TITLES = {  # of what a step costs
     "split_rollout_samples": "padded into micro-batches",
     "make_experience": "to policy and reference, log-probs back",
     "ours": "**ours**: rewards gathered, `js_grad`, diagnostics",
-    "_train_on": "**ours**: advantages spread over the tokens",
+    "_spread": "**ours**: advantages spread over the tokens",
     "append": "experiences to the ranks",
     "GB": "gigabytes through Ray",
     "loop": "upstream in the place of ours: a loop over the tokens",
@@ -121,7 +121,8 @@ class PickleForRay:
 
 def arriving_responses(responses: int, tokens: int) -> list[bytes]:
     """Responses as vLLM's actors send them."""
-    from openrlhf_js.plugin.rollout import PROMPT_NUMBER
+    from openrlhf_js.plugin.records import Outcome
+    from openrlhf_js.plugin.rollout import OUTCOME
 
     token_ids = torch.randint(WORDS, (tokens,)).tolist()
     arriving = []
@@ -133,7 +134,7 @@ def arriving_responses(responses: int, tokens: int) -> list[bytes]:
             "rollout_log_probs": None,
             "prompt": f"{number // RESPONSES}",
             "reward": number % 3 / 2,
-            PROMPT_NUMBER: 0,
+            OUTCOME: Outcome(prompt_number=number // RESPONSES, prompt_key=number // RESPONSES),
         }
         arriving.append(pickle.dumps(response))
     return arriving
@@ -160,10 +161,10 @@ def measuring(clock: Clock, ray_stand_in: PickleForRay) -> Iterator[None]:
     timed_upstream = {
         name: clock.timed(name, getattr(RemoteExperienceMaker, name)) for name in OF_UPSTREAM
     }
-    timed_train_on = clock.timed("_train_on", ShrinkageExperienceMaker._train_on)
+    timed_spread = clock.timed("_spread", ShrinkageExperienceMaker._spread)
     with (
         patch.multiple(RemoteExperienceMaker, **timed_upstream),
-        patch.multiple(ShrinkageExperienceMaker, _train_on=timed_train_on),
+        patch.multiple(ShrinkageExperienceMaker, _spread=timed_spread),
         patch.multiple("ray", put=ray_stand_in.put, get=ray_stand_in.get),
     ):
         yield
@@ -208,7 +209,7 @@ def controller(responses: int, tokens: int, micro_batch: int) -> Costs:
         experiences = clock.call("ours", maker.make_experience_batch, samples)
         clock.call("append", group.async_run_method_batch, "append", experience=experiences)
     costs = dict(clock.seconds)
-    for name in (*OF_UPSTREAM, "_train_on"):  # which ran within it
+    for name in (*OF_UPSTREAM, "_spread"):  # which ran within it
         costs["ours"] -= costs[name]
 
     def upstreams_loop() -> None:

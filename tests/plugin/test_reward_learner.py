@@ -65,7 +65,7 @@ def one_rank():
 
 def test_upstreams_program_gets_ours_and_an_adapter_on_the_value_head(monkeypatch, one_rank):
     trained: list[Any] = []
-    monkeypatch.setattr(reward_training, "fit", lambda *_: None)
+    monkeypatch.setattr(reward_training, "check_and_adapt", lambda *_: None)
     monkeypatch.setattr(train_rm, "train", trained.append)
     for module, cls in ((deepspeed, DeepspeedStrategy), (train_rm, RewardModelTrainer)):
         monkeypatch.setattr(module, cls.__name__, cls)  # undone at the end
