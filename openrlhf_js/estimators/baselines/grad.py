@@ -172,27 +172,29 @@ class _Responses(NamedTuple):
 
 
 def _responses(batch: Batch, origin: Tensor) -> _Responses:
+    """The batch's responses, with rewards, x and z counted from the origin."""
     rewards = (batch.rewards - origin) * batch.mask
-    weights = batch.weights
-    weight = sum_of_others(weights, 1)
-    total = sum_of_others(weights * rewards, 1)
+    weight = sum_of_others(batch.weights, 1)
+    total = sum_of_others(batch.weights * rewards, 1)
     if batch.past is None:
         others = sum_of_others(batch.mask.to(rewards.dtype), 1)
         plain_mean = ratio(sum_of_others(rewards, 1), others)
         x = ratio(total, weight).where(weight > 0, plain_mean)
-        z = x
-        has_x = others > 0
-    else:
-        kappa = PRIOR * batch.past.mean_weight
-        products = batch.past.moments.products
-        t = ratio(products[0, 3], products[0, 0])  # counted from the origin
-        x = ((total + kappa * t) / (weight + kappa)).where(weight + kappa > 0, t)
-        past_total = batch.past.past_reward - origin * batch.past.past_weight
-        past_weight = batch.past.past_weight[:, None]
-        z = (past_total[:, None] + PRIOR * x) / (past_weight + PRIOR)
-        z = z.where(past_weight > 0, x)  # to the last digit, which the regression looks at
-        has_x = batch.mask.new_ones(batch.mask.shape)
-    return _Responses(weights, rewards, x, z, has_x)
+        return _Responses(batch.weights, rewards, x, z=x, has_x=others > 0)
+    past: Earlier = batch.past
+    kappa = PRIOR * past.mean_weight
+    t = ratio(past.moments.products[0, 3], past.moments.products[0, 0])
+    x = ((total + kappa * t) / (weight + kappa)).where(weight + kappa > 0, t)
+    z = _shrunk_past(past, x, origin)
+    return _Responses(batch.weights, rewards, x, z, has_x=batch.mask.new_ones(batch.mask.shape))
+
+
+def _shrunk_past(past: Earlier, x: Tensor, origin: Tensor) -> Tensor:
+    """(n, m) z_ij; without a past it is x_ij to the last digit, which the regression looks at."""
+    weight = past.past_weight[:, None]
+    total = past.past_reward[:, None] - origin * weight
+    z = (total + PRIOR * x) / (weight + PRIOR)
+    return z.where(weight > 0, x)
 
 
 def _origin(batch: Batch) -> Tensor:
