@@ -22,7 +22,7 @@ _ANNOUNCED = re.compile(
 _CLOCK = re.compile(
     r"(?P<hour>\d{1,2})(?: ?: ?(?P<minute>[0-5]\d))?(?: ?(?P<half>[aApP])\.? ?[mM]\.?)?\Z"
 )
-_ANGLE = re.compile(r"\\angle ([A-Z])([A-Z])([A-Z])")
+_ANGLE = re.compile(r"(?<![a-z\\])\\?angle ([A-Z])([A-Z])([A-Z])")
 _MONTHS = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in sorted(MONTHS))
 _DATE = re.compile(
     rf"(?:the )?(?:(?P<day>\d{{1,2}}) (?:of )?(?P<month>{_MONTHS})\.?"
