@@ -81,7 +81,10 @@ def summary(flat: Flat, prompts: int | None) -> str:
     if schedule.updates > 1:
         whole = schedule.batch * schedule.responses
         age += f" (--train.batch_size {whole}: one update a rollout)"
-    return "; ".join([length, updates, age, _saved(flat)])
+    longest = flat["rollout.max_new_tokens"] or flat["data.max_len"]
+    tokens = schedule.batch * schedule.responses * longest
+    generated = f"at most {tokens:,} tokens a rollout"
+    return "; ".join([length, updates, age, generated, _saved(flat)])
 
 
 def _count(number: int, noun: str) -> str:

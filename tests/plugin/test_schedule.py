@@ -87,6 +87,7 @@ def test_the_trainer_says_what_is_left_out_and_refuses_what_fills_no_rollout(cap
         (GSM8K, {}, "1 update after each, 116 in all; no response is older than the policy"),
         (GSM8K, {"train.batch_size": 128}, "up to 1 update old (--train.batch_size 256: one"),
         (None, {}, "as many as the prompts that are not loaded yet make; 1 update after each; "),
+        (GSM8K, {"rollout.max_new_tokens": 1000}, "at most 256,000 tokens a rollout"),
         (GSM8K, {"ckpt.output_dir": "a/model"}, "saves the model in a/model at the end"),
         (GSM8K, {"ckpt.save_steps": 20, "ckpt.path": "c"}, "checkpoints in c every 20 rollouts"),
         (GSM8K, {"logger.tensorboard_dir": "t"}, "on the way (--ckpt.save_steps), curves in t"),
