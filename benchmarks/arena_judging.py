@@ -8,9 +8,9 @@ program is `openrlhf-js eval arena judge` as its users start it, with 64 games a
 compared to the ideal: no program can be faster than games / 64 * 0.2 s.
 
 Then the same with faults: a share of the requests fails (429, 500, 502, cut connections, HTML with
-status 200), a share of the replies has no verdict, and the program is killed (SIGKILL) and started
-again several times. The stub counts what it was paid for. A game should be paid for once; what was
-under way at a kill may be paid for again.
+status 200), and the program is killed (SIGKILL) and started again several times. The stub counts
+what it was paid for. A game should be paid for once; what was under way at a kill may be paid for
+again.
 """
 
 from __future__ import annotations
@@ -38,16 +38,14 @@ CONCURRENCY = 64
 ANSWER_SECONDS = 0.2
 ANSWER_CHARACTERS = 4000
 SHARE_OF_ERRORS = 0.1  # of the requests
-SHARE_WITHOUT_VERDICT = 0.05  # of the replies
 KILLS = 3
-TRIES = 4
 CLIENT = httpx.Client(trust_env=False)
 
 
 @contextlib.contextmanager
-def stub_judge(errors: float = 0, without_verdict: float = 0) -> Iterator[str]:
-    """A stub judge until the end of the block, with these shares of faults; its address."""
-    arguments = [ANSWER_SECONDS, errors, without_verdict, 0]
+def stub_judge(errors: float = 0) -> Iterator[str]:
+    """A stub judge until the end of the block, with this share of faults; its address."""
+    arguments = [ANSWER_SECONDS, errors, 0]
     command = [sys.executable, str(HELPERS / "stub_judge.py"), *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -65,15 +63,15 @@ def counts_of(url: str) -> dict[str, Any]:
 
 def start_judging(bench: Path, url: str) -> subprocess.Popen:
     """Starts the program on a bench, with the judge at an address."""
+    settings = bench / "judge.yaml"
+    settings.write_text(f"judge_model: stub\nconcurrency: {CONCURRENCY}\n")
     flags = {
         "data": bench.parent,
         "bench": bench.name,
         "baseline": BASELINE,
         "models": "m",
-        "judge": "stub",
+        "settings": settings,
         "url": f"{url}/v1",
-        "tries": TRIES,
-        "concurrency": CONCURRENCY,
     }
     command = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena", "judge"]
     for name, value in flags.items():
@@ -130,10 +128,8 @@ def run_disturbed(questions: int, bench: Path) -> None:
     games = 2 * questions
     games_at_kills = [games * number // (KILLS + 1) for number in range(1, KILLS + 1)]
     starts = 0
-    print(
-        f"{SHARE_OF_ERRORS:.0%} errors, {SHARE_WITHOUT_VERDICT:.0%} without verdict, {KILLS} kills"
-    )
-    with stub_judge(errors=SHARE_OF_ERRORS, without_verdict=SHARE_WITHOUT_VERDICT) as url:
+    print(f"{SHARE_OF_ERRORS:.0%} errors, {KILLS} kills")
+    with stub_judge(errors=SHARE_OF_ERRORS) as url:
         began = time.monotonic()
         status = 1
         while status:
@@ -150,10 +146,8 @@ def run_disturbed(questions: int, bench: Path) -> None:
     most_under_way = KILLS * CONCURRENCY
     assert len(paid) == games
     assert paid_again <= most_under_way
-    replies_without_verdict = sum(counts["garbage"].values())
     print(f"{starts} calls, {seconds:.1f} s;")
-    print(f"{counts['requests']} requests, {counts['errors']} errors,")
-    print(f"{replies_without_verdict} replies without a verdict; every game judged once;")
+    print(f"{counts['requests']} requests, {counts['errors']} errors; every game judged once;")
     print(f"paid for again {paid_again}, at most {most_under_way} were under way")
 
 

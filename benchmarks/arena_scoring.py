@@ -23,7 +23,7 @@ from judged_bench import random_rows, write_judged
 from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.pool import load
-from openrlhf_js.evaluation.arena.score import Plan, compare
+from openrlhf_js.evaluation.arena.score import compare
 
 MODELS = 20
 QUESTIONS = 750
@@ -61,7 +61,7 @@ def measure(folder: Folder) -> Seconds:
     began = time.process_time()
     (pool,) = load(folder, JUDGES, baseline="base")
     read = time.process_time()
-    board(pool, JUDGES, Plan(style_control="all"))
+    board(pool, JUDGES, "equal style")
     scored = time.process_time()
     compare(pool, JUDGES, "m0", "m1")
     compared = time.process_time()

@@ -22,7 +22,6 @@
 #   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
 #   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
 #   RETRY_FAILED 1: asks games again that have no verdict, or were refused
-#   JUDGE_EMPTY  1: judges although many answers are empty
 #   OUT          folder of the results (default: runs/arena-hard/NAME)
 #   COMPARE      another model that was judged: the paired difference to it
 set -euo pipefail
@@ -69,14 +68,11 @@ place=(--data "$data" --bench "$bench")
 against=("${place[@]}" ${BASELINE:+--baseline "$BASELINE"})
 judging=("${against[@]}" "${categories[@]}" --models "$name" --judge "$judge"
     --settings "$settings" ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"}
-    ${RETRY_FAILED:+--retry_failed} ${JUDGE_EMPTY:+--judge_empty})
+    ${RETRY_FAILED:+--retry_failed})
 paying=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
 [[ $key == none ]] || paying+=(--key_env "$key")
 [[ ${BUDGET:-none} == none ]] || paying+=(--budget "$BUDGET")
 judged_file="$data/$bench/model_judgment/${result##*/}/${name##*/}.jsonl"
-
-# What is wrong with the judge is said before the answers take hours.
-[[ -z ${BUDGET:-} || -f $judged_file ]] || arena judge "${judging[@]}" "${paying[@]}" --check
 
 if [[ $bench == arena-hard-v* && ! -f $data/$bench/judge_prompts.json ]]; then
     # What is missing is said here, and looked for again by the next call.

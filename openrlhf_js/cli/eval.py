@@ -34,9 +34,9 @@ class PasskSettings(ServerSettings):
       openrlhf-js eval passk --compare runs/rloo runs/js
       openrlhf-js eval passk --compare runs/base runs/step20 runs/step40 --out runs/compared
 
-    Leaves results.json, passk.png, every response (samples/) and a page to look at them
-    (samples.html) in --out. The same command resumes, a larger --samples adds, and what another
-    version of the graders has graded is graded again.
+    Leaves results.json, every response (samples/) and a page to look at them (samples.html) in
+    --out. The same command resumes, a larger --samples adds, and what another version of the
+    graders has graded is graded again.
     """
 
     model: str | None = Field(
@@ -49,9 +49,6 @@ class PasskSettings(ServerSettings):
         [], description="names of benchmarks, YAML files, or prompt files of `data build`"
     )
     out: Path | None = Field(None, description="folder of samples and results")
-    page: Path | None = Field(
-        None, description="of all problems with their responses; default: samples.html in --out"
-    )
     metric: str = Field("mean", description="of --compare: mean, majority, or such as pass@4")
     samples: int | None = Field(None, ge=1, description="to each item; default: the benchmark's")
     temperature: float | None = Field(
@@ -105,14 +102,12 @@ def compare(settings: PasskSettings) -> None:
     from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.compare import compare as compared
     from openrlhf_js.evaluation.passk.summary import read_results
-    from openrlhf_js.report import figures, style
     from openrlhf_js.report import passk as report
 
     names = [name_of(task) for task in settings.tasks]
     runs = []
     for label, place in zip(ascii_uppercase, settings.compare, strict=False):
-        folder = place if place.is_dir() else place.parent
-        runs.append(report.PasskRun(label, folder, read_results(place, names)))
+        runs.append(report.PasskRun(label, place, read_results(place, names)))
     say("")
     for each in runs:
         say(f"{each.label}: {each.results['model']} ({each.folder})")
@@ -129,9 +124,7 @@ def compare(settings: PasskSettings) -> None:
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", comparisons)
-        picture = figures.picture(report.forests(runs))
-        say(str(style.save_both(picture, settings.out / "comparison.png")))
-    _write_page(settings, runs, differences)
+        _write_page(settings.out, runs, differences)
 
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
@@ -153,25 +146,18 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     sampler = sampler_of(settings, model, settings.prompt_form)
     results = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
     write_json(out / FILE, results)
-    picture = report.draw(results, out / "passk.png")
     scores = report.scores(results)
     say(f"\n{results['model']}")
     _show([scores, report.passes(results), report.details(results)], report.notes(results))
-    say(f"{out / FILE}\n{picture}")
-    _write_page(settings, [report.PasskRun("", out, results)], scores)
+    say(str(out / FILE))
+    _write_page(out, [report.PasskRun("", out, results)], scores)
 
 
-def _write_page(
-    settings: PasskSettings, runs: Sequence[PasskRun], figures: list[dict[str, Any]]
-) -> None:
-    """Writes the page of samples where it is wanted."""
+def _write_page(out: Path, runs: Sequence[PasskRun], figures: list[dict[str, Any]]) -> None:
+    """Writes the page of samples."""
     from openrlhf_js.report import samples
 
-    path = settings.page
-    if path is None and settings.out:
-        path = settings.out / samples.FILE
-    if path is None:
-        return
+    path = out / samples.FILE
     if samples.write(runs, figures, path):
         say(str(path))
     else:

@@ -141,10 +141,10 @@ class JudgeFlags(BenchSettings):
 
     Every reply is written to judge_ledger/ with its cost, and judgments to model_judgment/. The
     same command resumes, also after a kill, and pays for nothing twice. Ctrl-C and SIGTERM wait for
-    the replies under way. A game that has no verdict after --tries replies, or is refused, is
-    recorded so and not asked again without --retry_failed. --dry_run says what is left and what it
-    may cost, at 4 bytes for a token, and 900 tokens for a reply before there is any. Status 1:
-    games are open.
+    the replies under way. A game that has no verdict after two replies, or is refused, is recorded
+    so and not asked again without --retry_failed. --dry_run says what is left and what it may cost,
+    at 4 bytes for a token, and 900 tokens for a reply before there is any. Status 1: games are
+    open.
     """
 
     bench: str = Field("", description="default: the settings', or arena-hard-v2.0")
@@ -156,52 +156,32 @@ class JudgeFlags(BenchSettings):
     judge_name: str = Field("", description="of the judge in the results; default: its own")
     url: str = Field("https://api.openai.com/v1", description="OpenAI-compatible endpoint")
     key_env: str | None = Field(None, description="environment variable of the API key")
-    parameters: str = Field(
-        "{}", description="of a request as JSON, such as temperature; null leaves one out"
-    )
-    concurrency: int | None = Field(None, ge=1, description="games at the same time")
-    tries: int = Field(2, ge=1, description="replies without a verdict before a game is given up")
     retry_failed: bool = Field(False, description="ask games again that were given up or refused")
     budget: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="dollars for all that these models ever cost"
     )
-    judge_empty: bool = Field(
-        False, description="judge although more than 5 % of a model's answers are empty"
-    )
     dry_run: bool = Field(False, description="only say what is left, and what it may cost")
-    check: bool = Field(False, description="only see that the judge's server answers")
 
 
 def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
-    """The settings file, or the official parameters, and the flags over them."""
+    """The settings file, or the official parameters, and --judge over them."""
     from openrlhf_js.evaluation.arena.data import BENCHES, file_name
     from openrlhf_js.evaluation.arena.protocol import JudgeSettings, read_settings
 
-    official = BENCHES.get(flags.bench or DEFAULT_BENCH)
     if flags.settings:
         settings = read_settings(flags.settings)
-    elif flags.judge:
-        request = official.judges.get(file_name(flags.judge), {}) if official else {}
-        fields: dict[str, Any] = {"temperature": 0.0, "parameters": dict(request)}
-        settings = JudgeSettings(judge_model=flags.judge, **fields)
-    else:
+        return settings.model_copy(update={"judge_model": flags.judge or settings.judge_model})
+    if not flags.judge:
         raise ValueError("--judge names the judge, or --settings a file that does")
-    try:
-        parameters = settings.parameters | dict(json.loads(flags.parameters))
-    except (ValueError, TypeError):
-        raise ValueError(f"--parameters {flags.parameters!r:.80} is no JSON object") from None
-    changes = {
-        "judge_model": flags.judge or settings.judge_model,
-        "parameters": parameters,
-        "concurrency": flags.concurrency or settings.concurrency,
-    }
-    return settings.model_copy(update=changes)
+    bench = BENCHES.get(flags.bench or DEFAULT_BENCH)
+    official = bench.judges.get(file_name(flags.judge), {}) if bench else {}
+    fields: dict[str, Any] = {"temperature": 0.0, "parameters": dict(official)}
+    return JudgeSettings(judge_model=flags.judge, **fields)
 
 
 def _judge(flags: JudgeFlags) -> int:
     from openrlhf_js.evaluation.arena import data
-    from openrlhf_js.evaluation.arena.judge import Judging
-    from openrlhf_js.evaluation.arena.pairs import Assignment
+    from openrlhf_js.evaluation.arena.judge import Assignment, Judging
     from openrlhf_js.sampling.endpoint import Endpoint
 
     settings = _judge_settings(flags)
@@ -211,15 +191,6 @@ def _judge(flags: JudgeFlags) -> int:
             f"--budget needs the price of {settings.judge_model}: put it under 'prices' in the "
             "settings, in dollars for a million tokens, such as {input: 2, output: 8}"
         )
-    endpoint = Endpoint(
-        base_url=flags.url,
-        model=settings.judge_model,
-        api_key_env=flags.key_env,
-        timeout_seconds=settings.timeout_seconds,
-    )
-    if flags.check:
-        say(f"a server answers at {endpoint.connect().base_url}")
-        return 0
     bench = data.bench_of(flags.bench or settings.bench_name or DEFAULT_BENCH, flags.baseline)
     folder = data.Folder(flags.data, bench.name)
     assignment = Assignment(
@@ -229,22 +200,26 @@ def _judge(flags: JudgeFlags) -> int:
         settings=settings,
         questions=data.select(data.read_questions(folder), flags.category),
         models=list(dict.fromkeys(map(data.file_name, flags.models))),
-        tries=flags.tries,
         retry_failed=flags.retry_failed,
     )
     with Judging(assignment, flags.budget) as judging:
         say(judging.expected())
-        judging.check_answers(flags.judge_empty or flags.dry_run)
         if flags.dry_run:
             return 0
+        endpoint = Endpoint(
+            base_url=flags.url,
+            model=settings.judge_model,
+            api_key_env=flags.key_env,
+            timeout_seconds=settings.timeout_seconds,
+        )
         try:
-            if judging.to_judge.open_games:
+            if judging.open_games:
                 endpoint.connect()
             judging.run(endpoint)
         finally:
             for line in judging.outcome():
                 say(line)
-        return int(bool(judging.to_judge.open_pairs))
+        return int(bool(judging.open_pairs))
 
 
 class ScoreSettings(BenchSettings):
@@ -260,14 +235,7 @@ class ScoreSettings(BenchSettings):
     ci: Literal["clustered", "official"] = Field(
         "clustered", description="95 %, by question; or by row, as the bench's own script has it"
     )
-    verdict: Literal["stated", "official"] | None = Field(
-        None,
-        description="the judge's last statement; or the last label of its text, as the bench's own "
-        "script reads it, which --ci official takes too (default: stated)",
-    )
-    style_control: tuple[Literal["none", "all"], ...] = Field(
-        ("none",), description="each gives a table; all: at equal length and markup"
-    )
+    style_control: bool = Field(False, description="a table at equal length and markup as well")
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (), description="a test of A against B, paired by question; may be repeated"
     )
@@ -279,25 +247,21 @@ class ScoreSettings(BenchSettings):
 
 def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
     """What was judged, with leaderboards of each judge and of all pooled, and comparisons."""
-    from openrlhf_js.evaluation.arena.board import boards
+    from openrlhf_js.evaluation.arena.board import Interval, boards
     from openrlhf_js.evaluation.arena.data import file_name
     from openrlhf_js.evaluation.arena.pool import load
-    from openrlhf_js.evaluation.arena.score import Plan
 
     judges = [file_name(name) for name in settings.judge] or settings.folder.judges()
     if not settings.judge and len(judges) != 1:
         root = settings.folder.root
         raise ValueError(f"--judge says whose judgments; {root} has {judges or 'none'}")
-    pools = load(
-        settings.folder,
-        judges,
-        settings.category,
-        settings.baseline,
-        rule=settings.verdict or ("official" if settings.ci == "official" else "stated"),
-    )
+    pools = load(settings.folder, judges, settings.category, settings.baseline)
+    intervals: list[Interval] = [settings.ci]
+    if settings.style_control:
+        intervals.append("equal style")
     scored = boards(
         pools,
-        plans=[Plan(settings.ci, control) for control in settings.style_control],
+        intervals=intervals,
         models=[file_name(name) for name in settings.models],
         pairs=[(file_name(a), file_name(b)) for a, b in settings.compare],
     )

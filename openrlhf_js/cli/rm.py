@@ -18,7 +18,7 @@ from typing import Any, Literal
 import tyro
 
 from openrlhf_js.common.console import complain, progress, say, table
-from openrlhf_js.common.files import atomic_write, write_json
+from openrlhf_js.common.files import write_json
 from openrlhf_js.common.model_folders import TRUSTED
 from openrlhf_js.common.settings import Field, Settings, choose, program
 from openrlhf_js.reward_model import TOKEN_VARIABLE
@@ -44,7 +44,7 @@ class RewardEvalSettings(Settings):
 
     Accuracy with an interval clustered by prompt, also by subset; calibration; the influence of
     length; and the mean and std that normalise rewards. The same command resumes. The folder gets
-    scores.jsonl (rewards as they come), evaluation.json (every figure) and report.html.
+    scores.jsonl (rewards as they come) and evaluation.json (every figure).
     """
 
     file: tyro.conf.Positional[Path] = Field(description="JSON, JSON lines, CSV or Parquet")
@@ -94,7 +94,6 @@ def _evaluate(settings: RewardEvalSettings) -> None:
         "settings": settings.manifest(),
         "identity": identity,
         "description": {**description, "model": settings.model},
-        "repetitions": evaluation.repetitions(texts),
         **evaluation.evaluate(
             rewards,
             lengths=evaluation.response_lengths(tokenizer, pairs),
@@ -160,17 +159,15 @@ def _score(
 
 
 def _show_results(results: dict[str, Any], out: Path) -> None:
-    """Writes evaluation.json and report.html, and prints the figures."""
+    """Writes evaluation.json, and prints the figures."""
     from openrlhf_js.report import reward_model as report
 
     write_json(out / "evaluation.json", results)
-    with atomic_write(out / "report.html") as file:
-        file.write(report.page(results).encode())
     table(report.figure_rows(results))
     table(report.subset_rows(results))
     for sentence in report.in_words(results):
         say(sentence)
-    say(f"The page with a picture: {out / 'report.html'}")
+    say(str(out / "evaluation.json"))
 
 
 class _RewardFlags(Settings):

@@ -12,19 +12,15 @@ from markupsafe import Markup
 from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Boards, Row
 from openrlhf_js.evaluation.arena.pool import Pool
-from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
+from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A
 from openrlhf_js.report import style
-from openrlhf_js.report.figures import picture
-from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.pages import render, script_of
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
-PICTURE_WIDTH = 440  # pixels, without names and numbers
 # Text stays text: no HTML, and links and pictures as they are written, which load nothing.
 MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])
-
-
+COLUMNS = ("model", "score", "questions", "games won/lost/tied", "games missing", "tokens")
 # How a game ended for the model, by its margin in the game.
 VERDICTS = {
     2: "the model is much better",
@@ -48,8 +44,7 @@ class ShownGame(NamedTuple):
     """A game as the page has it; no text where the judge's call failed."""
 
     first_shown: str  # "baseline" or "model"
-    verdict: str  # the judge's own, "" without one
-    official: str  # the one by the official rule, where it is another one
+    verdict: str  # "" without one
     words: str
     text: str | None
 
@@ -78,30 +73,20 @@ def cells(board: Board) -> list[dict[str, str]]:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    def number(name: str, form: str = ".1f", scale: float = 1, unit: str = "") -> str:
-        return "" if row.get(name) is None else f"{scale * row[name]:{form}}{unit}"
+    def number(name: str) -> str:
+        return "" if row.get(name) is None else f"{row[name]:.0f}"
 
-    def counts(*names: str) -> str:
-        return "/".join(filter(None, (number(name, "g") for name in names)))
-
-    is_baseline = row["model"] == row["baseline"]
-    score = style.interval(row["score"], row["ci_low"], row["ci_high"], ".1f")
-    questions = f"{number('questions', 'g')} of {row['questions_of_category']}"
-    controlled = row["style_control"] != "none"
-    missing = number("games_missing", "g") if row.get("games_missing") else ""
-    worst = f"{number('worst_case_low')} to {number('worst_case_high')}" if missing else ""
+    texts = {"model": row["model"], "tokens": number("mean_tokens")}
+    if row["model"] == row["baseline"]:
+        return {**dict.fromkeys(COLUMNS, ""), **texts, "score": "50.0", "questions": "baseline"}
+    ended = [number(name) for name in ("games_won", "games_lost", "games_tied")]
     return {
-        "model": row["model"],
-        "score": number("score") if is_baseline else score,
-        "questions": "baseline" if is_baseline else questions,
-        "games won/lost/tied": counts("games_won", "games_lost", "games_tied"),
-        "rows won/lost/tied": counts("wins", "losses", "ties"),
-        "games missing": missing,
-        "worst case": worst,
-        "without control": number("score_without_control") if controlled else "",
-        "contradicts": number("contradictions", scale=100, unit=" %"),
-        "first shown": number("side_a", scale=100, unit=" %"),
-        "tokens": number("mean_tokens", ".0f"),
+        **dict.fromkeys(COLUMNS, ""),
+        **texts,
+        "score": style.interval(row["score"], row["ci_low"], row["ci_high"], ".1f"),
+        "questions": f"{number('questions')} of {row['questions_of_category']}",
+        "games won/lost/tied": "/".join(ended),
+        "games missing": number("games_missing") if row["games_missing"] else "",
     }
 
 
@@ -110,36 +95,6 @@ def markdown(text: str) -> Markup:
     if len(text) > LONGEST_MARKDOWN:
         return Markup('<pre class="plain">{}</pre>').format(text)
     return Markup(MARKDOWN.render(text))
-
-
-class ShownBoard(NamedTuple):
-    """A leaderboard as the page has it."""
-
-    board: Board
-    cells: list[dict[str, str]]
-    source: str  # of the picture
-    sentence: str  # what it shows, for those who do not see it
-
-
-def shown_board(board: Board) -> ShownBoard:
-    """A board with its table, and a forest plot of its scores, the best model on top."""
-    rows = []
-    for row in board.rows:
-        ends = (row["ci_low"], row["ci_high"])
-        if row["model"] == board.baseline:  # half of its games, by definition
-            ends = (None, None)
-        rows.append(ForestRow("", row["model"], row["score"], *ends))
-    forest = Forest(
-        title=board.title,
-        note="at the line the model and the baseline are equally good",
-        xlabel="score, per cent",
-        rows=rows,
-        looks=style.series_looks([row["model"] for row in board.rows]),
-        form=".1f",
-        reference=50,
-    )
-    source = style.svg_source(picture([forest], widths=(PICTURE_WIDTH,)))
-    return ShownBoard(board, cells(board), source, forest.sentence())
 
 
 def page(pools: Sequence[Pool], scored: Boards) -> str:
@@ -161,7 +116,7 @@ def page(pools: Sequence[Pool], scored: Boards) -> str:
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
-        boards=[shown_board(board) for board in scored.boards],
+        boards=[(board, cells(board)) for board in scored.boards],
         compared=scored.comparisons,
         filters=filters,
         kinds=KINDS,
@@ -191,26 +146,24 @@ def questions(
         for (model, judge), of_model in judgments.items():
             judgment = of_model.get(uid)
             if baseline and judgment and judgment.baseline in ("", baseline):
-                judged.setdefault(model, {})[judge] = _shown(judgment, pools[0].rule)
+                judged.setdefault(model, {})[judge] = _shown(judgment)
         if judged:
             shown.append(ShownQuestion(question, baseline, judged))
     return shown
 
 
-def _shown(judgment: data.Judgment, rule: Rule) -> ShownJudgment:
+def _shown(judgment: data.Judgment) -> ShownJudgment:
     """A judgment as the model fared: it is B in the first game, and A in the second."""
     shown = []
     outcomes: Counter[str] = Counter()
     for game, first_shown in zip(judgment.games, ("baseline", "model"), strict=True):
-        verdict = game.verdict(rule) if game else None
-        official = game.official if game else None
+        verdict = game.verdict if game else None
         margin = MARGIN_OF_A[verdict] if verdict else None
         if margin is not None and first_shown == "baseline":
             margin = -margin
         shown_game = ShownGame(
             first_shown=first_shown,
             verdict=verdict or "",
-            official=(official or NO_VERDICT) if official != verdict else "",
             words=VERDICTS[margin],
             text=game.text if game else None,
         )

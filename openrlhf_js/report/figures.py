@@ -74,7 +74,8 @@ def wide_picture(figures: Sequence[Figure], title: str = "") -> alt.ConcatChart:
     """A picture of figures side by side, `PICTURE_WIDTH` wide with all their labels."""
     width = PANEL_WIDTH
     drawn = picture(figures, [width] * len(figures), title)
-    attribute = re.search(r'width="([0-9.]+)"', style.svg(drawn))
+    svg = vl_convert.vegalite_to_svg(style.specification(drawn), vl_version=style.VEGA_LITE)
+    attribute = re.search(r'width="([0-9.]+)"', svg)
     if attribute:
         excess = float(attribute[1]) - PICTURE_WIDTH
         width -= math.ceil(excess / len(figures))

@@ -1,19 +1,13 @@
-"""Results of pass@k as tables, sentences and pictures."""
+"""Results of pass@k as tables and sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from openrlhf_js.evaluation.passk.compare import values_of
 from openrlhf_js.evaluation.passk.summary import Results, items_with
-from openrlhf_js.report import figures, plot, style
-from openrlhf_js.report.forest import Forest, ForestRow
-from openrlhf_js.report.plot import Axis, Panel
-from openrlhf_js.stats import paired_difference
+from openrlhf_js.report import style
 
 TRUNCATED_WARNING = 5.0  # per cent
 STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
@@ -31,12 +25,6 @@ class PasskRun(NamedTuple):
     def samples_file(self, task: str) -> Path:
         """The store of the samples of a task."""
         return self.folder / "samples" / f"{task}.jsonl"
-
-    @property
-    def name(self) -> str:
-        """The label with the last two folders of the model, or what a server calls it."""
-        model = self.results["model"].rpartition("#")[2]
-        return f"{self.label}: {'/'.join(Path(model).parts[-2:])}"
 
 
 def scores(results: Mapping[str, Any]) -> Table:
@@ -100,80 +88,11 @@ def differences(comparison: Mapping[str, Any], label: str) -> Table:
     ]
 
 
-def forests(runs: Sequence[PasskRun]) -> list[Forest]:
-    """For each benchmark, pass@j of all models, and their paired differences from the first's."""
-    looks = style.series_looks([run.name for run in runs])
-    plots = []
-    for benchmark in runs[0].results["tasks"]:
-        levels = Forest(
-            title=benchmark,
-            note="95 % intervals, by item",
-            xlabel="per cent",
-            rows=[row for run in runs for row in _levels(benchmark, run)],
-            looks=looks,
-            form=".1f",
-        )
-        differences = Forest(
-            title=f"{benchmark}: difference from {runs[0].label}",
-            note="paired by item, 95 % intervals",
-            xlabel="points",
-            rows=[row for run in runs[1:] for row in _differences(benchmark, runs[0], run)],
-            looks=looks,
-            form="+.1f",
-            reference=0,
-        )
-        plots += [levels, differences]
-    return plots
-
-
-def _levels(benchmark: str, run: PasskRun) -> list[ForestRow]:
-    """A row for each pass@j."""
-    task = run.results["tasks"][benchmark]
-    rows = []
-    for row in task["rows"]:
-        if row["quantity"] == "pass_at":
-            heading = _measure(row["j"], items_with(task, row["j"]), task["items"])
-            rows.append(_dot(heading, run, row))
-    return rows
-
-
-def _differences(benchmark: str, first: PasskRun, other: PasskRun) -> list[ForestRow]:
-    """A row for each pass@j, of the items that have enough samples of both."""
-    task = other.results["tasks"][benchmark]
-    first_task = first.results["tasks"][benchmark]
-    rows = []
-    for j in [row["j"] for row in task["rows"] if row["quantity"] == "pass_at"]:
-        values = values_of(task, f"pass@{j}")
-        first_values = values_of(first_task, f"pass@{j}")
-        both = np.isfinite(values) & np.isfinite(first_values)
-        if both.any():
-            difference = paired_difference(values[both], first_values[both])
-            heading = _measure(j, int(both.sum()), task["items"])
-            rows.append(_dot(heading, other, difference.estimate.plain()))
-    return rows
-
-
-def _measure(j: int, items: int, all_items: int) -> str:
-    """What is measured, and of how many items where that is not of all."""
-    return f"pass@{j}" if items == all_items else f"pass@{j} of {items:,} items"
-
-
-def _dot(heading: str, run: PasskRun, row: Mapping[str, Any]) -> ForestRow:
-    """A figure in per cent."""
-    low, high = (None if row[end] is None else 100 * row[end] for end in ("low", "high"))
-    return ForestRow(heading, run.name, 100 * row["value"], low, high)
-
-
 def notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
     lines = ["Intervals are 95 %, by item."]
     for name, task in results["tasks"].items():
-        for line in (
-            _refused(task),
-            _fewer_items(task),
-            _truncated(task),
-            _ungraded(task),
-        ):
+        for line in (_refused(task), _truncated(task), _ungraded(task)):
             if line:
                 lines.append(f"{name}: {line}")
     return lines
@@ -194,26 +113,6 @@ def _refused(task: TaskResults) -> str:
     )
 
 
-def _of_fewer_items(task: TaskResults) -> list[str]:
-    """The pass@j of fewer items than pass@1, since some items have fewer than j responses."""
-    fewer = []
-    for row in task["rows"]:
-        count = items_with(task, row["j"] or 1)
-        if count < items_with(task, 1):
-            fewer.append(f"pass@{row['j']} of {count:,}")
-    return fewer
-
-
-def _fewer_items(task: TaskResults) -> str:
-    fewer = _of_fewer_items(task)
-    if not fewer:
-        return ""
-    return (
-        f"some items have too few responses: {', '.join(fewer)} items, the others of "
-        f"{items_with(task, 1):,}. Do not compare these figures with each other."
-    )
-
-
 def _truncated(task: TaskResults) -> str:
     truncated = _per_cent(task, "truncated")
     if truncated < TRUNCATED_WARNING:
@@ -229,33 +128,6 @@ def _ungraded(task: TaskResults) -> str:
     if not ungraded:
         return ""
     return f"{ungraded:.2f} % could not be graded and count as not correct; run it again to retry."
-
-
-def draw(results: Mapping[str, Any], path: Path) -> Path:
-    """Draws pass@j over j, a panel for each benchmark, as a PNG."""
-    model = results["model"].rpartition("#")[2]
-    line = Path(model).name or model
-    rows = []
-    panels = {}
-    for name, task in results["tasks"].items():
-        panels[name] = Panel(
-            title=name,
-            ylabel="pass@j",
-            note=", ".join([f"{task['items']:,} items", *_of_fewer_items(task)]),
-            limits=(0, 1),
-        )
-        for row in task["rows"]:
-            if row["quantity"] == "pass_at":
-                rows.append({**row, "benchmark": name, "model": line})
-    axis = Axis("j", "samples j (bands: 95 %, by item)", "log2")
-    drawings = plot.draw(
-        rows,
-        panels,
-        axis,
-        line="model",
-        panel="benchmark",
-    )
-    return style.save_png(figures.picture(drawings), path)
 
 
 def value_of(task: TaskResults, quantity: str, j: int | None = None) -> Mapping[str, Any]:

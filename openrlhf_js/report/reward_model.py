@@ -1,13 +1,10 @@
-"""The page of `rm eval`: what was found about a reward model, in figures, words and a picture."""
+"""What `rm eval` found about a reward model, in tables and words."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openrlhf_js.report import figures, plot, style
-from openrlhf_js.report.pages import render
+from openrlhf_js.report import style
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
 FEW_PROMPTS = 20  # too few clusters for an interval
@@ -16,31 +13,11 @@ Evaluation = dict[str, Any]  # the content of evaluation.json
 Interval = dict[str, float | None]
 
 
-def page(evaluation: Evaluation) -> str:
-    """The evaluation as one HTML file that needs no other."""
-    identity = evaluation["identity"]
-    settings = dict(evaluation["description"])
-    settings["sha256 of model"] = identity["model"]
-    settings["sha256 of texts"] = identity["texts"]
-    return render(
-        "reward_model.html",
-        title=f"Reward model {evaluation['model']}",
-        file=evaluation["file"],
-        words=in_words(evaluation),
-        figures=figure_rows(evaluation),
-        subsets=subset_rows(evaluation),
-        picture=figures.page(reliability(evaluation["calibration"]["bins"])),
-        settings=[{"setting": name, "value": value} for name, value in settings.items()],
-        script=figures.script(),
-    )
-
-
 def figure_rows(evaluation: Evaluation) -> list[dict[str, str]]:
     """The rows of the table: figure, value and meaning."""
     calibration = evaluation["calibration"]
     reward = evaluation["reward"]
     length = evaluation["length"]
-    correlation = length["correlation_within_pairs"]
     labels = share(length["longer_preferred_by_labels"])
     normalise = "mean and std, to normalise with"
     if evaluation["pairs"] < LEAST_TO_NORMALISE:
@@ -59,21 +36,11 @@ def figure_rows(evaluation: Evaluation) -> list[dict[str, str]]:
             f"ECE; exact confidences would show about {calibration['error_by_chance']:.3f}",
         ),
         ("reward", f"{reward['mean']:.4g} ± {reward['std']:.4g}", normalise),
-        (
-            "length and reward",
-            "-" if correlation is None else f"{correlation:.2f}",
-            "correlation within pairs; length in tokens",
-        ),
         ("accuracy of length", share(length["accuracy_of_length_alone"]), "preferring the longer"),
         (
             "prefers the longer",
             share(length["longer_preferred_by_model"]),
             f"the labels: {labels}; where lengths differ",
-        ),
-        (
-            "accuracy, balanced",
-            share(length["accuracy_balanced"]),
-            "if the chosen response were as often the longer as the shorter one",
         ),
     ]
     return [dict(zip(("figure", "value", "meaning"), row, strict=True)) for row in rows]
@@ -111,12 +78,6 @@ def in_words(evaluation: Evaluation) -> list[str]:
     accuracy = evaluation["accuracy"]
     pairs = evaluation["pairs"]
     sentences = [f"The model prefers the chosen response in {share(accuracy)} of {pairs:,} pairs."]
-    again = evaluation["repetitions"]
-    if any(again.values()):
-        sentences.append(
-            f"Of these, {again['repeated']:,} repeat an earlier pair and {again['reversed']:,} are "
-            "one with its sides swapped: each counts."
-        )
     if accuracy["low"] is not None and accuracy["low"] <= 0.5:
         sentences.append("That is not clearly better than chance.")
     if evaluation["prompts"] < FEW_PROMPTS:
@@ -126,36 +87,10 @@ def in_words(evaluation: Evaluation) -> list[str]:
     length_alone = evaluation["length"]["accuracy_of_length_alone"]
     if length_alone["value"] >= accuracy["value"]:
         sentences.append(f"Preferring the longer response would do as well: {share(length_alone)}.")
-    more_by_model = evaluation["length"]["longer_preferred_more_by_model"]
-    if more_by_model and more_by_model["low"] is not None:
-        where = "responses more than the labels do, where lengths differ."
-        if more_by_model["low"] > 0:
-            sentences.append(f"It favours longer {where}")
-        elif more_by_model["high"] < 0:
-            sentences.append(f"It favours shorter {where}")
     calibration = evaluation["calibration"]
     if calibration["error"] > 2 * calibration["error_by_chance"]:
         sentences.append(
-            f"Its confidences are off: {calibration['mean_confidence']:.1%} on average, "
-            f"calibration error {calibration['error']:.3f}, "
+            f"Its confidences are off: calibration error {calibration['error']:.3f}, "
             f"against {calibration['error_by_chance']:.3f} by chance."
         )
     return sentences
-
-
-def reliability(bins: Sequence[Mapping[str, float]]) -> list[plot.Drawing]:
-    """The accuracy of pairs of like confidence, before the band of 95 % of exact models."""
-    rows: list[plot.Row] = []
-    for row in bins:
-        confidence = row["confidence"]
-        reach = 1.96 * math.sqrt(confidence * (1 - confidence) / row["pairs"])
-        points = {
-            "model": {"value": row["accuracy"]},
-            "exact": {"value": confidence, "low": confidence - reach, "high": confidence + reach},
-        }
-        for series, point in points.items():
-            at = {"quantity": "accuracy", "confidence": confidence, "series": series}
-            rows.append({**at, **point})
-    panels = {"accuracy": plot.Panel("Accuracy by confidence", "accuracy, share of pairs")}
-    axis = plot.Axis("confidence", "confidence, sigmoid of |margin|")
-    return plot.draw(rows, panels, axis, line="series")

@@ -7,7 +7,6 @@ so that it has 11 where a page shows a picture 690 pixels wide.
 
 from __future__ import annotations
 
-import base64
 import colorsys
 import itertools
 import json
@@ -36,7 +35,6 @@ ON_DARK = {  # what is no series: text, lines and backgrounds
 LEAST_CONTRAST_ON_DARK = 6.0
 COLOUR = re.compile(r"#[0-9a-f]{6}")
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-SVG_ROOM = 30  # pixels beside a picture
 PNG_SCALE = 1.5  # pixels of the file for each of the picture: 1,200 of 800
 LINE_WIDTH = 2
 
@@ -261,25 +259,6 @@ def dark_rules(text: str, scope: str = "") -> str:
 def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
     """A chart with the look of the house, as Vega-Lite has it."""
     return {**chart.to_dict(validate=False), "config": CONFIG}
-
-
-def svg(chart: alt.TopLevelMixin) -> str:
-    """The picture, in which text stays text, and which is dark on a dark page."""
-    drawn = vl_convert.vegalite_to_svg(
-        specification(chart), vl_version=VEGA_LITE, config={"aria": False}
-    )
-    opening, end, rest = drawn.partition(">")
-    return f"{opening}{end}<style>{dark_rules(drawn)}</style>{rest}"
-
-
-def svg_source(chart: alt.TopLevelMixin) -> str:
-    """A picture as the address of an image; two inlined SVGs would share names of their parts.
-
-    With room on both sides, since the browser's font may be wider than the one it was laid out in.
-    """
-    roomy = chart.properties(padding={"left": SVG_ROOM, "right": SVG_ROOM, "top": 5, "bottom": 5})
-    data = base64.b64encode(svg(roomy).encode()).decode()
-    return f"data:image/svg+xml;base64,{data}"
 
 
 def save_png(chart: alt.TopLevelMixin, path: Path, *, dark: bool = False) -> Path:

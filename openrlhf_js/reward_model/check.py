@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -16,7 +15,6 @@ from openrlhf_js.reward_model.preferences import Keys, PreferencePair, Template
 
 SHOWN = 3  # problems of a kind
 BATCH = 512  # pairs that are tokenized together
-ROLE_ORDER = re.compile(r"((system|developer),)?(user,assistant,((tool,)+assistant,)*)+")
 
 
 class ProblemKind(NamedTuple):
@@ -31,13 +29,10 @@ KINDS = {
     "no text": ProblemKind("pair that cannot be rendered as text", None),
     "empty": ProblemKind("pair with an empty side", 0),
     "same": ProblemKind("pair whose sides are the same", 0),
-    "roles": ProblemKind("conversation with roles out of order", 0),
     "prompts": ProblemKind("pair whose sides answer different prompts", 0),
     "torn": ProblemKind("pair whose prompt the chat template changes once the response follows", 0),
     "unread": ProblemKind("pair without its prompt: --data.prompt_key prompt adds that column", 1),
     "cut": ProblemKind("pair that would be cut: raise --data.max_len", 0.05),
-    "repeated": ProblemKind("pair that occurred before", 0.05),
-    "reversed": ProblemKind("pair that occurred before with its sides swapped", 0.05),
 }
 ALLOWABLE = [name for name, kind in KINDS.items() if kind.share not in (None, 1)]
 
@@ -101,12 +96,11 @@ def check(
     making: Making,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Report:
-    """Checks files, name and rows of each, as one data set; keeps only a hash of each pair.
+    """Checks files, name and rows of each, as one data set.
 
     `progress` is called after each batch with its number of rows.
     """
     report = Report()
-    first_places: dict[int, str] = {}  # where a pair came first, by its hash
     for name, rows in files:
         remaining = iter(rows)
         while batch := list(islice(remaining, BATCH)):
@@ -116,7 +110,8 @@ def check(
                 texts = _texts(row, place, making, report)
                 if texts:
                     pairs.append(texts)
-                    _compare(texts, report, first_places)
+                    if texts.chosen == texts.rejected:
+                        report.add(place, "same", "chosen and rejected are the same text")
             if pairs:
                 _measure(pairs, making, report)
             progress(len(batch))
@@ -151,20 +146,6 @@ def _texts(row: FileRow, place: str, making: Making, report: Report) -> Texts | 
     )
 
 
-def _compare(texts: Texts, report: Report, first_places: dict[int, str]) -> None:
-    """Compares the sides with each other, and with earlier pairs."""
-    key = hash((texts.chosen, texts.rejected))
-    swapped_key = hash((texts.rejected, texts.chosen))
-    if texts.chosen == texts.rejected:
-        report.add(texts.place, "same", "chosen and rejected are the same text")
-    elif swapped_key in first_places:
-        report.add(texts.place, "reversed", f"see {first_places[swapped_key]}")
-    elif key in first_places:
-        report.add(texts.place, "repeated", f"see {first_places[key]}")
-    else:
-        first_places[key] = texts.place
-
-
 def _measure(pairs: Sequence[Texts], making: Making, report: Report) -> None:
     """Counts the tokens of the longer sides, and the pairs that would be cut."""
     texts = []
@@ -179,7 +160,7 @@ def _measure(pairs: Sequence[Texts], making: Making, report: Report) -> None:
 
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
-    """Kind and text of problems with the order of messages, and of sides without a response."""
+    """Kind and text of sides without a response, and of sides that answer different prompts."""
     sides: dict[str, Any] = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
     for key, side in sides.items():
         if not preferences.response(side).strip():
@@ -187,12 +168,6 @@ def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[s
             break
     if isinstance(pair.chosen, str):
         return
-    prompt: Any = pair.prompt or []
-    for key, messages in sides.items():
-        roles = "".join(f"{message['role']}," for message in prompt + messages)
-        if not ROLE_ORDER.fullmatch(roles):
-            yield "roles", f"{key!r} has {roles}"
-            return
     if _before_response(pair.chosen) != _before_response(pair.rejected):
         yield "prompts", f"{keys.chosen!r} and {keys.rejected!r} differ before the last message"
 

@@ -41,20 +41,6 @@ def texts_of(
     return texts
 
 
-def repetitions(texts: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """How many pairs of texts are those of an earlier pair, and how many with the sides swapped."""
-    seen = set()
-    counts = {"repeated": 0, "reversed": 0}
-    for chosen, rejected in texts:
-        if (chosen, rejected) in seen:
-            counts["repeated"] += 1
-        elif (rejected, chosen) in seen:
-            counts["reversed"] += 1
-        else:
-            seen.add((chosen, rejected))
-    return counts
-
-
 def prompt_of(pair: PreferencePair) -> str:
     """What tells prompts apart; each pair of texts that hold their prompt is its own cluster."""
     prompt: Any = pair.prompt
@@ -121,17 +107,14 @@ def evaluate(
         raise ValueError("there is no pair to evaluate on")
     margins = rewards[:, 0] - rewards[:, 1]
     _, clusters = np.unique(np.array(prompts, dtype=object), return_inverse=True)
-    bins = reliability(margins)
     return {
         **_accuracy_and_margin(margins, clusters),
         "subsets": _by_subset(margins, clusters, subsets),
         "reward": {"mean": float(rewards.mean()), "std": float(rewards.std(ddof=1))},
         "calibration": {
-            "error": calibration_error(bins),
+            "error": calibration_error(margins),
             "error_by_chance": error_by_chance(margins),
-            "mean_confidence": float(_confidence(margins).mean()),
             "log_loss": log_loss(margins),
-            "bins": bins,
         },
         "length": _length(lengths, margins, clusters),
     }
@@ -175,19 +158,16 @@ def hits(margins: Floats) -> Floats:
 # Calibration: do margins mean the probabilities that Bradley and Terry give them?
 
 
-def reliability(margins: Floats, bins: int = BINS) -> list[dict[str, float]]:
-    """Mean confidence and accuracy in at most so many bins of as many pairs each, least first."""
+def calibration_error(margins: Floats, bins: int = BINS) -> float:
+    """The expected calibration error: mean |confidence - accuracy| over bins, weighted by pairs.
+
+    Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
+    analysis for natural language processing models".
+    """
     confidence = _confidence(margins)
-    correct = hits(margins)
-    rows = []
-    for pairs in _bins(confidence, bins):
-        row = {
-            "confidence": float(confidence[pairs].mean()),
-            "accuracy": float(correct[pairs].mean()),
-            "pairs": len(pairs),
-        }
-        rows.append(row)
-    return rows
+    excess = confidence - hits(margins)
+    errors = [abs(excess[pairs].sum()) for pairs in _bins(confidence, bins)]
+    return float(sum(errors) / len(margins))
 
 
 def _confidence(margins: Floats) -> Floats:
@@ -198,20 +178,6 @@ def _bins(confidence: Floats, max_bins: int) -> list[NDArray[np.intp]]:
     """Indices of the pairs of each bin."""
     count = max(1, min(max_bins, len(confidence) // LEAST_PER_BIN))
     return np.array_split(np.argsort(confidence, kind="stable"), count)
-
-
-def calibration_error(bins: list[dict[str, float]]) -> float:
-    """The expected calibration error: mean |confidence - accuracy| over bins, weighted by pairs.
-
-    Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
-    analysis for natural language processing models".
-    """
-    pairs = 0.0
-    errors = 0.0
-    for row in bins:
-        pairs += row["pairs"]
-        errors += row["pairs"] * abs(row["confidence"] - row["accuracy"])
-    return errors / pairs
 
 
 def error_by_chance(margins: Floats) -> float:
@@ -232,44 +198,14 @@ def log_loss(margins: Floats) -> float:
     return float(np.logaddexp(0, -margins).mean())
 
 
-# Length: how far does the model follow it, and how good is it apart from that?
-
-
-def correlation_within_pairs(margins: Floats, differences: Floats) -> float | None:
-    """Pearson's of reward and length, each minus its pair's mean: free of prompts' differences."""
-    norm = float(np.linalg.norm(margins) * np.linalg.norm(differences))
-    if norm <= 0:
-        return None
-    correlation = margins @ differences / norm
-    return float(np.clip(correlation, -1, 1))
-
-
 def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
+    """How far the model follows length; "longer_preferred..." of pairs whose lengths differ."""
     differences = lengths[:, 0] - lengths[:, 1]
-    correct = hits(margins)
-    longer = differences > 0
-    shorter = differences < 0
-    unequal = longer | shorter
-    unequal_clusters = clusters[unequal]
-    margin_of_longer = margins * np.sign(differences)
-    model_prefers_longer = hits(margin_of_longer)[unequal]
-    labels_prefer_longer = longer[unequal].astype(float)
-    more_by_model = None
-    if unequal.any():
-        difference = stats.paired_difference(
-            model_prefers_longer, labels_prefer_longer, unequal_clusters
-        )
-        more_by_model = difference.estimate.plain()
-    balanced = None  # length alone would get exactly one half
-    if longer.any() and shorter.any():
-        mean = stats.stratified_mean(correct[unequal], longer[unequal], unequal_clusters)
-        balanced = mean.plain()
+    unequal = differences != 0
+    prefers_longer = hits(margins * np.sign(differences))[unequal]
+    labels_prefer_longer = hits(differences)[unequal]
     return {
-        "mean_chosen": float(lengths[:, 0].mean()),
-        "correlation_within_pairs": correlation_within_pairs(margins, differences),
-        "longer_preferred_by_model": _share(model_prefers_longer, unequal_clusters),
-        "longer_preferred_by_labels": _share(labels_prefer_longer, unequal_clusters),
-        "longer_preferred_more_by_model": more_by_model,
         "accuracy_of_length_alone": _share(hits(differences), clusters),
-        "accuracy_balanced": balanced,
+        "longer_preferred_by_model": _share(prefers_longer, clusters[unequal]),
+        "longer_preferred_by_labels": _share(labels_prefer_longer, clusters[unequal]),
     }

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,10 +14,8 @@ from typing import NamedTuple
 import pytest
 from judged_bench import (
     BASELINE,
-    judgment_row,
     read_lines,
     write_bench,
-    write_judged,
     write_lines,
 )
 from kit import until
@@ -94,31 +91,24 @@ def judge_answers(place, tmp_path, capsys, monkeypatch):
     """26 games, none of them before a server answers and the budget allows it."""
     bench = tmp_path / "data" / "own"
     settings = tmp_path / "judge.yaml"
-    settings.write_text("judge_model: j\nprices: {j: {input: 1, output: 1}}\n")
+    settings.write_text(
+        "judge_model: j\nprices: {j: {input: 1, output: 1}}\n"
+        "parameters: {temperature: null, reasoning_effort: low}\n"
+    )
     words = ["judge", *place, "--baseline", BASELINE, "--models", "m", "other"]
     words += ["--settings", str(settings)]
     assert eval_arena.main([*words, "--dry_run"]) == 0
-    assert "26 games to ask" in capsys.readouterr().out
+    assert "13 of 13 answers are to be judged: 26 games, about" in capsys.readouterr().out
     assert not (bench / "judge_ledger" / "j" / "all.jsonl").exists()
 
-    began = time.monotonic()
     nobody = "http://127.0.0.1:9/v1"
-    for options in ([], ["--check"]):
-        assert eval_arena.main([*words, "--url", nobody, *options]) == 1
-        assert f"no server answers at {nobody}" in capsys.readouterr().err
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        assert eval_arena.main([*words, "--url", url, "--check"]) == 1
-    assert f"no server answers at {url}" in capsys.readouterr().err
-    assert time.monotonic() - began < 10
+    assert eval_arena.main([*words, "--url", nobody]) == 1
+    assert f"no server answers at {nobody}" in capsys.readouterr().err
 
     key = "sk-abcdefghijkl"
     monkeypatch.setenv("A_KEY", key)
     with serving(by_hash) as stub:
         words += ["--url", stub.url, "--key_env", "A_KEY"]
-        assert eval_arena.main([*words, "--check"]) == 0
-        assert not stub.requests
-        words += ["--parameters", '{"temperature": null, "reasoning_effort": "low"}']
         assert eval_arena.main([*words, "--budget", "0.0001"]) == 1
         assert "the budget allows no more games" in capsys.readouterr().out
         assert eval_arena.main([*words, "--budget", "1"]) == 0
@@ -135,7 +125,7 @@ def score(place, tmp_path, capsys):
     scores = tmp_path / "out" / "s.json"
     page = tmp_path / "out" / "s.html"
     place = [*place, "--baseline", BASELINE]
-    words = ["score", *place, "--compare", "m", "other", "--style_control", "none", "all"]
+    words = ["score", *place, "--compare", "m", "other", "--style_control"]
     words += ["--json", str(scores), "--html", str(page)]
     assert eval_arena.main(words) == 0
     printed = capsys.readouterr().out
@@ -155,7 +145,6 @@ def score(place, tmp_path, capsys):
     [
         (["judge", "--models", "m"], "--judge names the judge"),
         (["judge", "--judge", "j", "--models", "m", "--budget", "1"], "needs the price of j"),
-        (["judge", "--judge", "j", "--models", "m", "--parameters", "[1"], "is no JSON object"),
         (
             ["judge", "--judge", "j", "--models", "m"],
             "no such file; `openrlhf-js eval arena fetch`",
@@ -171,35 +160,13 @@ def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, cap
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "rule", "score"),
-    [
-        ([], "stated", 100),
-        (["--ci", "official"], "official", 25),
-        (["--verdict", "official"], "official", 25),
-        (["--verdict", "stated", "--ci", "official"], "stated", 100),
-    ],
-)
-def test_official_intervals_take_official_verdicts(words, rule, score, tmp_path):
-    """Of two games that the model wins, the text of one quotes the loser at its end."""
-    rows = [judgment_row("q0", -2, 1)]
-    rows[0]["games"][0]["judgment"]["answer"] = "Verdict: [[B>A]], though it says `[[A>>B]]`."
-    write_judged(tmp_path, rows)
-    place = ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
-    path = tmp_path / "scores.json"
-    assert eval_arena.main(["score", *place, "--json", str(path), *words]) == 0
-    (row,) = [row for row in json.loads(path.read_bytes()) if row["model"] == "m"]
-    assert row["verdict"] == rule
-    assert row["score"] == score
-
-
 @pytest.mark.timeout(300)  # starts the program
 def test_a_kill_costs_no_judgment_and_hardly_any_money(tmp_path):
     folder = write_bench(tmp_path, 20)
     words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
-    words += ["--models", "m", "--judge", "stub", "--concurrency", "4", "--tries", "9", "--url"]
+    words += ["--models", "m", "--settings", str(four_at_a_time(tmp_path)), "--url"]
     with serving() as stub:
-        stub.answer = faulty(stub, 0.2, 0, 0.1, 3)  # a tenth of its replies without a verdict
+        stub.answer = faulty(stub, 0.2, 0, 3)
         program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
         with subprocess.Popen([*program, *words, stub.url]) as process:
             until(lambda: stub.counts["paid"].total() >= 8)
@@ -215,11 +182,18 @@ def test_a_kill_costs_no_judgment_and_hardly_any_money(tmp_path):
     assert len({each["game"] for each in ledger}) == 40
 
 
+def four_at_a_time(folder):
+    """The settings of a judge that is asked four games at a time."""
+    path = folder / "judge.yaml"
+    path.write_text("judge_model: stub\nconcurrency: 4\n")
+    return path
+
+
 def test_ctrl_c_lets_the_replies_under_way_arrive_and_a_second_one_does_not(tmp_path):
     """Twice four games at a time of twenty questions, whose replies wait for `reply_now`."""
     write_bench(tmp_path, 20)
     words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
-    words += ["--models", "m", "--judge", "stub", "--concurrency", "4", "--url"]
+    words += ["--models", "m", "--settings", str(four_at_a_time(tmp_path)), "--url"]
     program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
     reply_now = threading.Event()
 
@@ -264,25 +238,23 @@ def until_said(process, words):
 
 
 def test_what_judging_costs_is_said_while_it_runs(tmp_path, capsys, monkeypatch):
-    """16 games of 2000 tokens in and 1000 out, of which every other is won."""
+    """16 games of 2000 tokens in and 1000 out."""
     monkeypatch.setattr(console, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
     write_bench(tmp_path, 8)
     settings = tmp_path / "judge.yaml"
-    settings.write_text("judge_model: stub\nprices: {stub: {input: 100, output: 200}}\n")
+    settings.write_text(
+        "judge_model: stub\nconcurrency: 1\nprices: {stub: {input: 100, output: 200}}\n"
+    )
     words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
-    words += ["--models", "m", "--concurrency", "1", "--settings", str(settings), "--url"]
+    words += ["--models", "m", "--settings", str(settings), "--url"]
     with serving(lambda *_: reply("[[A>B]]", tokens=1000, asked=2000)) as stub:
         assert eval_arena.main([*words, stub.url]) == 0
     said = capsys.readouterr()
     lines = [line for line in said.err.splitlines() if line.startswith("judging: ")]
     assert len(lines) == 16
-    assert lines[3].startswith(
-        "judging: 4 of 16 games, $1.60 of about $6.40; won 2, lost 2, tied 0, 0:00:0"
-    )
+    assert lines[3].startswith("judging: 4 of 16 games, $1.60 of about $6.40, 0:00:0")
     assert lines[3].endswith(" left")
-    assert "16 games to ask, about " in said.out
-    assert "games of this call: won 8, lost 8, tied 0" in said.out
     assert "16 replies, 32,000 tokens in and 16,000 out, $6.40" in said.out
 
 
@@ -311,8 +283,7 @@ SCRIPT = ROOT / "eval" / "arena_hard.sh"
 PYTHON = """#!/usr/bin/env bash
 printf '%s\\n' "${*:5}" >> "$CALLS"
 case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STATUS:-0}" ;;
-    judge) case "$*" in *--dry_run) ;; *--check) exit "${CHECK_STATUS:-0}" ;;
-        *) exit "${JUDGE_STATUS:-0}" ;; esac ;; esac
+    judge) case "$*" in *--dry_run) ;; *) exit "${JUDGE_STATUS:-0}" ;; esac ;; esac
 """
 
 
@@ -385,9 +356,8 @@ def test_all_of_the_script(script):
         TEXTS="t",
     )
     assert run.status == 0
-    check, fetch, _, _, judge, score = run.calls
+    fetch, _, _, judge, score = run.calls
     asking = "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
-    assert check.endswith(f"{asking} --check")
     assert fetch.endswith("--source my clone --texts t")
     assert judge.endswith(asking)
     assert score.startswith(
@@ -399,9 +369,9 @@ def test_all_of_the_script(script):
 
 def test_the_script_takes_another_judge_and_a_bench_of_ones_own(script):
     judge = {"JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1", "JUDGE_NAME": "k"}
-    run = script("model", BUDGET="none", JUDGE_EMPTY="1", **judge)
-    assert run.calls[4].endswith("--judge_name k --judge_empty --url http://h/v1")
-    assert " --judge k " in run.calls[5]
+    run = script("model", BUDGET="none", **judge)
+    assert run.calls[3].endswith("--judge_name k --url http://h/v1")
+    assert " --judge k " in run.calls[4]
     run = script("model", BENCH="mine", BASELINE="base", SETTINGS=str(V2_SETTINGS))
     assert run.calls[1].startswith("judge --data data --bench mine --baseline base --models model")
 
@@ -416,7 +386,6 @@ def test_the_script_takes_another_judge_and_a_bench_of_ones_own(script):
         (["model"], {"BENCH": "mine", "BASELINE": "base"}, 2, ""),  # no settings of a judge
         (["model"], {"GENERATE_STATUS": "1"}, 1, "generate"),
         (["model"], {"GENERATE_STATUS": "3"}, 3, "generate judge"),  # open: not in the way
-        (["model"], {"BUDGET": "9", "CHECK_STATUS": "1"}, 1, "judge"),  # before hours of answers
         (["model"], {"BUDGET": "9", "JUDGE_STATUS": "2"}, 2, "generate judge judge"),
         # some games are open: others are scored
         (["model"], {"BUDGET": "9", "JUDGE_STATUS": "1"}, 1, "generate judge judge score"),

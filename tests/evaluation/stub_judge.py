@@ -1,8 +1,8 @@
 """An OpenAI-compatible server in a thread of this process, or a faulty judge in its own.
 
-`python stub_judge.py SECONDS ERRORS GARBAGE SEED` serves on a free port, which it prints, until it
-is told to end: of all requests the share ERRORS fails in one of several ways, and of the others the
-share GARBAGE is answered, and paid for, without a verdict. `GET /counts` says what was paid for.
+`python stub_judge.py SECONDS ERRORS SEED` serves on a free port, which it prints, until it is told
+to end: of all requests the share ERRORS fails in one of several ways. `GET /counts` says what was
+paid for.
 """
 
 import hashlib
@@ -51,13 +51,12 @@ def serving(
         yield stub
 
 
-def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: float) -> Any:
+def faulty(served: Served, seconds: float, errors: float, seed: float) -> Any:
     """Answers that fail as often as asked for; what is paid for is counted by its messages."""
     chance = random.Random(int(seed))
     lock = threading.Lock()
     paid: Counter[str] = Counter()
-    without: Counter[str] = Counter()
-    served.counts = {"paid": paid, "garbage": without, "errors": 0, "requests": 0, "first": 0.0}
+    served.counts = {"paid": paid, "errors": 0, "requests": 0, "first": 0.0}
     html = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
     failures = (
         (429, b'{"error": {"message": "slow down"}}', {"Retry-After": "0.1"}),
@@ -73,16 +72,15 @@ def faulty(served: Served, seconds: float, errors: float, garbage: float, seed: 
             served.counts["first"] = served.counts["first"] or time.time()
             served.counts["most_at_once"] = served.most_at_once
             fails = chance.random() < errors
-            vague = chance.random() < garbage
             served.counts["errors"] += fails
             key = hashlib.sha256(json.dumps(request["messages"]).encode()).hexdigest()
             if not fails:
-                (without if vague else paid)[key] += 1
+                paid[key] += 1
         time.sleep(seconds / 4 if fails else seconds)
         if fails:
             return chance.choice(failures)
-        said = "C" if vague else verdict_of(request)
-        return reply(f"Both are answers.\u2028My verdict is [[{said}]]", tokens=10, asked=100)
+        said = f"Both are answers.\u2028My verdict is [[{verdict_of(request)}]]"
+        return reply(said, tokens=10, asked=100)
 
     return answer
 

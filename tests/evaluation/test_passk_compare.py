@@ -130,7 +130,6 @@ def test_results_on_disk(tmp_path):
     path = tmp_path / "results.json"
     path.write_text(json.dumps(A))
     assert read_results(tmp_path) == A
-    assert read_results(path) == A
     with pytest.raises(ValueError, match=r"holds no results\.json"):
         read_results(tmp_path / "nowhere")
     path.write_text("{}")

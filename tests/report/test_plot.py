@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import re
-import xml.etree.ElementTree as ET
 
 import pytest
 import vl_convert
@@ -14,6 +13,7 @@ from charts import panels_of
 from openrlhf_js.estimators.catalogue import ESTIMATORS
 from openrlhf_js.report import style
 from openrlhf_js.report.figures import page, picture
+from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.plot import Axis, Panel, draw
 
 M = Axis("m", "responses")
@@ -54,17 +54,6 @@ def test_every_colour_can_be_read_on_white_and_on_a_dark_page():
         assert style.contrast(style.on_dark(colour), style.DARK_PAGE) >= 4.5, colour
     assert style.contrast("#000000", style.WHITE) == pytest.approx(21)
     assert style.contrast("#777777", style.WHITE) == pytest.approx(4.48, abs=0.01)
-
-
-def test_a_picture_is_dark_where_pages_are(tmp_path):
-    drawn = picture(draw(rows("js", mse=float), {"mse": Panel("Error", "MSE")}, M))
-    light = style.save_both(drawn, tmp_path / "x.png")
-    assert light == tmp_path / "x.png"
-    assert light.read_bytes() != (tmp_path / "x-dark.png").read_bytes()
-    svg = style.svg(drawn)
-    blue = style.series_looks(["js"])["js"].colour
-    assert "@media (prefers-color-scheme: dark)" in svg
-    assert f'[stroke="{blue}"]{{stroke:{style.on_dark(blue)}}}' in svg
 
 
 def test_a_chart_says_in_words_what_it_shows():
@@ -139,15 +128,25 @@ def test_the_vertical_axis_holds_intervals_limits_and_reference():
     assert domain(half_width=None, reference=1.0) == pytest.approx([-0.05, 1.05])
 
 
-def test_a_picture_is_the_same_bytes_every_time_and_asks_for_nothing(tmp_path):
+def test_a_picture_is_the_same_bytes_every_time_and_dark_where_pages_are(tmp_path):
     data = rows("$a$", HOSTILE, mse=float)
     drawn = picture(draw(data, {"mse": Panel("costs $1 or $2", "reward", "a note")}, M))
-    one, other = (style.save_png(drawn, tmp_path / name) for name in ("1.png", "2.png"))
+    one, other = (style.save_both(drawn, tmp_path / name) for name in ("1.png", "2.png"))
+    assert one == tmp_path / "1.png"
     assert one.read_bytes() == other.read_bytes()
-    svg = style.svg(drawn)
-    ET.fromstring(svg)
-    assert "costs $1 or $2" in svg and "\x07" not in svg
-    assert 'href="http' not in svg and "url(http" not in svg
+    assert one.read_bytes() != (tmp_path / "1-dark.png").read_bytes()
+    rule = style.dark_rules("#0072b2", scope=".chart ")
+    assert f'.chart [stroke="#0072b2"]{{stroke:{style.on_dark("#0072b2")}}}' in rule
+
+
+def test_a_forest_stays_apart_in_black_and_white_and_shows_every_interval():
+    dots = [ForestRow("", "a", 5.0, -99.0, 9.0), ForestRow("mixed", "b", 6.0, None, None)]
+    forest = Forest("T", "n", "points", dots, style.series_looks(["a", "b"]))
+    assert forest.sentence() == "T, points. a: 5 (-99 to 9); mixed, b: 6."
+    drawn = forest.chart(interactive=False).to_dict()
+    intervals, points = (layer["encoding"] for layer in drawn["layer"])
+    assert len(set(points["shape"]["scale"]["range"])) == 2
+    assert intervals["x"]["scale"]["domain"][0] < -99
 
 
 def test_a_page_has_the_same_charts_and_no_name_can_break_it():

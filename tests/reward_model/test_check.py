@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -40,7 +39,7 @@ def found(data: list[FileRow], **changes: object) -> Report:
 
 
 def turns(*contents: str, roles: str = "ua") -> list[dict[str, str]]:
-    names = {"s": "system", "u": "user", "a": "assistant", "t": "tool", "x": "human"}
+    names = {"u": "user", "a": "assistant"}
     return [{"role": names[r], "content": c} for r, c in zip(roles, contents, strict=True)]
 
 
@@ -59,26 +58,13 @@ def test_sides_that_are_the_same_to_the_tokenizer():
     assert "--js.allow same" in report.refusal(["same"])
 
 
-def test_repeated_and_reversed_pairs_point_at_the_first_in_any_file():
-    one = sides(("a", "b"), ("c", "d"))
-    two = sides(("a", "b\n"), ("b", "a"), ("b", "a"))
-    report = check([("one", one), ("two", two)], Making(Keys(), words(), 1000))
-    assert report.problems["repeated"] == ["two, line 1: see one, line 1"]
-    assert report.problems["reversed"] == [f"two, line {n}: see one, line 1" for n in (2, 3)]
-    assert report.pairs == 5
-
-
-@pytest.mark.parametrize("kind", ["cut", "repeated", "reversed"])
-def test_up_to_a_twentieth_pass(kind):
-    first = ("a", "b")
-    others = [(f"x{n}", "y") for n in range(98)]
-    odd = {"cut": ("a a a", "b"), "repeated": first, "reversed": ("b", "a")}[kind]
-    assert found(sides(first, *others[:18], odd), max_len=3).stopping() == []  # 1 of 20
-    again = ("a a a a", "b") if kind == "cut" else odd
-    more = found(sides(first, *others[:36], odd, again), max_len=3)  # 2 of 39
-    assert more.counts == {kind: 2}
-    assert more.stopping() == [kind]
-    assert more.stopping([kind]) == []
+def test_up_to_a_twentieth_may_be_cut():
+    others = [(f"x{n}", "y") for n in range(38)]
+    assert found(sides(*others[:19], ("a a a", "b")), max_len=3).stopping() == []  # 1 of 20
+    more = found(sides(*others[:37], *[("a a a", "b")] * 2), max_len=3)  # 2 of 39
+    assert more.counts == {"cut": 2}
+    assert more.stopping() == ["cut"]
+    assert more.stopping(["cut"]) == []
 
 
 def test_lengths_count_the_end_and_the_longer_side():
@@ -86,16 +72,6 @@ def test_lengths_count_the_end_and_the_longer_side():
     report = found(sides(("a", "b c"), ("a b c", "a")), max_len=3)
     assert list(report.tokens) == [3, 4]
     assert report.problems == {"cut": ["f, line 2: takes 4 tokens of 3"]}
-
-
-@pytest.mark.parametrize(
-    ("orders", "stopping"), [("ua sua uaua suatta", []), ("a su uua uaa usa uta uat xa", ["roles"])]
-)
-def test_the_order_of_roles(orders, stopping):
-    for roles in orders.split():
-        side = turns(*"abcdef"[: len(roles)], roles=roles)
-        row = {"chosen": side, "rejected": [*side[:-1], {**side[-1], "content": "z"}]}
-        assert found(rows([row]), template=template).stopping() == stopping, roles
 
 
 def test_sides_with_different_prompts_or_none():

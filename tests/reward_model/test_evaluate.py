@@ -72,15 +72,6 @@ def test_intervals_are_clustered_by_prompt():
     assert alone["margin"] == {"value": 0.0, "low": None, "high": None}
 
 
-def test_balanced_accuracy_weighs_both_sides_alike():
-    lengths = [2, 2, 2, 1, 3], [1, 1, 1, 2, 3]  # three longer, one shorter, one equal
-    found = evaluated([1, 1, 0, 0, 1], [0, 0, 1, 1, 0], lengths=lengths)["length"]
-    assert found["accuracy_balanced"]["value"] == pytest.approx((2 / 3 + 0) / 2)
-    assert found["accuracy_of_length_alone"]["value"] == pytest.approx((3 + 1 / 2) / 5)
-    equal = evaluated([1.0, 2.0], [0.0, 3.0])["length"]
-    assert equal["accuracy_balanced"] is None
-
-
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_everything_is_json_and_finite(count):
     assert json.dumps(ev.evaluate(*random_pairs(count)), allow_nan=False)
@@ -89,29 +80,24 @@ def test_everything_is_json_and_finite(count):
 # Calibration
 
 
-def test_bins_hold_as_many_pairs_each_by_confidence():
+def test_calibration_error_of_bins_with_as_many_pairs_each():
     size = logit([0.9] * 40 + [0.6] * 40)
     margins = np.where([True] * 30 + [False] * 10 + [True] * 40, size, -size)
-    low, high = ev.reliability(margins, bins=2)
-    assert low == pytest.approx({"confidence": 0.6, "accuracy": 1.0, "pairs": 40})
-    assert high == pytest.approx({"confidence": 0.9, "accuracy": 0.75, "pairs": 40})
-    assert ev.calibration_error([low, high]) == pytest.approx((0.4 + 0.15) / 2)
+    error = ev.calibration_error(margins, bins=2)
+    assert error == pytest.approx((abs(0.6 - 1) + abs(0.9 - 0.75)) / 2)
 
 
 def test_error_by_chance_is_the_mean_error_of_exact_models():
-    errors = [
-        ev.calibration_error(ev.reliability(exact_margins(600, seed=seed))) for seed in range(300)
-    ]
+    errors = [ev.calibration_error(exact_margins(600, seed=seed)) for seed in range(300)]
     assert np.mean(errors) == pytest.approx(ev.error_by_chance(exact_margins(600)), rel=0.06)
 
 
-def test_margins_of_any_size_have_a_loss_and_a_confidence():
+def test_margins_of_any_size_have_a_loss():
     """Three right and one wrong at margin log 3: -log(3/4) three times, and -log(1/4)."""
     margins = np.log(3) * np.array([1.0, 1.0, 1.0, -1.0])
     assert ev.log_loss(margins) == pytest.approx(np.log(4) - 0.75 * np.log(3))
     huge = np.array([1e30, 1e30, -1e30])
     assert np.isfinite(ev.log_loss(huge))
-    assert ev.reliability(huge)[0]["confidence"] == 1.0
 
 
 # Length
@@ -124,7 +110,7 @@ def test_the_longer_response_by_hand():
     found = evaluated(chosen, rejected, lengths=[[2, 2, 1, 1], [1, 1, 2, 1]])["length"]
     assert found["longer_preferred_by_model"]["value"] == 1
     assert found["longer_preferred_by_labels"]["value"] == pytest.approx(2 / 3)
-    assert found["longer_preferred_more_by_model"]["value"] == pytest.approx(1 / 3)
+    assert found["accuracy_of_length_alone"]["value"] == pytest.approx((2 + 1 / 2) / 4)
 
 
 # Held-out pairs and their scores

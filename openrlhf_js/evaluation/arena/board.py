@@ -1,11 +1,10 @@
-"""Leaderboards: a row for each model, with what was counted and the worst case."""
+"""Leaderboards: a row for each model, with what was counted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from openrlhf_js import stats
@@ -14,16 +13,16 @@ from openrlhf_js.evaluation.arena import protocol
 from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.evaluation.arena.score import (
     LEVELS,
-    MARGINS,
-    MUCH_WEIGHT,
-    Plan,
+    Scores,
+    at_equal_style,
+    clustered,
     compare,
     games,
-    scores_and_notes,
+    official,
 )
 
 CLUSTERED_LEVELS = (0.025, 0.975)
-GAMES = 2  # over each answer
+Interval = Literal["clustered", "official", "equal style"]
 Row = dict[str, Any]  # one of a board, for JSON
 
 
@@ -47,7 +46,7 @@ class Boards(NamedTuple):
 
 def boards(
     pools: Sequence[Pool],
-    plans: Sequence[Plan],
+    intervals: Sequence[Interval],
     models: Sequence[str],
     pairs: Sequence[tuple[str, str]],
 ) -> Boards:
@@ -60,8 +59,8 @@ def boards(
         alone = [[judge] for judge in pool.judges]
         for judges in [*alone, pool.judges] if len(alone) > 1 else alone:
             try:
-                for plan in plans:
-                    scored.boards.append(board(pool, judges, plan, models))
+                for interval in intervals:
+                    scored.boards.append(board(pool, judges, interval, models))
                 for a, b in pairs:
                     judged = f"{pool.category}, judged by {' + '.join(judges)}"
                     scored.comparisons.append(f"{judged}: {compare(pool, judges, a, b)}")
@@ -72,10 +71,15 @@ def boards(
     return scored
 
 
-def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] = ()) -> Board:
-    """Scores what these judges judged, together; style is fitted over all models, shown or not."""
+def board(
+    pool: Pool, judges: Sequence[str], interval: Interval = "clustered", models: Sequence[str] = ()
+) -> Board:
+    """Scores what these judges judged, together; style is fitted over all models, shown or not.
+
+    Intervals are by question, but for the official ones.
+    """
     judged = pool.judged[pool.judged.judge.isin(list(judges))]
-    every_verdict_counts = plan.official and pool.bench.rule == "v0.1"
+    every_verdict_counts = interval == "official" and pool.bench.rule == "v0.1"
     counted = games(judged, both=not every_verdict_counts)
     shown = [name for name in sorted(judged.model.unique()) if not models or name in models]
     if counted.empty or not shown:
@@ -83,139 +87,94 @@ def board(pool: Pool, judges: Sequence[str], plan: Plan, models: Sequence[str] =
             f"{' + '.join(judges)} has no complete judgment of {', '.join(models or ['any model'])}"
             f" in {pool.category}; it judged {', '.join(sorted(judged.model.unique()))}"
         )
-    deviations = protocol.deviations(
-        bench=pool.bench,
-        category=pool.category,
-        judges=list(judges),
-        recorded=_recorded_settings(pool, judges),
-        judged=judged[judged.model.isin(shown)],
-    )
-    scores, notes = scores_and_notes(pool, counted, plan)
-    shared = _shared_columns(pool, judges, plan, deviations)
-    rows = [_baseline_row(pool, shared)]
+    scores, notes = _scores_and_notes(pool, counted, interval)
+    deviations = _deviations(pool, judges, judged[judged.model.isin(shown)])
+    if deviations:
+        notes.append(f"Not the official protocol: {'; '.join(deviations)}.")
+    low, high = LEVELS[pool.bench.rule] if interval == "official" else CLUSTERED_LEVELS
+    shared = {
+        "category": pool.category,
+        "judge": " + ".join(judges),
+        "baseline": pool.baseline,
+        "interval": interval,
+        "confidence": round(high - low, 3),
+        "questions_of_category": pool.questions,
+        "deviations": deviations,
+    }
+    half = stats.Estimate(0.5, 0.5, 0.5)  # by definition
+    rows = [shared | _score_columns(pool, pool.baseline, half)]
     for model in shown:
         if model in scores:
             counts = _counts(
-                judged=judged[judged.model == model],
                 counted=counted[counted.model == model],
-                expected=GAMES * len(judges) * pool.questions,
+                expected=2 * len(judges) * pool.questions,
             )
-            tokens = _mean_tokens(pool, model)
-            rows.append(shared | _score_columns(model, scores[model]) | counts | tokens)
-    if deviations:
-        notes.append(f"Not the official protocol: {'; '.join(deviations)}.")
-    style = "" if plan.style_control == "none" else ", style controlled"
+            rows.append(shared | _score_columns(pool, model, scores[model]) | counts)
+    unit = "question"
+    if interval == "official":
+        unit = f"row as the script of {pool.bench.rule} has it (too narrow)"
+    style = ", style controlled" if interval == "equal style" else ""
     return Board(
         title=f"{pool.category}, judged by {' + '.join(judges)}{style}",
-        interval=_interval_in_words(pool, plan),
+        interval=f"{100 * (high - low):.0f} %, by {unit}",
         baseline=pool.baseline,
         rows=sorted(rows, key=lambda row: (-row["score"], row["model"])),
         notes=notes,
     )
 
 
-def _recorded_settings(pool: Pool, judges: Sequence[str]) -> dict[str, Record]:
-    """The settings that each judge's ledger records; none where another program judged."""
-    settings = {}
-    for judge in judges:
-        path = pool.folder.ledger(judge, pool.category)
-        if path.is_file():
-            settings[judge], _ = read_store(path)
+def _scores_and_notes(
+    pool: Pool, counted: pd.DataFrame, interval: Interval
+) -> tuple[Scores, list[str]]:
+    """Score and interval by model, and which games style control leaves out."""
+    if interval == "equal style":
+        return at_equal_style(pool, counted)
+    if interval == "official":
+        return official(counted, pool.bench.rule), []
+    return {str(model): clustered(rows) for model, rows in counted.groupby("model")}, []
+
+
+def _deviations(pool: Pool, judges: Sequence[str], judged: pd.DataFrame) -> list[str]:
+    """In what judging was not as officially, or what of it is not known."""
+    identities = {judge: _recorded_settings(pool, judge) for judge in judges}
+    lines = protocol.deviations(pool.bench, pool.category, identities)
+    if pool.bench.judges:
+        for judge, identity in identities.items():
+            known = judged.settings == (protocol.digest(identity) if identity else None)
+            models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
+            if models:
+                lines.append(f"nothing tells how {judge} judged {', '.join(models[:5])}")
+    return lines
+
+
+def _recorded_settings(pool: Pool, judge: str) -> Record:
+    """The settings that a judge's ledger records; {} where another program judged."""
+    path = pool.folder.ledger(judge, pool.category)
+    if not path.is_file():
+        return {}
+    settings, _ = read_store(path)
     return settings
 
 
-def _levels(pool: Pool, plan: Plan) -> tuple[float, float]:
-    """The percentiles of the intervals."""
-    return LEVELS[pool.bench.rule] if plan.official else CLUSTERED_LEVELS
-
-
-def _interval_in_words(pool: Pool, plan: Plan) -> str:
-    """How wide the intervals are, and what they resample."""
-    low, high = _levels(pool, plan)
-    unit = "question"
-    if plan.official:
-        unit = f"row as the script of {pool.bench.rule} has it (too narrow)"
-    return f"{100 * (high - low):.0f} %, by {unit}"
-
-
-def _shared_columns(
-    pool: Pool, judges: Sequence[str], plan: Plan, deviations: Sequence[str]
-) -> Row:
-    """What is the same in all rows of a board."""
-    low, high = _levels(pool, plan)
-    return {
-        "category": pool.category,
-        "judge": " + ".join(judges),
-        "baseline": pool.baseline,
-        "ci": f"official {pool.bench.rule}" if plan.official else "clustered",
-        "confidence": round(high - low, 3),
-        "style_control": plan.style_control,
-        "verdict": pool.rule,
-        "questions_of_category": pool.questions,
-        "deviations": deviations,
-    }
-
-
-def _baseline_row(pool: Pool, shared: Row) -> Row:
-    """The baseline has half the points by definition."""
-    half = stats.Estimate(0.5, 0.5, 0.5)
-    return shared | _score_columns(pool.baseline, half) | _mean_tokens(pool, pool.baseline)
-
-
-def _score_columns(model: str, score: stats.Estimate) -> Row:
-    """A score and its interval, in per cent."""
+def _score_columns(pool: Pool, model: str, score: stats.Estimate) -> Row:
+    """A score and its interval in per cent, and the mean length of the answers if it is known."""
+    of_model = pool.styles.index.get_level_values("model") == model
+    tokens = pool.styles.tokens[of_model]
     return {
         "model": model,
         "score": 100 * score.value,
         "ci_low": 100 * score.low,
         "ci_high": 100 * score.high,
+        "mean_tokens": float(tokens.mean()) if tokens.notna().any() else None,
     }
 
 
-def _counts(judged: pd.DataFrame, counted: pd.DataFrame, expected: int) -> Row:
-    """What is counted of a model: its games, the weighted rows, and how many games are missing.
-
-    The worst case is the score if all missing games were lost, or won, by much.
-    """
-    won = counted[counted.points == 1.0]
-    lost = counted[counted.points == 0.0]
-    tied = counted[counted.points == 0.5]
-    verdicts = int(judged[MARGINS].notna().sum().sum())
-    missing = expected - len(counted)
-    points = float((counted.points * counted.weight).sum())
-    total = float(counted.weight.sum())
-    most = total + MUCH_WEIGHT * missing
-    row = {
-        "questions": counted.uid.nunique(),
-        "games_won": len(won),
-        "games_lost": len(lost),
-        "games_tied": len(tied),
-        "wins": float(won.weight.sum()),
-        "losses": float(lost.weight.sum()),
-        "ties": float(tied.weight.sum()),
-        "games_without_verdict": GAMES * len(judged) - verdicts,
-        "games_missing": missing,
-        "score_without_control": 100 * points / total,
-        "worst_case_low": 100 * points / most,
-        "worst_case_high": 100 * (points + MUCH_WEIGHT * missing) / most,
-    }
-    return row | sides(judged)
-
-
-def sides(judged: pd.DataFrame) -> Row:
-    """The share of points of the answer shown first, and of questions with two winners."""
-    signs = np.sign(judged[MARGINS].dropna().to_numpy())
-    if not len(signs):
-        return {}
-    points_of_a = ((signs * [-1, 1]).mean(axis=1) + 1) / 2
+def _counts(counted: pd.DataFrame, expected: int) -> Row:
+    """What is counted of a model, and how many games are missing."""
     return {
-        "side_a": float(points_of_a.mean()),
-        "contradictions": float((signs[:, 0] * signs[:, 1] < 0).mean()),
+        "questions": counted.uid.nunique(),
+        "games_won": int((counted.points == 1.0).sum()),
+        "games_lost": int((counted.points == 0.0).sum()),
+        "games_tied": int((counted.points == 0.5).sum()),
+        "games_missing": expected - len(counted),
     }
-
-
-def _mean_tokens(pool: Pool, model: str) -> Row:
-    """The mean length of a model's answers; None where nobody counted."""
-    of_model = pool.styles.index.get_level_values("model") == model
-    tokens = pool.styles.tokens[of_model]
-    return {"mean_tokens": float(tokens.mean()) if tokens.notna().any() else None}

@@ -10,23 +10,112 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
-from openrlhf_js.evaluation.arena.ledger import Ledger
-from openrlhf_js.evaluation.arena.pairs import GAMES, Assignment, Game, PairsToJudge
-from openrlhf_js.evaluation.arena.spending import Spending, outcome_of
+from openrlhf_js.evaluation.arena.games import TRIES, AnswerPair, Game, Ledger, pairs_of
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
 
 log = logging.getLogger(__name__)
 
-EMPTY_SHARE = 0.05  # of a model's answers: beyond it they are judged only if the user says so
 NO_REPLY: Record = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
+BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
+OUTPUT_TOKENS = 900  # of the official judges' replies, on average
+ROUNDING = 1 + 1e-9  # of sums of dollars
+
+
+class Assignment(NamedTuple):
+    """What is to be judged, by whom, and how."""
+
+    folder: data.Folder
+    bench: data.Bench
+    judge: str  # its name in the results
+    settings: protocol.JudgeSettings
+    questions: Mapping[str, data.Question]
+    models: Sequence[str]
+    retry_failed: bool = False
+
+
+@dataclass
+class Spending:
+    """What the replies of a judge have cost, and which games a budget allows.
+
+    Where the endpoint counts no tokens they are the text's bytes, which are more.
+    """
+
+    price: protocol.Price | None  # None: nobody knows it
+    budget: float | None = None  # dollars for all replies, those of earlier calls too
+    replies: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    under_way: int = 0
+    out_of_money: bool = False
+
+    def add(self, record: Record) -> None:
+        """Adds a reply to the bill; a refusal costs nothing."""
+        if "refused" in record:
+            return
+        text = record["text"] + record["thinking"]
+        self.replies += 1
+        self.prompt_tokens += record["prompt_tokens"] or record["prompt_bytes"]
+        self.completion_tokens += record["completion_tokens"] or len(text.encode(errors="replace"))
+
+    def affordable(self, games: Sequence[Game]) -> Iterator[Game]:
+        """The games, until one may pass the budget with those under way."""
+        for game in games:
+            mean_dollars = self.dollars / self.replies if self.replies else self._estimate([game])
+            expected = self.dollars + (self.under_way + 1) * mean_dollars
+            if self.budget is not None and expected > self.budget * ROUNDING:
+                self.out_of_money = True
+                return
+            self.under_way += 1
+            yield game
+
+    @property
+    def dollars(self) -> float:
+        """The bill; 0 where nobody knows the price."""
+        return self._dollars(self.prompt_tokens, self.completion_tokens)
+
+    def expected(self, games: Sequence[Game]) -> str:
+        """What these games may cost, in words."""
+        tokens_in, tokens_out = self._tokens(games)
+        return (
+            f"about {tokens_in:,.0f} tokens in and {tokens_out:,.0f} out, "
+            f"{self.in_words(self._estimate(games))}"
+        )
+
+    def progress(self, open_games: int) -> str:
+        """The bill so far, and what it will be with so many more games."""
+        cost = self.in_words(self.dollars)
+        if self.price and self.replies:
+            forecast = self.dollars * (1 + open_games / self.replies)
+            cost += f" of about {self.in_words(forecast)}"
+        return cost
+
+    def in_words(self, dollars: float) -> str:
+        """So many dollars, unless nobody knows the price."""
+        return "price unknown" if self.price is None else f"${dollars:,.2f}"
+
+    def _tokens(self, games: Sequence[Game]) -> tuple[float, float]:
+        """The tokens of games in and out, by their length and the mean reply so far."""
+        mean_reply = self.completion_tokens / self.replies if self.replies else OUTPUT_TOKENS
+        prompt_bytes = sum(game.prompt_bytes for game in games)
+        return prompt_bytes / BYTES_PER_TOKEN, len(games) * mean_reply
+
+    def _estimate(self, games: Sequence[Game]) -> float:
+        return self._dollars(*self._tokens(games))
+
+    def _dollars(self, tokens_in: float, tokens_out: float) -> float:
+        """What so many tokens cost."""
+        if self.price is None:
+            return 0.0
+        return (tokens_in * self.price.input + tokens_out * self.price.output) / 1e6
 
 
 class Judging:
@@ -38,7 +127,8 @@ class Judging:
 
     def __init__(self, assignment: Assignment, budget: float | None = None):
         self.assignment = assignment
-        self.to_judge = PairsToJudge()
+        self.pairs: list[AnswerPair] = []
+        self.lost: dict[str, str] = {}  # why games got no reply in this call, by key
         self.spending = Spending(assignment.settings.price(assignment.judge), budget)
 
     def __enter__(self) -> Judging:
@@ -50,6 +140,7 @@ class Judging:
                 ledger = self._open_ledger(category, stack)
                 self._add_models(ledger, category, questions_of_category)
             self._open_ledgers = stack.pop_all()
+        self._warn_of_empty_answers()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,12 +157,7 @@ class Judging:
             settings=assignment.settings,
             prompt=prompt,
         )
-        deviations = protocol.deviations(
-            bench=assignment.bench,
-            category=category,
-            judges=[assignment.judge],
-            recorded={assignment.judge: identity},
-        )
+        deviations = protocol.deviations(assignment.bench, category, {assignment.judge: identity})
         if deviations:
             log.warning("%s: not the official protocol: %s", category, "; ".join(deviations))
         path = assignment.folder.ledger(assignment.judge, category)
@@ -80,7 +166,7 @@ class Judging:
         except ValueError as error:
             raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
         stack.enter_context(store)
-        ledger = Ledger(store, prompt, assignment.tries, assignment.retry_failed)
+        ledger = Ledger(store, prompt, assignment.retry_failed)
         stack.callback(ledger.drop_if_empty)
         return ledger
 
@@ -96,35 +182,45 @@ class Judging:
         for model in assignment.models:
             if model in (ledger.baseline, assignment.judge, judge_model):
                 log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
-            else:
-                self.to_judge.add_model(assignment, ledger, questions, model)
-
-    def check_answers(self, judge_empty: bool) -> None:
-        """Warns of empty answers in open games; ValueError where there are too many to pay for."""
-        texts: dict[str, dict[str, str]] = defaultdict(dict)  # by model and question
-        for pair in self.to_judge.open_pairs:
-            texts[pair.model][pair.question.uid] = pair.answer
-            texts[pair.ledger.baseline][pair.question.uid] = pair.baseline
-        for model, answers in texts.items():
-            empty = sum(not text.strip() for text in answers.values())
-            if not empty:
                 continue
-            message = (
-                f"{empty:,} of {len(answers):,} answers of {model} that are to be judged are "
-                "empty, most often cut off while thinking (generate: --max_new_tokens)"
-            )
-            if empty > EMPTY_SHARE * len(answers) and not judge_empty:
-                raise ValueError(
-                    f"{message}: nothing was judged; --judge_empty judges them as well"
+            judged = data.read_judgments(assignment.folder.judgments(assignment.judge, model))
+            self.pairs += pairs_of(assignment.folder, ledger, model, questions, judged)
+
+    def _warn_of_empty_answers(self) -> None:
+        """Warns before they are paid for."""
+        for model in self.assignment.models:
+            answers = [pair.answer for pair in self.open_pairs if pair.model == model]
+            empty = sum(not answer.strip() for answer in answers)
+            if empty:
+                log.warning(
+                    "%d of %d answers of %s that are to be judged are empty, most often cut off "
+                    "while thinking (generate: --max_new_tokens)",
+                    empty,
+                    len(answers),
+                    model,
                 )
-            log.warning("%s", message)
+
+    @property
+    def open_pairs(self) -> list[AnswerPair]:
+        """The pairs with a game to ask."""
+        return [pair for pair in self.pairs if pair.open_games]
+
+    @property
+    def open_games(self) -> list[Game]:
+        """The games to ask; one for all that show the judge the same."""
+        games: dict[str, Game] = {}
+        for pair in self.pairs:
+            for game in pair.open_games:
+                if game.key not in self.lost:
+                    games.setdefault(game.key, game)
+        return list(games.values())
 
     def run(self, endpoint: Endpoint) -> None:
-        """Asks the open games, those without a verdict again up to `tries`; writes judgments."""
-        self.to_judge.lost.clear()
+        """Asks the open games, those without a verdict again; writes judgments."""
+        self.lost.clear()
         try:
-            for _ in range(self.assignment.tries):
-                games = self.to_judge.open_games
+            for _ in range(TRIES):
+                games = self.open_games
                 if not games or self.spending.out_of_money:
                     break
                 self._ask(games, endpoint)
@@ -164,16 +260,13 @@ class Judging:
         """Writes replies to the ledgers, and refusals; other games without a reply stay open."""
         records: dict[Ledger, list[Record]] = defaultdict(list)
         for game, answer in results:
-            record = game.record()
             if isinstance(answer, Reply):
-                record |= answer._asdict()
+                records[game.ledger].append(game.record() | answer._asdict())
             elif answer.refused:
-                record |= {**NO_REPLY, "refused": str(answer)}
+                refusal = {**NO_REPLY, "refused": str(answer)}
+                records[game.ledger].append(game.record() | refusal)
             else:
-                self.to_judge.lost[game.key] = str(answer)
-                continue
-            records[game.pair.ledger].append(record)
-            self.spending.tally[outcome_of(record)] += 1
+                self.lost[game.key] = str(answer)
         for ledger, ledger_records in records.items():
             ledger.add(ledger_records)
 
@@ -181,9 +274,9 @@ class Judging:
         """Writes each judgment whose games are over."""
         judge = self.assignment.judge
         rows: dict[str, dict[str, Any]] = defaultdict(dict)  # by model and uid
-        for pair in self.to_judge.pairs:
+        for pair in self.pairs:
             if not pair.open_games:
-                messages = [pair.messages(game) for game in GAMES]
+                messages = [game.messages for game in pair.games]
                 row = data.judgment_row(pair.judgment(judge), messages)
                 rows[pair.model][pair.question.uid] = row
         for model, judgments in rows.items():
@@ -191,30 +284,24 @@ class Judging:
 
     def expected(self) -> str:
         """What is open, and what it may cost, in words."""
-        games = self.to_judge.open_games
-        estimate = self.spending.estimate([game.prompt_bytes for game in games])
-        still_open = len(self.to_judge.open_pairs)
-        judged = len(self.to_judge.pairs) - still_open + self.to_judge.judged_elsewhere
+        games = self.open_games
         return (
-            f"{judged:,} judgments are there, {still_open:,} are not: {estimate.games:,} games to "
-            f"ask, about {estimate.tokens_in:,.0f} tokens in and {estimate.tokens_out:,.0f} out, "
-            f"{self.spending.in_words(estimate.dollars)}; paid so far: "
+            f"{len(self.open_pairs):,} of {len(self.pairs):,} answers are to be judged: "
+            f"{len(games):,} games, {self.spending.expected(games)}; paid so far: "
             f"{self.spending.in_words(self.spending.dollars)}"
         )
 
     def outcome(self) -> Iterator[str]:
         """What became of the games, in words."""
         spending = self.spending
-        yield f"games of this call: {spending.outcomes()}"
         yield (
             f"paid for these models in all: {spending.replies:,} replies, "
             f"{spending.prompt_tokens:,} tokens in and {spending.completion_tokens:,} out, "
             f"{spending.in_words(spending.dollars)}"
         )
-        lost = self.to_judge.lost
-        if lost:
-            yield f"{len(lost):,} games have no reply: {next(iter(lost.values()))}"
-        refusals = [words for pair in self.to_judge.pairs for words in pair.refusals]
+        if self.lost:
+            yield f"{len(self.lost):,} games have no reply: {next(iter(self.lost.values()))}"
+        refusals = [words for pair in self.pairs for words in pair.refusals]
         if refusals:
             yield (
                 f"{len(refusals):,} games were refused and have no score (--retry_failed asks them "
@@ -222,5 +309,5 @@ class Judging:
             )
         if spending.out_of_money:
             yield "the budget allows no more games; the same command with a larger one resumes"
-        if self.to_judge.open_pairs:
-            yield f"{len(self.to_judge.open_pairs):,} judgments are open; the same command resumes"
+        if self.open_pairs:
+            yield f"{len(self.open_pairs):,} judgments are open; the same command resumes"

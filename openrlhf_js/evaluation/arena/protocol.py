@@ -6,9 +6,9 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import field_validator
@@ -23,9 +23,6 @@ from openrlhf_js.evaluation.arena.data import (
     file_name,
 )
 from openrlhf_js.evaluation.arena.verdicts import PATTERNS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Messages = list[dict[str, str]]
 
@@ -201,56 +198,42 @@ def identity_of(
 
 
 def deviations(
-    bench: Bench,
-    category: str,
-    judges: Sequence[str],
-    recorded: Mapping[str, Mapping[str, Any]],
-    judged: pd.DataFrame | None = None,
+    bench: Bench, category: str, identities: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """In what judging is not as officially, or what of it is not known; [] if it is followed.
+    """In what judging is not as officially; [] if it is followed.
 
-    `recorded` is `identity_of` each judge; `judged` has columns judge, model, settings
-    (hash), read_otherwise.
+    `identities` are `identity_of` each judge, {} of one whose settings nobody recorded.
     """
-    lines: list[str] = []
-    if judged is not None and judged.read_otherwise.any():
-        games = int(judged.read_otherwise.sum())
-        lines.append(f"{games} games have another official verdict (--verdict official)")
     if not bench.judges:
-        return [f"{bench.name} is no official benchmark", *lines]
-    baseline = file_name(bench.category(category).baseline)
+        return [f"{bench.name} is no official benchmark"]
     official = BENCHES[bench.name].category(category)
+    baseline = file_name(bench.category(category).baseline)
     official_judges = max(1, len(official.judges))
-    if len(judges) != official_judges:
-        lines.append(f"the number of judges is {len(judges)}; officially {official_judges}")
+    lines = []
     if baseline != official.baseline:
         lines.append(f"the baseline is {baseline}; officially {official.baseline}")
-    for judge in judges:
-        settings = recorded.get(judge)
+    if len(identities) != official_judges:
+        lines.append(f"the number of judges is {len(identities)}; officially {official_judges}")
+    for judge, identity in identities.items():
         if judge not in bench.judges:
             lines.append(f"the judge is {judge}; officially {' or '.join(bench.judges)}")
-        elif settings:
-            lines += _judge_deviations(judge, settings, bench, category)
-        if judged is not None:
-            known = judged.settings == (digest(settings) if settings else None)
-            models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
-            if models:
-                lines.append(f"nothing tells how {judge} judged {', '.join(models[:5])}")
+        elif identity:
+            lines += _judge_deviations(judge, identity, bench, category)
     return lines
 
 
 def _judge_deviations(
-    judge: str, settings: Mapping[str, Any], bench: Bench, category: str
+    judge: str, identity: Mapping[str, Any], bench: Bench, category: str
 ) -> list[str]:
     """In what a judge's request, model or texts are not the official ones."""
     lines = []
-    request = settings["parameters"]
+    request = identity["parameters"]
     if request != bench.judges[judge]:
         lines.append(f"{judge}'s request is {request}; officially {bench.judges[judge]}")
-    model = file_name(settings["judge_model"])
+    model = file_name(identity["judge_model"])
     if not re.fullmatch(re.escape(judge) + SAME_MODEL, model):
         lines.append(f"{judge} is the model {model}")
-    texts = (settings["system_sha256"], settings["template_sha256"])
+    texts = (identity["system_sha256"], identity["template_sha256"])
     if texts != (bench.category(category).system_sha256, TEMPLATE):
         lines.append(f"{judge}'s prompt for {category} is not the official one")
     return lines

@@ -10,7 +10,7 @@ independent, so they are too narrow: on Arena-Hard by a factor of 1.6 to 1.7.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,18 +23,6 @@ MUCH_WEIGHT = 3  # rows that a verdict of "much better" counts as
 LEVELS = {"v0.1": (0.025, 0.975), "v2.0": (0.05, 0.95)}  # percentiles of the official intervals
 MARGINS = ["margin_1", "margin_2"]
 Scores = dict[str, stats.Estimate]  # by model, in [0, 1]
-
-
-class Plan(NamedTuple):
-    """How to score; at equal style intervals are by question, whatever `ci` is."""
-
-    ci: Literal["clustered", "official"] = "clustered"
-    style_control: str = "none"
-
-    @property
-    def official(self) -> bool:
-        """Whether intervals are the official ones, by row."""
-        return self.ci == "official" and self.style_control == "none"
 
 
 def games(judged: pd.DataFrame, both: bool = True) -> pd.DataFrame:
@@ -77,25 +65,18 @@ def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = 100) ->
     return scores
 
 
-def scores_and_notes(pool: Pool, rows: pd.DataFrame, plan: Plan) -> tuple[Scores, list[str]]:
-    """Score and interval by model, and which games style control leaves out."""
-    if plan.style_control != "none":
-        if pool.bench.rule == "v0.1":
-            raise ValueError(
-                "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which "
-                "is not offered: leave out --style_control"
-            )
-        known, notes = styled(pool, rows)
-        return style.control(known), notes
-    if plan.official:
-        return official(rows, pool.bench.rule), []
-    scores = {}
-    for model, model_rows in rows.groupby("model"):
-        scores[str(model)] = clustered(model_rows)
-    return scores, []
+def at_equal_style(pool: Pool, rows: pd.DataFrame) -> tuple[Scores, list[str]]:
+    """Scores with intervals by question, and which games are left out."""
+    if pool.bench.rule == "v0.1":
+        raise ValueError(
+            "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which is "
+            "not offered: leave out --style_control"
+        )
+    known, notes = _styled(pool, rows)
+    return style.control(known), notes
 
 
-def styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The rows that style control can use, with all features, and what is left out.
 
     A model that won, or lost, every game has no fit.

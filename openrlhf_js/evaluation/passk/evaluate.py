@@ -30,7 +30,6 @@ from openrlhf_js.sampling.complete import (
     in_batches,
     missing,
     read_samples,
-    record_of,
 )
 from openrlhf_js.sampling.endpoint import EndpointError
 from openrlhf_js.sampling.sampler import (
@@ -146,33 +145,19 @@ def sample_missing(
     benchmark, items = asked
     parameters = parameters_of(benchmark, seed)
     requests = missing(store, requests_of(asked, benchmark.samples), retry_failed)
-    try:
-        unanswered = complete(
-            store,
-            requests,
-            work=lambda requests, keep: sampler.run(requests, parameters, keep),
-            grade=partial(_graded, items),
-            title=f"sampling {benchmark.name}",
-        )
-    finally:
-        _say_refusals(store, requests)
+    unanswered = complete(
+        store,
+        requests,
+        work=lambda requests, keep: sampler.run(requests, parameters, keep),
+        grade=partial(_graded, items),
+        title=f"sampling {benchmark.name}",
+    )
     if unanswered:
         request, reply = unanswered[-1]
         raise EndpointError(
             f"{benchmark.name}: {len(unanswered):,} of {len(requests):,} requests have no reply; "
             f"the last: item {request.number + 1}: {reply}"
         )
-
-
-def _say_refusals(store: Store, requests: Sequence[Request]) -> None:
-    """Says how many of the requests of a call are refused."""
-    refusals = []
-    for request in requests:
-        record = record_of(store, request)
-        if record is not None and record.get("refused") is not None:
-            refusals.append(f"item {request.number + 1}: {record['refused']}")
-    if refusals:
-        say(f"{len(refusals):,} responses are refused; the last: {refusals[-1]}", error=True)
 
 
 def _graded(items: Mapping[str, Example], results: Outcomes) -> list[Record]:

@@ -38,7 +38,7 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
     answered = [[sample for sample in group if sample.refused is None] for group in groups]
     samples = [sample for group in answered for sample in group]
     if not samples:
-        raise ValueError("the model refuses every item")
+        raise ValueError(f"the model refuses every item; the first: {groups[0][0].refused}")
     correct = [_count(group, "status", "correct") for group in answered]
     votes = _votes(items, answered)
     k = len(groups[0])
@@ -144,11 +144,11 @@ def _mean_length(samples: Group) -> Estimate:
     return clustered_mean(tokens, uids)
 
 
-def read_results(place: Path, tasks: Sequence[str] = ()) -> Results:
-    """What stands in a folder of results, or in its results.json; of these benchmarks, or all."""
-    path = place / FILE if place.is_dir() else place
+def read_results(folder: Path, tasks: Sequence[str] = ()) -> Results:
+    """The results in a folder, of these benchmarks or all."""
+    path = folder / FILE
     if not path.is_file():
-        raise ValueError(f"{place} holds no {FILE}: give the --out of a finished evaluation")
+        raise ValueError(f"{folder} holds no {FILE}: give the --out of a finished evaluation")
     results: Results = json.loads(path.read_bytes())
     if results.get("format") != FORMAT:
         raise ValueError(
@@ -158,6 +158,6 @@ def read_results(place: Path, tasks: Sequence[str] = ()) -> Results:
     missing = [name for name in tasks if name not in results["tasks"]]
     if missing:
         present = ", ".join(results["tasks"])
-        raise ValueError(f"{place} has no {', '.join(missing)}; it has {present}")
+        raise ValueError(f"{folder} has no {', '.join(missing)}; it has {present}")
     chosen = {name: results["tasks"][name] for name in tasks or results["tasks"]}
     return {**results, "tasks": chosen}

@@ -1,4 +1,4 @@
-"""Verdicts, settings, deviations; judging with a stub judge: every game paid and written once."""
+"""Settings, deviations; judging with a stub judge: every game paid and written once."""
 
 import json
 from collections import Counter
@@ -9,26 +9,23 @@ from stub_judge import by_hash, reply, serving, user, verdict_of
 
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import protocol
-from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import (
     Folder,
     bench_of,
     read_judgments,
     read_questions,
 )
-from openrlhf_js.evaluation.arena.judge import Judging
-from openrlhf_js.evaluation.arena.pairs import Assignment
-from openrlhf_js.evaluation.arena.pool import load
+from openrlhf_js.evaluation.arena.judge import Assignment, Judging, Spending
 from openrlhf_js.evaluation.arena.protocol import (
     JudgePrompt,
     JudgeSettings,
+    Price,
     deviations,
     digest,
     identity_of,
     prompt_of,
     read_settings,
 )
-from openrlhf_js.evaluation.arena.score import Plan
 from openrlhf_js.sampling.endpoint import PLAIN_QUESTION, Endpoint, EndpointError
 
 V2 = "arena-hard-v2.0"
@@ -53,12 +50,9 @@ def test_the_official_settings_files(tmp_path):
     ("text", "said"),
     [
         ("judge_model: j\ntemprature: 1\n", "temprature"),
-        ("temperature: 1\n", "judge_model"),
-        ("judge_model: j\nmax_tokens: 0\n", "max_tokens"),
         ("judge_model: j\nregex_patterns: ['(x)']\n", "other patterns"),
         ("judge_model: j\nprompt_template: '{QUESTION}'\n", "must hold {ANSWER_A} once"),
-        ("- list\n", "not YAML of 'name: value' lines"),
-        ("judge_model: 'sk-secret\n", "not YAML"),
+        ("judge_model: 'sk-secret\n", "not YAML of 'name: value' lines"),
     ],
 )
 def test_settings_that_are_wrong(tmp_path, text, said):
@@ -71,64 +65,46 @@ def test_settings_that_are_wrong(tmp_path, text, said):
     assert "sk-secret" not in str(caught.value)
 
 
-@pytest.fixture
-def official_bench(monkeypatch):
-    """v2.0, whose official texts for hard prompts are "s" and "t"."""
+def test_deviations_of_a_judge(monkeypatch):
     bench = bench_of(V2)
     monkeypatch.setattr(protocol, "TEMPLATE", digest("t"))
     official = bench.categories[HARD]._replace(system_sha256=digest("s"))
-    return bench._replace(categories={HARD: official})
+    bench = bench._replace(categories={HARD: official})
 
+    def of(texts=("s", "t"), **changes):
+        settings = JudgeSettings(judge_model="gpt-4.1-2025-04-14", temperature=0.0)
+        identity = identity_of(bench, HARD, "gpt-4.1", settings, JudgePrompt(*texts))
+        return deviations(bench, HARD, {"gpt-4.1": identity | changes})
 
-def recorded(bench, texts=("s", "t"), **changes):
-    """The deviations of a judge whose ledger records these changes."""
-    settings = JudgeSettings(judge_model="gpt-4.1-2025-04-14", temperature=0.0)
-    identity = identity_of(
-        bench=bench,
-        category=HARD,
-        judge="gpt-4.1",
-        settings=settings,
-        prompt=JudgePrompt(*texts),
-    )
-    return deviations(
-        bench=bench,
-        category=HARD,
-        judges=["gpt-4.1"],
-        recorded={"gpt-4.1": identity | changes},
-    )
-
-
-def test_deviations_of_a_judge(official_bench):
-    assert recorded(official_bench) == []
-    assert recorded(official_bench, texts=("s", "other")) == [
-        "gpt-4.1's prompt for hard_prompt is not the official one"
-    ]
+    assert of() == []
+    assert of(texts=("s", "other")) == ["gpt-4.1's prompt for hard_prompt is not the official one"]
     parameters = {"temperature": 1.0, "reasoning_effort": "high"}
     officially = {"temperature": 0.0, "max_tokens": 16000}
-    assert recorded(official_bench, judge_model="gpt-4.1-mini", parameters=parameters) == [
+    assert of(judge_model="gpt-4.1-mini", parameters=parameters) == [
         f"gpt-4.1's request is {parameters}; officially {officially}",
         "gpt-4.1 is the model gpt-4.1-mini",
     ]
 
 
 def test_deviations_of_a_bench():
-    assert deviations(bench_of(V2, "b"), HARD, judges=["x"], recorded={}) == [
+    assert deviations(bench_of(V2, "b"), HARD, {"x": {}}) == [
         "the baseline is b; officially o3-mini-2025-01-31",
         "the judge is x; officially gpt-4.1 or gemini-2.5",
     ]
-    own = deviations(bench_of("mine", "b"), "c", judges=["x"], recorded={})
-    assert own == ["mine is no official benchmark"]
+    assert deviations(bench_of(V2), "creative_writing", {"gpt-4.1": {}}) == [
+        "the number of judges is 1; officially 2"
+    ]
+    assert deviations(bench_of("mine", "b"), "c", {"x": {}}) == ["mine is no official benchmark"]
 
 
 class Place:
     """A bench with a stub judge."""
 
     def __init__(self, data, stub):
-        self.data = data
         self.stub = stub
         self.folder = Folder(data, "own")
 
-    def judging(self, models=("m",), tries=2, retry_failed=False, name="j", budget=None, **given):
+    def judging(self, models=("m",), retry_failed=False, name="j", budget=None, **given):
         values = {"judge_model": "stub", "temperature": 0.0, "max_tokens": 100, "concurrency": 4}
         assignment = Assignment(
             folder=self.folder,
@@ -137,7 +113,6 @@ class Place:
             settings=JudgeSettings(**values | given),
             questions=read_questions(self.folder),
             models=models,
-            tries=tries,
             retry_failed=retry_failed,
         )
         return Judging(assignment, budget)
@@ -148,7 +123,7 @@ class Place:
         with self.judging(**named) as judging:
             judging.run(endpoint)
             self.last = judging
-        return len(judging.to_judge.open_pairs)
+        return len(judging.open_pairs)
 
     def rows(self, model="m", name="j"):
         return read_lines(self.folder.judgments(name, model))
@@ -164,7 +139,7 @@ def place(tmp_path):
         yield Place(tmp_path, stub)
 
 
-def test_two_games_for_each_question_with_the_answers_swapped(place):
+def test_two_games_for_each_question_with_the_answers_swapped_each_paid_once(place):
     assert place.judge() == 0
     assert len(place.stub.requests) == 8
     rows = place.rows()
@@ -177,18 +152,12 @@ def test_two_games_for_each_question_with_the_answers_swapped(place):
         assert second.index(answer_of_model) < second.index(answer_of_baseline)
         for game in row["games"]:
             assert game["score"] == verdict_of({"messages": game["prompt"]})
-        assert row["judge"] == "j"
-        assert row["model"] == "m"
-        assert row["baseline"] == BASELINE
+        assert (row["judge"], row["model"], row["baseline"]) == ("j", "m", BASELINE)
     request = place.stub.requests[0]
-    assert request["model"] == "stub"
-    assert request["temperature"] == 0.0
-    assert request["max_tokens"] == 100
+    asked = {name: request[name] for name in ("model", "temperature", "max_tokens")}
+    assert asked == {"model": "stub", "temperature": 0.0, "max_tokens": 100}
     assert [record["prompt_tokens"] for record in place.replies()] == [100] * 8
 
-
-def test_nothing_is_paid_for_twice(place):
-    place.judge()
     before = place.folder.judgments("j", "m").read_bytes()
     place.folder.judgments("j", "m").unlink()  # lost judgments come back from the ledger
     place.judge()
@@ -199,19 +168,30 @@ def test_nothing_is_paid_for_twice(place):
     assert len(place.stub.requests) == 8
     assert [row["games"] for row in place.rows("n")] == [row["games"] for row in place.rows()]
 
+    for other in ({"temperature": 1.0}, {"prompt_template": "{QUESTION}{ANSWER_A}{ANSWER_B}"}):
+        with pytest.raises(ValueError, match=r"other settings(.|\n)*--judge_name"):
+            place.judge(**other)
+    assert place.judge(temperature=1.0, name="k") == 0
+    assert len(place.rows(name="k")) == 4
 
-def test_answers_that_changed_are_judged_anew(place):
+
+def test_answers_that_changed_are_judged_anew(place, caplog):
     place.judge()
     rows = read_lines(place.folder.answers("m"))
-    rows[0] = answer_row("q0", "m", "another answer")
+    rows[0] = answer_row("q0", "m", "<think>cut off")  # no answer, with its thinking apart
+    rows[1] = answer_row("q1", "m", "another answer")
     write_lines(place.folder.answers("m"), rows)
-    with place.judging() as found:
-        assert found.expected().startswith("3 judgments are there, 1 are not: 2 games to ask")
+    with place.judging(prices={"stub": {"input": 4e6, "output": 1e6}}) as found:
+        asked = sum(game.prompt_bytes for game in found.open_games)
+        dollars = f"${asked + 4 * 10:,.2f}"  # 4 bytes a token, and 10 tokens a reply so far
+        expected = f"2 of 4 answers are to be judged: 4 games, about {asked / 4:,.0f} tokens in"
+        assert found.expected().startswith(f"{expected} and 40 out, {dollars}; paid so far: $3,2")
+    assert "1 of 2 answers of m that are to be judged are empty" in caplog.text
     assert place.judge() == 0
-    assert len(place.stub.requests) == 10
+    assert len(place.stub.requests) == 12
     shown = {row["uid"]: row["games"][0]["prompt"][1]["content"] for row in place.rows()}
     assert len(place.rows()) == 4
-    assert "another answer" in shown["q0"]
+    assert "another answer" in shown["q1"]
 
 
 def test_what_has_no_answer_to_its_present_text_is_not_judged(place, caplog):
@@ -227,50 +207,32 @@ def test_what_has_no_answer_to_its_present_text_is_not_judged(place, caplog):
     assert "is the baseline of all, or the judge" in caplog.text
 
 
-def test_games_without_a_verdict_are_tried_to_the_limit_and_recorded(place):
-    def no_verdict_on_q2(request, _):
+def test_games_without_a_verdict_or_a_reply(place):
+    """Those without a verdict are asked twice and recorded, and those without a reply are open."""
+    lost = (200, b"<html>502</html>")
+
+    def odd(request, _):
+        if "q3" in user(request):
+            return lost
         return reply("[[C]]") if "q2" in user(request) else by_hash(request)
 
-    place.stub.answer = no_verdict_on_q2
-    assert place.judge(tries=3) == 0
+    place.stub.answer = odd
+    assert place.judge(concurrency=1) == 1
     times_asked = Counter(user(request) for request in place.stub.requests)
-    assert sorted(times_asked.values()) == [1] * 6 + [3] * 2
-    (row,) = [row for row in place.rows() if row["uid"] == "q2"]
+    assert sorted(times_asked.values()) == [1] * 6 + [2] * 2
+    assert [row["uid"] for row in place.rows()] == ["q0", "q1", "q2"]
+    assert "2 games have no reply" in " ".join(place.last.outcome())
+    row = place.rows()[2]
     assert [game["score"] for game in row["games"]] == [None, None]
     assert row["games"][0]["judgment"]["answer"] == "[[C]]"
 
-    place.judge(tries=3)  # is not asked again
-    assert len(place.stub.requests) == 12
     place.stub.answer = by_hash
-    place.judge(tries=3, retry_failed=True)
+    assert place.judge() == 0  # asks what was lost
+    assert len(place.stub.requests) == 12
+    place.judge(retry_failed=True)
     assert len(place.stub.requests) == 14
-    assert len(place.rows()) == 4
     judgments = read_judgments(place.folder.judgments("j", "m"))
-    assert all(judgment.complete for judgment in judgments.values())
-
-
-def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
-    """Of each question the first reply quotes the loser, and the judge of q3 never decides."""
-    quoting = 'My verdict is [[A>B]], but B\'s last line is "[[B>>A]]".'
-    undecided = 'I cannot decide. B contains "[[B>>A]]".'
-    place.stub.answer = lambda request, _: reply(undecided if "q3" in user(request) else quoting)
-    assert place.judge() == 0
-    assert len(place.stub.requests) == 6 + 2 * 2
-    assert place.last.spending.tally["no verdict"] == 4
-    assert {game["score"] for row in place.rows() for game in row["games"]} == {"B>>A"}
-
-    (pool,) = load(place.folder, ["j"], baseline=BASELINE)
-    scores = board(pool, ["j"], Plan())
-    (row,) = [row for row in scores.rows if row["model"] == "m"]
-    assert row["verdict"] == "stated"
-    assert [row["wins"], row["losses"]] == [3, 3]
-    assert row["games_without_verdict"] == 2
-    assert "8 games have another official verdict (--verdict official)" in row["deviations"]
-    (pool,) = load(place.folder, ["j"], baseline=BASELINE, rule="official")
-    (row,) = [row for row in board(pool, ["j"], Plan()).rows if row["model"] == "m"]
-    assert row["verdict"] == "official"
-    assert [row["wins"], row["losses"]] == [12, 12]
-    assert row["games_without_verdict"] == 0
+    assert [judgment.complete for judgment in judgments.values()] == [True] * 4
 
 
 REFUSALS = [
@@ -280,57 +242,33 @@ REFUSALS = [
 ]
 
 
-def refusing_every_fifth(stub):
-    """A judge that refuses every fifth game, whenever it is asked; returns those."""
-    refused: dict[str, int] = {}
+def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
+    """60 games, of which every fifth is refused, the first among them; rerun three times."""
+    write_bench(tmp_path, 30)
     seen: dict[str, int] = {}
 
-    def answer(request, number):
+    def refusing(request, number):
         if request["messages"] == PLAIN_QUESTION:
             return by_hash(request)
         place = seen.setdefault(user(request), len(seen))
-        if place % 5:
-            return by_hash(request)
-        refused[user(request)] = place
-        return REFUSALS[place // 5 % 3]
+        return by_hash(request) if place % 5 else REFUSALS[place // 5 % 3]
 
-    stub.answer = answer
-    return refused
-
-
-def asked_once(stub):
-    times_asked = Counter(
-        user(request) for request in stub.requests if request["messages"] != PLAIN_QUESTION
-    )
-    return set(times_asked.values()) == {1}
-
-
-def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
-    """60 games, of which the first is refused already; rerun three times."""
-    write_bench(tmp_path, 30)
-    with serving() as stub:
+    with serving(refusing) as stub:
         place = Place(tmp_path, stub)
-        refused = refusing_every_fifth(stub)
         for _ in range(3):
             assert place.judge() == 0
-        assert len(refused) == 12
-        assert asked_once(stub)
+        asked = Counter(map(user, stub.requests))
+        assert {asked[text] for text in seen} == {1}
         assert len(stub.requests) in (60, 61)  # with a plain question, if it came to that
-        outcome = place.last.outcome()
-        assert any("12 games were refused and have no score" in line for line in outcome)
+        assert "12 games were refused and have no score" in " ".join(place.last.outcome())
         assert any("invalid_prompt" in record.get("refused", "") for record in place.replies())
         games = [game for row in place.rows() for game in row["games"]]
         assert games.count(None) == 12
         assert all(game["score"] for game in games if game)
 
-        (pool,) = load(place.folder, ["j"], baseline=BASELINE)
-        scores = board(pool, ["j"], Plan())
-        (row,) = [row for row in scores.rows if row["model"] == "m"]
-        assert row["games_without_verdict"] == 12
-
         stub.answer = by_hash
         assert place.judge(retry_failed=True) == 0
-        assert "were refused" not in str([*place.last.outcome()])
+        assert "were refused" not in " ".join(place.last.outcome())
         assert len(stub.requests) - 60 in (12, 13)
 
 
@@ -341,80 +279,47 @@ def test_a_setting_that_is_refused_stops_the_run_and_records_nothing(place):
     assert not place.folder.ledger("j", "all").exists()
 
 
-def test_lost_replies_leave_a_game_open(place):
-    lost = (200, b"<html>502</html>")
-    place.stub.answer = lambda request, _: lost if "q3" in user(request) else by_hash(request)
-    assert place.judge(concurrency=1) == 1
-    assert [row["uid"] for row in place.rows()] == ["q0", "q1", "q2"]
-    assert len(place.last.to_judge.lost) == 2
-    place.stub.answer = by_hash
-    assert place.judge() == 0
-
-
-def test_other_settings_need_another_name(place):
-    place.judge()
-    for other in ({"temperature": 1.0}, {"prompt_template": "{QUESTION}{ANSWER_A}{ANSWER_B}"}):
-        with pytest.raises(ValueError, match=r"other settings(.|\n)*--judge_name"):
-            place.judge(**other)
-    assert place.judge(temperature=1.0, name="k") == 0
-    assert len(place.rows(name="k")) == 4
-
-
 def test_judgments_of_another_program_count_where_they_are_complete(place):
     path = place.folder.judgments("j", "m")
     theirs = [judgment_row("q0", 1, 1), judgment_row("q1", 2, "failed")]
     write_lines(path, theirs)
-    assert place.judge() == 0
-    assert len(place.stub.requests) == 6
+    for _ in range(2):
+        assert place.judge() == 0
+        assert len(place.stub.requests) == 6
     rows = {row["uid"]: row for row in place.rows()}
     assert rows["q0"] == theirs[0]
     assert len(rows) == 4
     assert all(game["score"] for game in rows["q1"]["games"])
-    assert place.judge() == 0
-    assert len(place.stub.requests) == 6
     write_lines(path, [judgment_row("q0", 1, 1, baseline="another")])
-    with pytest.raises(ValueError, match=r"q0 was judged against another, not base"):
+    with pytest.raises(ValueError, match=r"q0 of m was judged against another, not base"):
         place.judge()
 
 
-def test_empty_answers_are_not_paid_for_unasked(place, caplog):
-    rows = read_lines(place.folder.answers("m"))
-    rows[0] = answer_row("q0", "m", "<think>cut off")
-    rows[1] = answer_row("q1", "m", " ")
-    write_lines(place.folder.answers("m"), rows)
-    with place.judging(models=("m", "n")) as found:
-        with pytest.raises(ValueError, match=r"2 of 4 answers of m .* empty.*--judge_empty"):
-            found.check_answers(judge_empty=False)
-        found.check_answers(judge_empty=True)
-    assert "2 of 4 answers of m" in caplog.text
-    place.judge(models=("m", "n"))
-    with place.judging(models=("m", "n")) as found:
-        found.check_answers(judge_empty=False)  # they are paid for
-
-
-PRICES = {"stub": {"input": 1.0, "output": 1.0}}
-
-
 def test_a_budget_is_kept_and_a_larger_one_resumes(place):
+    prices = {"stub": {"input": 1.0, "output": 1.0}}
     place.stub.answer = lambda request, _: reply("[[A>B]]", tokens=1000, asked=1000)
-    assert place.judge(budget=0.007, prices=PRICES, concurrency=2) > 0  # a game costs $0.002
+    assert place.judge(budget=0.007, prices=prices, concurrency=2) > 0  # a game costs $0.002
     assert place.last.spending.out_of_money
     assert len(place.stub.requests) == 3
     assert place.last.spending.dollars == pytest.approx(0.006)
-    assert place.judge(budget=0.016, prices=PRICES) == 0
+    assert place.judge(budget=0.016, prices=prices) == 0
     assert len(place.stub.requests) == 8
     assert not place.last.spending.out_of_money
 
 
-def test_an_estimate_goes_by_bytes_and_by_replies(place):
-    with place.judging(prices={"stub": {"input": 1e6, "output": 0}}) as judging:
-        games = judging.to_judge.open_games
-        asked = sum(len(message["content"]) for game in games for message in game.messages)
-        tokens = f"about {asked / 4:,.0f} tokens in and 7,200 out, ${asked / 4:,.2f}"
-        assert f"8 games to ask, {tokens}" in judging.expected()
-    place.judge(models=("n",))
-    with place.judging(models=("m", "n")) as judging:
-        assert "and 80 out, price unknown" in judging.expected()  # 10 tokens a reply
+def test_the_bill_counts_tokens_or_else_bytes_and_no_refusals():
+    record = {"text": "\u00e4\u00e4", "thinking": "", "prompt_bytes": 4000}
+    uncounted = {"prompt_tokens": None, "completion_tokens": None}
+    counted = {"prompt_tokens": 1000, "completion_tokens": 500}
+    spending = Spending(Price(input=1000, output=2000))
+    spending.add(record | counted)
+    spending.add(record | counted | {"refused": "no"})
+    assert spending.progress(open_games=8) == "$2.00 of about $18.00"
+    spending.add(record | uncounted)
+    assert (spending.prompt_tokens, spending.completion_tokens) == (5000, 504)
+    unpriced = Spending(price=None)
+    unpriced.add(record | counted)
+    assert unpriced.progress(open_games=3) == "price unknown"
 
 
 def test_the_prompt_is_that_of_the_settings_or_fetched_or_our_own(place):

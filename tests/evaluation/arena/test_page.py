@@ -4,13 +4,12 @@ import json
 
 import pytest
 from chromium import WIDTHS, browser
-from judged_bench import BASELINE, answer_row, judgment_row, random_rows, write_judged, write_lines
+from judged_bench import BASELINE, answer_row, judgment_row, write_judged, write_lines
 
 from openrlhf_js.evaluation.arena.board import Boards, board
 from openrlhf_js.evaluation.arena.data import Folder
 from openrlhf_js.evaluation.arena.pool import load
-from openrlhf_js.evaluation.arena.score import Plan
-from openrlhf_js.report.arena import cells, markdown, page, questions
+from openrlhf_js.report.arena import cells, markdown, page
 
 HOSTILE = (
     "</script><script>top.ran = 1</script><img src=x onerror=top.ran=2>&amp;\u2028\x00{{7*7}}"
@@ -23,16 +22,6 @@ LONG_NAME = "Llama-3.2-3B-Instruct-" + "x" * 60
 def tab():
     with browser() as opened:
         yield opened
-
-
-@pytest.fixture
-def bench(tmp_path):
-    """Two models on four questions, one judgment incomplete: pools and boards."""
-    rows = random_rows(2, 4)
-    rows[0] = judgment_row("q0", None, "failed", model="m0")
-    write_judged(tmp_path, rows)
-    pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
-    return pools, [board(pool, ["j"], Plan()) for pool in pools]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +45,7 @@ def judged(tmp_path_factory):
     thoughts["messages"][-1]["content"]["thought"] = "let me think"
     write_lines(bench.answers(LONG_NAME), [thoughts])
     pools = load(bench, ["j", "k"], baseline=BASELINE)
-    boards = [board(pools[0], judges, Plan()) for judges in (["j"], ["j", "k"])]
+    boards = [board(pools[0], judges) for judges in (["j"], ["j", "k"])]
     path = folder / "page.html"
     path.write_text(page(pools, Boards(boards, [HOSTILE], [])), encoding="utf-8")
     return path
@@ -70,21 +59,20 @@ def test_nothing_overflows_is_cut_is_pale_or_runs(tab, judged, width, dark):
     tab.check()
     assert tab.evaluate("window.ran ?? null") is None
     assert tab.evaluate("document.scripts.length") == 1
-    assert tab.evaluate("document.images.length") == tab.evaluate(
-        "document.querySelectorAll('.forest img').length"
-    )
+    assert tab.evaluate("document.images.length") == 0
     assert tab.texts("a[href]") == ["6 questions with every answer and verdict"]
     shown = tab.evaluate("document.querySelector('.pair [data-model]:not([hidden])').textContent")
     for text in ("let me think", "<script>top.ran = 1</script>", "![b](http://h/b.png)", "{{7*7}}"):
         assert text in shown
     assert "\x00" not in judged.read_text(encoding="utf-8")
-    inside = """[...document.querySelectorAll(".numbers td, .forest img")]
+    inside = """[...document.querySelectorAll(".numbers td")]
         .map(node => node.getBoundingClientRect())
         .every(box => box.left >= 0 && box.right <= innerWidth)"""
     assert tab.evaluate(inside)
-    label = tab.evaluate("document.querySelector('.forest img').alt")
-    assert f"{LONG_NAME}: 50.0 (" not in label
-    assert "base: 50.0;" in label  # no interval: half of its own games
+    html = judged.read_text(encoding="utf-8")
+    assert html.count("let me think") == 1
+    assert "No answer is in the files." in html
+    assert "The judge's call was refused or failed." in html
 
 
 def test_the_answers_stand_side_by_side_and_the_judgments_beneath(tab, judged):
@@ -130,36 +118,6 @@ def test_outcomes_in_words_and_chips_that_count_them(tab, judged):
     assert tab.texts(".question > summary .outcome") == ["lost once, no verdict once", "won twice"]
 
 
-@pytest.mark.parametrize(
-    ("margins", "words", "kind"),
-    [
-        ((2, 1), "won twice", "won"),
-        ((-1, 1), "split", "split"),
-        ((0, -1), "lost once, tied once", "lost"),
-        ((0, 0), "tied twice", "tied"),
-        ((None, -2), "lost once, no verdict once", "no verdict"),
-    ],
-)
-def test_a_judgment_is_said_as_the_model_fared(tmp_path, margins, words, kind):
-    write_judged(tmp_path, [judgment_row("q0", *margins), judgment_row("q1", 1, 1)])
-    pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
-    shown = questions(pools, ["j"], ["m"])[0].models["m"]["j"]
-    assert (shown.words, shown.kind) == (words, kind)
-
-
-def test_a_game_with_another_official_verdict_says_both(tmp_path):
-    row = judgment_row("q0", 1, 2)
-    row["games"][0]["judgment"]["answer"] = "Verdict: [[A>>B]], though it says `[[B>A]]`."
-    write_judged(tmp_path, [row])
-    pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
-    games = questions(pools, ["j"], ["m"])[0].models["m"]["j"].games
-    assert [(game.verdict, game.official) for game in games] == [("A>>B", "B>A"), ("A>>B", "")]
-    boards = [board(pools[0], ["j"], Plan())]
-    assert "1 games have another official verdict (--verdict official)" in str(boards[0].notes)
-    said = "(A&gt;&gt;B) (by the official rule B&gt;A), with the baseline shown"
-    assert said in page(pools, Boards(boards, [], []))
-
-
 def test_markdown_is_rendered_and_bounded():
     text = "# T\n**b** `c`\n\n|x|\n|-|\n|1|\n\n```x' onload=y\n<i>\n```"
     html = markdown(text)
@@ -169,34 +127,13 @@ def test_markdown_is_rendered_and_bounded():
     assert markdown("*" * 60_000) == f'<pre class="plain">{"*" * 60_000}</pre>'
 
 
-def test_thinking_and_missing_answers(bench):
-    pools, boards = bench
-    answer = answer_row("q0", "m0", "answer")
-    answer["messages"][-1]["content"]["thought"] = "let me think"
-    write_lines(pools[0].folder.answers("m0"), [answer])
-    html = page(pools, Boards(boards, [], []))
-    assert html.count("let me think") == 1
-    assert html.count("No answer is in the files.") == 3
-    assert html.count("The judge's call was refused or failed.") == 1
-
-
 def test_cells_say_what_they_count(tmp_path):
     write_judged(tmp_path, [judgment_row("q0", 2, 1), judgment_row("q1", -2, 0)])
     (pool,) = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
-    (row,) = [row for row in cells(board(pool, ["j"], Plan())) if row["model"] == "m"]
-    assert row["questions"] == "2 of 2"
-    assert row["games won/lost/tied"] == "2/1/1"
-    assert row["rows won/lost/tied"] == "4/3/1"
-
-
-def test_rows_are_json_and_style_control_has_its_column(bench, tmp_path):
-    pools, boards = bench
-    rows = json.loads(json.dumps(boards[0].rows, allow_nan=False))
-    assert {"ci_low", "deviations", "worst_case_low"} <= set(rows[0])
-    with pytest.raises(ValueError, match="too few games to tell style from strength"):
-        board(pools[0], ["j"], Plan(style_control="all"))  # of one model on four questions
-    write_judged(tmp_path / "more", random_rows(2, 12))
-    (pool,) = load(Folder(tmp_path / "more", "own"), ["j"], baseline=BASELINE)
-    controlled = board(pool, ["j"], Plan(style_control="all"))
-    assert controlled.title == "all, judged by j, style controlled"
-    assert "without control" in cells(controlled)[0]
+    scores = board(pool, ["j"])
+    best, baseline = cells(scores)
+    assert best["questions"] == "2 of 2"
+    assert best["games won/lost/tied"] == "2/1/1"
+    assert best["score"].startswith("56.2 (")
+    assert baseline["score"] == "50.0"  # no interval: half of its own games
+    assert json.loads(json.dumps(scores.rows, allow_nan=False)) == scores.rows

@@ -8,10 +8,10 @@ import pytest
 from judged_bench import BASELINE, judgment_row, random_rows, rows_with, write_judged, write_lines
 from scipy import special, stats
 
-from openrlhf_js.evaluation.arena.board import board, sides
+from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import BENCHES, Folder
 from openrlhf_js.evaluation.arena.pool import load
-from openrlhf_js.evaluation.arena.score import Plan, clustered, compare, games, official
+from openrlhf_js.evaluation.arena.score import clustered, compare, games, official
 from openrlhf_js.stats import clustered_mean, detectable_effect
 
 V2 = "arena-hard-v2.0"
@@ -159,52 +159,32 @@ def test_clustered_intervals_are_by_question(pool):
     assert score.high - score.low > 1.35 * (by_row.high - by_row.low)
 
 
-def test_how_a_judge_judged_by_hand(pool):
-    rows = [
-        judgment_row("1", 1, 1),  # the same
-        judgment_row("2", -2, 1),  # the winner changes, A wins twice
-        judgment_row("3", 2, 1),  # the same winner, another strength
-        judgment_row("4", 0, -1),  # a tie and a winner
-        judgment_row("5", 0, 0),
-        judgment_row("6", None, 1),
-        judgment_row("7", "failed", None),
-    ]
-    row = sides(pool(rows).judged)
-    assert row["contradictions"] == pytest.approx(1 / 5)
-    # points of A: 0 + 1, 1 + 1, 0 + 1, 1/2 + 0, 1/2 + 1/2 of ten
-    assert row["side_a"] == pytest.approx(5.5 / 10)
-
-
-def test_missing_games_are_counted_with_worst_cases(pool):
+def test_missing_games_are_counted(pool):
     rows = [
         judgment_row("a", 2, 1),
         judgment_row("b", -1, 0),
         judgment_row("c", 1, None),
         judgment_row("d", 1, 1, model="other"),
     ]
-    scores = board(pool(rows), ["j"], Plan())
+    scores = board(pool(rows), ["j"])
     row = row_of(scores, "m")
-    # 4 of 4 rows won, 1/2 of 2; of c and d 4 games are missing: 12 rows
-    assert row["score"] == pytest.approx(100 * 4.5 / 6)
-    assert row["games_missing"] == 4
+    assert row["score"] == pytest.approx(100 * 4.5 / 6)  # 4 of 4 rows won, 1/2 of 2
+    assert [row[f"games_{end}"] for end in ("won", "lost", "tied", "missing")] == [2, 1, 1, 4]
     assert row["questions"] == 2
-    assert row["worst_case_low"] == pytest.approx(100 * 4.5 / 18)
-    assert row["worst_case_high"] == pytest.approx(100 * 16.5 / 18)
-    assert row["games_without_verdict"] == 1
     assert row_of(scores, "other")["games_missing"] == 6
 
 
-def test_official_plans_follow_the_bench(pool):
+def test_official_intervals_follow_the_bench(pool):
     rows = random_rows(missing=0.2, category="arena-hard-v0.1", baseline="gpt-4-0314")
     official_pool = pool(rows, bench="arena-hard-v0.1")
-    best = board(official_pool, ["j"], Plan(ci="official")).rows[0]
-    assert best["ci"] == "official v0.1"
-    assert best["confidence"] == 0.95
+    official_board = board(official_pool, ["j"], "official")
+    assert official_board.interval == "95 %, by row as the script of v0.1 has it (too narrow)"
+    best = official_board.rows[0]
     # v0.1 counts every game that has a verdict, clustered scores complete judgments
-    fair = row_of(board(official_pool, ["j"], Plan()), best["model"])
+    fair = row_of(board(official_pool, ["j"]), best["model"])
     assert fair["questions"] < best["questions"]
     with pytest.raises(ValueError, match="a style control of its own"):
-        board(official_pool, ["j"], Plan(style_control="all"))
+        board(official_pool, ["j"], "equal style")
 
 
 def test_files_that_name_no_baseline_take_the_one_that_is_named(tmp_path):
@@ -221,17 +201,19 @@ def test_files_that_name_no_baseline_take_the_one_that_is_named(tmp_path):
 
 
 def test_style_control_leaves_out_what_it_cannot_fit(pool):
+    with pytest.raises(ValueError, match="too few games to tell style from strength"):
+        board(pool(random_rows(1, 3)), ["j"], "equal style")
     rows = random_rows(3, 40)
     rows += judged_alike([-2] * 40, model="m3")
     styled_pool = pool(rows)
     styled_pool.styles.loc[("m2", "q0")] = math.nan
-    for ci in ("clustered", "official"):
-        ours = board(styled_pool, ["j"], Plan(ci, "all"))
-        notes = " ".join(ours.notes)
-        assert "m3 won, or lost, every game, which has no fit." in notes
-        assert "m2: 1 questions without style counts are left out." in notes
-        assert {row["model"] for row in ours.rows} == {"base", "m0", "m1", "m2"}
-        assert ours.interval == "95 %, by question"
+    ours = board(styled_pool, ["j"], "equal style")
+    assert ours.title == "all, judged by j, style controlled"
+    notes = " ".join(ours.notes)
+    assert "m3 won, or lost, every game, which has no fit." in notes
+    assert "m2: 1 questions without style counts are left out." in notes
+    assert {row["model"] for row in ours.rows} == {"base", "m0", "m1", "m2"}
+    assert ours.interval == "95 %, by question"
 
 
 @pytest.fixture
@@ -251,38 +233,26 @@ def test_categories_judges_and_deviations(two_categories, caplog):
     assert hard.baseline == HARD["baseline"]
     assert creative.category == "creative_writing"
     assert creative.baseline == CREATIVE["baseline"]
-    assert (
-        "against o3-mini-2025-01-31: score them with --category hard_prompt --baseline another"
-        in caplog.text
-    )
-    scores = board(creative, ["gpt-4.1"], Plan())
+    assert "1 of 13 judgments of hard_prompt are against another" in caplog.text
+    scores = board(creative, ["gpt-4.1"])
     assert scores.rows[0]["deviations"] == [
         "the number of judges is 1; officially 2",
         "nothing tells how gpt-4.1 judged m0, m1",
     ]
     with pytest.raises(ValueError, match="of m7 in hard_prompt; it judged m0, m1"):
-        board(hard, ["gpt-4.1"], Plan(), models=["m7"])
+        board(hard, ["gpt-4.1"], models=["m7"])
 
 
-def test_what_nobody_judged_cannot_be_loaded(two_categories):
+def test_what_nobody_judged_or_what_is_no_question(two_categories, caplog):
     with pytest.raises(ValueError, match="no question is of the category 'poems'"):
         load(two_categories, ["gpt-4.1"], ["poems"])
     with pytest.raises(ValueError, match="holds nothing usable that x judged"):
         load(two_categories, ["x"])
-
-
-def test_what_is_left_out_is_said(tmp_path, caplog):
-    rows = [
-        judgment_row("a", 1, 1),
-        judgment_row("a", 1, 1, model="j"),
-        judgment_row("b", 2, 2),
-    ]
-    folder = write_judged(tmp_path, rows)
-    write_lines(folder / "question.jsonl", [{"uid": "a", "category": "all", "prompt": "p"}])
-    (pool,) = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
-    assert pool.judged.uid.tolist() == ["a"]
-    assert pool.judged.model.tolist() == ["m"]
-    assert caplog.text.count("1 of no known question, or of a judge, are left out") == 2
+    questions = [{"uid": "q0", "category": "creative_writing", "prompt": "p"}]
+    write_lines(two_categories.questions, questions)
+    (creative,) = load(two_categories, ["gpt-4.1"])
+    assert set(creative.judged.uid) == {"q0"}
+    assert "of no known question, or of a judge, are left out" in caplog.text
 
 
 def test_equal_weights_are_a_paired_t_test(pool):
