@@ -20,7 +20,7 @@ class Shown(NamedTuple):
 
 def panels_of(chart):
     """The panels of a picture, or of a page's chart."""
-    specification = chart if isinstance(chart, dict) else style.specification(chart)
+    specification = style.specification(chart)
     panels = specification.get("concat", [specification])
     shown = []
     for panel in panels:
@@ -35,7 +35,7 @@ def panels_of(chart):
 
 def forests_of(chart):
     """The dots of each forest plot, as {(heading, name): (value, low, high)}."""
-    specification = chart if isinstance(chart, dict) else style.specification(chart)
+    specification = style.specification(chart)
     forests = []
     for panel in specification.get("concat", [specification]):
         if is_forest(panel):

@@ -1,27 +1,25 @@
-"""Figures as a picture, or interactive on a page with words for those who cannot see them."""
+"""Figures side by side as a picture, or on a page with words for those who cannot see them."""
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Protocol
 
 import altair as alt
-import vl_convert
-from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from openrlhf_js.report import style
 
 PANEL_WIDTH = 330  # pixels
 PICTURE_WIDTH = 800
-FIGURE = Markup(  # in single quotes, since none is in the JSON
+# Room on both sides on a page, since the reader's font may be wider than the one of the layout.
+PAGE_PADDING = {"left": 25, "right": 25, "top": 5, "bottom": 5}
+FIGURE = Markup(
     '<figure><figcaption><b>{title}</b><br><span class="quiet">{note}</span></figcaption>\n'
-    '<div class="chart" role="img" aria-label="{sentence}" '
-    "data-figure='{specification}'></div></figure>\n"
+    '<img alt="{sentence}" src="data:image/svg+xml;base64,{data}"></figure>\n'
 )
 
 
@@ -36,7 +34,7 @@ class Figure(Protocol):
     def note(self) -> str:
         """A smaller line under the title."""
 
-    def chart(self, interactive: bool) -> alt.LayerChart:
+    def chart(self) -> alt.LayerChart:
         """The chart of its own height, without its title."""
 
     def sentence(self) -> str:
@@ -47,7 +45,7 @@ def picture(
     figures: Sequence[Figure], widths: Sequence[int] = (PANEL_WIDTH, PANEL_WIDTH), title: str = ""
 ) -> alt.ConcatChart:
     """A picture with as many figures in a row as there are widths, in pixels; all of one height."""
-    bare_charts = [figure.chart(interactive=False) for figure in figures]
+    bare_charts = [figure.chart() for figure in figures]
     height = max(chart.height for chart in bare_charts)
     charts = []
     for place, (figure, chart) in enumerate(zip(figures, bare_charts, strict=True)):
@@ -74,8 +72,7 @@ def wide_picture(figures: Sequence[Figure], title: str = "") -> alt.ConcatChart:
     """A picture of figures side by side, `PICTURE_WIDTH` wide with all their labels."""
     width = PANEL_WIDTH
     drawn = picture(figures, [width] * len(figures), title)
-    svg = vl_convert.vegalite_to_svg(style.specification(drawn), vl_version=style.VEGA_LITE)
-    attribute = re.search(r'width="([0-9.]+)"', svg)
+    attribute = re.search(r'width="([0-9.]+)"', style.svg(drawn))
     if attribute:
         excess = float(attribute[1]) - PICTURE_WIDTH
         width -= math.ceil(excess / len(figures))
@@ -83,30 +80,17 @@ def wide_picture(figures: Sequence[Figure], title: str = "") -> alt.ConcatChart:
 
 
 def page(figures: Sequence[Figure]) -> Markup:
-    """HTML with an interactive chart for each figure.
-
-    The charts lie side by side as the width allows. A page with any ends with `script()`. A click
-    on a line's name shows it alone in all charts of the page.
-    """
+    """HTML with a picture of each figure; they lie side by side as the width allows."""
     if not figures:
         return Markup()
     shown = []
     for figure in figures:
-        chart = figure.chart(interactive=True)
-        chart = chart.properties(width="container", background="transparent")
+        svg = style.svg(figure.chart().properties(width=PANEL_WIDTH, padding=PAGE_PADDING))
         markup = FIGURE.format(
             title=style.printable(figure.title),
             note=style.printable(figure.note),
             sentence=style.printable(figure.sentence()),
-            specification=htmlsafe_json_dumps(style.specification(chart)),
+            data=base64.b64encode(svg.encode()).decode(),
         )
         shown.append(markup)
     return Markup('<div class="panels">\n{}</div>\n').format(Markup().join(shown))
-
-
-@cache
-def script() -> Markup:
-    """Vega, and what draws the charts above it: 0.9 MB, once, at the end of a page."""
-    draw_charts = (Path(__file__).parent / "templates" / "chart.js").read_text(encoding="utf-8")
-    bundle = vl_convert.javascript_bundle(draw_charts, vl_version=style.VEGA_LITE)
-    return Markup(f'<script type="module">{bundle}</script>')

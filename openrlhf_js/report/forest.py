@@ -49,7 +49,7 @@ class Forest(NamedTuple):
     form: str = ".3g"  # of the numbers
     reference: float | None = None  # where to draw a vertical line
 
-    def chart(self, interactive: bool) -> alt.LayerChart:
+    def chart(self) -> alt.LayerChart:
         """The chart, without its title."""
         lines = self._lines()
         dots = alt.Chart(_data(lines)).encode(
@@ -103,7 +103,6 @@ class Forest(NamedTuple):
             x=alt.X("value:Q", axis=alt.Axis(tickCount=5)),
             y=_vertical(lines, "left", labels),
             shape=alt.Shape("name:N", legend=None, scale=self._scale(style.shape)),
-            tooltip=["heading:N", "name:N", "figures:N"],
         )
 
     def _reference_line(self, place: float) -> alt.Chart:

@@ -33,11 +33,9 @@ class Script(NamedTuple):
 
 def render(template: str, **context: Any) -> str:
     """A page from a template; every text is escaped, since names may come from files."""
-    colours = " ".join([*style.ON_DARK, *(look.colour for look in style.LOOKS.values())])
     return TEMPLATES.get_template(template).render(
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        dark_rules=Markup(style.dark_rules(colours, scope=".chart ")),
         **context,
     )
 

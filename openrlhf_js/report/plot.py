@@ -1,6 +1,6 @@
 """Curves of any tidy rows: settings, a quantity, its value and the ends of its interval.
 
-`draw` says what each panel shows; `figures` makes it a picture, or interactive on a page.
+`draw` says what each panel shows; `figures` makes a picture or a page of them.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Drawing(NamedTuple):
         """Under the title."""
         return self.panel.note
 
-    def chart(self, interactive: bool) -> alt.LayerChart:
+    def chart(self) -> alt.LayerChart:
         """The chart, without its title."""
-        return _chart(self, interactive).properties(height=HEIGHT)
+        return _chart(self).properties(height=HEIGHT)
 
     def sentence(self) -> str:
         """Where each line begins and ends, for those who cannot see the chart."""
@@ -127,8 +127,8 @@ def _lines_of(rows: Sequence[Row], axis: Axis, line: str) -> dict[str, list[Row]
     return dict(sorted(lines.items(), key=lambda item: item[1][-1]["value"], reverse=True))
 
 
-def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
-    """Lines, their intervals and markers; what reacts to the pointer only on a page."""
+def _chart(drawing: Drawing) -> alt.LayerChart:
+    """Lines, their intervals and markers."""
     panel = drawing.panel
     points = _points(drawing)
     legend = _legend(drawing)
@@ -137,24 +137,13 @@ def _chart(drawing: Drawing, interactive: bool) -> alt.LayerChart:
         x=_horizontal(drawing, points),
         color=alt.Color("line:N", legend=legend, scale=colours),
     )
-    chosen = alt.selection_point(name="chosen", fields=["line"], bind="legend")
-    zoom = alt.selection_interval(name="zoom", bind="scales")
-    if interactive:
-        visible = alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0))
-        series = series.encode(opacity=visible)
     values = series.encode(y=_vertical(panel, points))
-
-    lines = _lines(values, drawing)
-    if interactive:  # the legend belongs to the first layer
-        lines = lines.add_params(chosen, zoom)
     layers: list[Any] = [
-        lines,
+        _lines(values, drawing),
         _bands(series, panel),
         _bars(series, panel),
         _markers(values, drawing, legend),
     ]
-    if interactive:
-        layers.append(_hover(values, drawing))
     if panel.reference is not None:
         layers.append(_reference_line(panel.reference))
     chart = alt.LayerChart(data=alt.InlineData(values=points), layer=layers)
@@ -205,22 +194,6 @@ def _markers(values: alt.Chart, drawing: Drawing, legend: alt.Legend | None) -> 
     shape: Any = alt.Shape("line:N", legend=legend, scale=shapes)
     markers = values.mark_point(clip=True, filled=True, size=70, fillOpacity=1)
     return markers.encode(shape=shape).transform_filter("datum.marked")
-
-
-def _hover(values: alt.Chart, drawing: Drawing) -> alt.Chart:
-    """Invisible points, the nearest of which says its numbers."""
-    nearest = alt.selection_point(name="nearest", nearest=True, on="pointerover", empty=False)
-    numbers = values.mark_point(size=1).encode(
-        opacity=alt.value(0),
-        tooltip=[
-            alt.Tooltip("line:N"),
-            alt.Tooltip("at:N", title=drawing.axis.label),
-            alt.Tooltip("value:Q", title=drawing.panel.ylabel, format=".4g"),
-            alt.Tooltip("low:Q", format=".4g"),
-            alt.Tooltip("high:Q", format=".4g"),
-        ],
-    )
-    return numbers.add_params(nearest)
 
 
 def _places(drawing: Drawing) -> dict[Any, float]:

@@ -247,18 +247,23 @@ def on_dark(colour: str) -> str:
     return lighter
 
 
-def dark_rules(text: str, scope: str = "") -> str:
-    """CSS that gives each colour of a drawing its partner where the reader's pages are dark."""
-    rules = []
-    for colour in sorted(set(COLOUR.findall(text))):
-        for part in ("fill", "stroke"):
-            rules.append(f'{scope}[{part}="{colour}"]{{{part}:{on_dark(colour)}}}')
-    return f"@media (prefers-color-scheme: dark){{{''.join(rules)}}}"
-
-
 def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
     """A chart with the look of the house, as Vega-Lite has it."""
     return {**chart.to_dict(validate=False), "config": CONFIG}
+
+
+def svg(chart: alt.TopLevelMixin) -> str:
+    """The picture, with each colour's partner where the reader's pages are dark."""
+    drawn = vl_convert.vegalite_to_svg(
+        specification(chart), vl_version=VEGA_LITE, config={"aria": False}
+    )
+    rules = []
+    for colour in sorted(set(COLOUR.findall(drawn))):
+        for part in ("fill", "stroke"):
+            rules.append(f'[{part}="{colour}"]{{{part}:{on_dark(colour)}}}')
+    dark = f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    opening, end, rest = drawn.partition(">")
+    return f"{opening}{end}{dark}{rest}"
 
 
 def save_png(chart: alt.TopLevelMixin, path: Path, *, dark: bool = False) -> Path:

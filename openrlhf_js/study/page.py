@@ -40,7 +40,6 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
         results={cell: tables.results_table(findings, cell) for cell in findings.cells},
         rates=figures.page(_results_by_rate(findings)),
         causes={cell: tables.cause_table(findings, cell) for cell in findings.cells},
-        script=figures.script(),
     )
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())

@@ -1,13 +1,11 @@
 """The one look and the one chart: tidy rows become lines with intervals that can be told apart."""
 
-import html
 import itertools
-import json
 import math
 import re
+import xml.etree.ElementTree as ET
 
 import pytest
-import vl_convert
 from charts import panels_of
 
 from openrlhf_js.estimators.catalogue import ESTIMATORS
@@ -59,7 +57,7 @@ def test_every_colour_can_be_read_on_white_and_on_a_dark_page():
 def test_a_chart_says_in_words_what_it_shows():
     (drawing,) = draw(rows("js", mse=float), {"mse": Panel("Error", "MSE")}, M)
     assert drawing.sentence() == "Error, MSE, by responses. js: 2 (1 to 3) at 2, 8 at 8."
-    assert f'role="img" aria-label="{drawing.sentence()}"' in page([drawing])
+    assert f'<img alt="{drawing.sentence()}"' in page([drawing])
 
 
 @pytest.mark.parametrize(
@@ -135,32 +133,26 @@ def test_a_picture_is_the_same_bytes_every_time_and_dark_where_pages_are(tmp_pat
     assert one == tmp_path / "1.png"
     assert one.read_bytes() == other.read_bytes()
     assert one.read_bytes() != (tmp_path / "1-dark.png").read_bytes()
-    rule = style.dark_rules("#0072b2", scope=".chart ")
-    assert f'.chart [stroke="#0072b2"]{{stroke:{style.on_dark("#0072b2")}}}' in rule
+    svg = style.svg(drawn)
+    ET.fromstring(svg)
+    assert f'[stroke="#0072b2"]{{stroke:{style.on_dark("#0072b2")}}}' in svg
+    assert "costs $1 or $2" in svg and "\x07" not in svg
+    assert 'href="http' not in svg and "url(http" not in svg
 
 
 def test_a_forest_stays_apart_in_black_and_white_and_shows_every_interval():
     dots = [ForestRow("", "a", 5.0, -99.0, 9.0), ForestRow("mixed", "b", 6.0, None, None)]
     forest = Forest("T", "n", "points", dots, style.series_looks(["a", "b"]))
     assert forest.sentence() == "T, points. a: 5 (-99 to 9); mixed, b: 6."
-    drawn = forest.chart(interactive=False).to_dict()
+    drawn = forest.chart().to_dict()
     intervals, points = (layer["encoding"] for layer in drawn["layer"])
     assert len(set(points["shape"]["scale"]["range"])) == 2
     assert intervals["x"]["scale"]["domain"][0] < -99
 
 
-def test_a_page_has_the_same_charts_and_no_name_can_break_it():
+def test_no_name_can_break_a_page():
     panels = {"mse": Panel("<Error>", "MSE", "a note", log=True), "none": Panel("None", "")}
-    drawings = draw(rows("js", HOSTILE, mse=float), panels, M._replace(scale="log2"))
-    markup = page(drawings)
-    ((title, figure),) = re.findall(r"<b>(.*?)</b>.*?data-figure='(.*?)'", markup, re.S)
-    assert title == "&lt;Error&gt;"
-    assert not re.search("</?script|<b>'|\x07", markup.replace(figure, ""))
-    assert not re.search("[<>&\x07]", figure)
-    specification = json.loads(html.unescape(figure))
-    vl_convert.vegalite_to_vega(specification, vl_version=style.VEGA_LITE)
-    (shown,) = panels_of(specification)
-    (pictured,) = panels_of(picture(drawings))
-    assert shown.lines.keys() == {"js", style.printable(HOSTILE)}
-    for name, line in shown.lines.items():
-        assert line.equals(pictured.lines[name])
+    markup = page(draw(rows("js", HOSTILE, mse=float), panels, M._replace(scale="log2")))
+    assert markup.count("<img") == 1
+    assert "<b>&lt;Error&gt;</b>" in markup
+    assert not re.search("</?script|<b>'|\x07", markup)
