@@ -1,11 +1,10 @@
-"""`openrlhf-js data`: builds, checks and shows prompt files whose answers can be verified."""
+"""`openrlhf-js data`: builds and checks prompt files whose answers can be verified."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,23 +12,21 @@ import tyro
 from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
-from openrlhf_js.common.model_folders import PYTHON, TRUSTED, model_folder
 from openrlhf_js.common.settings import NO_HINT, Field, Settings, SettingsError, choose, program
 from openrlhf_js.tasks import GRADERS, TASKS
-from openrlhf_js.tasks.prompt_files import ChatTemplate, Example, check, items, read, write
+from openrlhf_js.tasks.prompt_files import check, items, write
 from openrlhf_js.tasks.record import GeneratedProblems, PublishedProblems, Task
 
 PROG = "openrlhf-js data"
 PROGRAMS = {
     "build": (f"{__name__}:build", "write the problems of a task as JSON lines"),
-    "check": (f"{__name__}:check_files", "grade gold answers, measure and compare prompts"),
-    "show": (f"{__name__}:show", "print items as the model sees them, and how answers score"),
+    "check": (f"{__name__}:check_files", "grade gold answers, find broken rows and repeats"),
 }
 SHOWN = 3  # problems of a kind
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs `build`, `check` or `show` and returns the exit status."""
+    """Runs `build` or `check` and returns the exit status."""
     return choose(PROG, PROGRAMS, sys.argv[1:] if argv is None else argv)
 
 
@@ -61,9 +58,7 @@ def task_settings(task: Task) -> type[BuildSettings]:
     }
     defaults = task.defaults()
     for name, option in problems.options.items():
-        # the figures' folder is in --out, which is not known yet
-        default = None if name == "images_dir" else defaults[name]
-        fields[name] = (option.type, Field(default, description=option.description))
+        fields[name] = (option.type, Field(defaults[name], description=option.description))
     help_text = f"{task.summary}.\n\nA response is right if {task.right_if}."
     return create_model(task.name, __base__=BuildSettings, __doc__=help_text, **fields)
 
@@ -78,15 +73,14 @@ def _build(task: Task, settings: Any) -> None:
     if path.exists() and not settings.force:
         raise SettingsError(f"{path} exists; --force replaces it, --name gives another")
     problems = _problems(task)
-    options = _task_options(problems, settings)
-    source = options.get("source")
+    options = {name: getattr(settings, name) for name in problems.options}
+    if "images_dir" in task.defaults():
+        options["images_dir"] = str(settings.out / "images")
     count = settings.count
-    total = None  # unknown until a data set is read
-    if isinstance(problems, GeneratedProblems) and not source:
+    if isinstance(problems, GeneratedProblems):
         count = count or problems.default_counts[settings.split]
-        total = count
     settings.out.mkdir(parents=True, exist_ok=True)
-    with progress(f"building {path.name}", total) as bar:
+    with progress(f"building {path.name}", count) as bar:
         built = items(task, settings.split, count, settings.seed, options, bar.update)
         parameters = {
             "task": task.name,
@@ -96,19 +90,10 @@ def _build(task: Task, settings: Any) -> None:
             **options,
         }
         manifest = write(path, task, built, parameters)
+    source = options.get("source")
     if source and Path(source).is_file():
         say(f"note: {source} is taken whole: build no other split from it", error=True)
     _say_what_was_built(path, task, settings.split, manifest)
-
-
-def _task_options(problems: GeneratedProblems | PublishedProblems, settings: Any) -> dict[str, Any]:
-    """The task's own options, with its choice where the user made none."""
-    options = {name: getattr(settings, name) for name in problems.options}
-    if "images_dir" in options and options["images_dir"] is None:
-        options["images_dir"] = str(settings.out / "images")
-    if isinstance(problems, PublishedProblems):
-        return problems.used(settings.split, **options)
-    return options
 
 
 def _say_what_was_built(path: Path, task: Task, split: str, manifest: dict[str, Any]) -> None:
@@ -122,7 +107,7 @@ def _say_what_was_built(path: Path, task: Task, split: str, manifest: dict[str, 
         reward += f" --data.image_key images --data.max_images_per_prompt {images}"
     say(
         f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(counts)}\n\n"
-        f"  openrlhf-js data check {file} --tokenizer MODEL\n  openrlhf-js train ... \\\n"
+        f"  openrlhf-js data check {file}\n  openrlhf-js train ... \\\n"
         f"    {dataset_flag} {file} \\\n"
         "    --data.input_key input --data.label_key label --data.apply_chat_template \\\n"
         f"    {reward}\n"
@@ -136,28 +121,8 @@ def _reward_file(name: str) -> Path:
     return path if path.is_file() else GRADERS / name
 
 
-class ReadSettings(Settings):
-    """What every program takes that reads prompt files."""
-
-    tokenizer: str | None = Field(None, description="model folder or hub id with a chat template")
-    input_key: str = Field("input", description="column of the prompt")
-    label_key: str = Field("label", description="column of the label")
-    trust_remote_code: bool = Field(False, description=TRUSTED)
-
-
-def _template(settings: ReadSettings) -> ChatTemplate | None:
-    if settings.tokenizer is None:
-        return None
-    folder = model_folder(
-        settings.tokenizer,
-        settings.trust_remote_code,
-        allow_patterns=["*.json", "*.jinja", "*.txt", "*.model", PYTHON],  # no weights
-    )
-    return ChatTemplate(folder, settings.trust_remote_code)
-
-
-class CheckSettings(ReadSettings):
-    """Grades every gold answer and a wrong one; finds prompts that are too long or repeated.
+class CheckSettings(Settings):
+    """Grades every gold answer and a wrong one; finds rows that are broken, and repeated prompts.
 
     The exit status is 0 if nothing is wrong, 1 if problems are found, 2 if a file cannot be used.
     """
@@ -166,87 +131,34 @@ class CheckSettings(ReadSettings):
         description="checked as one data set"
     )
     against: tuple[Path, ...] = Field((), description="files that may share no prompt with them")
-    prompt_max_len: int = Field(1024, ge=1, description="tokens that a prompt may take")
+    input_key: str = Field("input", description="column of the prompt")
+    label_key: str = Field("label", description="column of the label")
 
 
 def _check(settings: CheckSettings) -> int:
-    size = sum(path.stat().st_size for path in settings.files + settings.against)
-    template = _template(settings)
-    with progress("checking", size, "bytes") as bar:
+    with progress("checking") as bar:
         checked = check(
             settings.files,
             settings.against,
             input_key=settings.input_key,
             label_key=settings.label_key,
-            count_tokens=template.tokens if template else _no_tokens,
-            max_tokens=settings.prompt_max_len,
             progress=bar.update,
         )
-    table(checked.rows())
+    counts = sorted(checked.rows_by_datasource.items())
+    table([{"datasource": datasource, "rows": count} for datasource, count in counts])
     for kind, problems in checked.problems.items():
         say(f"{len(problems):,} x {kind}, such as")
         for problem in problems[:SHOWN]:
             say(f"  {problem}")
     if checked.problems:
         return 1
-    if not checked.tokens:
+    if not counts:
         raise ValueError(f"{', '.join(map(str, settings.files))}: no row to check")
     say("Nothing is wrong.")
     return 0
 
 
-def _no_tokens(example: Example) -> int:
-    """The tokens of a prompt without --tokenizer: not counted."""
-    return 0
-
-
-class ShowSettings(ReadSettings):
-    """Prints items as the model will see them, and how a right and a wrong answer to them score."""
-
-    file: tyro.conf.Positional[Path] = Field(description="a prompt file")
-    count: int = Field(3, ge=1, description="how many items")
-
-
-def _show(settings: ShowSettings) -> None:
-    template = _template(settings)
-    lines = list(
-        islice(read(settings.file, settings.input_key, settings.label_key), settings.count)
-    )
-    if not lines:
-        raise ValueError(f"{settings.file}: no row to show")
-    for line in lines:
-        say(f"\n--- {line.place}", style="bold")
-        if isinstance(line.example, ValueError):
-            raise line.example
-        _show_example(line.example, template)
-
-
-def _show_example(example: Example, template: ChatTemplate | None) -> None:
-    if template:
-        _show_block("prompt, as the chat template makes it", template.text(example))
-    else:
-        for message in example.messages:
-            _show_block(message["role"], message["content"])
-    for image in example.images:
-        say(f"image {image}")
-    _show_block(f"label ({example.datasource})", example.label)
-    _show_score("right", example.task.right_response(example.label), example)
-    _show_score("wrong", example.task.wrong_response(example.label), example)
-
-
-def _show_score(kind: str, response: str, example: Example) -> None:
-    score = example.task.score(response, example.label)
-    title = f"a {kind} answer scores {score.value:g}: {score.status}, {score.detail}"
-    _show_block(title, response)
-
-
-def _show_block(title: str, text: str) -> None:
-    say(title.replace("\n", "\\n"), style="bold")
-    say("\n".join(f"  {line}" for line in text.splitlines()))
-
-
 check_files = partial(program, f"{PROG} check", CheckSettings, _check)
-show = partial(program, f"{PROG} show", ShowSettings, _show)
 
 
 if __name__ == "__main__":

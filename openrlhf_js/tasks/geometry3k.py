@@ -21,11 +21,8 @@ from openrlhf_js.tasks.record import (
     BenchmarkRecord,
     Item,
     Message,
-    Option,
-    Progress,
     PublishedProblems,
     Task,
-    no_progress,
 )
 
 if TYPE_CHECKING:
@@ -40,11 +37,7 @@ MAX_PIXELS = 32_000_000
 
 
 def load(
-    split: str,
-    source: str = HUB_ID,
-    *,
-    images_dir: str | os.PathLike[str] = "images",
-    progress: Progress = no_progress,
+    split: str, source: str = HUB_ID, *, images_dir: str | os.PathLike[str] = "images"
 ) -> Iterator[Item]:
     """The items of the data set's own split, each problem once: `problem`, `answer` and `images`.
 
@@ -69,7 +62,7 @@ def load(
     def shown(item: Item) -> str:
         return f"{item['problem']} {' '.join(item['images'])}"
 
-    rows = hub.rows(source, split, ("images", "problem", "answer"), None, progress)
+    rows = hub.rows(source, split, ("images", "problem", "answer"))
     return hub.distinct(rows, source, item, shown, lambda item: item["answer"])
 
 
@@ -124,14 +117,7 @@ TASK = Task(
     summary="Geometry3k: geometry problems that are stated partly in a figure",
     right_if="it is right for `math.py`; the prompt comes with a figure",
     label_form="the gold answer",
-    problems=PublishedProblems(
-        load=load,
-        splits=SPLITS,
-        options={
-            "source": SOURCE,
-            "images_dir": Option(str | None, "folder of the figures (default: images, in --out)"),
-        },
-    ),
+    problems=PublishedProblems(load=load, splits=SPLITS, options={"source": SOURCE}),
     prompt=prompt,
     label=math.label,
     score=math.score,

@@ -13,11 +13,9 @@ from openrlhf_js.tasks.record import (
     BenchmarkRecord,
     Item,
     Message,
-    Progress,
     PublishedProblems,
     Score,
     Task,
-    no_progress,
 )
 
 NAME = "gsm8k"
@@ -36,13 +34,13 @@ _SENTENCE = re.compile(
 )
 
 
-def load(split: str, source: str = HUB_ID, *, progress: Progress = no_progress) -> Iterator[Item]:
+def load(split: str, source: str = HUB_ID) -> Iterator[Item]:
     """The items of the data set's own split, each question once: `question` and `answer`.
 
     `answer` is a worked solution that ends in `#### ` and the number; `source` as in `hub.rows`.
     """
     return hub.distinct(
-        rows=hub.rows(source, split, ("question", "answer"), "main", progress),
+        rows=hub.rows(source, split, ("question", "answer"), "main"),
         name=source,
         item=lambda row: {"question": text(row, "question"), "answer": text(row, "answer")},
         problem=lambda item: item["question"],

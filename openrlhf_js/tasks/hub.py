@@ -11,18 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.common.files import ROW_FORMATS, read_rows
-from openrlhf_js.common.labels import label_text
-from openrlhf_js.tasks.record import Item, Progress, no_progress
+from openrlhf_js.tasks.record import Item
 
 Row = dict[str, Any]
 
 
 def rows(
-    source: str,
-    split: str,
-    columns: Sequence[str],
-    config: str | None = None,
-    progress: Progress = no_progress,
+    source: str, split: str, columns: Sequence[str], config: str | None = None
 ) -> Iterator[Row]:
     """The rows of one split, as plain dicts of the named columns; images stay encoded bytes.
 
@@ -42,7 +37,6 @@ def rows(
             raise ValueError(
                 f"{source}, row {number} lacks {', '.join(missing)}; it has {list(row)}"
             )
-        progress(number)
         yield {column: row[column] for column in columns}
     if not number:
         raise ValueError(f"{source} has no rows: check that it was downloaded or written whole")
@@ -127,6 +121,8 @@ def text(row: Row, column: str) -> str:
 
 
 def gold_text(row: Row, column: str) -> str:
-    """The column's gold answer as text, also where it is a whole number."""
+    """The column's gold answer as text, also where it is a number: 27 for 27.0 and "27.0"."""
     value = row[column]
-    return label_text(value) if isinstance(value, int) else text(row, column)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    return text({column: value}, column).removesuffix(".0")

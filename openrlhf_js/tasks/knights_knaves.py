@@ -11,14 +11,12 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from openrlhf_js.tasks import hub
 from openrlhf_js.tasks.answers import boxed_or_tagged
 from openrlhf_js.tasks.record import (
-    SOURCE,
     WORDING,
     BenchmarkRecord,
     GeneratedProblems,
@@ -134,20 +132,13 @@ def generate(
     split: Split = "train",
     people: Sequence[int] = (4, 5, 6),
     wording: Wording = "own",
-    source: str | None = None,
 ) -> Iterator[Item]:
     """Puzzles with exactly one solution, all different, and equally many of each size.
 
     `people` are the sizes, from 2 to 9; the default is the paper's KnK-Easy, its KnK-Hard is
     (6, 7, 8). An item has the names of the `people`, their two `roles` (the truthful one first) and
     the `statements`, in the order of the people. Test gets one `_shape` in 8.
-
-    With a `source`, such as the hub's K-and-K/knights-and-knaves, they are all published ones in
-    its layout, with `quiz` and `solution` in the place of the statements.
     """
-    if source:
-        yield from _published(source, split, people, wording)
-        return
     rng = random_of(NAME, split, seed)
     seen = set[int]()
 
@@ -165,30 +156,6 @@ def generate(
         return item if is_new(seen, repr(item)) else None
 
     yield from in_turn(draw, people, count, TRIES, f"{split} puzzles of {{}} people")
-
-
-def _published(
-    source: str, split: Split, people: Sequence[int], wording: Wording
-) -> Iterator[Item]:
-    """The puzzles of these sizes in K-and-K's layout, where each size is a split, `4ppl`."""
-
-    def item(row: hub.Row) -> Item:
-        return {
-            "people": row["names"],
-            "roles": [row["knight_knave"]["knight"], row["knight_knave"]["knave"]],
-            "quiz": hub.text(row, "quiz"),
-            "solution": row["solution"],
-            "wording": wording,
-        }
-
-    columns = ("quiz", "names", "knight_knave", "solution")
-    rows = (
-        row
-        for size in people
-        for row in hub.rows(source, f"{size}ppl", columns, split)
-        if len(row["names"]) == size
-    )
-    yield from hub.distinct(rows, source, item, lambda item: item["quiz"], label)
 
 
 def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
@@ -248,26 +215,18 @@ def _shape(statements: Sequence[Statement]) -> str:
 
 def prompt(item: Item) -> list[Message]:
     """One user message. Its wording varies, and follows from the item alone."""
-    truthful, lying = item["roles"]
-    roles = {"truthful": _one(truthful), "lying": _one(lying)}
-    quiz = item.get("quiz") or _quiz(item, roles)
-    request = REQUESTS[item.get("wording", "own")].format(**roles)
-    return [{"role": "user", "content": f"{quiz} {request}"}]
-
-
-def _quiz(item: Item, roles: Mapping[str, str]) -> str:
-    """The puzzle in words, up to its question."""
     wording: Wording = item.get("wording", "own")
     people = item["people"]
     rng = random.Random(json.dumps([people, item["roles"], item["statements"]]))
     templates = rng.sample(SAYINGS[wording], len(people))
     sayings = []
     for name, statement, template in zip(people, item["statements"], templates, strict=True):
-        quote = _quote(item, statement, wording)
-        sayings.append(template.format(name=name, quote=quote))
-    truthfuls, liars = map(_plural, item["roles"])
+        sayings.append(template.format(name=name, quote=_quote(item, statement, wording)))
+    truthful, lying = item["roles"]
+    truthfuls, liars = _plural(truthful), _plural(lying)
+    roles = {"truthful": _one(truthful), "lying": _one(lying)}
     opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthfuls, liars=liars)
-    return QUIZZES[wording].format(
+    quiz = QUIZZES[wording].format(
         opening=opening,
         truthfuls=truthfuls.capitalize(),
         liars=liars,
@@ -276,6 +235,7 @@ def _quiz(item: Item, roles: Mapping[str, str]) -> str:
         sayings=" ".join(sayings),
         **roles,
     )
+    return [{"role": "user", "content": f"{quiz} {REQUESTS[wording].format(**roles)}"}]
 
 
 def _quote(item: Item, statement: Statement, wording: Wording) -> str:
@@ -298,31 +258,24 @@ def _plural(role: str) -> str:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    """The texts as one: "a", "a and b", "a, b, and c"."""
+    """The texts as one: "a and b", "a, b, and c"."""
     *first, last = texts
-    if not first:
-        return last
     comma = "," if len(first) > 1 else ""
     return f"{', '.join(first)}{comma} and {last}"
 
 
 def label(item: Item) -> str:
     """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
-    solution = item["solution"] if "solution" in item else _solved(item)
-    truthful, lying = item["roles"]
-    roles = [truthful if tells_truth else lying for tells_truth in solution]
-    text = json.dumps(dict(zip(item["people"], roles, strict=True)), ensure_ascii=False)
-    _solution(text)
-    return text
-
-
-def _solved(item: Item) -> list[bool]:
-    """Whether each person tells the truth; ValueError if the statements do not decide it."""
     possible = worlds(item["statements"])
     if possible.bit_count() != 1:
         raise ValueError(f"a puzzle has one solution, got {possible.bit_count()} for {dict(item)}")
     world = possible.bit_length() - 1
-    return [bool(world >> person & 1) for person in range(len(item["people"]))]
+    truthful, lying = item["roles"]
+    roles = {
+        name: truthful if world >> person & 1 else lying
+        for person, name in enumerate(item["people"])
+    }
+    return json.dumps(roles)
 
 
 PAIRS = {role: pair for pair in ROLES for role in pair}
@@ -487,7 +440,6 @@ TASK = Task(
                 "how many people, equally many puzzles of each; the paper: also 6 7 8",
             ),
             "wording": WORDING,
-            "source": SOURCE,
         },
     ),
     prompt=prompt,
@@ -503,9 +455,8 @@ TASK = Task(
         "knk": BenchmarkRecord(count=300, options={"people": (4, 5, 6)}),
         # the paper's KnK-Hard
         "knk_hard": BenchmarkRecord(count=300, options={"people": (6, 7, 8)}),
-        # Of the paper's long runs of Qwen2.5-1.5B-Instruct. Beware: the 150 puzzles of 2 people are
-        # 4 logical forms with other names and words, so that intervals by item, which take them for
-        # 150 different ones, are too narrow.
+        # of the paper's long runs of Qwen2.5-1.5B-Instruct; the puzzles of 2 people are few forms
+        # with other names, so that intervals by item are too narrow
         "knk_2_3": BenchmarkRecord(count=300, options={"people": (2, 3)}),
     },
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from openrlhf_js.tasks import hub
@@ -21,11 +21,9 @@ from openrlhf_js.tasks.record import (
     Item,
     Message,
     Option,
-    Progress,
     PublishedProblems,
     Score,
     Task,
-    no_progress,
 )
 
 NAME = "math"
@@ -39,30 +37,70 @@ class Layout(NamedTuple):
     """Where a data set is and how its rows become items."""
 
     hub_id: str | None
-    config: str | None
     splits: Mapping[str, str]  # our split -> the data set's; a split that is not here is not there
-    columns: tuple[str, ...]
-    item: Callable[[Row], dict[str, Any]]  # "problem", "answer", and some "unit" and "tolerance"
+    columns: tuple[str, ...] = ("problem", "answer")
+    config: str | None = None
 
 
-def _plain(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
-    return lambda row: {"problem": text(row, problem), "answer": gold_text(row, answer)}
+_TRAIN = {"train": "train"}
+_TEST = {"test": "test"}
+_TEST_IN_TRAIN = {"test": "train"}
+_QUESTION = ("question", "answer")
+_OLYMPIAD = ("question", "final_answer", "is_multiple_answer", "unit", "error")
+
+DATASETS = {
+    # 17,917 distinct problems, as in the paper
+    "dapo": Layout("open-r1/DAPO-Math-17k-Processed", _TRAIN, ("prompt", "solution"), "all"),
+    "math500": Layout("HuggingFaceH4/MATH-500", _TEST),
+    "amc23": Layout("math-ai/amc23", _TEST, _QUESTION),
+    "aime24": Layout("HuggingFaceH4/aime_2024", _TEST_IN_TRAIN),
+    "aime25": Layout("math-ai/aime25", _TEST),
+    "hmmt_feb25": Layout("MathArena/hmmt_feb_2025", _TEST_IN_TRAIN),
+    "minerva": Layout("math-ai/minervamath", _TEST, _QUESTION),
+    "olympiadbench": Layout(
+        "Hothan/OlympiadBench", _TEST_IN_TRAIN, _OLYMPIAD, "OE_TO_maths_en_COMP"
+    ),
+    "plain": Layout(None, _TRAIN | _TEST),
+}
 
 
-def _numbered(problem: str, answer: str) -> Callable[[Row], dict[str, Any]]:
-    """As `_plain`, where an answer may also be a whole number with a decimal point, 27.0."""
+def load(split: str, source: str | None = None, dataset: str | None = None) -> Iterator[Item]:
+    """The items of a data set, each problem once, in its order: `hub.distinct` says how.
 
-    def item(row: Row) -> dict[str, Any]:
-        answer_text = row[answer]
-        if isinstance(answer_text, int | float | str):
-            answer_text = str(answer_text).removesuffix(".0")
-        return _plain(problem, answer)({**row, answer: answer_text})
+    `dataset` is one of `DATASETS`, by default `dapo` to train and `math500` to test; `source` has
+    its layout, by default its own hub id. An item has `problem`, `answer` (a list where several are
+    asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
+    ValueError if there is no such data set, split or source.
+    """
+    name = dataset or ("dapo" if split == "train" else "math500")
+    layout = DATASETS.get(name)
+    if layout is None or split not in layout.splits:
+        offered = "; ".join(f"{known}: {', '.join(DATASETS[known].splits)}" for known in DATASETS)
+        raise ValueError(f"no split {split!r} of dataset {name!r}; there are {offered}")
+    place = source or layout.hub_id
+    if place is None:
+        raise ValueError(f"dataset {name!r} needs a source with {' and '.join(layout.columns)}")
 
-    return item
+    def item(row: Row) -> Item:
+        if layout.columns == _OLYMPIAD:
+            fields = _olympiad(row)
+        else:
+            problem, answer = layout.columns
+            fields = {"problem": text(row, problem), "answer": gold_text(row, answer)}
+        return {**fields, "source": name}
+
+    return hub.distinct(
+        rows=hub.rows(place, layout.splits[split], layout.columns, layout.config),
+        name=f"{name} ({place})",
+        item=item,
+        problem=lambda item: item["problem"],
+        gold=label,
+    )
 
 
 def _olympiad(row: Row) -> dict[str, Any]:
-    golds = [_DOLLAR.sub("", answer).strip() for answer in row["final_answer"]]
+    """An item of OlympiadBench."""
+    golds = [_without_dollars(answer) for answer in row["final_answer"]]
     several = len(golds) > 1 or row["is_multiple_answer"]
     item = {"problem": text(row, "question"), "answer": golds if several else golds[0]}
     if row["unit"]:
@@ -74,75 +112,6 @@ def _olympiad(row: Row) -> dict[str, Any]:
 
 def _without_dollars(value: Any) -> str:
     return _DOLLAR.sub("", str(value)).strip()
-
-
-_OLYMPIAD_COLUMNS = ("question", "final_answer", "is_multiple_answer", "unit", "error")
-_TRAIN = {"train": "train"}
-_TEST = {"test": "test"}
-
-_DAPO = _plain("prompt", "solution")  # 17,917 distinct problems, as in the paper
-_OWN = _plain("problem", "answer")
-
-# fmt: off
-DATASETS: dict[str, Layout] = {
-    "dapo": Layout("open-r1/DAPO-Math-17k-Processed", "all", _TRAIN, ("prompt", "solution"), _DAPO),
-    "math500": Layout("HuggingFaceH4/MATH-500", None, _TEST, ("problem", "answer"), _OWN),
-    "amc23": Layout("math-ai/amc23", None, _TEST, ("question", "answer"),
-                    _numbered("question", "answer")),
-    "aime24": Layout("HuggingFaceH4/aime_2024", None, {"test": "train"}, ("problem", "answer"),
-                     _numbered("problem", "answer")),
-    "aime25": Layout("math-ai/aime25", None, _TEST, ("problem", "answer"),
-                     _numbered("problem", "answer")),
-    "hmmt_feb25": Layout("MathArena/hmmt_feb_2025", None, {"test": "train"}, ("problem", "answer"),
-                         _numbered("problem", "answer")),
-    "minerva": Layout("math-ai/minervamath", None, _TEST, ("question", "answer"),
-                      _numbered("question", "answer")),
-    "olympiadbench": Layout("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", {"test": "train"},
-                            _OLYMPIAD_COLUMNS, _olympiad),
-    "plain": Layout(None, None, {**_TRAIN, **_TEST}, ("problem", "answer"), _OWN),
-}
-# fmt: on
-
-
-def load(
-    split: str,
-    source: str | None = None,
-    dataset: str | None = None,
-    *,
-    progress: Progress = no_progress,
-) -> Iterator[Item]:
-    """The items of a data set, each problem once, in its order: `hub.distinct` says how.
-
-    `dataset` is one of `DATASETS`, by default `dapo` to train and `math500` to test; `source` has
-    its layout, by default its own hub id. An item has `problem`, `answer` (a list where several are
-    asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
-    """
-    options = used(split, source, dataset)
-    place = options["source"]
-    name = options["dataset"]
-    layout = DATASETS[name]
-    return hub.distinct(
-        rows=hub.rows(place, layout.splits[split], layout.columns, layout.config, progress),
-        name=f"{name} ({place})",
-        item=lambda row: {**layout.item(row), "source": name},
-        problem=lambda item: item["problem"],
-        gold=label,
-    )
-
-
-def used(split: str, source: str | None = None, dataset: str | None = None) -> dict[str, str]:
-    """The options that `load` uses; ValueError if there is no such data set, split or source."""
-    name = dataset or ("dapo" if split == "train" else "math500")
-    layout = DATASETS.get(name)
-    if layout is None or split not in layout.splits:
-        offered = "; ".join(
-            f"{known}: {', '.join(known_layout.splits)}" for known, known_layout in DATASETS.items()
-        )
-        raise ValueError(f"no split {split!r} of dataset {name!r}; there are {offered}")
-    place = source or layout.hub_id
-    if place is None:
-        raise ValueError(f"dataset {name!r} needs a source with {' and '.join(layout.columns)}")
-    return {"source": place, "dataset": name}
 
 
 def prompt(item: Item) -> list[Message]:
@@ -207,35 +176,27 @@ def same_answer(a: str, b: str) -> bool:
         return False
 
 
-def _benchmark(dataset: str, samples: int = 16, max_new_tokens: int = 2048) -> BenchmarkRecord:
-    return BenchmarkRecord(
-        options={"dataset": dataset},
-        samples=samples,
-        temperature=0.8,
-        max_new_tokens=max_new_tokens,
-    )
-
-
 # Settings of the paper's Qwen2.5-Math runs. Its Qwen3-4B-Base runs validate at temperature 1.0 with
 # up to 3072 tokens: add --temperature 1.0 --max_new_tokens 3072. So few items as AIME's, AMC's and
 # HMMT's tell two models apart only where they are far apart: a comparison says how far. AIME and
 # HMMT have fewer items, so more samples, and need room for long reasoning.
-BENCHMARKS: dict[str, BenchmarkRecord] = {
-    # 500 problems of MATH (Hendrycks et al., 2021; the subset of Lightman et al., 2023)
-    "math500": _benchmark("math500"),
-    # 40 problems of the American Mathematics Competitions 2023
-    "amc23": _benchmark("amc23"),
+BENCHMARKS: dict[str, BenchmarkRecord] = {}
+for _name, _samples, _max_new_tokens in (
+    ("math500", 16, 2048),  # 500 problems of MATH (Hendrycks et al. 2021, Lightman et al. 2023)
+    ("amc23", 16, 2048),  # 40 problems of the American Mathematics Competitions 2023
     # 30 problems each, of both papers of the American Invitational Mathematics Examination
-    "aime24": _benchmark("aime24", samples=32, max_new_tokens=16_384),
-    "aime25": _benchmark("aime25", samples=32, max_new_tokens=16_384),
-    # 30 problems of the Harvard-MIT Mathematics Tournament, as MathArena has them
-    "hmmt_feb25": _benchmark("hmmt_feb25", samples=32, max_new_tokens=16_384),
-    # 272 problems of physics, chemistry and mathematics of MIT's courses (Lewkowycz et al., 2022)
-    "minerva": _benchmark("minerva"),
-    # competition mathematics in English, text only, with answers that can be graded (He et al.,
-    # 2024)
-    "olympiadbench": _benchmark("olympiadbench"),
-}
+    ("aime24", 32, 16_384),
+    ("aime25", 32, 16_384),
+    ("hmmt_feb25", 32, 16_384),  # 30 of the Harvard-MIT Mathematics Tournament, from MathArena
+    ("minerva", 16, 2048),  # 272 of MIT's courses, with physics (Lewkowycz et al. 2022)
+    ("olympiadbench", 16, 2048),  # English, text only, gradable answers (He et al. 2024)
+):
+    BENCHMARKS[_name] = BenchmarkRecord(
+        options={"dataset": _name},
+        samples=_samples,
+        temperature=0.8,
+        max_new_tokens=_max_new_tokens,
+    )
 
 _NAMED = [name for name in DATASETS if name not in ("dapo", "math500", "plain")]
 
@@ -248,7 +209,6 @@ TASK = Task(
     label_form="the gold answer",
     problems=PublishedProblems(
         load=load,
-        used=used,
         splits=SPLITS,
         options={
             "source": SOURCE,

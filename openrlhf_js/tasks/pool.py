@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from openrlhf_js.tasks.record import STATUSES, Score, scored
+from openrlhf_js.tasks.record import Score, scored
 
 MOST_WORKERS = 16
 _START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
@@ -75,8 +75,6 @@ class GradingPool(contextlib.AbstractContextManager):
 
     def grade(self, function: str, answer: str, label: str) -> Score:
         """The score by `function`, `"package.module:name"` of (answer, label) -> `Score`.
-
-        A pair of status and detail also is a score: 1 if correct, else 0.
 
         RuntimeError: the function cannot be loaded, or the pool is closed.
         """
@@ -201,37 +199,24 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
     while reusable:
         request = connection.recv_bytes()  # EOFError once the parent is gone
         score = _graded(grader, request, timeout_seconds)
-        left_behind_bytes = _virtual_bytes() - usual_bytes
-        reusable = left_behind_bytes <= memory_bytes // 4
+        reusable = _virtual_bytes() - usual_bytes <= memory_bytes // 4
         detail = " ".join(score.detail[:_LONGEST_DETAIL].split())
         connection.send_bytes(_pack(score.value, score.status, detail, reusable))
 
 
-def _graded(grader: Callable[..., Any], request: bytes, timeout_seconds: float) -> Score:
+def _graded(grader: Callable[[str, str], Score], request: bytes, timeout_seconds: float) -> Score:
     """The score of the answer in a request; an error is a score, too."""
     # The kernel ends even C code that holds the interpreter, should the parent be gone.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
     try:
         answer, label = json.loads(request.decode("utf-8", "surrogatepass"))
-        score = _score(grader(answer, label))
+        score = grader(answer, label)
     except BaseException as error:  # whatever an answer brings about is its own loss
         # str(error) could itself fail, or take any time
         reasons = [reason for reason in error.args if isinstance(reason, str)]
         score = scored("error", ": ".join([type(error).__name__, *reasons]))
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return score
-
-
-def _score(verdict: Any) -> Score:
-    """The score that a grading function returned, or that its status and detail are."""
-    if isinstance(verdict, Score):
-        score = verdict
-    else:
-        status, detail = verdict
-        score = scored(status, detail)
-    if score.status not in STATUSES or not isinstance(score.detail, str):
-        raise TypeError(f"a grading function returned {verdict!r}")
     return score
 
 

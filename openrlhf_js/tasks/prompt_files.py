@@ -7,7 +7,6 @@ A row has the same columns whatever its task, since OpenRLHF reads several files
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import platform
 import random
@@ -15,15 +14,20 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, read_rows, write_json
 from openrlhf_js.common.labels import is_message, label_text
-from openrlhf_js.common.processors import IMAGE_TAG, load_processor, parts
+from openrlhf_js.common.processors import check_images
 from openrlhf_js.tasks import task_of
-from openrlhf_js.tasks.record import GeneratedProblems, Item, Message, Progress, Task, no_progress
+from openrlhf_js.tasks.record import Item, Message, PublishedProblems, Task
+
+Progress = Callable[[int], None]  # called with the number of rows so far
+
+
+def no_progress(rows: int) -> None:
+    """The progress that nobody looks at."""
 
 
 def row(task: Task, item: Item) -> dict[str, Any]:
@@ -50,35 +54,32 @@ def items(
 
     Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
     """
-    if task.problems is None:
+    problems = task.problems
+    if problems is None:
         raise ValueError(f"{task.name} has no problems: it only grades")
-    if isinstance(task.problems, GeneratedProblems):
-        is_loaded = bool(options.get("source"))
-        if count is None and not is_loaded:
-            raise ValueError(f"{task.name} generates its problems: say how many")
-        problems = task.problems.generate(count or 0, seed, split, **options)
-        on_item = progress
+    found: Iterable[Item]
+    if isinstance(problems, PublishedProblems):
+        found = problems.load(split, **options)
+        if count is not None:
+            found = _sample(list(found), count, f"{task.name}/{split}/{seed}/sample")
+    elif count is None:
+        raise ValueError(f"{task.name} generates its problems: say how many")
     else:
-        is_loaded = True
-        problems = task.problems.load(split, **options, progress=progress)
-        on_item = no_progress  # it reports its rows itself
-    if is_loaded and count is not None:
-        problems = iter(_sample(problems, count, f"{task.name}/{split}/{seed}/sample"))
+        found = problems.generate(count, seed, split, **options)
     number = 0
-    for number, item in enumerate(problems, 1):
-        on_item(number)
+    for number, item in enumerate(found, 1):
+        progress(number)
         yield item
     if count is not None and number < count:
         raise ValueError(f"the {split} split of {task.name} has {number} problems, not {count}")
 
 
-def _sample(problems: Iterable[Item], count: int, seed: str) -> Sequence[Item]:
+def _sample(problems: Sequence[Item], count: int, seed: str) -> list[Item]:
     """`count` problems drawn at random, all equally likely, in their own order."""
     rng = random.Random(seed)
-    numbered = ((rng.random(), place, problem) for place, problem in enumerate(problems))
-    drawn = heapq.nsmallest(count, numbered)  # no two places are equal, so no problems are compared
-    drawn.sort(key=lambda entry: entry[1])
-    return [problem for _, _, problem in drawn]
+    keys = [rng.random() for _ in problems]
+    places = sorted(range(len(problems)), key=keys.__getitem__)
+    return [problems[place] for place in sorted(places[:count])]
 
 
 def write(
@@ -127,7 +128,6 @@ class PromptRow(NamedTuple):
 
     place: str
     example: Example | ValueError
-    read_bytes: int  # of the file so far
 
 
 def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iterator[PromptRow]:
@@ -140,7 +140,7 @@ def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iter
             result = example(file_row.value, input_key, label_key)
         except ValueError as error:
             result = error
-        yield PromptRow(f"{path}, {file_row.place}", result, file_row.read_bytes)
+        yield PromptRow(f"{path}, {file_row.place}", result)
 
 
 def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "label") -> Example:
@@ -167,29 +167,17 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
     )
 
 
-# --- checks of files -----------------------------------------------------------------------------
+# Checks of files
 
 Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
 
 
 @dataclass
 class CheckedFiles:
-    """Prompt lengths by datasource, 0 where not counted, and problems by kind with their place."""
+    """Good rows by datasource, and problems by kind with their place."""
 
-    tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    rows_by_datasource: Counter[str] = field(default_factory=Counter)
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A table by datasource."""
-        return [
-            {
-                "datasource": source,
-                "items": len(tokens),
-                "median_tokens": round(median(tokens)),
-                "max_tokens": max(tokens),
-            }
-            for source, tokens in sorted(self.tokens.items())
-        ]
 
 
 def check(
@@ -197,9 +185,7 @@ def check(
     against: Sequence[Path] = (),
     input_key: str = "input",
     label_key: str = "label",
-    count_tokens: Callable[[Example], int] = lambda example: 0,
-    max_tokens: int = 1024,
-    progress: Callable[[int], None] = lambda bytes_read: None,
+    progress: Progress = no_progress,
 ) -> CheckedFiles:
     """Checks files as one data set, which may not share a prompt with the files `against`.
 
@@ -208,46 +194,29 @@ def check(
     checked = CheckedFiles()
     other_places: dict[bytes, str] = {}  # of prompts in the files `against`
     own_places: dict[bytes, str] = {}
-    bytes_before = 0
-    for path in list(against) + list(paths):
-        for line in read(path, input_key, label_key):
-            progress(bytes_before + line.read_bytes)
-            example = line.example
+    number = 0
+    for path in [*against, *paths]:
+        for place, example in read(path, input_key, label_key):
+            number += 1
+            progress(number)
             if isinstance(example, ValueError):
-                checked.problems["bad row"].append(f"{line.place}: {example}")
+                checked.problems["bad row"].append(f"{place}: {example}")
                 continue
             key = fingerprint(example)
             if path not in paths:
-                other_places.setdefault(key, line.place)
+                other_places.setdefault(key, place)
                 continue
-            first_place = own_places.setdefault(key, line.place)
             problems = list(_wrong_grades(example))
-            if first_place is not line.place:
-                problems.append(("repeated prompt", f"the same prompt as {first_place}"))
+            if key in own_places:
+                problems.append(("repeated prompt", f"the same prompt as {own_places[key]}"))
             if key in other_places:
                 problems.append(("overlap", f"the same prompt as {other_places[key]}"))
             problems += _wrong_images(example)
-            tokens, size_problems = _prompt_size(example, count_tokens, max_tokens)
-            checked.tokens[example.datasource].append(tokens)
-            for kind, problem in problems + size_problems:
-                checked.problems[kind].append(f"{line.place}: {problem}")
-        bytes_before += path.stat().st_size
+            own_places.setdefault(key, place)
+            checked.rows_by_datasource[example.datasource] += 1
+            for kind, problem in problems:
+                checked.problems[kind].append(f"{place}: {problem}")
     return checked
-
-
-def _prompt_size(
-    example: Example, count_tokens: Callable[[Example], int], max_tokens: int
-) -> tuple[int, list[tuple[str, str]]]:
-    """The tokens of a prompt, 0 where they cannot be counted, and its problems."""
-    try:
-        if not example.messages[-1]["content"].strip():
-            raise ValueError("the last message is empty")
-        tokens = count_tokens(example)
-    except ValueError as error:
-        return 0, [("no prompt", str(error))]
-    if tokens <= max_tokens:
-        return tokens, []
-    return tokens, [("too long", f"the prompt takes {tokens} tokens, more than {max_tokens}")]
 
 
 def _wrong_grades(example: Example) -> Problems:
@@ -271,9 +240,10 @@ def _wrong_grades(example: Example) -> Problems:
 
 
 def _wrong_images(example: Example) -> Problems:
-    tags = sum(message["content"].count(IMAGE_TAG) for message in example.messages)
-    if tags != len(example.images):
-        yield "image", f"{tags} {IMAGE_TAG} in the prompt, {len(example.images)} images"
+    try:
+        check_images(example.messages, example.images)
+    except ValueError as error:
+        yield "image", str(error)
     for image in example.images:
         if not Path(image).is_file():
             yield "image", f"no file {image}"
@@ -290,44 +260,3 @@ def fingerprint(example: Example) -> bytes:
         for path in map(Path, example.images)
     ]
     return hashlib.blake2b(repr([messages, images]).encode(), digest_size=12).digest()
-
-
-class ChatTemplate:
-    """Turns messages into the text and the tokens that OpenRLHF hands to the policy."""
-
-    def __init__(self, folder: Path, trust_remote_code: bool = False):
-        try:
-            self._processor = load_processor(folder, trust_remote_code)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"no tokenizer in {folder}: {str(error).splitlines()[0]}") from error
-        if not getattr(self._processor, "chat_template", None):
-            raise ValueError(f"{folder} has no chat template: take the model's instruct variant")
-
-    def text(self, example: Example) -> str:
-        """The prompt, up to where the response begins; ValueError if the template refuses it."""
-        from jinja2 import TemplateError
-
-        messages = [
-            {**message, "content": parts(message["content"])} for message in example.messages
-        ]
-        template = self._processor.apply_chat_template
-        try:
-            return str(template(messages, tokenize=False, add_generation_prompt=True))
-        except TemplateError as error:
-            raise ValueError(f"the chat template refuses it: {error}") from error
-
-    def tokens(self, example: Example) -> int:
-        """How many tokens the prompt takes with its images; ValueError if it cannot be made."""
-        from PIL import Image
-
-        arguments: dict[str, Any] = {"text": [self.text(example)], "add_special_tokens": False}
-        if hasattr(self._processor, "image_processor"):
-            try:
-                arguments["images"] = [Image.open(image) for image in example.images] or None
-            except OSError as error:
-                raise ValueError(f"an image cannot be read: {error}") from error
-        elif example.images:
-            raise ValueError("there are images, but the model takes text only")
-        else:
-            arguments["verbose"] = False  # the tokenizer's own longest text is not the limit
-        return len(self._processor(**arguments)["input_ids"][0])

@@ -27,8 +27,7 @@ Split = Literal["train", "test"]  # of the tasks that generate their problems
 Wording = Literal["own", "paper"]  # of prompts: ours, or as the paper's examples have it
 Status = Literal["correct", "wrong", "no_answer", "malformed", "timeout", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
-NOT_OPTIONS = ("count", "seed", "split", "progress")  # parameters that every task takes
-Progress = Callable[[int], None]  # called with the number of rows read so far
+NOT_OPTIONS = ("count", "seed", "split")  # parameters that every task takes
 
 
 class Score(NamedTuple):
@@ -47,10 +46,6 @@ class Score(NamedTuple):
 def scored(status: Status, detail: str) -> Score:
     """The score that belongs to a status."""
     return Score(float(status == "correct"), status, detail)
-
-
-def no_progress(rows: int) -> None:
-    """The progress that nobody looks at."""
 
 
 def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
@@ -95,11 +90,9 @@ class PublishedProblems:
     """Problems of a published data set, or of the user's file."""
 
     load: Callable[..., Iterator[Item]]
-    """`load(split, **options, progress=...)`: the problems in the order of the data set."""
+    """`load(split, **options)`: the problems in the order of the data set."""
     options: Mapping[str, Option]
     splits: tuple[str, ...]
-    used: Callable[..., dict[str, Any]] = lambda split, **options: options
-    """`used(split, **options)`: the options with the task's own choice in place of None."""
 
 
 @dataclass(frozen=True, kw_only=True)

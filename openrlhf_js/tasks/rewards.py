@@ -9,7 +9,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ import torch
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.record import STATUSES, Score, Task
-from openrlhf_js.tasks.thinking import with_opened_thinking, without_marks
+from openrlhf_js.tasks.thinking import with_opened_thinking
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
@@ -28,10 +27,9 @@ _THREADS = 32  # answers that hang do so in parallel
 _LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by accident
 
 
-def reward_function(task: str, keep_thinking: bool = False) -> RewardFunction:
+def reward_function(task: str) -> RewardFunction:
     """The `reward_func` of one task, for a file that `--reward.remote_url` names.
 
-    Only an answer that follows the thoughts counts; with `keep_thinking` one among them too.
     Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, less
     for others), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError
     for a malformed label, and for a query in which the response cannot be told from the prompt.
@@ -39,19 +37,13 @@ def reward_function(task: str, keep_thinking: bool = False) -> RewardFunction:
     chosen = task_of(task)
 
     def reward_func(queries: Strings, prompts: Strings, labels: Strings) -> dict[str, Any]:
-        tasks = [chosen] * len(labels)
-        return _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
+        return _graded([chosen] * len(labels), queries, prompts, labels)
 
     return reward_func
 
 
 def reward_by_datasource(
-    queries: Strings,
-    prompts: Strings,
-    labels: Strings,
-    datasources: Strings | None = None,
-    *,
-    keep_thinking: bool = False,
+    queries: Strings, prompts: Strings, labels: Strings, datasources: Strings | None = None
 ) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
@@ -66,7 +58,7 @@ def reward_by_datasource(
             "--reward.remote_url at one task's file"
         )
     tasks = [task_of(datasource) for datasource in datasources]
-    result = _graded(tasks, queries, prompts, labels, keep_thinking=keep_thinking)
+    result = _graded(tasks, queries, prompts, labels)
     accuracy = result["extra_logs"]["accuracy"]
     for name in {task.name for task in tasks}:
         is_of_task = torch.tensor([name == task.name for task in tasks])
@@ -92,11 +84,7 @@ class TimedScore(NamedTuple):
 
 
 def _graded(
-    tasks: Sequence[Task],
-    queries: Strings,
-    prompts: Strings,
-    labels: Strings,
-    keep_thinking: bool,
+    tasks: Sequence[Task], queries: Strings, prompts: Strings, labels: Strings
 ) -> dict[str, Any]:
     """The rewards and logs of responses, each graded by its own task."""
     if not len(tasks) == len(queries) == len(prompts) == len(labels):
@@ -105,8 +93,7 @@ def _graded(
             "be equally many"
         )
     with ThreadPoolExecutor(_THREADS) as threads:
-        grade = partial(_grade, keep_thinking=keep_thinking)
-        graded = list(threads.map(grade, tasks, queries, prompts, labels))
+        graded = list(threads.map(_grade, tasks, queries, prompts, labels))
     rewards = torch.tensor([response.score.value for response in graded])
     logs = {"grading_seconds": torch.tensor([response.seconds for response in graded])}
     for status in STATUSES:
@@ -116,11 +103,9 @@ def _graded(
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
-def _grade(task: Task, query: str, prompt: str, label: str, keep_thinking: bool) -> TimedScore:
+def _grade(task: Task, query: str, prompt: str, label: str) -> TimedScore:
     began = time.perf_counter()
     response = with_opened_thinking(prompt, response_of(query, prompt))
-    if keep_thinking:
-        response = without_marks(response)
     score = task.score(response, task.check_label(label))
     return TimedScore(score, time.perf_counter() - began)
 

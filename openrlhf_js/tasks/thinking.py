@@ -103,11 +103,6 @@ def with_opened_thinking(prompt: str, response: str) -> str:
     return response
 
 
-def without_marks(text: str) -> str:
-    """The text with its thoughts as a part of the answer."""
-    return _MARK.sub(" ", text)
-
-
 def _is_mentioned(text: str, start: int, closing: re.Match[str]) -> bool:
     """Whether a closing mark is only mentioned: quoted, in code, or within a line."""
     before = text[start : closing.start()]

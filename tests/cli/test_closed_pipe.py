@@ -12,7 +12,7 @@ from openrlhf_js.cli.main import CLOSED_PIPE
 MAIN = [sys.executable, "-m", "openrlhf_js.cli.main"]
 
 
-@pytest.mark.parametrize("words", ["--help", "data show rows.jsonl"])  # help stays in the buffer
+@pytest.mark.parametrize("words", ["--help", "data check rows.jsonl"])  # help stays in the buffer
 def test_a_reader_that_leaves_ends_a_program_without_a_message(tmp_path, words):
     write_lines(tmp_path / "rows.jsonl", [{"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}])
     reader, writer = os.pipe()

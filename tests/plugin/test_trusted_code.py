@@ -53,12 +53,8 @@ PROGRAMS = {
     "eval arena": f"eval arena generate {SAMPLE} --data data --bench own --name mine "
     "--prompt_form text",
     "lab": f"lab value {SAMPLE} --prompts prompts.jsonl --reward reward.py --responses 2 --out out",
-    "data check": "data check prompts.jsonl --tokenizer policy",
-    "data show": "data show prompts.jsonl --tokenizer policy",
 }
-REFUSED_ONLY = (  # do not end, or need a chat template, or the same tokens
-    *("rm serve", "data check", "data show", "train, reward model"),
-)
+REFUSED_ONLY = ("rm serve", "train, reward model")  # does not end, or needs the same tokens
 ALLOWED = {name: words for name, words in PROGRAMS.items() if name not in REFUSED_ONLY}
 
 

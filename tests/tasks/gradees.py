@@ -7,40 +7,40 @@ import subprocess
 import time
 from pathlib import Path
 
+from openrlhf_js.tasks.record import Score, scored
+
 _kept: list[bytearray] = []
 
 
-def compare(answer: str, label: str) -> tuple[str, str]:
-    return ("correct" if answer == label else "wrong"), str(len(answer))
+def compare(answer: str, label: str) -> Score:
+    return scored("correct" if answer == label else "wrong", str(len(answer)))
 
 
-def digest(answer: str, label: str) -> tuple[str, str]:
-    return compare(answer, label)[0], hashlib.md5(
-        answer.encode("utf8", "surrogatepass")
-    ).hexdigest()
+def digest(answer: str, label: str) -> Score:
+    return scored("correct", hashlib.md5(answer.encode("utf8", "surrogatepass")).hexdigest())
 
 
-def nap(answer: str, label: str) -> tuple[str, str]:
+def nap(answer: str, label: str) -> Score:
     """Takes as many seconds as the label says, and tells its process and the time."""
     time.sleep(float(label))
-    return "correct", f"{os.getpid()} {time.monotonic_ns()}"
+    return scored("correct", f"{os.getpid()} {time.monotonic_ns()}")
 
 
-def keep(answer: str, label: str) -> tuple[str, str]:
+def keep(answer: str, label: str) -> Score:
     """Leaves as many bytes behind as the label says, and tells its process."""
     _kept.append(bytearray(int(label)))
-    return "correct", str(os.getpid())
+    return scored("correct", str(os.getpid()))
 
 
-def environment(answer: str, label: str) -> tuple[str, str]:
+def environment(answer: str, label: str) -> Score:
     descriptors = [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
-    return "correct", " ".join([*descriptors, str(os.getsid(0)), str(hash("a"))])
+    return scored("correct", " ".join([*descriptors, str(os.getsid(0)), str(hash("a"))]))
 
 
-def hostile(answer: str, label: str) -> tuple[str, str]:
+def hostile(answer: str, label: str) -> Score:
     """Does what the answer names, at a place that the label names."""
     _DEEDS[answer](label)
-    return "correct", "survived"
+    return scored("correct", "survived")
 
 
 def _for_ever(deed) -> None:
@@ -78,11 +78,3 @@ _DEEDS = {
     "fork": lambda place: os.fork(),
     "remove": lambda place: os.remove(__file__ + "x"),
 }
-
-
-def no_pair(answer: str, label: str) -> str:
-    return "correct"
-
-
-def no_status(answer: str, label: str) -> tuple[str, str]:
-    return "splendid", ""

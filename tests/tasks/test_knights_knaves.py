@@ -1,6 +1,5 @@
 """Puzzles have one solution, read from their text alone; answers are read as a person would."""
 
-import functools
 import itertools
 import json
 import re
@@ -9,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from openrlhf_js.tasks import TASKS, knights_knaves, prompt_files
+from openrlhf_js.tasks import knights_knaves
 
 SIZES = range(2, 10)
 World = dict[str, str]  # name -> role
@@ -75,62 +74,6 @@ def test_the_text_alone_has_one_solution_which_is_the_label(size, wording):
         text = text_of(item)
         assert solutions_of(text) == [json.loads(knights_knaves.label(item))]
         assert text.startswith("A very special island") == (wording == "paper")
-
-
-def published(size, **changes):
-    """A row of the published data set: everybody says that the next one lies."""
-    row = {
-        "quiz": f"You meet {size} inhabitants. So who is a knight and who is a knave?",
-        "names": ["Ella", "Zoey", "Henry", "Mia"][:size],
-        "knight_knave": {
-            "knight": "knight",
-            "knave": "knave",
-            "a_knight": "a knight",
-            "a_knave": "a knave",
-        },
-        "solution": [place % 2 == 0 for place in range(size)],
-        "index": 0,
-    }
-    return {**row, **changes}
-
-
-@pytest.fixture
-def copy(tmp_path):
-    """A copy of the published data set, with a puzzle of each size."""
-    card = ""
-    for split, sizes in {"train": (2, 3), "test": (4,)}.items():
-        files = []
-        (tmp_path / split).mkdir()
-        for size in sizes:
-            files.append(f"{{split: {size}ppl, path: {split}/people{size}_num1.jsonl}}")
-            line = json.dumps(published(size, quiz=f"{split} {size}?"))
-            (tmp_path / split / f"people{size}_num1.jsonl").write_text(line)
-        card += f"- config_name: {split}\n  data_files: [{', '.join(files)}]\n"
-    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
-    return tmp_path
-
-
-def test_published_puzzles_are_read_from_a_copy(copy):
-    load = functools.partial(knights_knaves.generate, None, 0, source=str(copy))
-    assert [item["quiz"] for item in load("train", (2, 3))] == ["train 2?", "train 3?"]
-    (item,) = load("test", (4,), "paper")
-    assert text_of(item) == f"test 4? {knights_knaves.REQUESTS['paper'].format()}"
-    label = knights_knaves.label(item)
-    roles = {"Ella": "knight", "Zoey": "knave", "Henry": "knight", "Mia": "knave"}
-    assert json.loads(label) == roles
-    assert knights_knaves.score(knights_knaves.right_response(label), label).value == 1
-    options = {"people": (2, 3), "source": str(copy)}
-    assert len(list(prompt_files.items(TASKS["knights_knaves"], "train", 1, 0, options))) == 1
-    file = str(copy / "train" / "people2_num1.jsonl")
-    assert len(list(knights_knaves.generate(None, 0, "test", (2, 3), source=file))) == 1
-
-
-@pytest.mark.parametrize("changes", [{"solution": [True]}, {"names": ["A", "B C"]}, {"quiz": ""}])
-def test_a_published_puzzle_that_is_refused(tmp_path, changes):
-    file = tmp_path / "test.jsonl"
-    file.write_text(json.dumps(published(2, **changes)))
-    with pytest.raises(ValueError, match="row 1: "):
-        list(knights_knaves.generate(None, 0, "test", (2,), source=str(file)))
 
 
 @pytest.mark.parametrize(("one", "two"), [(True, False), (False, False)])  # none, and two

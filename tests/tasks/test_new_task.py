@@ -94,7 +94,7 @@ def parity(monkeypatch: pytest.MonkeyPatch) -> Task:
 
 
 @pytest.mark.usefixtures("parity")
-def test_its_data_is_built_checked_and_shown(tmp_path: Path, capsys: Any) -> None:
+def test_its_data_is_built_and_checked(tmp_path: Path, capsys: Any) -> None:
     assert data.main(["build", "parity", "--split", "train", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "40 rows" in printed
@@ -102,10 +102,6 @@ def test_its_data_is_built_checked_and_shown(tmp_path: Path, capsys: Any) -> Non
     path = tmp_path / "parity-train.jsonl"
     assert json.loads(path.read_text().splitlines()[0])["datasource"] == "parity"
     assert data.main(["check", str(path)]) == 0
-    assert data.main(["show", str(path), "--count", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert "a right answer scores 1: correct" in printed
-    assert "a wrong answer scores 0: wrong, both" in printed
 
 
 @pytest.mark.usefixtures("parity")
@@ -148,7 +144,7 @@ def test_a_record_names_what_there_is(name: str) -> None:
     assert task_of(f"{name}/any kind") is task
     assert f'TASK = "{name}"' in (GRADERS / task.reward_file).read_text()
     if task.problems:
-        assert task.problems.options.keys() == task.defaults().keys()
+        assert task.problems.options.keys() == task.defaults().keys() - {"images_dir"}
         for benchmark in task.benchmarks.values():
             assert benchmark.options.keys() <= task.problems.options.keys()
             assert benchmark.split in task.problems.splits

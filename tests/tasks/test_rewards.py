@@ -103,10 +103,7 @@ def test_answers_of_one_call_are_graded_in_parallel_in_order(grade_with):
         assert grade(responses, [""] * 10, labels)["rewards"].tolist() == [1.0, 0.0] * 5
 
 
-@pytest.mark.parametrize(
-    ("keep_thinking", "expected"), [(False, [0, 1, 0, 1]), (True, [1, 1, 1, 1])]
-)
-def test_thoughts_are_graded_only_if_they_are_to_be_kept(keep_thinking, expected):
+def test_only_what_follows_the_thoughts_counts():
     """Also where the chat template has opened them."""
     opened = f"{PROMPT}<think>\n"
     pairs = [
@@ -118,12 +115,9 @@ def test_thoughts_are_graded_only_if_they_are_to_be_kept(keep_thinking, expected
     prompts = [prompt for prompt, _ in pairs]
     queries = [prompt + response for prompt, response in pairs]
     labels = [LABEL] * 4
-    graded = reward_function("countdown", keep_thinking)(queries, prompts, labels)
-    assert graded["rewards"].tolist() == expected
-    mixed = reward_by_datasource(
-        queries, prompts, labels, ["countdown"] * 4, keep_thinking=keep_thinking
-    )
-    assert mixed["rewards"].tolist() == expected
+    mixed = partial(reward_by_datasource, datasources=["countdown"] * 4)
+    for grade in (reward_function("countdown"), mixed):
+        assert grade(queries, prompts, labels)["rewards"].tolist() == [0, 1, 0, 1]
 
 
 def test_a_malformed_label_and_an_unknown_task_are_errors():

@@ -9,7 +9,6 @@ from openrlhf_js.tasks.thinking import (
     after_thinking,
     split_thinking,
     with_opened_thinking,
-    without_marks,
 )
 
 ANALYSIS = "<|channel|>analysis<|message|>"
@@ -86,7 +85,6 @@ def test_what_follows_thoughts_wherever_they_stand(text, answer):
 def test_a_thought_that_the_prompt_opens(opening):
     assert after_thinking(with_opened_thinking(f"Why? {opening}\n", "no")) == ""
     assert with_opened_thinking(f"What is {opening}?", "yes") == "yes"
-    assert without_marks(f"{opening}yes") == " yes"
 
 
 def test_time_grows_with_the_text_alone():

@@ -20,7 +20,6 @@ from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks import benchmarks as task_benchmarks
 from openrlhf_js.tasks.prompt_files import Example, example, read, row
 from openrlhf_js.tasks.prompt_files import items as problems_of
-from openrlhf_js.tasks.record import PublishedProblems
 
 UID_DIGITS = 16
 
@@ -148,8 +147,6 @@ def _built(benchmark: Benchmark, source: str | None, out: Path) -> list[Example]
     options = {**defaults, **_given_options(benchmark, source, allowed=defaults)}
     if "images_dir" in defaults and "images_dir" not in benchmark.options:
         options["images_dir"] = str(out / "images")
-    if isinstance(task.problems, PublishedProblems):
-        options = task.problems.used(benchmark.split, **options)
     with progress(f"building {benchmark.name}") as bar:
         problems = problems_of(
             task, benchmark.split, benchmark.count, benchmark.seed, options, bar.update

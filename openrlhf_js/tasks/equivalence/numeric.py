@@ -24,7 +24,7 @@ from openrlhf_js.tasks.equivalence.grader import decide, golds_of
 from openrlhf_js.tasks.equivalence.points import Point, are_physical, general_points, piece_points
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.tree import CONSTANTS, NotRead, Tree, names
-from openrlhf_js.tasks.record import Status
+from openrlhf_js.tasks.record import Score, scored
 
 _BITS_AT_PIECES = 16_000
 
@@ -115,26 +115,24 @@ _ADVANCED = re.compile(  # what math-verify may read: no words, lists, relations
 )
 
 
-def compare(answer: str, label: str) -> tuple[Status, str]:
-    """The status of an answer against a label, and what was compared."""
+def compare(answer: str, label: str) -> Score:
+    """The score of an answer against a label; the detail says what was compared."""
     golds = golds_of(label)
     text = normal(answer)
     gold_text = " ".join(gold.text for gold in golds)
     logs = ["ln"]
     if "log" in text + gold_text:  # a gold `\\log` may mean either
         logs = ["lg"] if _OF_TEN.search(gold_text) else ["ln", "lg"]
-    verdict: tuple[Status, str] = ("wrong", "another value")
+    score = scored("wrong", "another value")
     try:
-        for log in logs:
-            if decide(text, golds, Numeric(log=log)):
-                return "correct", "equal value"
+        if any(decide(text, golds, Numeric(log=log)) for log in logs):
+            return scored("correct", "equal value")
     except (NotRead, RecursionError) as error:
-        verdict = ("malformed", f"cannot be read: {error}")
-    both_texts = f"{text} {gold_text}"
-    is_advanced = len(golds) == 1 and _ADVANCED.fullmatch(both_texts)
+        score = scored("malformed", f"cannot be read: {error}")
+    is_advanced = len(golds) == 1 and _ADVANCED.fullmatch(f"{text} {gold_text}")
     if is_advanced and _math_verify_agrees(text, gold_text):
-        return "correct", "math-verify finds them equal"
-    return verdict
+        return scored("correct", "math-verify finds them equal")
+    return score
 
 
 def _math_verify_agrees(text: str, gold_text: str) -> bool:

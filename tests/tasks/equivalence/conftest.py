@@ -4,7 +4,6 @@ import pytest
 
 from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.equivalence import numeric
-from openrlhf_js.tasks.record import scored
 
 
 @pytest.fixture
@@ -13,6 +12,6 @@ def in_process(monkeypatch):
 
     def grade(function, answer, label):
         assert function == "openrlhf_js.tasks.equivalence.numeric:compare"
-        return scored(*numeric.compare(answer, label))
+        return numeric.compare(answer, label)
 
     monkeypatch.setattr(pool, "grade", grade)

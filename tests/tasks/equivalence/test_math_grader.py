@@ -166,7 +166,7 @@ print(*{"sympy", "mpmath", "math_verify", "torch", "numpy"} & set(sys.modules), 
 from openrlhf_js.tasks.equivalence import numeric
 loaded = set(sys.modules)
 answer, label = r"\log_2 \binom{4}{2} + \sin \frac{x}{7}", r"1 + \log_2 3 + \sin(x/7)"
-assert numeric.compare(answer, label)[0] == "correct"
+assert numeric.compare(answer, label).status == "correct"
 print(*set(sys.modules) - loaded, end="")
 """
 
