@@ -253,14 +253,15 @@ def _rule_head(head: Tree) -> tuple[str, str]:
 
 
 def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
-    """The tree as a value with its unit; `5m` beside `6 cm` is no product."""
+    """The tree as a value with its unit; `5m` beside `6 cm`, or `5m^2`, is no product."""
     if tree.kind in SIGN_UNITS:
         (value,) = tree.args
         return value, (tree.kind,)
     if tree.kind == "mul":
         value, factor = tree.args
-        if other and factor.kind == "sym" and factor.args[0].isalpha():
-            unit = unit_of(factor.args[0])
+        letter, *power = factor.args if factor.kind == "pow" else (factor,)
+        if other and letter.kind == "sym" and letter.args[0].isalpha():
+            unit = (*unit_of(letter.args[0]), *(str(exponent.args[0]) for exponent in power))
             if in_base_units(unit).dimensions == in_base_units(other).dimensions:
                 return value, unit
         return tree, None
