@@ -102,6 +102,7 @@ def compare(settings: PasskSettings) -> None:
     from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.compare import compare as compared
     from openrlhf_js.evaluation.passk.summary import read_results
+    from openrlhf_js.report import figures, style
     from openrlhf_js.report import passk as report
 
     names = [name_of(task) for task in settings.tasks]
@@ -124,6 +125,10 @@ def compare(settings: PasskSettings) -> None:
     if settings.out:
         settings.out.mkdir(parents=True, exist_ok=True)
         write_json(settings.out / "comparison.json", comparisons)
+        labels = [other.label for other in others]
+        forest = report.forest(list(zip(labels, comparisons, strict=True)))
+        picture = figures.picture([forest], widths=[figures.PANEL_WIDTH])
+        say(str(style.save_both(picture, settings.out / "comparison.png")))
         _write_page(settings.out, runs, differences)
 
 

@@ -235,6 +235,11 @@ class ScoreSettings(BenchSettings):
     ci: Literal["clustered", "official"] = Field(
         "clustered", description="95 %, by question; or by row, as the bench's own script has it"
     )
+    verdict: Literal["stated", "official"] | None = Field(
+        None,
+        description="the judge's last statement; or the last label of its text, as the bench's own "
+        "script reads it, which --ci official takes too (default: stated)",
+    )
     style_control: bool = Field(False, description="a table at equal length and markup as well")
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (), description="a test of A against B, paired by question; may be repeated"
@@ -255,7 +260,13 @@ def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
     if not settings.judge and len(judges) != 1:
         root = settings.folder.root
         raise ValueError(f"--judge says whose judgments; {root} has {judges or 'none'}")
-    pools = load(settings.folder, judges, settings.category, settings.baseline)
+    pools = load(
+        settings.folder,
+        judges,
+        settings.category,
+        settings.baseline,
+        rule=settings.verdict or ("official" if settings.ci == "official" else "stated"),
+    )
     intervals: list[Interval] = [settings.ci]
     if settings.style_control:
         intervals.append("equal style")

@@ -94,6 +94,7 @@ def _evaluate(settings: RewardEvalSettings) -> None:
         "settings": settings.manifest(),
         "identity": identity,
         "description": {**description, "model": settings.model},
+        "repetitions": evaluation.repetitions(texts),
         **evaluation.evaluate(
             rewards,
             lengths=evaluation.response_lengths(tokenizer, pairs),

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Boards, Row
 from openrlhf_js.evaluation.arena.pool import Pool
-from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A
+from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
 from openrlhf_js.report import style
 from openrlhf_js.report.pages import render, script_of
 
@@ -44,7 +44,8 @@ class ShownGame(NamedTuple):
     """A game as the page has it; no text where the judge's call failed."""
 
     first_shown: str  # "baseline" or "model"
-    verdict: str  # "" without one
+    verdict: str  # the judge's own, "" without one
+    official: str  # the one by the official rule, where it is another one
     words: str
     text: str | None
 
@@ -146,24 +147,26 @@ def questions(
         for (model, judge), of_model in judgments.items():
             judgment = of_model.get(uid)
             if baseline and judgment and judgment.baseline in ("", baseline):
-                judged.setdefault(model, {})[judge] = _shown(judgment)
+                judged.setdefault(model, {})[judge] = _shown(judgment, pools[0].rule)
         if judged:
             shown.append(ShownQuestion(question, baseline, judged))
     return shown
 
 
-def _shown(judgment: data.Judgment) -> ShownJudgment:
+def _shown(judgment: data.Judgment, rule: Rule) -> ShownJudgment:
     """A judgment as the model fared: it is B in the first game, and A in the second."""
     shown = []
     outcomes: Counter[str] = Counter()
     for game, first_shown in zip(judgment.games, ("baseline", "model"), strict=True):
-        verdict = game.verdict if game else None
+        verdict = game.verdict(rule) if game else None
+        official = game.official if game else None
         margin = MARGIN_OF_A[verdict] if verdict else None
         if margin is not None and first_shown == "baseline":
             margin = -margin
         shown_game = ShownGame(
             first_shown=first_shown,
             verdict=verdict or "",
+            official=(official or NO_VERDICT) if official != verdict else "",
             words=VERDICTS[margin],
             text=game.text if game else None,
         )

@@ -1,13 +1,14 @@
-"""Results of pass@k as tables and sentences."""
+"""Results of pass@k as tables and sentences, and a comparison as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf_js.evaluation.passk.summary import Results, items_with
 from openrlhf_js.report import style
+from openrlhf_js.report.forest import Forest, ForestRow
 
 TRUNCATED_WARNING = 5.0  # per cent
 STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
@@ -88,11 +89,29 @@ def differences(comparison: Mapping[str, Any], label: str) -> Table:
     ]
 
 
+def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
+    """The differences of labelled models from the first one, under the benchmarks."""
+    rows = []
+    for label, comparison in comparisons:
+        for row in comparison["rows"]:
+            low, high = (None if row[end] is None else 100 * row[end] for end in ("low", "high"))
+            rows.append(ForestRow(row["task"], label, 100 * row["value"], low, high))
+    return Forest(
+        title="Difference from A",
+        note="paired by item, 95 % intervals",
+        xlabel=f"points of {comparisons[0][1]['metric']}",
+        rows=rows,
+        looks=style.series_looks([label for label, _ in comparisons]),
+        form="+.1f",
+        reference=0,
+    )
+
+
 def notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
     lines = ["Intervals are 95 %, by item."]
     for name, task in results["tasks"].items():
-        for line in (_refused(task), _truncated(task), _ungraded(task)):
+        for line in (_refused(task), _fewer_items(task), _truncated(task), _ungraded(task)):
             if line:
                 lines.append(f"{name}: {line}")
     return lines
@@ -110,6 +129,19 @@ def _refused(task: TaskResults) -> str:
         f"{refused:,} of {samples:,} responses were refused and are in no figure "
         f"({answered.count(0)} items have no other); if they count as not correct, mean@k is "
         f"{score:.1f} %. --retry_failed asks them again."
+    )
+
+
+def _fewer_items(task: TaskResults) -> str:
+    """The pass@j of fewer items than pass@1, since some items have fewer than j responses."""
+    items = items_with(task, 1)
+    counts = {row["j"]: items_with(task, row["j"]) for row in task["rows"] if row["j"]}
+    fewer = [f"pass@{j} of {count:,}" for j, count in counts.items() if count < items]
+    if not fewer:
+        return ""
+    return (
+        f"some items have too few responses: {', '.join(fewer)} items, the others of {items:,}. "
+        "Do not compare these figures with each other."
     )
 
 

@@ -78,6 +78,12 @@ def in_words(evaluation: Evaluation) -> list[str]:
     accuracy = evaluation["accuracy"]
     pairs = evaluation["pairs"]
     sentences = [f"The model prefers the chosen response in {share(accuracy)} of {pairs:,} pairs."]
+    again = evaluation["repetitions"]
+    if any(again.values()):
+        sentences.append(
+            f"Of these, {again['repeated']:,} repeat an earlier pair and {again['reversed']:,} are "
+            "one with its sides swapped: each counts."
+        )
     if accuracy["low"] is not None and accuracy["low"] <= 0.5:
         sentences.append("That is not clearly better than chance.")
     if evaluation["prompts"] < FEW_PROMPTS:

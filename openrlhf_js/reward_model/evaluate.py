@@ -41,6 +41,20 @@ def texts_of(
     return texts
 
 
+def repetitions(texts: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """How many pairs of texts are those of an earlier pair, and how many with the sides swapped."""
+    seen = set()
+    counts = {"repeated": 0, "reversed": 0}
+    for chosen, rejected in texts:
+        if (chosen, rejected) in seen:
+            counts["repeated"] += 1
+        elif (rejected, chosen) in seen:
+            counts["reversed"] += 1
+        else:
+            seen.add((chosen, rejected))
+    return counts
+
+
 def prompt_of(pair: PreferencePair) -> str:
     """What tells prompts apart; each pair of texts that hold their prompt is its own cluster."""
     prompt: Any = pair.prompt

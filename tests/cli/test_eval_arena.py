@@ -14,8 +14,10 @@ from typing import NamedTuple
 import pytest
 from judged_bench import (
     BASELINE,
+    judgment_row,
     read_lines,
     write_bench,
+    write_judged,
     write_lines,
 )
 from kit import until
@@ -158,6 +160,27 @@ def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert eval_arena.main(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "score"),
+    [
+        ([], "stated", 100),
+        (["--ci", "official"], "official", 25),
+        (["--verdict", "stated", "--ci", "official"], "stated", 100),
+    ],
+)
+def test_official_intervals_take_official_verdicts(words, rule, score, tmp_path):
+    """Of two games that the model wins, the text of one quotes the loser at its end."""
+    rows = [judgment_row("q0", -2, 1)]
+    rows[0]["games"][0]["judgment"]["answer"] = "Verdict: [[B>A]], though it says `[[A>>B]]`."
+    write_judged(tmp_path, rows)
+    place = ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    path = tmp_path / "scores.json"
+    assert eval_arena.main(["score", *place, "--json", str(path), *words]) == 0
+    (row,) = [row for row in json.loads(path.read_bytes()) if row["model"] == "m"]
+    assert row["verdict"] == rule
+    assert row["score"] == score
 
 
 @pytest.mark.timeout(300)  # starts the program
@@ -354,26 +377,18 @@ def test_all_of_the_script(script):
         CATEGORY="arena-hard-v0.1",
         COMPARE="rloo",
         TEXTS="t",
+        JUDGE_NAME="k",
     )
     assert run.status == 0
     fetch, _, _, judge, score = run.calls
     asking = "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
     assert fetch.endswith("--source my clone --texts t")
-    assert judge.endswith(asking)
+    assert judge.endswith(f"--judge_name k {asking}")
     assert score.startswith(
         "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
-        "--judge gpt-4-1106-preview --compare js rloo --json runs/arena-hard/js/scores.json"
+        "--judge k --compare js rloo --json runs/arena-hard/js/scores.json"
     )
     assert run.output.rstrip().endswith("runs/arena-hard/js/arena.html")
-
-
-def test_the_script_takes_another_judge_and_a_bench_of_ones_own(script):
-    judge = {"JUDGE_KEY": "none", "JUDGE": "j", "JUDGE_URL": "http://h/v1", "JUDGE_NAME": "k"}
-    run = script("model", BUDGET="none", **judge)
-    assert run.calls[3].endswith("--judge_name k --url http://h/v1")
-    assert " --judge k " in run.calls[4]
-    run = script("model", BENCH="mine", BASELINE="base", SETTINGS=str(V2_SETTINGS))
-    assert run.calls[1].startswith("judge --data data --bench mine --baseline base --models model")
 
 
 @pytest.mark.parametrize(
@@ -384,6 +399,7 @@ def test_the_script_takes_another_judge_and_a_bench_of_ones_own(script):
         (["http://localhost:8000/v1"], {}, 2, ""),  # which checkpoint is it?
         (["http://localhost:8000/v1"], {"NAME": "js"}, 0, "generate judge"),
         (["model"], {"BENCH": "mine", "BASELINE": "base"}, 2, ""),  # no settings of a judge
+        (["model"], {"FETCH_STATUS": "1"}, 1, "fetch"),  # not even the questions are there
         (["model"], {"GENERATE_STATUS": "1"}, 1, "generate"),
         (["model"], {"GENERATE_STATUS": "3"}, 3, "generate judge"),  # open: not in the way
         (["model"], {"BUDGET": "9", "JUDGE_STATUS": "2"}, 2, "generate judge judge"),
@@ -395,26 +411,14 @@ def test_what_the_script_refuses_and_what_ends_it(
     script, tmp_path, words, variables, status, programs
 ):
     folder = tmp_path / "data" / "arena-hard-v2.0"
-    for name in ("question.jsonl", "judge_prompts.json"):
-        write_lines(folder / name, [])
+    if "FETCH_STATUS" not in variables:
+        for name in ("question.jsonl", "judge_prompts.json"):
+            write_lines(folder / name, [])
     if "JUDGE_STATUS" in variables:
         write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
     run = script(*words, **variables)
     assert run.status == status
     assert " ".join(run.programs) == programs
-
-
-def test_what_cannot_be_fetched_ends_the_script_unless_it_is_there(script, tmp_path):
-    run = script("model", FETCH_STATUS="1")
-    assert run.status != 0
-    assert run.programs == ["fetch"]  # not even the questions are there
-    assert "--source is FROM" in run.output
-    folder = tmp_path / "data" / "arena-hard-v2.0"
-    folder.mkdir(parents=True)
-    (folder / "question.jsonl").touch()
-    run = script("model", FETCH_STATUS="2")
-    assert run.status == 0
-    assert run.programs == ["fetch", "generate", "judge"]
 
 
 @pytest.mark.timeout(300)  # imports torch twice

@@ -11,7 +11,7 @@ from kit import read_lines, write_lines
 from passk_kit import group, items, lines
 from pyarrow import parquet
 
-from openrlhf_js.evaluation.passk import benchmarks, evaluate, grading, summary
+from openrlhf_js.evaluation.passk import evaluate, grading, summary
 from openrlhf_js.evaluation.passk.benchmarks import (
     Asked,
     Benchmark,
@@ -82,11 +82,6 @@ def test_benchmarks_in_the_layout_of_the_hub(name, tmp_path):
     assert grade(problem, r"So it is \boxed{1}.").status == "wrong"
 
 
-def test_a_file_of_prompts_is_beside_its_definition(tmp_path):
-    (tmp_path / "own.yaml").write_text("\ufefffile: data/x.jsonl\ntemperature: 1\n")
-    assert read_benchmark(tmp_path / "own.yaml").file == tmp_path / "data/x.jsonl"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -94,21 +89,27 @@ def test_a_file_of_prompts_is_beside_its_definition(tmp_path):
         ("task: maze\ntemprature: 1", "temprature 1: extra inputs are not permitted"),
         ("task: labyrinth", "no task 'labyrinth'; there are countdown"),
         ("task: maze\nfile: x", "either a task or a file"),
-        ("task: maze\nsamples: 0", "samples 0: "),
     ],
 )
 def test_wrong_definitions(tmp_path, text, message):
-    (tmp_path / "own.yaml").write_text(text)
+    path = tmp_path / "own.yaml"
+    path.write_text("\ufefffile: data/x.jsonl\ntemperature: 1\n")
+    assert read_benchmark(path).file == tmp_path / "data/x.jsonl"
+    path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_benchmark(tmp_path / "own.yaml")
+        read_benchmark(path)
 
 
-def test_items_are_told_apart_by_content():
+def test_items_are_told_apart_by_content(tmp_path):
     messages = [{"role": "user", "content": "2 + 2?"}]
     others = [{**ROW, "label": "5"}, {**ROW, "input": "3 + 1?"}, {**ROW, "images": ["a/1.png"]}]
     assert len({uid_of(example(row)) for row in (ROW, *others)}) == 4
     assert uid_of(example({**ROW, "images": ["b/1.png"]})) == uid_of(example(others[2]))
     assert uid_of(example({**ROW, "input": messages})) == uid_of(example(ROW))
+    path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, ROW])
+    (asked,) = asked_of([str(path)], tmp_path, overrides={"samples": 2}, sources={})
+    assert [item.label for item in asked.items.values()] == ["4", "5"]  # asked once
+    assert asked.benchmark.samples == 2
 
 
 @pytest.mark.parametrize(
@@ -155,17 +156,6 @@ def test_statuses_and_answers(datasource, label, text, status, answer):
     assert grade(item(datasource, label), text) == (status, answer)
 
 
-def test_answers_that_mean_the_same_are_the_same():
-    for text in ("Owen is a fool, and Liam is a fool", "Liam and Owen are fools"):
-        response = rf"\boxed{{{text}}}"
-        assert grade(item("knights_knaves/2", KNK), response).answer == "liam: fool, owen: fool"
-    mathematics = TASKS["math"]
-    assert mathematics.same_answer(r"\frac{1}{2}", "0.5")
-    assert not mathematics.same_answer("1", "2")
-    assert not mathematics.same_answer("1", "{")  # which can be no gold answer
-    assert not TASKS["countdown"].same_answer("1", "1.0")
-
-
 def test_every_task_has_a_form_for_its_own_responses():
     labels = {"countdown": COUNTDOWN, "knights_knaves": KNK, "maze": MAZE}
     labels |= dict.fromkeys(("math", "gsm8k", "geometry3k", "questions"), "7")
@@ -180,6 +170,12 @@ def test_every_task_has_a_form_for_its_own_responses():
         assert right.answer
         assert wrong.answer
         assert right.answer != wrong.answer
+    for text in ("Owen is a fool, and Liam is a fool", "Liam and Owen are fools"):
+        response = rf"\boxed{{{text}}}"
+        assert grade(item("knights_knaves/2", KNK), response).answer == "liam: fool, owen: fool"
+    assert TASKS["math"].same_answer(r"\frac{1}{2}", "0.5")
+    assert not TASKS["math"].same_answer("1", "{")  # which can be no gold answer
+    assert not TASKS["countdown"].same_answer("1", "1.0")
 
 
 ANSWERS = {"correct": "gold", "no_answer": None, "malformed": "x ("}
@@ -249,18 +245,6 @@ def test_the_summary_by_hand():
     row = value_of(task, "mean_at_k")
     assert row["low"] == pytest.approx(interval.low)
     assert row["high"] == pytest.approx(interval.high)
-
-
-def test_a_repeated_item_is_asked_once(tmp_path):
-    path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, ROW])
-    (asked,) = benchmarks.asked_of(
-        tasks=[str(path)],
-        out=tmp_path,
-        overrides={"samples": 2},
-        sources={},
-    )
-    assert [item.label for item in asked.items.values()] == ["4", "5"]
-    assert asked.benchmark.samples == 2
 
 
 def test_lengths_and_truncation():
@@ -399,11 +383,8 @@ def test_refused_samples_are_in_no_figure_and_asked_again_only_if_the_user_says_
     task = evaluated(tmp_path, sampler, retry_failed=True)["tasks"]["toy"]
     assert sampler.asked == [(1, 0), (1, 1)]
     assert task["per_item"]["answered"] == [2, 2, 2, 2]
-
-
-def test_a_model_that_refuses_everything_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="refuses every item; the first: too long"):
-        evaluated(tmp_path, Fake(dict.fromkeys(range(4), TOO_LONG)))
+        evaluated(tmp_path / "all", Fake(dict.fromkeys(range(4), TOO_LONG)))
 
 
 def test_pass_at_j_of_the_samples_that_were_answered():
@@ -422,6 +403,8 @@ def test_pass_at_j_of_the_samples_that_were_answered():
     (row,) = passes(results)
     assert row["4"].startswith("100.0") and row["4"].endswith(" of 1 items")
     assert "items" not in row["1"] + row["2"]
+    said = "toy: some items have too few responses: pass@4 of 1 items, the others of 2. Do not"
+    assert any(note.startswith(said) for note in notes(results))
 
 
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):

@@ -3,12 +3,14 @@ import json
 
 import numpy as np
 import pytest
+from charts import forests_of
 from passk_kit import group, items
 from scipy import stats
 
 from openrlhf_js.evaluation.passk.compare import compare, mean_difference, values_of
 from openrlhf_js.evaluation.passk.summary import FORMAT, read_results, summarise
 from openrlhf_js.report import passk as report
+from openrlhf_js.report.figures import picture
 from openrlhf_js.stats import Difference, detectable_effect
 
 SETTINGS = {
@@ -147,6 +149,10 @@ def test_tables():
     (row,) = report.differences(compare(A, B), "B")
     assert row["benchmark"] == "toy"
     assert row["A %"] == score
+    forest = report.forest([("B", compare(A, B))])
+    (dots,) = forests_of(picture([forest]))
+    (row,) = compare(A, B)["rows"]
+    assert dots["toy", "B"] == pytest.approx([100 * row[end] for end in ("value", "low", "high")])
 
 
 def test_notes_of_truncated_and_ungraded_responses():

@@ -22,6 +22,7 @@ def found():
         "margin": interval(1.25, 1.0, 1.5),
         "ties": 0.02,
         "reward": {"mean": 0.5, "std": 2.25},
+        "repetitions": {"repeated": 0, "reversed": 0},
         "calibration": {"error": 0.02, "error_by_chance": 0.018, "log_loss": 0.5},
     }
     made["length"]["accuracy_of_length_alone"] = interval(0.5)
@@ -48,6 +49,10 @@ def test_figures(found):
         ({"accuracy": interval(0.56, 0.49, 0.63)}, "not clearly better than chance"),
         ({"prompts": 5}, "5 prompts are few"),
         ({"length.accuracy_of_length_alone": interval(0.76)}, "longer response would do as well"),
+        (
+            {"repetitions": {"repeated": 3, "reversed": 1}},
+            "Of these, 3 repeat an earlier pair and 1 are one with its sides swapped: each counts.",
+        ),
         ({"calibration.error": 0.1}, "are off: calibration error 0.100, against 0.018 by chance"),
     ],
 )

@@ -72,6 +72,11 @@ def test_intervals_are_clustered_by_prompt():
     assert alone["margin"] == {"value": 0.0, "low": None, "high": None}
 
 
+def test_repeated_and_reversed_pairs_are_counted():
+    texts = [("a", "b"), ("b", "a"), ("a", "b"), ("c", "b")]
+    assert ev.repetitions(texts) == {"repeated": 1, "reversed": 1}
+
+
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_everything_is_json_and_finite(count):
     assert json.dumps(ev.evaluate(*random_pairs(count)), allow_nan=False)

@@ -80,12 +80,16 @@ def stub(token: str | None = None, **options) -> Iterator[Stub]:
         assert not made.thread.is_alive()
 
 
-def test_answers_on_the_wire() -> None:
-    with stub() as server:
+def test_answers_and_a_score_that_is_not_finite_is_an_error_of_its_request_alone() -> None:
+    with stub(batching=Batching(64, 0.3)) as server, ThreadPoolExecutor(3) as threads:
         body = {"query": ["1.5", "-2"], "prompts": ["p"] * 2, "labels": [None] * 2}  # OpenRLHF's
         answer = httpx.post(f"{server.url}/get_reward", json=body)
         assert answer.json() == {"rewards": [1.5, -2.0], "scores": [1.5, -2.0], "extra_logs": {}}
         assert server.post([]).json() == {"rewards": [], "scores": [], "extra_logs": {}}
+        bad, infinite, good = threads.map(server.post, [["1", "nan"], ["inf"], ["2"]])
+        assert (bad.status_code, infinite.status_code) == (500, 500)
+        assert bad.json() == {"detail": "query 1 has the score nan"}
+        assert good.json()["rewards"] == [2.0]
 
 
 def test_concurrent_requests_share_batches() -> None:
@@ -109,14 +113,6 @@ def test_a_failure_is_that_of_its_own_batch() -> None:
             assert task.result().json() == {"detail": "the model failed on this batch"}
         assert server.post(["4"]).json()["rewards"] == [4.0]
         assert [len(batch) for batch in server.scorer.batches] == [1, 3, 1]
-
-
-def test_a_score_that_is_not_finite_is_an_error_of_its_request_alone() -> None:
-    with stub(batching=Batching(64, 0.3)) as server, ThreadPoolExecutor(3) as threads:
-        bad, infinite, good = threads.map(server.post, [["1", "nan"], ["inf"], ["2"]])
-        assert (bad.status_code, infinite.status_code) == (500, 500)
-        assert bad.json() == {"detail": "query 1 has the score nan"}
-        assert good.json()["rewards"] == [2.0]
 
 
 def test_health_and_a_model_that_fails() -> None:
@@ -184,13 +180,8 @@ def posted(body: bytes) -> bytes:
 
 
 BODIES = (
-    *(b"", b"{", b"[]", b"{}", b"\xff", b"[" * 4000, b'{"query": "1"}', b'{"query": [1]}'),
-    *(
-        b'{"query": [%s"1"]}' % (1024 * b'"1",'),
-        b'{"query": [null]}',
-        b'{"query": ["\\ud800"]}',
-        b'{"query": {"a": "1"}}',
-    ),
+    *(b"", b"{", b"\xff", b"[" * 4000, b'{"query": "1"}', b'{"query": [1]}'),
+    *(b'{"query": [%s"1"]}' % (1024 * b'"1",'), b'{"query": ["\\ud800"]}'),
 )
 BAD = {
     413: [
@@ -201,7 +192,7 @@ BAD = {
 }
 
 
-def test_bad_requests_get_a_4xx_and_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_requests_get_a_4xx_and_leave_no_trace(monkeypatch, capfd) -> None:
     monkeypatch.setattr(server_module, "BODY_BYTES", 8192)
     with stub() as server:
         for status, requests in BAD.items():
@@ -211,17 +202,11 @@ def test_bad_requests_get_a_4xx_and_leave_no_trace(monkeypatch: pytest.MonkeyPat
                     answer = connection.recv(1 << 16)
                 assert answer.startswith(b"HTTP/1.1 %d " % status), (request[-60:], answer)
                 assert b"Traceback" not in answer
-        assert server.post(["1"] * 1025).status_code == 422
-        assert server.post(["1"]).json()["rewards"] == [1.0]
-        assert server.scorer.batches == [["1"]]
-
-
-def test_clients_that_hang_up_leave_no_trace(capfd) -> None:
-    with stub() as server:
-        for _ in range(20):
+        for _ in range(20):  # and who hangs up
             with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
                 connection.sendall(HEAD + b"content-length: 1000\r\n\r\n{")
         assert server.post(["1"]).json()["rewards"] == [1.0]
+        assert server.scorer.batches == [["1"]]
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -97,6 +97,7 @@ def board(
         "judge": " + ".join(judges),
         "baseline": pool.baseline,
         "interval": interval,
+        "verdict": pool.rule,
         "confidence": round(high - low, 3),
         "questions_of_category": pool.questions,
         "deviations": deviations,
@@ -138,6 +139,9 @@ def _deviations(pool: Pool, judges: Sequence[str], judged: pd.DataFrame) -> list
     """In what judging was not as officially, or what of it is not known."""
     identities = {judge: _recorded_settings(pool, judge) for judge in judges}
     lines = protocol.deviations(pool.bench, pool.category, identities)
+    read_otherwise = int(judged.read_otherwise.sum())
+    if read_otherwise:
+        lines.append(f"{read_otherwise} games have another official verdict (--verdict official)")
     if pool.bench.judges:
         for judge, identity in identities.items():
             known = judged.settings == (protocol.digest(identity) if identity else None)

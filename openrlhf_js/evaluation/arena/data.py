@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from openrlhf_js.common.files import atomic_write, read_rows
 from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.common.store import json_line
+from openrlhf_js.evaluation.arena import verdicts
 from openrlhf_js.evaluation.arena.style import style_of
-from openrlhf_js.evaluation.arena.verdicts import MEANING
 from openrlhf_js.tasks.thinking import split_thinking
 
 log = logging.getLogger(__name__)
@@ -155,10 +155,15 @@ class ModelAnswer(NamedTuple):
 
 
 class GameResult(NamedTuple):
-    """One comparison: all that the judge said, and its verdict, such as "A>B"; None without one."""
+    """One comparison: all that the judge said, and its verdict by either rule, None without one."""
 
     text: str
-    verdict: str | None
+    stated: str | None
+    official: str | None
+
+    def verdict(self, rule: verdicts.Rule) -> str | None:
+        """The verdict by one of the rules."""
+        return self.official if rule == "official" else self.stated
 
 
 class Judgment(NamedTuple):
@@ -174,8 +179,8 @@ class Judgment(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether both games have a verdict."""
-        return all(game and game.verdict for game in self.games)
+        """Whether the judge states a verdict in both games."""
+        return all(game and game.stated for game in self.games)
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
@@ -235,9 +240,12 @@ def read_judgments(path: Path) -> dict[str, Judgment]:
 
 
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
-    """A row of `model_judgment`, in the schema of v2.0, with what the judge was given."""
+    """A row of `model_judgment`, in the schema of v2.0, with what the judge was given.
+
+    `score` is the official verdict, since the official programs read it.
+    """
     games = [
-        game and {"score": game.verdict, "judgment": {"answer": game.text}, "prompt": messages}
+        game and {"score": game.official, "judgment": {"answer": game.text}, "prompt": messages}
         for game, messages in zip(judgment.games, prompts, strict=True)
     ]
     return {**judgment._asdict(), "games": games}
@@ -291,12 +299,17 @@ def _judgment(row: Row) -> Judgment:
 
 
 def _game(game: Any) -> GameResult | None:
-    """A game of a judgment; None where the judge's call failed."""
+    """A game of a judgment; None where the judge's call failed.
+
+    Where the text holds no label, the recorded verdict is the stated one.
+    """
     if game is None:
         return None
     judgment = game["judgment"]
     text = _text(judgment["answer"] if isinstance(judgment, dict) else judgment)
-    return GameResult(text, MEANING.get(str(game["score"])))
+    official = verdicts.MEANING.get(str(game["score"]))
+    stated = verdicts.stated_verdict(text) if verdicts.has_label(text) else official
+    return GameResult(text, stated, official)
 
 
 def _text(value: Any) -> str:

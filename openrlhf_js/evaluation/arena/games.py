@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from openrlhf_js.common.store import Record, Store
-from openrlhf_js.evaluation.arena import data, protocol
-from openrlhf_js.evaluation.arena.verdicts import verdict_of
+from openrlhf_js.evaluation.arena import data, protocol, verdicts
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class Ledger:
         replies = self.replies.get(key, [])
         for record in replies:
             result = _result(record["text"])
-            if result.verdict:
+            if result.stated:
                 return result
         counted = replies[self._forgiven.get(key, 0) :]
         for record in counted:
@@ -74,7 +73,11 @@ class Ledger:
 @cache
 def _result(text: str) -> data.GameResult:
     """What a reply says."""
-    return data.GameResult(text, verdict_of(text))
+    return data.GameResult(
+        text=text,
+        stated=verdicts.stated_verdict(text),
+        official=verdicts.official_verdict(text),
+    )
 
 
 @dataclass(frozen=True, eq=False)

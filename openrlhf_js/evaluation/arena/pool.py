@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from openrlhf_js.evaluation.arena import data, style
-from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A
+from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,13 @@ class JudgedRow(NamedTuple):
     settings: str
     margin_1: float  # of the game in which A is the baseline; NaN without a verdict
     margin_2: float  # of the game in which A is the model
+    read_otherwise: int  # games whose verdict is another one by the official rule
 
 
 class Pool(NamedTuple):
     """Everything that some judges judged in one category against one baseline."""
 
+    rule: Rule  # of the verdicts
     folder: data.Folder
     bench: data.Bench
     category: str
@@ -56,6 +58,7 @@ def load(
     judges: Sequence[str],
     categories: Sequence[str] = (),
     baseline: str = "",
+    rule: Rule = "stated",
 ) -> list[Pool]:
     """What judges judged, by category (default: all), against the bench's baseline or this one.
 
@@ -64,7 +67,7 @@ def load(
     bench = data.bench_of(folder.bench, baseline)
     questions = data.read_questions(folder)
     data.select(questions, categories)  # ValueError for a category that is none
-    rows = list(_judged_rows(folder, judges, questions))
+    rows = list(_judged_rows(folder, judges, questions, rule))
     judged = pd.DataFrame(rows, columns=[*JudgedRow._fields])
     pools = []
     for category in categories or judged.category.unique():
@@ -75,6 +78,7 @@ def load(
         asked = data.select(questions, [category])
         models = sorted({category_baseline, *kept.model})
         pool = Pool(
+            rule=rule,
             folder=folder,
             bench=bench,
             category=category,
@@ -90,7 +94,7 @@ def load(
 
 
 def _judged_rows(
-    folder: data.Folder, judges: Sequence[str], questions: Questions
+    folder: data.Folder, judges: Sequence[str], questions: Questions, rule: Rule
 ) -> Iterator[JudgedRow]:
     """A row for each judgment of these judges; others are logged."""
     for judge in judges:
@@ -98,17 +102,7 @@ def _judged_rows(
             left_out = 0
             for judgment in data.read_judgments(path).values():
                 if judgment.uid in questions and judgment.model not in judges:
-                    first, second = judgment.games
-                    yield JudgedRow(
-                        judge=judge,
-                        model=judgment.model,
-                        uid=judgment.uid,
-                        category=judgment.category,
-                        baseline=judgment.baseline,
-                        settings=judgment.settings,
-                        margin_1=-_margin_of_a(first),
-                        margin_2=_margin_of_a(second),
-                    )
+                    yield _judged_row(judge, judgment, rule)
                 else:
                     left_out += 1
             if left_out:
@@ -116,9 +110,27 @@ def _judged_rows(
                 log.warning(message, path, left_out)
 
 
-def _margin_of_a(game: data.GameResult | None) -> float:
+def _judged_row(judge: str, judgment: data.Judgment, rule: Rule) -> JudgedRow:
+    """A judgment, in the model's view."""
+    first, second = judgment.games
+    others = [game for game in judgment.games if game and game.stated != game.official]
+    return JudgedRow(
+        judge=judge,
+        model=judgment.model,
+        uid=judgment.uid,
+        category=judgment.category,
+        baseline=judgment.baseline,
+        settings=judgment.settings,
+        margin_1=-_margin_of_a(first, rule),
+        margin_2=_margin_of_a(second, rule),
+        read_otherwise=len(others) if rule == "stated" else 0,
+    )
+
+
+def _margin_of_a(game: data.GameResult | None, rule: Rule) -> float:
     """How A fared; NaN without a verdict."""
-    return MARGIN_OF_A[game.verdict] if game and game.verdict else math.nan
+    verdict = game.verdict(rule) if game else None
+    return MARGIN_OF_A[verdict] if verdict else math.nan
 
 
 def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.DataFrame:

@@ -26,7 +26,6 @@ from openrlhf_js.evaluation.arena.data import (
     judgment_row as row_of,
 )
 from openrlhf_js.evaluation.arena.protocol import JudgeSettings, digest, fetch_texts, prompt_of
-from openrlhf_js.evaluation.arena.verdicts import verdict_of
 
 V1 = "arena-hard-v0.1"
 V2 = "arena-hard-v2.0"
@@ -97,11 +96,11 @@ def test_judgments(folder, caplog):
     del rows[1]["baseline"]
     path = write_lines(folder.judgments("j", "m"), rows)
     found = read_judgments(path)
-    assert found["a"].games == (GameResult("because", "B>A"), None)
+    assert found["a"].games == (GameResult("because", "B>A", "B>A"), None)
     assert (found["b"].model, found["b"].baseline) == ("m", "")
-    assert found["b"].games == (GameResult("text", "B>A"), GameResult("", None))
+    assert found["b"].games == (GameResult("text", "B>A", "B>A"), GameResult("", None, None))
     assert [found[uid].complete for uid in "abc"] == [False, False, True]
-    assert found["c"].games[0].verdict == "A>B"  # the last one counts
+    assert found["c"].games[0].stated == "A>B"  # the last one counts
     assert "line 5: ValueError not enough values" in caplog.text
 
 
@@ -116,10 +115,10 @@ def test_the_official_programs_read_what_is_written(folder):
         judge="j",
         model="m",
         baseline="base",
-        games=(GameResult("x\u2028y\ud800", "A>>B"), GameResult("z", "B>A")),
+        games=(GameResult("x\u2028y\ud800", "A>>B", "A>>B"), GameResult("z", "B>A", "B>A")),
         settings="hash",
     )
-    failed = judged._replace(uid="0b", games=(GameResult("none", None), None))
+    failed = judged._replace(uid="0b", games=(GameResult("none", None, None), None))
     rows = {
         "0a": row_of(judged, (prompt, prompt)),
         "0b": row_of(failed, (prompt, prompt)),
@@ -142,26 +141,6 @@ def test_rows_replace_those_of_their_uid_and_no_others(folder):
     rows = read_lines(path)
     assert [row["uid"] for row in rows] == list("acdbe")
     assert rows[3] == {"uid": "b", "new": 1}
-
-
-@pytest.mark.parametrize(
-    ("reply", "verdict"),
-    [
-        ("[[A>B]]\n\nAssistant A is more complete.", "A>B"),
-        ("My final verdict is `[[b>>a]]`.", "B>>A"),
-        ("Final verdict: [[A<<B]]", "B>>A"),
-        ("My initial verdict is [[A>B]]. On reflection: [[B>A]]", "B>A"),
-        ("[[A>B]] and then only [B>A]", "A>B"),  # single brackets only without double ones
-        ("so [A>B] or rather [A=B]", "A=B"),
-        ("I would call it [[A>B]], with M = [[A]]", "A>B"),
-        ("My final verdict is [[A>>>B]], or [[C]].", None),
-        ("<think>[[A>B]]</think> hm", None),
-        ("Final: B is much better.", None),
-        ("[[A>B " * 100_000, None),  # in no time
-    ],
-)
-def test_a_verdict_is_the_last_label(reply, verdict):
-    assert verdict_of(reply) == verdict
 
 
 def test_names_and_benches():

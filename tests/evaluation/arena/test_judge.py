@@ -9,6 +9,7 @@ from stub_judge import by_hash, reply, serving, user, verdict_of
 
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import protocol
+from openrlhf_js.evaluation.arena.board import board
 from openrlhf_js.evaluation.arena.data import (
     Folder,
     bench_of,
@@ -16,6 +17,7 @@ from openrlhf_js.evaluation.arena.data import (
     read_questions,
 )
 from openrlhf_js.evaluation.arena.judge import Assignment, Judging, Spending
+from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.protocol import (
     JudgePrompt,
     JudgeSettings,
@@ -233,6 +235,23 @@ def test_games_without_a_verdict_or_a_reply(place):
     assert len(place.stub.requests) == 14
     judgments = read_judgments(place.folder.judgments("j", "m"))
     assert [judgment.complete for judgment in judgments.values()] == [True] * 4
+
+
+def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
+    """Of each question the first reply quotes the loser, and the judge of q3 never decides."""
+    quoting = 'My verdict is [[A>B]], but B\'s last line is "[[B>>A]]".'
+    undecided = 'I cannot decide. B contains "[[B>>A]]".'
+    place.stub.answer = lambda request, _: reply(undecided if "q3" in user(request) else quoting)
+    assert place.judge() == 0
+    assert len(place.stub.requests) == 6 + 2 * 2
+    assert {game["score"] for row in place.rows() for game in row["games"]} == {"B>>A"}
+    (pool,) = load(place.folder, ["j"], baseline=BASELINE)
+    (row,) = [row for row in board(pool, ["j"]).rows if row["model"] == "m"]
+    assert [row["verdict"], row["games_won"], row["games_missing"]] == ["stated", 3, 2]
+    assert "8 games have another official verdict (--verdict official)" in row["deviations"]
+    (pool,) = load(place.folder, ["j"], baseline=BASELINE, rule="official")
+    (row,) = [row for row in board(pool, ["j"]).rows if row["model"] == "m"]
+    assert [row["verdict"], row["games_won"], row["games_missing"]] == ["official", 4, 0]
 
 
 REFUSALS = [

@@ -118,6 +118,15 @@ def test_outcomes_in_words_and_chips_that_count_them(tab, judged):
     assert tab.texts(".question > summary .outcome") == ["lost once, no verdict once", "won twice"]
 
 
+def test_a_game_with_another_official_verdict_says_both(tmp_path):
+    row = judgment_row("q0", 1, 2)
+    row["games"][0]["judgment"]["answer"] = "Verdict: [[A>>B]], though it says `[[B>A]]`."
+    write_judged(tmp_path, [row])
+    pools = load(Folder(tmp_path, "own"), ["j"], baseline=BASELINE)
+    said = "(A&gt;&gt;B) (by the official rule B&gt;A), with the baseline shown"
+    assert said in page(pools, Boards([board(pools[0], ["j"])], [], []))
+
+
 def test_markdown_is_rendered_and_bounded():
     text = "# T\n**b** `c`\n\n|x|\n|-|\n|1|\n\n```x' onload=y\n<i>\n```"
     html = markdown(text)

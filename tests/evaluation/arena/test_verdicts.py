@@ -1,0 +1,134 @@
+"""How judges end, and what either rule makes of it: as the judge states it, and as upstream."""
+
+import time
+
+import pytest
+
+from openrlhf_js.evaluation.arena.verdicts import official_verdict, stated_verdict
+
+SCALE = """1. Assistant A is significantly better: [[A>>B]]
+2. Assistant A is slightly better: [[A>B]]
+3. Tie, relatively the same: [[A=B]]
+4. Assistant B is slightly better: [[B>A]]
+5. Assistant B is significantly better: [[B>>A]]
+"""
+IN_A_ROW = "[[A>>B]], [[A>B]], [[A=B]], [[B>A]], [[B>>A]]"
+SAME = "the same"  # by the official rule
+ENDINGS = [  # what the judge writes, the verdict that it states, and the official one
+    # one label, in many dresses
+    ("My final verdict is tie: [[A=B]]", "A=B", SAME),
+    ("Assistant B is far better.\n\n[[B>>A]]", "B>>A", SAME),
+    ("[[A>B]]\n\nAssistant A is more complete.", "A>B", SAME),
+    ("[[b>>a]].", "B>>A", SAME),
+    ("A gives the more complete answer [[A>B]] in fewer words.", "A>B", SAME),
+    ("**Final Verdict:** **[[A>B]]**", "A>B", SAME),
+    ("### Verdict\n\n**[[B>A]]**", "B>A", SAME),
+    ("My final verdict is `[[A>B]]`.", "A>B", SAME),
+    ("My final verdict is:\n\n```\n[[B>>A]]\n```", "B>>A", SAME),
+    ("```text\n[[A>>B]]\n```", "A>>B", SAME),
+    ("**Final verdict:**\n\n> [[A>B]]", "A>B", SAME),
+    ('"My final verdict is tie: [[A=B]]"', "A=B", SAME),
+    ('{"reason": "A is shorter.", "verdict": "[[A>B]]"}', "A>B", SAME),
+    (r"\boxed{[[B>A]]}", "B>A", SAME),
+    ("<verdict>[[A>B]]</verdict>", "A>B", SAME),
+    ("Final verdict: [[A<<B]]", "B>>A", SAME),
+    ("My final verdict: [A>B]", "A>B", SAME),
+    ("[[A>B]] [[A>B]]", "A>B", SAME),
+    ("Therefore, the final verdict is:\n\n5. Assistant B is much better: [[B>>A]]", "B>>A", SAME),
+    (
+        "While A says that the sky is green, my final verdict is [[B>A]], if only slightly.",
+        *2 * ["B>A"],
+    ),
+    ("I would call it [[A>B]].\n\nFinal verdict: [[A>B]] with M = [[A]]", "A>B", SAME),
+    # a mind that changes
+    ("My initial verdict is [[A>B]]. B's proof holds, though. On reflection: [[B>A]]", "B>A", SAME),
+    ("At first [[A>B]], but no: [[B>A]]", "B>A", SAME),
+    ("It is not [[A>>B]] but [[A>B]].", "A>B", SAME),
+    ("Correctness: [[A>B]]\nStyle: [[B>A]]\nOverall: [[A>B]]", "A>B", SAME),
+    ("My verdict is [[A>B]]. Wait: B handles nulls. OK, then it's [[B>A]].", "B>A", SAME),
+    ("I first thought [[A>B]]. B is right, though. I now say [[B>A]].", "B>A", SAME),
+    ("My final verdict is [[A>B]].\n\nOn reflection, B is better.", None, "A>B"),
+    ("My final verdict is [[A>B]].\n\nOverall, A is better.", "A>B", SAME),
+    ("My final verdict is [[A>B]]. No, I cannot decide.", None, "A>B"),
+    # stated, and then the loser's label
+    ('My final verdict is [[A>>B]]. B ends with "My final verdict is [[B>>A]]".', "A>>B", "B>>A"),
+    ("My final verdict is [[A>B]]. Note that B's answer claims [[B>>A]] itself.", "A>B", "B>>A"),
+    ("[[A>B]]\n\nAssistant B ended its answer with My final verdict is: [[B>>A]]", "A>B", "B>>A"),
+    ("Verdict: [[A>B]]\n\nB told the judge to say:\n\n> Final verdict: [[B>>A]]", "A>B", "B>>A"),
+    ("Verdict: [[A>B]]\n\nB prints this:\n```python\nprint('[[B>>A]]')\n```", "A>B", "B>>A"),
+    ("My verdict is [[A>B]] rather than [[A>>B]].", "A>B", "A>>B"),
+    ("My verdict is [[A>B]]. Had B compiled, it would be [[B>A]].", "A>B", "B>A"),
+    ("My verdict is [[A>B]]. If it compiled it is [[B>A]].", "A>B", "B>A"),
+    ("My verdict is [[A>B]]. [[B>>A]] would have been wrong.", "A>B", "B>>A"),
+    ("My verdict is [[A>B]], but B's last line is “[[B>>A]]”.", "A>B", "B>>A"),
+    # quoted before
+    ("B's answer contains `[[B>>A]]`, which I ignore. My verdict: [[A>B]]", "A>B", SAME),
+    # no verdict, beside labels
+    ('I cannot decide. The answer of B contains "[[B>>A]]".', None, "B>>A"),
+    ("I am unable to judge these. One of them says [[A>B]].", None, "A>B"),
+    ('No verdict. The last line of answer A is "Verdict: [[A>>B]]".', None, "A>>B"),
+    ("> My final verdict is [[B>>A]]\n\nSo B wrote. I cannot pick one.", None, "B>>A"),
+    ("It is neither [[A>B]] nor [[B>A]].", None, "B>A"),
+    ("Both have merits: [[A>B]] or [[A=B]].", None, "A=B"),
+    ("A is clearer [[A>B]], and B is shorter [[B>A]] by far", None, "B>A"),
+    # listed
+    (f"The labels are {IN_A_ROW}. Final: B is better", None, "B>>A"),
+    (f"I choose among:\n{SCALE}Final: B is better", None, "B>>A"),
+    (f"I choose among:\n{SCALE}\nMy final verdict is [[B>A]]", "B>A", SAME),
+    (f"My verdict is [[A>B]], of the labels {IN_A_ROW}.", "A>B", "B>>A"),
+    (
+        f'My verdict is [[A>B]].\n\n{SCALE}\nExample output: "My final verdict is tie: [[A=B]]".',
+        "A>B",
+        "A=B",
+    ),
+    # no label at all
+    ("Final: B is much better.", None, None),
+    ("My final verdict is [[A>>>B]], or [[C]].", None, None),
+    ("My final verdict is: Assistant A is slightly better: [[A>", None, None),
+    ("Verdict so far: [[A>B]]. Let me check once more whether Assistant", "A>B", SAME),
+    ("", None, None),
+    ("<think>[[A>B]]</think> hm", None, None),
+    ("\ufb06 \u00df [[a>b]] \u0131", "A>B", SAME),  # characters that grow when upper-cased
+]
+
+
+@pytest.mark.parametrize(("reply", "stated", "official"), ENDINGS)
+def test_how_judges_end(reply, stated, official):
+    assert stated_verdict(reply) == stated
+    assert official_verdict(reply) == (stated if official == SAME else official)
+
+
+def test_the_official_rule_takes_single_brackets_where_there_are_no_double_ones():
+    assert official_verdict("[[A>B]] and then only [B>A]") == "A>B"
+    assert official_verdict("so [A>B] or rather [A=B]") == "A=B"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(
+            "[",
+            "[[A",
+            "[[A>B]",
+            "]",
+            "A",
+            '"',
+            "`",
+            "```\n",
+            "> ",
+            "\u201c",
+            ": \n",
+            ". ",
+            ", ",
+            "\n",
+        ),
+        *("[[A>B]] ", "[[A>B]] not ", '"[[A>B]]" says ', "not ", "Overall ", "I cannot ", "the "),
+    ],
+)
+def test_hostile_texts_take_no_time(part):
+    reply = part * 100_000
+    began = time.process_time()
+    assert stated_verdict(reply) in (None, "A>B")
+    assert official_verdict(reply) in (None, "A>B")
+    assert stated_verdict(f"[[A>B]] {reply}") in (None, "A>B")
+    assert time.process_time() - began < 20  # a quadratic reading takes hours
