@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 from pydantic import model_validator
 
-from openrlhf_js.common.console import progress
+from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import ROW_FORMATS
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS
@@ -105,6 +105,10 @@ def asked_of(
             items = _built(benchmark, sources.get(benchmark.name), out)
         items_by_uid = {uid_of(item): item for item in items}  # a file may repeat a problem
         first_items = dict(list(items_by_uid.items())[:limit])
+        questions = {json.dumps([item.messages, item.images]) for item in first_items.values()}
+        again = len(first_items) - len(questions)
+        if again:
+            say(f"{benchmark.name}: {again:,} items ask a question again with another gold answer")
         asked.append(Asked(benchmark, first_items))
     return asked
 
