@@ -191,40 +191,29 @@ def test_folders_compared_with_the_first(done, tmp_path, capsys):
     assert {row["value"] for row in same["rows"]} == {0}
     assert "its - A, points" in said
     assert f"{100 * found['rows'][0]['value']:.1f} (" in said
-
-
-def test_some_benchmarks_of_two_folders_compared(done, tmp_path):
-    call = ["passk", "--compare", str(done / "model"), str(done / "other"), "--tasks", "toy"]
-    assert main([*call, "--metric", "pass@4", "--out", str(tmp_path / "new")]) == 0
-    (found,) = json.loads((tmp_path / "new" / "comparison.json").read_bytes())
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    again = ["passk", "--compare", *places[:2], "--tasks", "toy", "--metric", "pass@4"]
+    assert main([*again, "--out", str(tmp_path)]) == 0
+    (found,) = json.loads((tmp_path / "comparison.json").read_bytes())
     assert [row["task"] for row in found["rows"]] == ["toy"]
     assert found["metric"] == "pass@4"
 
 
 def test_named_benchmarks_and_definitions(tmp_path):
-    """Mazes and countdown are asked of a server, which gives up."""
+    """Mazes, countdown and a data set from a file are asked of a server, which gives up."""
+    source = write_lines(tmp_path / "own.jsonl", [{"problem": "2 + 2?", "answer": "4"}] * 2)
     own = tmp_path / "my own.yaml"
     own.write_text("task: maze\ncount: 4\noptions: {lengths: [4, 5]}\nsamples: 2\n")
     with serving(lambda *_: reply("I give up.")) as served:
-        call = ["passk", "--model", served.url, "--tasks", str(own), "countdown", "--items", "3"]
+        call = ["passk", "--model", served.url, "--tasks", str(own), "countdown", "math500"]
+        call += ["--items", "3", "--source", f"math500={source}"]
         assert main([*call, "--out", str(tmp_path / "out")]) == 0
-        assert len(served.requests) == 3 * 2 + 3 * 16
+        assert len(served.requests) == 3 * 2 + 3 * 16 + 16  # a problem comes once
+        assert "2 + 2?" in served.requests[-1]["messages"][-1]["content"]
     found = results(tmp_path / "out")["tasks"]
     assert found["countdown"]["settings"]["temperature"] == 0.7
     assert found["my_own"]["samples"] == 2
     assert value_of(found["my_own"], "no_answer")["value"] == 1
-
-
-def test_a_data_set_from_a_file(tmp_path):
-    source = write_lines(tmp_path / "own.jsonl", [{"problem": "2 + 2?", "answer": "4"}] * 2)
-    with serving() as served:
-        call = ["passk", "--model", served.url, "--tasks", "math500", "--samples", "2"]
-        assert main([*call, "--source", f"math500={source}", "--out", str(tmp_path / "out")]) == 0
-        assert "2 + 2?" in served.requests[-1]["messages"][-1]["content"]
-    task = results(tmp_path / "out")["tasks"]["math500"]
-    assert task["items"] == 1
-    assert task["samples"] == 2  # a problem comes once
-    assert value_of(task, "wrong")["value"] == 1
 
 
 @pytest.mark.parametrize(

@@ -42,17 +42,8 @@ def test_only_what_is_missing_is_worked_on(store):
     texts = [store.records[job]["text"] for job in JOBS]
     assert texts == ["a0", "a1", "b0", "before", "c0", "c1"]
     assert missing(store, JOBS) == []
-
-
-def test_a_stop_keeps_the_batches_before_it(store):
-    def stopped(job):
-        if job.uid == "b":
-            raise KeyboardInterrupt
-        return "text"
-
-    with pytest.raises(KeyboardInterrupt):
-        fill(store, stopped)
-    assert missing(store, JOBS) == JOBS[2:]
+    store.append(grade([(JOBS[0], "new")]))  # the last record of a sample counts
+    assert [sample.text for sample in read_samples(store.path)][:3] == ["before", "new", "a1"]
 
 
 def test_refusals_are_recorded_and_what_has_no_reply_stays_missing(store):
@@ -72,10 +63,3 @@ def test_refusals_are_recorded_and_what_has_no_reply_stays_missing(store):
     assert missing(store, JOBS, retry_refused=True) == JOBS[:4]
     refused = Sample("a", 0, finish_reason="refused", refused="too long")
     assert read_samples(store.path)[0] == refused
-
-
-def test_the_last_record_of_a_sample_counts(store):
-    store.append(grade([(JOBS[0], "old"), (JOBS[1], "other")]))
-    store.append(grade([(JOBS[0], "new")]))
-    samples = read_samples(store.path)
-    assert [sample.text for sample in samples] == ["new", "other"]
