@@ -6,12 +6,14 @@ import base64
 import math
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 import altair as alt
 from markupsafe import Markup
 
 from openrlhf_js.report import style
+from openrlhf_js.report.forest import Forest
+from openrlhf_js.report.plot import Drawing
 
 PANEL_WIDTH = 330  # pixels
 PICTURE_WIDTH = 800
@@ -23,22 +25,7 @@ FIGURE = Markup(
 )
 
 
-class Figure(Protocol):
-    """A chart with its title: `plot.Drawing` or `forest.Forest`."""
-
-    @property
-    def title(self) -> str:
-        """Over the chart."""
-
-    @property
-    def note(self) -> str:
-        """A smaller line under the title."""
-
-    def chart(self) -> alt.LayerChart:
-        """The chart of its own height, without its title."""
-
-    def sentence(self) -> str:
-        """What the chart shows, in words."""
+Figure: TypeAlias = Drawing | Forest  # a chart with its title, its note and itself in words
 
 
 def picture(
