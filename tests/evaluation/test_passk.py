@@ -100,7 +100,7 @@ def test_wrong_definitions(tmp_path, text, message):
         read_benchmark(path)
 
 
-def test_items_are_told_apart_by_content(tmp_path):
+def test_items_are_told_apart_by_content(tmp_path, capsys):
     messages = [{"role": "user", "content": "2 + 2?"}]
     others = [{**ROW, "label": "5"}, {**ROW, "input": "3 + 1?"}, {**ROW, "images": ["a/1.png"]}]
     assert len({uid_of(example(row)) for row in (ROW, *others)}) == 4
@@ -109,6 +109,8 @@ def test_items_are_told_apart_by_content(tmp_path):
     path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, ROW])
     (asked,) = asked_of([str(path)], tmp_path, overrides={"samples": 2}, sources={})
     assert [item.label for item in asked.items.values()] == ["4", "5"]  # asked once
+    said = "rows: 1 items ask a question again with another gold answer\n"
+    assert capsys.readouterr().out == said
     assert asked.benchmark.samples == 2
 
 
