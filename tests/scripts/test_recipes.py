@@ -67,7 +67,8 @@ def read_tables() -> dict[str, Recipe]:
 
 
 TABLES = read_tables()
-RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF]
+ONE_CARD = "scripts/recipes/one_card_24gb.sh"
+RECIPES = [*(f"scripts/recipes/{name}.sh" for name in TABLES), RLHF, ONE_CARD]
 LABS = {  # prompts, responses, m, responses at most of the paper's B.1, B.2 and C.2
     "lab_mse_4b": ("128", "128", "2 4 8", "3072"),
     "lab_gradient_4b": ("128", "256", "2 4 8", "3072"),
@@ -152,12 +153,31 @@ def test_a_recipe_builds_the_data_that_is_missing(tmp_path):
     for path in RECIPES:
         subprocess.run(["bash", "-c", echo, str(tmp_path / path)], cwd=tmp_path, check=True)
     built = (tmp_path / "built").read_text().splitlines()
-    assert len(built) == 3 * 4 + 9 * 2
+    assert len(built) == 3 * 4 + 10 * 2
     for line in built:
         kind, build, task, *flags = line.split()
         assert (kind, build) == ("data", "build")
         settings = parse(task_settings(TASKS[task]), "", flags)
         assert settings.out.parent == Path("runs/data") and settings.name
+
+
+def test_the_recipe_for_one_card_needs_no_more_than_it(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu_memory
+
+    shown = listed(dry_run(capsys, ONE_CARD, "--dry_run"))
+    assert shown["algo.advantage.estimator"] == "js_grad"
+    assert shown["vllm.enable_sleep"] == shown["ds.enable_sleep"] == "True"
+    length = int(shown["data.max_len"])
+    run = gpu_memory.Run(
+        gpu_memory.MODELS["1.5b"],
+        rank=int(shown["ds.lora.rank"]),
+        tokens=int(shown["train.micro_batch_size"]) * length,
+        length=length,
+    )
+    assert shown["actor.model_name_or_path"] == "Qwen/Qwen2.5-1.5B-Instruct"
+    assert gpu_memory.fits(run, card=24)
+    assert float(shown["vllm.gpu_memory_utilization"]) >= gpu_memory.utilization(run, card=24)
 
 
 def test_a_flag_that_follows_wins_and_is_checked(capsys):
