@@ -29,7 +29,6 @@ from openrlhf_js.tasks.equivalence.tree import (
     CONSTANTS,
     NotRead,
     Tree,
-    group_node,
     is_equation,
     is_group,
     is_set,
@@ -41,7 +40,6 @@ from openrlhf_js.tasks.equivalence.tree import (
     sides_of,
     signs_of,
     substituted,
-    union_node,
     words,
 )
 from openrlhf_js.tasks.equivalence.vocabulary import in_base_units
@@ -240,12 +238,12 @@ class Judge:
         if is_equation(answer):
             values = stated_values(answer, with_sums=True)
             says_value = all(self.same(value, gold) for value in values)
-            return says_value or self._sets(union_node([answer]), gold)
+            return says_value or self._sets(node("union", answer), gold)
         if is_equation(gold):
             values = stated_values(gold, with_sums=False)
             if len(values) == len(sides_of(gold)):
                 return False
-            return self.same(answer, values[-1]) or self._sets(answer, union_node([gold]))
+            return self.same(answer, values[-1]) or self._sets(answer, node("union", gold))
         return self._sets(answer, gold)
 
     def _sets(self, answer: Tree, gold: Tree) -> bool:
@@ -314,7 +312,7 @@ def _with_named_tuples(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
     items = items_of(answer) if is_group(answer, "()") else members(answer)
     gold_tuple = None if any(map(is_equation, items)) else named_tuple(gold)
     if gold_tuple:
-        return group_node("()", items), gold_tuple
+        return node("group", "()", *items), gold_tuple
     return answer, gold
 
 

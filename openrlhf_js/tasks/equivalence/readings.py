@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from openrlhf_js.tasks.equivalence.syntax import read
-from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, list_node, node, number
+from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node, number
 from openrlhf_js.tasks.equivalence.vocabulary import MONTHS, ORDINALS
 
 _SO = r"(?:so |thus |therefore |hence )?"
@@ -22,7 +22,7 @@ _ANNOUNCED = re.compile(
 _CLOCK = re.compile(
     r"(?P<hour>\d{1,2})(?: ?: ?(?P<minute>[0-5]\d))?(?: ?(?P<half>[aApP])\.? ?[mM]\.?)?\Z"
 )
-_ANGLE = re.compile(r"(?<![a-z\\])\\?angle ([A-Z])([A-Z])([A-Z])")
+_ANGLE = re.compile(r"(?:\\|(?<![a-z\\]))angle ([A-Z])([A-Z])([A-Z])")  # also `m\angle ABC`
 _MONTHS = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in sorted(MONTHS))
 _DATE = re.compile(
     rf"(?:the )?(?:(?P<day>\d{{1,2}}) (?:of )?(?P<month>{_MONTHS})\.?"
@@ -126,7 +126,7 @@ def _letters(text: str) -> list[Tree]:
     """The letters of several options that stand together, as a list; none if they are none."""
     if not _SEVERAL_CHOICES.fullmatch(text):
         return []
-    return [list_node(node("sym", letter) for letter in text)]
+    return [node("list", *(node("sym", letter) for letter in text))]
 
 
 def _trees(text: str) -> list[Tree]:

@@ -17,7 +17,7 @@ from openrlhf_js.tasks.equivalence.exact import parabola
 from openrlhf_js.tasks.equivalence.tree import (
     NotRead,
     Tree,
-    is_inequality,
+    is_equation,
     is_set,
     items_of,
     names,
@@ -27,7 +27,6 @@ from openrlhf_js.tasks.equivalence.tree import (
     sides_of,
     signs_of,
     subtrees,
-    union_node,
 )
 
 _SET_KINDS: dict[str, Callable[[list[bool]], bool]] = {  # from membership in the operands
@@ -62,7 +61,7 @@ def infinite(tree: Tree) -> float:
 def is_domain(tree: Tree) -> bool:
     """Whether the tree is written as a set of reals and in no other way could be read."""
     if tree.kind == "list":
-        return any(is_inequality(item) for item in tree.args)
+        return any(item.kind == "rel" and not is_equation(item) for item in tree.args)
     return tree.kind in _SET_KINDS
 
 
@@ -141,7 +140,7 @@ def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
         operands = [_domain(item, kind == "union") for item in tree.args]
         return Tree(kind, tuple(operands))
     if is_set(tree):
-        return union_node(_point(point) for point in items_of(tree))
+        return node("union", *map(_point, items_of(tree)))
     condition = _interval(tree) or tree
     if condition.kind != "rel":
         raise NotRead("no set of reals")

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from openrlhf_js.tasks.equivalence.tree import (
     Tree,
-    arguments_of,
-    group_node,
     is_equation,
     is_group,
     items_of,
@@ -80,7 +78,7 @@ def _names_a_point(point: Tree) -> bool:
 def _names_a_value(call: Tree) -> bool:
     r"""Whether the function's value is what is named: `\sin A`, `|AB|`, `|S|`, but not `|x|`."""
     function = call.args[0]
-    arguments = arguments_of(call)
+    arguments = call.args[1:]
     if function in _OF_NAMES:
         for argument in arguments:
             if argument.kind not in ("sym", "mul") or not is_name(argument):
@@ -158,7 +156,7 @@ def named_tuple(tree: Tree) -> Tree | None:
     named = list(values.items())
     if all(name.kind == "sym" and name.args[0][0] in _COORDINATES for name in values):
         named.sort(key=lambda item: item[0].args)
-    return group_node("()", [value for _, value in named])
+    return node("group", "()", *(value for _, value in named))
 
 
 def as_vector(tree: Tree, other: Tree) -> Tree:
@@ -169,7 +167,7 @@ def as_vector(tree: Tree, other: Tree) -> Tree:
     axes = _AXES[: len(items_of(other))]
     if len(components) < 2 or not components.keys() <= set(axes):
         return tree
-    return group_node("()", [components.get(axis, number(0)) for axis in axes])
+    return node("group", "()", *(components.get(axis, number(0)) for axis in axes))
 
 
 def _components(tree: Tree) -> dict[str, Tree]:

@@ -14,20 +14,16 @@ from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, Token, decimal, toke
 from openrlhf_js.tasks.equivalence.tree import (
     NotRead,
     Tree,
-    call_node,
-    group_node,
     is_equation,
     is_group,
     is_set,
     items_of,
-    list_node,
     names,
     node,
     number,
     relation_node,
     sides_of,
     signs_of,
-    union_node,
     words,
 )
 from openrlhf_js.tasks.equivalence.vocabulary import SIZES, unit_of
@@ -75,7 +71,7 @@ def read(text: str, thousands: bool = True) -> Tree:
         if upper.kind == "list" or is_set(upper):
             args = dict.fromkeys(upper.args + lower.args)
             return Tree(upper.kind, tuple(args))
-        return list_node([upper, lower])
+        return node("list", upper, lower)
     parser = _Parser(tokens_of(text, thousands))
     tree = parser.tree()
     parser.expect("end")
@@ -213,7 +209,7 @@ class _Parser:
         if kind == "rel":
             return related(left, sign, right)
         if kind == "both" and "rel" in (left.kind, right.kind):
-            return list_node([left, right])
+            return node("list", left, right)
         if level == _RATIO:
             return self.ratio(left, right)
         if kind == "mul":
@@ -239,7 +235,7 @@ class _Parser:
         shares = [node("div", term, last) for term in terms]
         if len(shares) == 1:
             return shares[0]
-        return group_node(":", shares)
+        return node("group", ":", *shares)
 
     def exponent(self) -> Tree:
         negated = self.takes("-")
@@ -326,7 +322,7 @@ class _Parser:
         if base:
             arguments.append(base)
             name = "log_base"
-        tree = call_node(name, arguments)
+        tree = node("call", name, *arguments)
         return node("pow", tree, power) if power else tree
 
     def arguments(self) -> list[Tree]:
@@ -360,13 +356,13 @@ class _Parser:
         if not brackets:
             raise NotRead("brackets do not match")
         if len(items) != 1 or brackets == "{}":
-            return group_node(brackets, items)
+            return node("group", brackets, *items)
         item = items[0]
         if brackets == "()" and is_group(item, "[]"):  # the rows of a matrix
-            return group_node(brackets, items)
+            return node("group", brackets, *items)
         is_whole = is_first and self.next.kind == "end"
         if brackets == "[]" and is_whole and item.kind != "group":
-            return group_node(brackets, items)
+            return node("group", brackets, *items)
         return item
 
     def described_set(self, head: list[Tree]) -> Tree:
@@ -376,19 +372,19 @@ class _Parser:
         self.expect("\\}")
         if len(conditions) == 1:
             return conditions[0]
-        return list_node(conditions)
+        return node("list", *conditions)
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "frac": lambda parser: node("div", parser.primary(), parser.primary()),
-    "binom": lambda parser: call_node("binom", [parser.primary(), parser.primary()]),
+    "binom": lambda parser: node("call", "binom", parser.primary(), parser.primary()),
     "infty": lambda _: node("inf"),
-    "emptyset": lambda _: group_node("{}", []),
+    "emptyset": lambda _: node("group", "{}"),
     "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
-    "neg": lambda parser: call_node("not", [parser.primary()]),
+    "neg": lambda parser: node("call", "not", parser.primary()),
     "mathbb": lambda parser: node("field", parser.enclosed()),
-    "sqrt": lambda parser: call_node("root", [number(2), parser.primary()]),
-    "root": lambda parser: call_node("root", [parser.primary(), parser.primary()]),
+    "sqrt": lambda parser: node("call", "root", number(2), parser.primary()),
+    "root": lambda parser: node("call", "root", parser.primary(), parser.primary()),
 }
 _FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")
 
@@ -407,8 +403,8 @@ def listed(left: Tree, sign: str, right: Tree) -> Tree:
         item.kind in ("rel", "union") for item in items
     )
     if are_alternatives and not _are_values_of_one_name(items):
-        return union_node(items)
-    return list_node(items)
+        return node("union", *items)
+    return node("list", *items)
 
 
 def _are_values_of_one_name(alternatives: list[Tree]) -> bool:
@@ -441,7 +437,7 @@ def scaled(factor: Tree, matrix: Tree) -> Tree:
     if matrix.kind != "group":
         return node("mul", factor, matrix)
     elements = [scaled(factor, element) for element in items_of(matrix)]
-    return group_node(matrix.args[0], elements)
+    return node("group", matrix.args[0], *elements)
 
 
 def negative(value: Tree) -> Tree:

@@ -6,6 +6,8 @@ Kinds of node and their arguments, where `tree` is any node:
     neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
     apply name tree - measure tree unit - group brackets trees... - list trees...
     rel signs sides... - mod tree modulus - union/minus/meet/both tree tree
+
+A list is several answers, or conditions that all hold; a union has alternatives.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Tree(NamedTuple):
 
 
 def node(kind: str, *args: Any) -> Tree:
-    """A tree of these arguments."""
+    """A tree of these arguments: `node("group", "()", x, y)` is a pair."""
     return Tree(kind, args)
 
 
@@ -38,34 +40,9 @@ def number(value: Fraction | int) -> Tree:
     return Tree("num", (Fraction(value),))
 
 
-def list_node(items: Iterable[Tree]) -> Tree:
-    """Several answers, or conditions that all hold."""
-    return Tree("list", tuple(items))
-
-
-def union_node(sets: Iterable[Tree]) -> Tree:
-    """Alternatives."""
-    return Tree("union", tuple(sets))
-
-
-def group_node(brackets: str, items: Iterable[Tree]) -> Tree:
-    """A tuple, interval, set or ratio, by its brackets: see `is_group`."""
-    return Tree("group", (brackets, *items))
-
-
 def items_of(group: Tree) -> tuple[Tree, ...]:
     """What the brackets of a group hold."""
     return group.args[1:]
-
-
-def call_node(function: str, arguments: Iterable[Tree]) -> Tree:
-    """A function with its arguments."""
-    return Tree("call", (function, *arguments))
-
-
-def arguments_of(call: Tree) -> tuple[Tree, ...]:
-    """The arguments of a function."""
-    return call.args[1:]
 
 
 def relation_node(signs: Iterable[str], sides: Iterable[Tree]) -> Tree:
@@ -118,11 +95,6 @@ def is_set(tree: Tree) -> bool:
 def is_equation(tree: Tree) -> bool:
     """Whether the tree is a relation with equals signs alone."""
     return tree.kind == "rel" and set(signs_of(tree)) == {"="}
-
-
-def is_inequality(tree: Tree) -> bool:
-    """Whether the tree is a relation with another sign than the equals sign."""
-    return tree.kind == "rel" and set(signs_of(tree)) != {"="}
 
 
 def words(text: str) -> frozenset[str]:
