@@ -262,7 +262,7 @@ def train(argv: Sequence[str]) -> int:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         device = prepare_device(flat["js.device"])
         if is_first():
-            reward_training.check_flags(flat)
+            reward_training.check_flags(flat, device)
             reward_training.check_pairs(flat)
         checked = validate_upstream(args, reward_training.PROGRAM)
         if not flat["js.dry_run"]:

@@ -1,22 +1,31 @@
-"""Trains a policy with OpenRLHF and a shrinkage baseline.
+"""Trains a policy with OpenRLHF and any estimator, ours or its own: `openrlhf-js train`.
 
-Takes every flag of OpenRLHF's `train_ppo_ray`, and the estimators of `openrlhf_js.estimators`.
+It takes every flag of OpenRLHF's `train_ppo_ray`, and ours (`plugin.flags`). What is wrong with
+them is found before anything is loaded (`plugin.checks`). Then our actors take the place of
+OpenRLHF's, and its own `train` runs (`plugin.run.ray_session`). With `--js.restarts` all of that
+happens in a process of its own, which is started again after a crash.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
+import subprocess
 import sys
 import traceback
-from typing import Any
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
 
 from openrlhf_js.common.console import complain, say
+from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.programs import curves_command
 from openrlhf_js.plugin import flags
-from openrlhf_js.plugin.checks.everything import check
+from openrlhf_js.plugin.checks import check
 from openrlhf_js.plugin.checks.models import check_hub_models
 from openrlhf_js.plugin.checks.start import earlier_run_problems
+from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.flags.parser import (
     flag_values,
     upstream_parser,
@@ -26,30 +35,30 @@ from openrlhf_js.plugin.flags.parser import (
 from openrlhf_js.plugin.run import failures
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import prepare_device
-from openrlhf_js.plugin.run.leftovers import RUN_ID
+from openrlhf_js.plugin.run.leftovers import SIGNALS, end_run
+from openrlhf_js.plugin.run.ray_session import train
 from openrlhf_js.plugin.run.record import recorded
-from openrlhf_js.plugin.run.restarts import keep_running
 from openrlhf_js.plugin.run.screen import say_tail, shown
-from openrlhf_js.plugin.run.training import train
 from openrlhf_js.plugin.schedule import summary
 from openrlhf_js.plugin.upstream import BadInput
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a training; its exit status is 0 done, 1 failed, 2 bad input, 130 interrupted."""
-    flat: dict[str, Any] = {}
+    words = sys.argv[1:] if argv is None else argv
+    flat: Flat = {}
     gc.disable()  # until all is imported, which takes a sixth less time so
     try:
         parser = upstream_parser()
         flags.add_flags(parser)
-        args = parser.parse_args(with_file(sys.argv[1:] if argv is None else argv))
+        args = parser.parse_args(with_file(words))
         flat = vars(args)
         if flat["js.requeued"]:
             flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
         if flat["js.restarts"] > 0 and not flat["js.dry_run"] and RUN_ID not in os.environ:
             if problems := earlier_run_problems(flat):
                 raise BadInput("\n".join(problems))
-            return keep_running(sys.argv[1:] if argv is None else argv, flat)
+            return keep_running(words, flat)
         prompts = check(args)
         device = prepare_device(flat["js.device"])
         checked = validate_upstream(args)
@@ -79,6 +88,50 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         gc.enable()
     return 0
+
+
+def keep_running(arguments: Sequence[str], flat: Flat) -> int:
+    """Runs the training in a process of its own, again after each crash; its exit status.
+
+    A crash is any end but success, bad input or an interruption. A start after one resumes the last
+    checkpoint of this run; there are `--js.restarts` of them until there is a new checkpoint.
+    """
+    program = [sys.executable, "-m", "openrlhf_js.cli.train"]
+    program += arguments
+    program.append(f"--logger.wandb.run_name={flat['logger.wandb.run_name']}")  # one log
+    marker = uuid.uuid4().hex
+    restarts_left = flat["js.restarts"]
+    environment = {**os.environ, RUN_ID: marker}
+    before = _time_of(latest_checkpoint(flat))
+    resume: list[str] = []
+    heeded = [
+        number
+        for number in SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    ]
+    while True:
+        for number in heeded:
+            signal.signal(number, signal.default_int_handler)
+        child = subprocess.Popen(program + resume, env=environment, start_new_session=True)
+        try:
+            status = child.wait()
+        except KeyboardInterrupt:
+            child.terminate()
+            status = child.wait() and 130
+        end_run(marker, child.pid)  # of a child that was killed
+        saved = _time_of(latest_checkpoint(flat))
+        if saved != before:
+            restarts_left = flat["js.restarts"]
+        restarts_left -= 1
+        if status in (0, 2, 130) or restarts_left < 0:
+            return status if status >= 0 else 1
+        before = saved
+        resume = ["--ckpt.load_enable"] if saved else []
+        say(f"openrlhf_js: the run ended with status {status} and is started again", error=True)
+
+
+def _time_of(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.is_file() else 0
 
 
 if __name__ == "__main__":

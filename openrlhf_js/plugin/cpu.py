@@ -13,7 +13,6 @@ import functools
 import importlib
 import importlib.util
 import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,13 +22,7 @@ from typing import Any
 
 from openrlhf_js.common.processors import leave_out_videos
 from openrlhf_js.plugin.upstream import BadInput
-from openrlhf_js.sampling import VLLM_ON_CPU
 
-ENVIRONMENT = {
-    **VLLM_ON_CPU,
-    "DS_ACCELERATOR": "cpu",
-    "RAY_prestart_worker_first_driver": "0",  # workers are forks of the nursery
-}
 # Flags, of which each program has some, and their one value that needs no GPU.
 WITHOUT_GPU = {
     "ds.load_in_4bit": False,
@@ -44,14 +37,6 @@ WITHOUT_GPU = {
 GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # switches that save it
 
 
-def environment() -> dict[str, str]:
-    """`ENVIRONMENT`, but with the user's settings for vLLM, such as more room for its cache."""
-    return {
-        name: os.environ.get(name, value) if name.startswith("VLLM_") else value
-        for name, value in ENVIRONMENT.items()
-    }
-
-
 def needs_gpu(flat: dict[str, Any]) -> list[str]:
     """One problem for each flag whose value only a GPU can do."""
     problems = []
@@ -64,36 +49,16 @@ def needs_gpu(flat: dict[str, Any]) -> list[str]:
     return problems
 
 
-def adapt(args: argparse.Namespace) -> list[str]:
-    """Sets what OpenRLHF's nested arguments must be on CPU; one notice for each change.
-
-    Raises BadInput if the training asks for what only a GPU can do.
-    """
-    flat = {}
-    for flag in WITHOUT_GPU:
-        group, name = _place(args, flag)
-        if hasattr(group, name):
-            flat[flag] = getattr(group, name)
-    problems = needs_gpu(flat)
-    if problems:
-        raise BadInput("\n".join(problems))
-    notices = []
+def adapt(args: argparse.Namespace) -> None:
+    """Sets what OpenRLHF's nested arguments must be on CPU."""
     for flag in GPU_MEMORY:
-        group, name = _place(args, flag)
-        if getattr(group, name, False):
+        section, _, name = flag.partition(".")
+        group = getattr(args, section, None)  # `rm train` has no vLLM
+        if hasattr(group, name):
             setattr(group, name, False)
-            notices.append(f"--{flag} saves GPU memory: ignored on CPU.")
     if hasattr(args, "vllm"):
         args.vllm.enforce_eager = True  # compiling costs more than it saves at this size
         args.vllm.sync_backend = "gloo"  # anything but nccl keeps upstream from CUDA IPC
-    return notices
-
-
-def _place(args: argparse.Namespace, flag: str) -> tuple[Any, str]:
-    """The group that a dotted flag belongs to, None if the program has none such, and its name."""
-    section, _, name = flag.rpartition(".")
-    group = getattr(args, section, None) if section else args
-    return group, name
 
 
 def pretend_gpus(args: argparse.Namespace) -> int:
@@ -188,15 +153,14 @@ def install_flash_attn() -> None:
         around_import("openrlhf.models.ring_attn_utils", _flash_attn_stand_ins)
 
 
-def fall_back_to_sdpa(args: argparse.Namespace) -> list[str]:
-    """Sets sdpa where flash-attn is asked for and missing; the notice for the user, if any."""
-    wanted = args.ds.attn_implementation
-    if _has_flash_attn() or "flash_attention" not in wanted:
-        return []
+def fall_back_to_sdpa(args: argparse.Namespace) -> bool:
+    """Sets sdpa where flash-attn is asked for and missing; whether it was."""
+    if _has_flash_attn() or "flash_attention" not in args.ds.attn_implementation:
+        return False
     if args.ds.ring_attn_size > 1:
         _all_gather()
     args.ds.attn_implementation = "sdpa"
-    return [f"flash-attn is not installed: attention runs with sdpa instead of {wanted}."]
+    return True
 
 
 # --- replacements ------------------------------------------------------------------------------

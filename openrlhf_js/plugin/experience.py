@@ -7,7 +7,6 @@ the penalised rewards, and their advantages go on through upstream's per-token K
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from openrlhf.models.utils import compute_reward
-from openrlhf.trainer.ppo_utils import experience_maker
 from openrlhf.trainer.ppo_utils.experience_maker import (
     RemoteExperienceMaker,
     apply_length_penalties,
@@ -47,11 +45,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         self.step = 0  # the number of the last rollout batch
         self.batch: Batch | None = None
         self.metrics: dict[str, float] = {}
-        self._clip_notice = ClipNotice(*self.args.reward.clip_range)
-        # where upstream's estimators clip
-        experience_maker.compute_reward = functools.update_wrapper(
-            functools.partial(self._clip_notice.compute_reward), compute_reward
-        )
+        self._said_clipped = False
 
     def keep(self, states: dict[str, Any]) -> None:
         """Adds what the estimator remembers to the states of a checkpoint."""
@@ -103,7 +97,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             step=self.step,
         )
         self.metrics = self._estimate(self.batch, order, rewards)
-        self._clip_notice.say(self.step)
         if self.args.js.save_batches:
             path = Path(self.args.js.save_batches, f"batch_{self.step:06d}.npz")
             save_batch(path, self.live_estimator, self.batch, order)
@@ -163,8 +156,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
 
         Responses that are not `valid` (n, m) have no action token: they leave the loss.
         """
+        self._say_clipped(advantages)
         for experience, advantage in order.parts(advantages):
-            token_rewards = self._clip_notice.compute_reward(
+            token_rewards = compute_reward(
                 advantage,
                 self.kl_ctl.value,
                 experience.kl,
@@ -182,6 +176,20 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             experience.advantages = experience.advantages * keep.unsqueeze(1)
             experience.returns = experience.returns * keep.unsqueeze(1)
             experience.action_mask = experience.action_mask * keep.unsqueeze(1)
+
+    def _say_clipped(self, advantages: torch.Tensor) -> None:
+        """Says at the first step what share of its advantages upstream cuts to a range."""
+        low, high = self.args.reward.clip_range
+        share = ((advantages < low) | (advantages > high)).double().mean().item()
+        if share == 0 or self._said_clipped:
+            return
+        self._said_clipped = True
+        print(
+            f"openrlhf_js: {share:.2%} of the advantages of step {self.step} are beyond "
+            f"--reward.clip_range {low:g} {high:g} and are cut to it: scale the rewards, or give a "
+            "wider range",
+            flush=True,
+        )
 
     def _valid(self, order: PromptOrder) -> torch.Tensor:
         """(n, m) bool: responses with a finite reward, and greedy one where that is needed.
@@ -203,35 +211,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             f"{share:.0%} of a step's {valid.numel()} responses have no reward "
             "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
             f"The first: {order.first_error() or 'the greedy one'}"
-        )
-
-
-class ClipNotice:
-    """Says once what share of a step's rewards, less their baseline, is cut to a range."""
-
-    def __init__(self, low: float, high: float):
-        self._low = low
-        self._high = high
-        self._is_cut: list[torch.Tensor] = []  # of a step, each (b,)
-        self._was_said = False
-
-    def compute_reward(self, values: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Upstream's `compute_reward`, which cuts (b,) values, with a note of what it cuts."""
-        self._is_cut.append((values < self._low) | (values > self._high))
-        return compute_reward(values, *args, **kwargs)
-
-    def say(self, step: int) -> None:
-        """Prints the share, at the first step that has any."""
-        share = torch.cat(self._is_cut).double().mean().item()
-        self._is_cut.clear()
-        if share == 0 or self._was_said:
-            return
-        self._was_said = True
-        print(
-            f"openrlhf_js: {share:.2%} of the rewards of step {step}, less their baseline, are "
-            f"beyond --reward.clip_range {self._low:g} {self._high:g} and are cut to it: scale the "
-            "rewards, or give a wider range",
-            flush=True,
         )
 
 

@@ -8,7 +8,6 @@ nursery, and lives as long as the fork. What has touched CUDA must not fork: thi
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import itertools
 import json
@@ -18,10 +17,8 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from typing import NoReturn
 
-JOB = "01000000"  # the number of the first job in a cluster of its own
 LENGTH_BYTES = 8
 OMP_PAUSE_HARD = 2  # of omp.h
 
@@ -31,21 +28,10 @@ def register() -> None:
 
     vLLM calls it in each of its processes (entry point `vllm.general_plugins`).
     """
-    if os.environ.get("OPENRLHF_JS_DEVICE") == "cpu":
+    if os.environ.get("OPENRLHF_JS_DEVICE") == "cpu":  # `common.environment.DEVICE`
         from openrlhf_js.plugin import cpu
 
         cpu.install()
-
-
-@contextlib.contextmanager
-def forkable_ray() -> Iterator[None]:
-    """Lets Ray be imported here for its workers, which end with this process.
-
-    Ray reads both settings when it is imported, and a fork cannot have them read again.
-    """
-    os.environ.update(RAY_JOB_ID=JOB, RAY_RAYLET_PID=str(os.getpid()))
-    yield
-    del os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"]
 
 
 def open_nursery(folder: str) -> tuple[list[str], int]:

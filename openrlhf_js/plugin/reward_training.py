@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.environment import OF_ONE_RANK, or_as_set
 from openrlhf_js.common.files import FileRow
-from openrlhf_js.plugin import upstream
+from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.checks.models import TRUST, code_problems, lora_problems
-from openrlhf_js.plugin.flags import our_group
+from openrlhf_js.plugin.flags import Flat, our_group
 from openrlhf_js.plugin.flags.parser import upstream_parser
-from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.run.device import check_and_adapt
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Making, Report, check
@@ -52,13 +52,6 @@ DATA = {"data.dataset": "data.dataset_split", "eval.dataset": "eval.split"}  # f
 LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp
 EVALUATION_SHARE = 0.01  # of the training pairs, where there is no --eval.dataset
 ROWS_AT_ONCE = 256
-ALONE = {  # what a launcher sets, for a process without one
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",  # any that is free
-}
 
 
 def reward_parser() -> argparse.ArgumentParser:
@@ -84,9 +77,11 @@ def reward_parser() -> argparse.ArgumentParser:
 # --- flags and model ---------------------------------------------------------------------------
 
 
-def check_flags(flat: Flat) -> None:
+def check_flags(flat: Flat, device: str) -> None:
     """Raises BadInput with every problem of the flags and of the model's folder, one per line."""
     problems = list(_problems(flat))
+    if device == "cpu":
+        problems += cpu.needs_gpu(flat)
     if problems:
         raise BadInput("\n".join(problems))
 
@@ -297,8 +292,7 @@ def train(args: argparse.Namespace, device: str) -> None:
     lora = args.ds.lora
     if lora.rank > 0 and isinstance(lora.target_modules, list):
         lora.target_modules.append(args.ds.value_head_prefix)  # it would stay as it is drawn
-    for name, value in ALONE.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(or_as_set(OF_ONE_RANK))
     try:
         train_rm.train(args)
     finally:

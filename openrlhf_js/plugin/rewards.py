@@ -1,9 +1,4 @@
-"""Rewards from models behind HTTP: addresses and weights, a client that retries, safe answers.
-
-With --reward.remote_url help=http://a/r,help=http://b/r,harm=http://c/r and --js.reward_weights
-help=0.8,harm=0.2 there are two models, the first on two servers, and the reward is
-0.8 x help + 0.2 x harm.
-"""
+"""Rewards of a model behind HTTP: its servers, a client that retries, and no unsafe answer."""
 
 from __future__ import annotations
 
@@ -14,74 +9,37 @@ import logging
 import math
 import os
 import random
-import re
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import aiohttp
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, ValidationError
 
-from openrlhf_js.plugin.upstream import BadInput, BadReward
+from openrlhf_js.plugin.upstream import BadReward
 from openrlhf_js.reward_model import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
-NAMED = re.compile(r"([A-Za-z][\w-]*)=(.*)", re.DOTALL)
 AT_ONCE = 512  # open queries of one process; others wait
-REST_SECONDS = 1.0  # of a server that failed
-LOOK_SECONDS = 0.5  # how often a waiting query looks whether a server is back
+RETRY_SECONDS = 2.0  # at most, until a query that no server has answered asks them again
 CONNECT_SECONDS = 10.0
 REFUSAL_SECONDS = 2.0  # a server that is not there says so at once
 UNUSABLE_ANSWERS = 3  # then the query is to blame, or the servers are no reward servers
 BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
 
 
-class RewardSource(NamedTuple):
-    """One reward model: the weight of its reward, and the servers that have it."""
-
-    name: str  # "" for the only one, if it was given none
-    weight: float
-    urls: tuple[str, ...]
-
-
-def parse(addresses: Sequence[str], weights: str | None) -> list[RewardSource]:
-    """The reward models of `--reward.remote_url`, cut at its commas, and `--js.reward_weights`.
-
-    Raises BadInput with every problem found, one per line.
-    """
-    models: dict[str, list[str]] = {}
-    problems = []
-    for address in addresses:
-        named = NAMED.fullmatch(address.strip())
-        name, url = named.groups() if named else ("", address.strip())
-        models.setdefault(name, []).append(url)
-        problem = _url_problem(url)
+def address_problems(addresses: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the servers of `--reward.remote_url`."""
+    problems = {url: _url_problem(url) for url in addresses}
+    if not any(problems.values()) and all(map(_refuses, addresses)):
+        problems[addresses[0]] = "no server there (connection refused)"
+    for url, problem in problems.items():
         if problem:
-            problems.append(f"--reward.remote_url {url}: {problem}")
-    numbers = _weights(weights or "")
-    if weights is None and len(models) == 1:
-        numbers = dict.fromkeys(models, 1.0)
-    if set(numbers) != set(models) or (weights is not None and "" in models):
-        problems.append(
-            f"--js.reward_weights {weights}: give one NAME=NUMBER for each reward model, and "
-            f"NAME=http://... for each address of --reward.remote_url {','.join(addresses)}"
-        )
-    if problems:
-        raise BadInput("\n".join(problems))
-    return [RewardSource(name, numbers[name], tuple(urls)) for name, urls in models.items()]
-
-
-def _weights(text: str) -> dict[str, float]:
-    """The weights by name; {} where one is no number."""
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    try:
-        return {name.strip(): float(number) for name, _, number in pairs}
-    except ValueError:
-        return {}
+            yield f"--reward.remote_url {url}: {problem}"
 
 
 def _url_problem(url: str) -> str | None:
@@ -94,18 +52,14 @@ def _url_problem(url: str) -> str | None:
     return None
 
 
-def refused(source: RewardSource) -> bool:
-    """Whether none of a model's servers accepts a connection."""
-
-    def refuses(url: str) -> bool:
-        place: Any = HttpUrl(url)
-        try:
-            socket.create_connection((place.host, place.port), REFUSAL_SECONDS).close()
-        except OSError as error:  # whatever else it is may be over when the run has started
-            return isinstance(error, ConnectionRefusedError)
-        return False
-
-    return all(map(refuses, source.urls))
+def _refuses(url: str) -> bool:
+    """Whether nothing listens there."""
+    place: Any = HttpUrl(url)
+    try:
+        socket.create_connection((place.host, place.port), REFUSAL_SECONDS).close()
+    except OSError as error:  # whatever else it is may be over when the run has started
+        return isinstance(error, ConnectionRefusedError)
+    return False
 
 
 # --- answers ----------------------------------------------------------------
@@ -177,18 +131,13 @@ class _Unavailable(Exception):
 class _Server:
     url: str
     open_queries: int = 0
-    rests_until: float = 0.0
     problem: str | None = None  # of its last answer
 
 
 class RewardServers:
-    """Asks the servers of one reward model, whichever is there, until one has answered.
+    """Asks the servers of one reward model, the least busy first, until one has answered."""
 
-    A server that fails rests for a second. Then one query at a time tries it, so that a server that
-    comes back meets one of them, not all at once.
-    """
-
-    def __init__(self, urls: tuple[str, ...], timeout_seconds: float, token: str | None = None):
+    def __init__(self, urls: Sequence[str], timeout_seconds: float, token: str | None = None):
         """`timeout_seconds` is for a response in all; one request takes at most a fifth of it."""
         self._servers = [_Server(url) for url in urls]
         self._timeout_seconds = timeout_seconds
@@ -198,35 +147,46 @@ class RewardServers:
         self._session: aiohttp.ClientSession | None = None
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, content: Mapping[str, Any]) -> Answer:
+    async def grade(self, query: str, prompt: str, label: Any) -> dict[str, Any]:
+        """The reward of one response, as upstream's executor wants it.
+
+        `query` is the prompt and its response in one string, special tokens included. Raises
+        BadReward if there is none.
+        """
+        answer = await self._ask({"query": [query], "prompts": [prompt], "labels": [label]})
+        return {"rewards": answer.reward, "scores": answer.score, "extra_logs": answer.logs}
+
+    async def _ask(self, content: Mapping[str, Any]) -> Answer:
         """The first answer to one query; BadReward if there is none, or the time is up."""
         body = json.dumps(content).encode()
-        reason = f"no reward within {self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
+        unusable = 0
         async with self._turns:
             deadline = time.monotonic() + self._timeout_seconds
-            unusable = 0
             while (seconds_left := deadline - time.monotonic()) > 0:
-                server = self._choose()
-                if server is None:
-                    seconds = LOOK_SECONDS * random.uniform(0.2, 1.0)
-                    await asyncio.sleep(min(seconds_left, seconds))
-                    continue
-                try:
-                    return await self._ask(
-                        server, body, min(seconds_left, self._timeout_seconds / 5)
-                    )
-                except _Unavailable:
-                    pass
-                except UnusableAnswer:
-                    unusable += 1
-                if unusable == UNUSABLE_ANSWERS:
-                    reason = f"{unusable} answers were unusable"
-                    break
-        problems = [f"{server.url}: {server.problem or 'not asked'}" for server in self._servers]
-        raise BadReward(f"{reason}: {'; '.join(problems)}")
+                for server in self._by_load():
+                    limit_seconds = min(self._timeout_seconds / 5, seconds_left)
+                    try:
+                        return await self._try(server, body, limit_seconds)
+                    except _Unavailable:
+                        continue
+                    except UnusableAnswer:
+                        unusable += 1
+                    if unusable == UNUSABLE_ANSWERS:
+                        raise self._failed(f"{unusable} answers were unusable")
+                await asyncio.sleep(min(seconds_left, RETRY_SECONDS * random.random()))
+        limit = f"{self._timeout_seconds:g} s (--js.reward_timeout_seconds)"
+        raise self._failed(f"no reward within {limit}")
 
-    async def _ask(self, server: _Server, body: bytes, limit_seconds: float) -> Answer:
-        """One try; the server that has failed rests."""
+    def _by_load(self) -> list[_Server]:
+        """The least busy server first; one that hangs gets few queries, since it keeps them."""
+        servers = random.sample(self._servers, len(self._servers))
+        return sorted(servers, key=lambda server: server.open_queries)
+
+    def _failed(self, reason: str) -> BadReward:
+        problems = [f"{server.url}: {server.problem or 'not asked'}" for server in self._servers]
+        return BadReward(f"{reason}: {'; '.join(problems)}")
+
+    async def _try(self, server: _Server, body: bytes, limit_seconds: float) -> Answer:
         server.open_queries += 1
         try:
             answer = await self._post(server.url, body, limit_seconds)
@@ -235,7 +195,6 @@ class RewardServers:
                 message = "the reward server %s does not answer (%s), and is retried"
                 logger.warning(message, server.url, error)
             server.problem = str(error)
-            server.rests_until = time.monotonic() + REST_SECONDS
             raise
         except BadReward as error:
             raise BadReward(f"{error}, from {server.url}") from None
@@ -250,17 +209,6 @@ class RewardServers:
         """Closes the connections."""
         if self._session is not None:
             await self._session.close()
-
-    def _choose(self) -> _Server | None:
-        """The least busy of the servers that answer or are to be tried again; None if none is."""
-        now = time.monotonic()
-        ready = [
-            server
-            for server in self._servers
-            if server.problem is None or (server.rests_until <= now and not server.open_queries)
-        ]
-        random.shuffle(ready)
-        return min(ready, key=lambda server: server.open_queries, default=None)
 
     async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
         if self._session is None:
@@ -288,51 +236,7 @@ class RewardServers:
         return read_answer(answer)
 
 
-class RemoteRewards:
-    """Grades responses with one or several reward models, each on one or several servers."""
-
-    def __init__(
-        self, sources: Sequence[RewardSource], timeout_seconds: float, token: str | None = None
-    ):
-        self._models = [
-            (source, RewardServers(source.urls, timeout_seconds, token)) for source in sources
-        ]
-
-    async def grade(self, query: str, prompt: str, label: Any) -> dict[str, Any]:
-        """The reward of one response, as upstream's executor wants it.
-
-        `query` is the prompt and its response in one string, special tokens included. `rewards` and
-        `scores` are sums over the models of weight x reward. `extra_logs` has the servers' own
-        figures and, of several models, each one's reward before weighting. Raises BadReward if one
-        of the models gave none.
-        """
-        content = {"query": [query], "prompts": [prompt], "labels": [label]}
-        queries = [asyncio.ensure_future(servers.ask(content)) for _, servers in self._models]
-        try:
-            answers = await asyncio.gather(*queries)
-        finally:  # if one fails, the others' answers are of no use
-            for waiting in queries:
-                waiting.cancel()
-        reward = 0.0
-        score = 0.0
-        logs: dict[str, float] = {}
-        for (source, _), answer in zip(self._models, answers, strict=True):
-            reward += source.weight * answer.reward
-            score += source.weight * answer.score
-            if len(self._models) > 1:
-                logs[f"reward/{source.name}"] = answer.reward
-            prefix = f"{source.name}/" if source.name else ""
-            for name, figure in answer.logs.items():
-                logs[prefix + name] = figure
-        return {"rewards": reward, "scores": score, "extra_logs": logs}
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        for _, servers in self._models:
-            await servers.close()
-
-
-def client_of(args: argparse.Namespace) -> RemoteRewards | None:
+def client_of(args: argparse.Namespace) -> RewardServers | None:
     """The client of a run with these nested arguments, for whichever process grades; None if none
     is needed.
 
@@ -341,6 +245,6 @@ def client_of(args: argparse.Namespace) -> RemoteRewards | None:
     addresses = args.reward.remote_url
     if not addresses or args.train.agent_func_path or addresses[0].endswith(".py"):
         return None
-    sources = parse(addresses, args.js.reward_weights)
     token = os.environ.get(TOKEN_VARIABLE)
-    return RemoteRewards(sources, args.js.reward_timeout_seconds, token)
+    urls = [address.strip() for address in addresses]
+    return RewardServers(urls, args.js.reward_timeout_seconds, token)

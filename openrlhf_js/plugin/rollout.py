@@ -1,6 +1,6 @@
-"""Rollouts: prompts that fit, seeded responses, and no reward that nobody computed.
+"""Rollouts: seeded responses, and no reward that nobody computed.
 
-The way of a prompt: `CheckedPrompts` reads it with its label, `OrderedSamples` numbers it and sends
+The way of a prompt: `CheckedPrompts` has it with its label, `OrderedSamples` numbers it and sends
 it to an engine, `CheckedRollout` writes and grades its responses there, and `OrderedSamples` puts
 what comes back in order, as samples with their outcomes.
 
@@ -22,18 +22,15 @@ from typing import Any, NamedTuple
 
 import ray
 import torch
-from openrlhf.datasets import PromptDataset
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray import vllm_engine
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
-from openrlhf_js.common.labels import call_grader, label_text
+from openrlhf_js.common.labels import call_grader
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.plugin import watch
-from openrlhf_js.plugin.checks.rewards import grades_with_our_task
-from openrlhf_js.plugin.prompts import Room, describe_long, measure, misfits
 from openrlhf_js.plugin.records import EVALUATION, Label, Outcome, Prompt, Sample, prompt_key
-from openrlhf_js.plugin.rewards import RemoteRewards, client_of
+from openrlhf_js.plugin.rewards import RewardServers, client_of
 from openrlhf_js.plugin.selection import PromptSelector, start_selection
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
 from openrlhf_js.sampling.engines import key
@@ -44,73 +41,7 @@ OUTCOME = "openrlhf_js_outcome"  # the key of a response's `Outcome` in upstream
 GRADING_THREADS = 64
 
 
-# --- prompts and labels ------------------------------------------------------------------------
-
-
-class CheckedPrompts(PromptDataset):  # type: ignore[misc]
-    """Upstream's data set of prompts that fit, whose labels are `Label`s.
-
-    Upstream reads the datasource for the evaluation's metrics alone. `problem` says why the prompts
-    or labels cannot be trained on; None if they can.
-    """
-
-    def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
-        super().__init__(dataset, *args, **kwargs)
-        on_agent = self.strategy.args.train.agent_func_path  # which writes what the model reads
-        self.problem = self._unreadable_label()
-        if self.problem is None and not on_agent:
-            self.problem = self._leave_out_long()
-
-    def __getitem__(self, idx: int) -> tuple[Any, ...]:
-        datasource, prompt, _, images = super().__getitem__(idx)
-        return datasource, prompt, self._label(idx), images
-
-    def keys(self) -> torch.Tensor:
-        """(N,) what the prompts are known by."""
-        return torch.tensor(
-            [prompt_key(text, self._label(place)) for place, text in enumerate(self.prompts)]
-        )
-
-    def _label(self, place: int) -> Label:
-        datasource = self.datasources[place]
-        return Label(self.labels[place], datasource if isinstance(datasource, str) else "")
-
-    def _unreadable_label(self) -> str | None:
-        """The first label that is neither text nor a whole number, where a task of ours grades it.
-
-        Labels of local files were checked before; those of a data set on a hub are first seen here.
-        """
-        for number, label in enumerate(self.labels, 1):
-            try:
-                label_text(label)
-            except ValueError as error:
-                ours = grades_with_our_task(self.strategy.args)
-                return f"row {number:,}: {error}" if ours else None
-        return None
-
-    def _leave_out_long(self) -> str | None:
-        """Drops prompts that are too long, if they may be dropped; the problem of what is left."""
-        args = self.strategy.args
-        room = Room.of(args.data.max_len, args.rollout.max_new_tokens)
-        tokenizer = self.tokenizer
-        texts = dict(enumerate(self.prompts))
-        if hasattr(tokenizer, "image_processor"):  # upstream refuses long prompts with images
-            tokenizer = tokenizer.tokenizer
-            texts = {place: text for place, text in texts.items() if not self.images[place]}
-        measured = measure(texts, tokenizer, room)
-        drops = args.js.on_long_prompt == "drop"
-        problems = list(misfits(measured, len(self), room, drops=drops))
-        if problems:
-            return problems[0]
-        if not measured.long:
-            return None
-        described = describe_long(measured, len(self), room)
-        print(f"openrlhf_js: left out {described}", flush=True)
-        for name in ("prompts", "labels", "images", "datasources"):
-            values = getattr(self, name)
-            kept = [value for place, value in enumerate(values) if place not in measured.long]
-            setattr(self, name, kept)
-        return None if len(self) else f"{described}: no prompt is left"
+# --- the order of prompts ----------------------------------------------------------------------
 
 
 @watch.announce_phases
@@ -299,7 +230,7 @@ class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     def __init__(
         self,
         remote_rm_url: Any,
-        client: RemoteRewards | None = None,
+        client: RewardServers | None = None,
         limit_seconds: float | None = None,
     ):
         super().__init__(remote_rm_url)
@@ -381,7 +312,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
     """
 
     run_args: argparse.Namespace
-    client: RemoteRewards | None
+    client: RewardServers | None
     executor: Any
     forbidden: dict[int, float] | None = None  # tokens, and what their logits get
     hf_tokenizer: Any = None

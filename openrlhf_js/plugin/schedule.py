@@ -1,90 +1,59 @@
-"""How long a run is: its rollouts, the optimizer's updates after each, and what it may generate."""
+"""How long a run is: its rollouts, and the optimizer's updates after each."""
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Any, NamedTuple
 
-from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.plugin.flags import Flat
 
 FLAGS = (  # that say how long a run is
     "rollout.batch_size",
     "rollout.n_samples_per_prompt",
-    "rollout.vllm_generate_batch_size",
     "train.batch_size",
     "train.max_epochs",
     "train.num_episodes",
-    "train.async_enable",
-    "train.async_queue_size",
     "js.max_steps",
 )
 
 
 class Schedule(NamedTuple):
-    """The rollouts of a run, each of `batch` prompts with `responses` responses."""
+    """How long a run is. The learning rate's schedule has `rollouts * updates` steps."""
 
-    batch: int
-    responses: int
     rollouts: int
     """Of the whole run; with a dynamic filter at most."""
     updates: int
     """Of the optimizer after each rollout."""
-    left_out: int
-    """Prompts of each episode that are too few for a rollout. Others every time."""
-    oldest: int
-    """Updates of the policy between writing a response and its last use, at most."""
 
     @classmethod
     def of(cls, prompts: int, values: dict[str, Any]) -> Schedule:
-        """The schedule for so many prompts and the values of `FLAGS`.
-
-        The learning rate's schedule has `rollouts * updates` steps. With a queue of rollouts, or
-        several rollouts generated at once, a response waits while earlier ones are trained.
-        """
+        """The schedule for so many prompts and the values of `FLAGS`."""
         batch = values["rollout.batch_size"]
-        responses = values["rollout.n_samples_per_prompt"]
+        responses = batch * values["rollout.n_samples_per_prompt"]
         rollouts = prompts // batch * values["train.num_episodes"]
         if values["js.max_steps"]:
             rollouts = min(rollouts, values["js.max_steps"])
-        updates = batch * responses * values["train.max_epochs"] // values["train.batch_size"]
-        at_once = values["rollout.vllm_generate_batch_size"] or batch
-        waits = (batch - gcd(batch, at_once) + at_once - 1) // batch  # rollouts
-        if values["train.async_enable"]:
-            waits += values["train.async_queue_size"]
-        return cls(
-            batch=batch,
-            responses=responses,
-            rollouts=rollouts,
-            updates=updates,
-            left_out=prompts % batch,
-            oldest=(waits + 1) * updates - 1,
-        )
+        updates = responses * values["train.max_epochs"] // values["train.batch_size"]
+        return cls(rollouts, updates)
 
 
 def summary(flat: Flat, prompts: int | None) -> str:
     """One line on a run that is about to begin: how long it is, and what it saves where."""
     schedule = Schedule.of(prompts or 0, flat)
-    rollout = f"{schedule.batch:,} prompts x {schedule.responses:,} responses"
+    batch = flat["rollout.batch_size"]
+    rollout = f"{batch:,} prompts x {flat['rollout.n_samples_per_prompt']:,} responses"
+    updates = f"{_count(schedule.updates, 'update')} after each"
     if prompts is None:
         length = f"rollouts of {rollout}, as many as the prompts that are not loaded yet make"
     else:
         most = "at most " if flat["algo.dynamic_filtering_enable"] else ""
         length = f"{most}{_count(schedule.rollouts, 'rollout')} of {rollout}"
-    if prompts and schedule.left_out:
-        length += f" (in each episode {schedule.left_out:,} of {prompts:,} prompts are left out)"
-    updates = f"{_count(schedule.updates, 'update')} after each"
-    if prompts is not None:
+        if prompts % batch:
+            length += f" (in each episode {prompts % batch:,} of {prompts:,} prompts are left out)"
         updates += f", {schedule.rollouts * schedule.updates:,} in all"
-    age = "no response is older than the policy that it trains"
-    if schedule.oldest:
-        age = f"a response gets up to {_count(schedule.oldest, 'update')} old"
-    if schedule.updates > 1:
-        whole = schedule.batch * schedule.responses
-        age += f" (--train.batch_size {whole}: one update a rollout)"
     longest = flat["rollout.max_new_tokens"] or flat["data.max_len"]
-    tokens = schedule.batch * schedule.responses * longest
+    tokens = batch * flat["rollout.n_samples_per_prompt"] * longest
     generated = f"at most {tokens:,} tokens a rollout"
-    return "; ".join([length, updates, age, generated, _saved(flat)])
+    return "; ".join([length, updates, generated, _saved(flat)])
 
 
 def _count(number: int, noun: str) -> str:

@@ -14,7 +14,6 @@ from torch import Tensor
 from openrlhf_js.estimators import key_of
 from openrlhf_js.plugin.upstream import BadInput
 
-SELECTION = "js_selection"  # the key in the states that upstream saves: what is known of prompts
 UNIFORM_SHARE = 0.1  # of the draws
 PRIOR_RESPONSES = 0.25  # of the usual prompt, that are added to those of each prompt
 PASSES = 2.0  # over the prompts until a response counts half
@@ -46,13 +45,13 @@ class PromptSelector:
             seed: of the draws; those of one seed and step are the same.
 
         Raises:
-            ValueError: there are fewer prompts than a batch has.
+            BadInput: there are fewer prompts than a batch has.
         """
         self.keys, place = keys.unique(return_inverse=True)
         if batch_size > len(self.keys):
-            raise ValueError(
-                f"a batch of {batch_size} prompts cannot be drawn from {len(self.keys)} different "
-                "ones: take a smaller batch, or more prompts"
+            raise BadInput(
+                f"--js.prompt_selection: a batch of {batch_size} prompts cannot be drawn from "
+                f"{len(self.keys)} different ones: take a smaller batch, or more prompts"
             )
         first = torch.full_like(self.keys, len(keys))
         self.rows = first.scatter_reduce(0, place, torch.arange(len(keys)), "amin")
@@ -89,6 +88,16 @@ class PromptSelector:
         self.sums[:, visited] *= self._discount(step)[visited]
         self.last[visited] = step
         self.sums.index_add_(1, places, added)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What is known of the prompts."""
+        return {"keys": self.keys, "last": self.last, "sums": self.sums}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes what is known of the same prompts; what is known of others is of no use."""
+        if torch.equal(state["keys"], self.keys):
+            self.last = state["last"].clone()
+            self.sums = state["sums"].clone()
 
     def probabilities(self) -> Tensor:
         """(N,) pi_i of the next step, in the order of the ascending keys."""
@@ -147,9 +156,6 @@ def systematic_sample(probabilities: Tensor, generator: torch.Generator) -> Tens
     return order[chosen]
 
 
-# --- at the start of a run, and in its checkpoints ------------------------------------------------
-
-
 def start_selection(args: Any, dataset: Any) -> PromptSelector | None:
     """What chooses the prompts of a run with these nested arguments and `CheckedPrompts`.
 
@@ -158,23 +164,4 @@ def start_selection(args: Any, dataset: Any) -> PromptSelector | None:
     """
     if args.js.prompt_selection == "uniform":
         return None
-    try:
-        return PromptSelector(dataset.keys(), args.rollout.batch_size, args.train.seed)
-    except ValueError as error:
-        raise BadInput(f"--js.prompt_selection: {error}") from None
-
-
-def keep_selection(states: dict[str, Any], selector: PromptSelector | None) -> None:
-    """Adds what is known of the prompts to the states of a checkpoint."""
-    if selector is not None:
-        known = {"keys": selector.keys, "last": selector.last, "sums": selector.sums}
-        states[SELECTION] = known
-
-
-def resume_selection(states: dict[str, Any], selector: PromptSelector | None) -> None:
-    """Gives a resumed run what its checkpoint knows of the same prompts."""
-    known = states.get(SELECTION)
-    if selector is None or known is None or not torch.equal(known["keys"], selector.keys):
-        return
-    selector.last = known["last"].clone()
-    selector.sums = known["sums"].clone()
+    return PromptSelector(dataset.keys(), args.rollout.batch_size, args.train.seed)

@@ -16,9 +16,7 @@ import copy
 import hashlib
 import math
 import re
-from collections.abc import Callable, Collection
-from functools import partial
-from importlib import import_module
+from collections.abc import Collection
 from typing import Any
 
 import ray
@@ -33,14 +31,15 @@ from openrlhf_js.plugin.checks.batch_sizes import too_few_prompts
 from openrlhf_js.plugin.data_files import blend
 from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
 from openrlhf_js.plugin.learner import actors
-from openrlhf_js.plugin.rollout import CheckedPrompts, OrderedSamples, rollout_actor
+from openrlhf_js.plugin.prompts import CheckedPrompts
+from openrlhf_js.plugin.rollout import OrderedSamples, rollout_actor
 from openrlhf_js.plugin.schedule import FLAGS, Schedule
-from openrlhf_js.plugin.selection import keep_selection, resume_selection
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
 PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
 KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
+SELECTION = "js_selection"  # there, too: what is known of prompts that are chosen
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
@@ -54,16 +53,10 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
     names.
     """
 
-    wandb_logger: Any
-
     def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
         put_our_parts()
         torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
         super().__init__(pretrain, strategy, *args, **kwargs)
-        if strategy.args.js.tracker:  # upstream calls it wherever it logs
-            self.wandb_logger = Tracker(strategy.args)
-        elif self.wandb_logger:
-            draw_over_steps(self.wandb_logger.handle)
         asked = strategy.args.algo.advantage.estimator
         live = getattr(self.experience_maker, "live_estimator", None)
         if live != asked:
@@ -151,7 +144,8 @@ class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: 
 
     def keep(self, client_states: dict) -> None:
         super().keep(client_states)
-        keep_selection(client_states, self.samples_generator.selector)
+        if self.samples_generator.selector is not None:
+            client_states[SELECTION] = self.samples_generator.selector.state_dict()
 
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: dict, client_states: dict
@@ -165,7 +159,8 @@ class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: 
         states = super().init_checkpoint_states()
         step = states["global_step"]
         self.samples_generator.resume(steps=step, drawn=states["total_consumed_prompts"])
-        resume_selection(states, self.samples_generator.selector)
+        if self.samples_generator.selector is not None and SELECTION in states:
+            self.samples_generator.selector.load_state_dict(states[SELECTION])
         if step == 0:
             say_evaluation(0, self.evaluate_now(0))
         return states
@@ -195,7 +190,6 @@ class AsyncTrainer(Training, plain_class(ppo_trainer_async.TrainingActor)):  # t
 class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # type: ignore[misc]
     """The half of upstream's asynchronous trainer that draws prompts and evaluates."""
 
-    rollout_queue: Any
     samples_generator: OrderedSamples
 
     def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
@@ -220,68 +214,10 @@ class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # ty
 
     def fit(self, episode: int, total_consumed_prompts: int) -> None:
         self.samples_generator.resume(drawn=total_consumed_prompts)
-        self.rollout_queue = QueueWithEnd(self.rollout_queue, before_end=self._evaluate_last)
         super().fit(episode, total_consumed_prompts)
-
-    def _evaluate_last(self) -> None:
-        """Evaluates the step `--js.max_steps`, once all steps are trained."""
-        if self.samples_generator.steps_left >= 1 or not evaluates(self):
-            return
-        step = self.args.js.max_steps
-        self.rollout_queue.put(("eval", step, {}), block=True)  # answered once they are
-        while self.rollout_slots.get(block=True) < step:
-            pass
-        self.rollout_queue.put(("eval", step, self._run_eval()), block=True)
-
-
-class QueueWithEnd:
-    """Upstream's queue of rollouts, with something to do before its end."""
-
-    def __init__(self, queue: Any, before_end: Callable[[], None]):
-        self._queue = queue
-        self._before_end = before_end
-
-    def put(self, payload: Any, block: bool = True) -> None:
-        if payload == "done":
-            self._before_end()
-        self._queue.put(payload, block=block)
 
 
 # --- what they do ------------------------------------------------------------------------------
-
-
-def draw_over_steps(wandb: Any) -> None:
-    """Gives W&B's evaluations the axis that upstream logs; the one it defines it never does."""
-    wandb.define_metric("eval/global_step")
-    wandb.define_metric("eval/*", step_metric="eval/global_step", step_sync=True)
-
-
-class Tracker:
-    """A run in MLflow or trackio; stands in for upstream's `WandbLogger`."""
-
-    def __init__(self, args: argparse.Namespace):
-        tracker = import_module(args.js.tracker)
-        project = args.logger.wandb.project
-        run_name = args.logger.wandb.run_name
-        if args.js.tracker == "mlflow":
-            tracker.set_experiment(project)
-            tracker.start_run(run_name=run_name)
-            self.log = tracker.log_metrics
-            self.close = tracker.end_run
-        else:
-            tracker.init(project=project, name=run_name)
-            self.log = tracker.log
-            self.close = tracker.finish
-        self.log_train = partial(self._log, "train")
-        self.log_eval = partial(self._log, "eval")
-
-    def _log(self, phase: str, global_step: int, logs_dict: dict[str, Any]) -> None:
-        numbers = {
-            f"{phase}/{name}": float(value)
-            for name, value in logs_dict.items()
-            if value is not None and name != "generated_samples"
-        }
-        self.log(numbers, step=global_step)
 
 
 def say_evaluation(step: int, metrics: dict[str, Any]) -> None:

@@ -103,7 +103,6 @@ RELIED_ON: Names = {
         f"GenerateSamplesActor.{ACTOR}.get_max_steps": "self",
         f"GenerateSamplesActor.{ACTOR}.load_state_dict": "self state_dict",
         f"GenerateSamplesActor.{ACTOR}._should_eval": "self global_step",
-        f"GenerateSamplesActor.{ACTOR}._run_eval": "self",
         "prepare_datasets": "strategy tokenizer",
         "SamplesGenerator": "",
     },
@@ -116,7 +115,6 @@ RELIED_ON: Names = {
     },
     "openrlhf.trainer.ppo_utils.experience_maker": {
         "apply_length_penalties": "experiences args",
-        "compute_reward": "r kl_coef kl action_mask reward_clip_range",
         "RemoteExperienceMaker.split_rollout_samples": "self rollout_samples",
         "RemoteExperienceMaker.compute_advantages_and_returns": "self experiences",
     },

@@ -147,20 +147,6 @@ class Watch:
             if self._name_of(actor) is not None and _cause(actor["DeathCause"]) is not None:
                 raise ProcessDied(self._describe(actor))
 
-    def check_answer(self, error: Exception) -> None:
-        """Raises ProcessDied if the error is that an actor of the run does not answer.
-
-        Where code of a grader or an agent calls `os._exit`, Ray says that the actor is unavailable,
-        and lists no death for as long as this process waits for one.
-        """
-        cause = getattr(error, "cause", error)  # of what a task has raised
-        name = self.names.get(getattr(cause, "actor_id", ""))
-        if name is not None:
-            raise ProcessDied(
-                f"{name} does not answer any more{self._during()}: its process has ended, perhaps "
-                "by os._exit in code of a grader or an agent"
-            )
-
     def _name_of(self, actor: dict[str, Any]) -> str | None:
         """What an actor is to the run; None if the run did not start it."""
         if actor["ActorID"] in self.names:
@@ -216,10 +202,9 @@ def watched(upstream_program: ModuleType) -> Iterator[None]:
     vars(upstream_program).update(changes)
     try:
         yield
-    except ray.exceptions.RayError as error:
+    except ray.exceptions.RayError:
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
             watch.check()
             time.sleep(POLL_SECONDS)
-        watch.check_answer(error)
         raise

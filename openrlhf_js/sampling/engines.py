@@ -18,14 +18,13 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from openrlhf_js.common.environment import VLLM_IN_THIS_PROCESS, VLLM_ON_CPU, or_as_set
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
-from openrlhf_js.sampling import VLLM_ON_CPU
 from openrlhf_js.sampling.models import ModelFiles
 from openrlhf_js.sampling.settings import EngineSettings
 
 Response = NDArray[np.int32]  # token ids, with the end token where the model ended
 Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
-IN_THIS_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # whose seeds and threads vLLM sets
 
 
 class Parameters(NamedTuple):
@@ -128,9 +127,8 @@ class Vllm:
         environment = {"VLLM_LOGGING_LEVEL": "ERROR"}
         on_cpu = settings.device_name == "cpu"
         if on_cpu:
-            environment |= VLLM_ON_CPU | IN_THIS_PROCESS
-        for name, value in environment.items():
-            os.environ.setdefault(name, value)  # before vLLM is imported
+            environment |= VLLM_ON_CPU | VLLM_IN_THIS_PROCESS
+        os.environ.update(or_as_set(environment))  # before vLLM is imported
         from vllm import LLM
 
         self.ends = files.ends()

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
+from openrlhf_js.common.environment import of_quickstart
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.study.design import OWN, Run, StackStudy, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
 from openrlhf_js.study.log import REWARD, Scalars, is_done
 from openrlhf_js.tasks import GRADERS
-from openrlhf_js.tiny.supervise import ProgramFailed, supervised, training_environment
+from openrlhf_js.tiny.supervise import ProgramFailed, supervised
 from openrlhf_js.tiny.tasks import TASKS, Problem, write_lines
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
@@ -189,7 +190,7 @@ def _train(run: Run, settings: StackStudy, note: Callable[[str], None]) -> None:
     log = folder / "train.log"
     scalars = Scalars(log_of(run, settings))
     with tempfile.TemporaryDirectory() as cache:
-        environment = os.environ if run.task == OWN else training_environment(cache)
+        environment = os.environ if run.task == OWN else of_quickstart(cache)
         with supervised([*command, "--js.verbose"], log, environment) as process:
             while process.poll() is None:
                 time.sleep(POLL_SECONDS)

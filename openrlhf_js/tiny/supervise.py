@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 import subprocess
 import uuid
@@ -14,9 +13,9 @@ from pathlib import Path
 import psutil
 from rich.text import Text
 
+from openrlhf_js.common.environment import SUPERVISED
 from openrlhf_js.common.processes import end_processes
 
-MARK = "OPENRLHF_JS_SUPERVISED"  # in the environment of the program and of all that it starts
 PATIENCE_SECONDS = 20.0  # for the program to end by itself
 KILL_AFTER_SECONDS = 5.0  # for what is still there then
 
@@ -48,7 +47,7 @@ def supervised(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**environment, MARK: mark},
+            env={**environment, SUPERVISED: mark},
             start_new_session=True,  # a Ctrl-C of the terminal reaches it through us alone
         )
     try:
@@ -81,7 +80,7 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
             process.wait(PATIENCE_SECONDS)
 
     def is_ours(candidate: psutil.Process) -> bool:
-        return candidate in descendants or candidate.environ().get(MARK) == mark
+        return candidate in descendants or candidate.environ().get(SUPERVISED) == mark
 
     end_processes(is_ours, KILL_AFTER_SECONDS)
 
@@ -109,17 +108,3 @@ def prepare_libraries() -> None:
     logging.disable(logging.WARNING)
     disable_progress_bar()
     torch.set_num_threads(1)  # two threads gain little here, and wait for each other on busy cores
-
-
-def training_environment(cache: str) -> dict[str, str]:
-    """Of a training program: as ours, with its own Ray, a `cache` of prompts, and no network."""
-    environment = {
-        **os.environ,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "PYTHONUNBUFFERED": "1",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": cache,
-    }
-    environment.pop("RAY_ADDRESS", None)
-    return environment

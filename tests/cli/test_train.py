@@ -1,6 +1,7 @@
 """`openrlhf-js train`: what it prints of a failure, and its exit status."""
 
 import os
+import signal
 
 import pytest
 from ray.exceptions import RayTaskError
@@ -119,3 +120,82 @@ def test_a_failure_of_ours_is_one_line(error, status, said, started, capfd):
     assert shown.endswith(said) and shown.count("\n") == 1
     assert started(fail) == status
     assert capfd.readouterr().err.endswith(said)
+
+
+# --- restarts -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """The command lines of the children, whose ends are the items of `ends`: statuses, or what
+    returns one."""
+    commands = []
+    ends = []
+
+    class Child:
+        pid = 2**31 - 1
+
+        def __init__(self, command, env, start_new_session):
+            assert env[train.RUN_ID]
+            assert start_new_session
+            commands.append(command)
+
+        def wait(self):
+            end = ends.pop(0)
+            return end() if callable(end) else end
+
+        def terminate(self):
+            commands.append("terminate")
+
+    monkeypatch.setattr(train.subprocess, "Popen", Child)
+    monkeypatch.setattr(train.signal, "signal", lambda *_: None)
+    return commands, ends
+
+
+def flags_of(folder):
+    return {"ckpt.path": str(folder), "js.restarts": 2, "logger.wandb.run_name": "one"}
+
+
+def test_a_crash_is_followed_by_a_start_from_the_last_checkpoint_of_this_run(tmp_path, children):
+    commands, ends = children
+
+    def saves_and_dies():
+        (tmp_path / "_actor").mkdir(exist_ok=True)
+        (tmp_path / "_actor" / "latest").touch()
+        os.utime(tmp_path / "_actor" / "latest", (0, len(commands)))
+        return -9
+
+    ends[:] = [1, -9, saves_and_dies, 1, saves_and_dies, 1, 5]
+    assert train.keep_running(["--x"], flags_of(tmp_path)) == 5
+    assert ends == []  # two starts without a new checkpoint, and then no more
+    resumed = ["--ckpt.load_enable" in command for command in commands]
+    assert resumed == [False] * 3 + [True] * 4
+    assert all("--logger.wandb.run_name=one" in command for command in commands)
+
+
+def test_what_is_no_crash_ends_it_and_an_interruption_reaches_the_child(tmp_path, children):
+    commands, ends = children
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    for status in (0, 2, 130):
+        ends[:] = [1, status]
+        assert train.keep_running([], flags_of(tmp_path)) == status
+    ends[:] = [interrupted, 130]
+    assert train.keep_running([], flags_of(tmp_path)) == 130
+    assert commands[-1] == "terminate"
+
+
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path, children, monkeypatch):
+    handled = {signal.SIGHUP: signal.SIG_IGN}
+    monkeypatch.setattr(train.signal, "getsignal", lambda number: handled.get(number, 0))
+    monkeypatch.setattr(train.signal, "signal", handled.__setitem__)
+
+    def ends():
+        assert handled[signal.SIGHUP] is signal.SIG_IGN
+        assert callable(handled[signal.SIGTERM])
+        return 0
+
+    children[1][:] = [1, ends]
+    assert train.keep_running([], flags_of(tmp_path)) == 0

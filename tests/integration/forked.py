@@ -8,7 +8,6 @@ from pathlib import Path
 
 from openrlhf_js.cli import train
 from openrlhf_js.plugin.checks import rewards
-from openrlhf_js.plugin.run.user_file import UserFile
 
 PROGRAM = (sys.executable, "-m", "openrlhf_js.cli.train")  # by its command line
 OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -53,7 +52,7 @@ def _run(folder: Path, log: Path, arguments: list[str], main: Callable[[list[str
     os.chdir(folder)
     for name in ("PYTHONPATH", *OF_A_LAUNCHER):
         os.environ.pop(name, None)
-    rewards.load_file = lambda *_: UserFile(None)
+    rewards.load_file = lambda *_: rewards.UserFile(None)
     with log.open("wb") as file:
         for number in (1, 2):
             os.dup2(file.fileno(), number)

@@ -1,10 +1,10 @@
 """What a run of the stack imports, which takes 15 seconds: for the server of forks."""
 
-from openrlhf_js.plugin import processes
+from openrlhf_js.common.environment import ray_of_forks
 from openrlhf_js.plugin.run.device import prepare_device
 
 prepare_device("cpu")
-with processes.forkable_ray():
+with ray_of_forks():
     from openrlhf.cli import train_ppo_ray, train_rm  # noqa: F401
     from vllm.v1.engine import async_llm  # noqa: F401
 

@@ -11,10 +11,10 @@ import pytest
 from kit import answers, free_port, read_lines, save_policy, until, write_lines
 
 from openrlhf_js.cli import eval_arena
+from openrlhf_js.common.environment import training_on_cpu
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import style
 from openrlhf_js.evaluation.arena.data import Folder
-from openrlhf_js.plugin.cpu import environment
 from openrlhf_js.tiny.tasks import sort
 
 QUESTIONS = {f"q{number}": sort.prompt(str(number)) for number in range(10, 16)}
@@ -33,7 +33,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     with (tmp_path / "vllm.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words],
-            env={**os.environ, **environment()},  # as a CPU run's own: without a compiler
+            env={**os.environ, **training_on_cpu()},  # as a CPU run's own: without a compiler
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

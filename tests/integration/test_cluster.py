@@ -15,7 +15,7 @@ import pytest
 from forked import PROGRAM
 from kit import free_port, until
 
-from openrlhf_js.plugin.run.leftovers import RUN_ID
+from openrlhf_js.common.environment import RUN_ID
 
 pytestmark = pytest.mark.integration
 

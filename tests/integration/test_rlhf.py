@@ -118,27 +118,25 @@ KILLS = 2
 
 
 def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp_path):
-    """Two models with weights; one of their servers is killed, and then both.
+    """One model on two servers, of which one is killed, and then both.
 
     Responses end at a stop string. The baseline is the user's own, which remembers. Policy and
     engine are colocated; the run ends when its engine dies while it generates.
     """
     own = tmp_path / "mine.py"
     own.write_text(OWN_BASELINE)
-    help_folder = save_scorer(tmp_path / "help", seed=0)
-    harm_folder = save_scorer(tmp_path / "harm", seed=1)
+    scorer = save_scorer(tmp_path / "scorer")
     numbers = [str(number) for number in range(10, 10 + PROMPTS * STEPS_WITH_KILLS)]
     rows = [{"input": sort.prompt(number), "label": sort.label(number)} for number in numbers]
     data = write_lines(tmp_path / "many.jsonl", rows)
     with ExitStack() as stack:
-        servers = [Served(help_folder), Served(harm_folder)]
+        servers = [Served(scorer), Served(scorer)]
         for server in servers:
             stack.callback(server.kill)
         running = start(
             *("--algo.advantage.estimator", f"{own}:LastTime", "--data.prompt_dataset", str(data)),
-            *("--reward.remote_url", f"help={servers[0].url},harm={servers[1].url}"),
-            *("--js.reward_weights", "help=0.75,harm=-2", "--train.num_episodes", "1000"),
-            *("--rollout.stop", STOP),
+            *("--reward.remote_url", f"{servers[0].url},{servers[1].url}"),
+            *("--rollout.stop", STOP, "--train.num_episodes", "1000"),
             "--train.colocate_all",
             grader=None,
         )
@@ -151,16 +149,10 @@ def test_kills_of_served_models_lose_no_step_and_make_no_reward_wrong(start, tmp
     batches = run.batches()[:STEPS_WITH_KILLS]
     trained = [prompt for batch in batches for prompt in batch["prompts"][:, 0]]
     assert sorted(trained) == sorted(row["input"] for row in rows)
-    means = []
     for batch in batches:
         assert batch["valid"].all()
-        help_scores = scores(help_folder, batch)
-        expected = 0.75 * help_scores - 2 * scores(harm_folder, batch)
-        np.testing.assert_allclose(batch["rewards"], expected, atol=1e-4)
-        means.append(help_scores.mean())
-    _check_stops([text for batch in batches for text in texts_of(batch, help_folder)])
-    logged = run.scalars()["train/reward/help"][:STEPS_WITH_KILLS]
-    np.testing.assert_allclose(logged, means, atol=1e-4)
+        np.testing.assert_allclose(batch["rewards"], scores(scorer, batch), atol=1e-4)
+    _check_stops([text for batch in batches for text in texts_of(batch, scorer)])
 
 
 def _check_stops(texts: list[str]) -> None:

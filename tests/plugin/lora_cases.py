@@ -26,7 +26,6 @@ from openrlhf_js.plugin.learner.lora import send_merged_weights
 
 NAMED = ("--ds.lora.target_modules", "q_proj", "down_proj")
 LORA = ("--ds.lora.rank", "4", "--ds.lora.alpha", "8")
-FULL_WIDTH = ("--ds.lora.rank", "16", "--ds.lora.alpha", "16")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 # name -> ranks, ZeRO stage, flags, dtype
@@ -34,7 +33,6 @@ CASES: dict[str, tuple[int, int, tuple[str, ...], str]] = {
     **{f"1 rank ZeRO-{stage}": (1, stage, (*LORA, *NAMED), "fp32") for stage in range(4)},
     **{f"2 ranks ZeRO-{stage}": (2, stage, LORA, "fp32") for stage in range(4)},
     "bf16 ZeRO-3": (2, 3, LORA, "bf16"),
-    "full width": (2, 2, FULL_WIDTH, "fp32"),
 }
 Weights = dict[str, torch.Tensor]
 
@@ -61,8 +59,7 @@ def make_trainer(args: Any, folder: Path) -> Any:
         ds_config=strategy.get_ds_train_config(),
     )
     trainer = trainer_of(strategy, policy)
-    if args.ds.lora.rank:
-        send_merged_weights(trainer)
+    send_merged_weights(trainer)
     return trainer
 
 
@@ -195,16 +192,6 @@ def check(name: str, folder: Path) -> dict[str, Any]:
     def load(path: Path) -> Any:
         return AutoModelForCausalLM.from_pretrained(path, dtype=DTYPES[dtype])
 
-    if name == "full width":
-        full = make_trainer(arguments(stage, common, dtype), folder)
-        train(full, seed=1)
-        if dist.get_rank() == 0:
-            base = load(policy).state_dict()
-            after = all_weights(full)
-            with_lora = torch.cat([(sent[n] - base[n]).flatten() for n in sent])
-            without = torch.cat([(after[n] - base[n]).flatten() for n in sent])
-            cosine = torch.cosine_similarity(with_lora, without, dim=0).item()
-            found |= {"cosine": cosine, "numbers": len(with_lora)}
     if dist.get_rank() == 0:
         merged = by_hand(trained, scale=args.ds.lora.alpha / args.ds.lora.rank)
         plain = load(policy)
@@ -218,7 +205,7 @@ def check(name: str, folder: Path) -> dict[str, Any]:
             "gap to vLLM": gap(of_actor, log_probs(as_policy(plain), responses)),
             "gap to the start": gap(of_actor, of_base),
         }
-    if ranks == 2 and name != "full width":
+    if ranks == 2:
         handed_over, _ = sent_to_vllm(trainer, colocated=True)
         found["gap when colocated"] = largest_gap(handed_over, sent) if sent else 0.0
         found |= resume(trainer, args, folder, sent) | save(trainer, folder, sent, of_actor, load)

@@ -7,19 +7,14 @@ from pathlib import Path
 
 import datasets
 import pytest
-import transformers
 from kit import flag_table, save_policy, save_scorer, write_lines
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from openrlhf_js.cli.train import main
+from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.plugin import flags
-from openrlhf_js.plugin.checks import start
-from openrlhf_js.plugin.checks.everything import check
+from openrlhf_js.plugin.checks import check, start
 from openrlhf_js.plugin.checks.models import reward_model_problems
 from openrlhf_js.plugin.flags.parser import upstream_parser
-from openrlhf_js.plugin.run.leftovers import RUN_ID
 from openrlhf_js.plugin.run.record import PATTERNS, RECORD, STEPS, recorded
 from openrlhf_js.plugin.upstream import BadInput
 
@@ -40,30 +35,13 @@ PARSER = upstream_parser()
 flags.add_flags(PARSER)
 
 
-@pytest.fixture(scope="module")
-def words(tmp_path_factory) -> Path:
-    """A tokenizer of which each word is one token; a message has two more, and an answer begins."""
-    folder = tmp_path_factory.mktemp("words")
-    model = Tokenizer(WordLevel({"word": 0}, unk_token="word"))
-    model.pre_tokenizer = WhitespaceSplit()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<eos>")
-    tokenizer.chat_template = (
-        "{% for message in messages %}{{ message.role + ' ' + message.content }} end "
-        "{% endfor %}{{ 'assistant' if add_generation_prompt }}"
-    )
-    tokenizer.save_pretrained(folder)
-    (folder / "config.json").write_text('{"text_config": {"max_position_embeddings": 4096}}')
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch, words):
+def folder(tmp_path, monkeypatch):
     """A folder in which the command line GOOD has nothing wrong."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(RUN_ID, raising=False)  # of a run in this process
-    shutil.copytree(words, "model")
-    shutil.copytree(words, "no_template", ignore=shutil.ignore_patterns("chat_template.jinja"))
-    Path("bare").mkdir()
+    Path("model").mkdir()
+    Path("other_model").mkdir()
     write_prompt_files()
     write_user_files()
     monkeypatch.setattr(start, "find_device", lambda: ("gpu", "nvidia-smi is there"))
@@ -78,16 +56,6 @@ def write_prompt_files() -> None:
     unlabelled = [{"question": "3?", "answer": label} for label in (None, "", "3")]
     write_lines("null.jsonl", [*unlabelled, *rows])
     write_lines("listed.jsonl", [{**row, "answer": ["42"]} for row in rows])
-    word_counts = (1, 2, 30, 3, 4, 40, 5, 6)
-    write_lines(
-        "long.jsonl", [{"question": "word " * count, "answer": "1"} for count in word_counts]
-    )
-    # the first two questions are empty
-    write_lines(
-        "empty.jsonl",
-        [{"question": "word " * max(0, count - 2), "answer": "1"} for count in word_counts],
-    )
-    write_lines("steps.jsonl", [{"question": "1?", "answer": "1", "steps": 0.5}] * 4)
     sources = ("math/a", "math", "maze", None)
     write_lines(
         "sources.jsonl",
@@ -97,9 +65,7 @@ def write_prompt_files() -> None:
     write_other_files(rows)
 
     chat = {"question": [{"role": "user", "content": "1?"}], "answer": "1"}
-    without_content = {"question": [{"role": "user"}], "answer": "1"}
     write_lines("chat.jsonl", [chat] * 4)
-    write_lines("no_content.jsonl", [chat, without_content] * 2)
 
     images = ["http://a/b.png", "data:image/png;base64,aa", "a" * 300]
     figures = [{"question": "1?", "answer": "1", "images": images}] * 3
@@ -129,6 +95,7 @@ def write_user_files() -> None:
     """Graders, agents and baselines: right ones, and some that do not fit."""
     Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
     Path("mathematics.py").write_text('TASK = "math"\ndef reward_func(q, p, l): ...\n')
+    Path("own.py").write_text('TASK = "summarise"\ndef reward_func(q, p, l): ...\n')
     Path("mixed.py").write_text('TASK = "by_datasource"\ndef reward_func(q, p, l): ...\n')
     Path("mine.py").write_text(
         "def half(batch): return batch.rewards * 0 + 0.5\n"
@@ -190,30 +157,6 @@ def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
     assert "./none" in first
     assert "there are question, answer" in second
     assert shown.out == ""
-
-
-@pytest.mark.parametrize("error", [OSError("not here"), ValueError("set `trust_remote_code=True`")])
-def test_a_tokenizer_that_is_not_here_yet_is_left_to_the_trainer(error, monkeypatch, capsys):
-    def load(name, **how):
-        assert how["local_files_only"]
-        assert not how["trust_remote_code"]
-        raise error
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", load)
-    long = {"data.prompt_dataset": "long.jsonl", "data.max_len": "8"}
-    assert problems({"actor.model_name_or_path": "org/name", **long}) == []
-    assert "no tokenizer of org/name yet" in capsys.readouterr().out
-
-
-def test_a_damaged_tokenizer_is_one_line():
-    shutil.copytree("model", "damaged")
-    Path("damaged/tokenizer.json").write_text('{"version": "1.0", "model": {"type": "Nope"}}')
-    assert "damaged: no tokenizer (" in the_problem({"actor.model_name_or_path": "damaged"})
-
-
-def test_the_task_of_a_users_own_grader_is_not_ours():
-    Path("own.py").write_text('TASK = "summarise"\ndef reward_func(q, p, l): ...\n')
-    assert problems({"reward.remote_url": "own.py"}) == []
 
 
 # --- folders ------------------------------------------------------------------------------------
@@ -284,7 +227,7 @@ OTHER_RUN = [
     ({"algo.advantage.estimator": "rloo"}, "--algo.advantage.estimator js (now rloo)"),
     ({"train.seed": "7"}, "--train.seed 42 (now 7)"),
     ({"rollout.n_samples_per_prompt": "2"}, "--rollout.n_samples_per_prompt 4 (now 2)"),
-    ({"actor.model_name_or_path": "no_template"}, "--actor.model_name_or_path model (now no_"),
+    ({"actor.model_name_or_path": "other_model"}, "--actor.model_name_or_path model (now other"),
 ]
 
 
@@ -312,7 +255,7 @@ def test_a_resumed_run_that_trains_something_else_is_refused(changes, said, earl
     assert f"the checkpoint's run had {said}" in capsys.readouterr().out
 
 
-def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch):
+def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch, capsys):
     changes = {"train.seed": "7", "actor.adam.lr": "1e-5", "data.max_len": "100"}
     monkeypatch.setenv(RUN_ID, "of its supervisor")  # a restart is refused, too
     (line,) = resumed(changes)
@@ -322,11 +265,14 @@ def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch):
     assert resumed({"js.changed": "seed actor.adam.lr"}) == [
         "--js.changed seed: no such flag; write it as train.num_episodes"
     ]
-
-
-def test_a_requeued_run_that_trains_something_else_is_refused(earlier_run, capsys):
+    monkeypatch.delenv(RUN_ID)
     assert main(argv({"js.requeued": "", "train.seed": "7"})) == 2
     assert "had --train.seed 42 (now 7)" in capsys.readouterr().err
+    Path("ckpt/checkpoints_ppo_ray", RECORD).unlink()
+    assert resumed({"train.seed": "7"}) == []
+    assert "whether the run of that checkpoint had these flags is not known" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -344,14 +290,6 @@ def test_what_does_not_change_the_training_may_change(changes, earlier_run, caps
     assert resumed(changes) == []
     assert ("--js.max_steps 0 (now 9): the schedule" in capsys.readouterr().out) == (
         "js.max_steps" in changes
-    )
-
-
-def test_a_checkpoint_without_a_record_is_resumed_with_a_notice(earlier_run, capsys):
-    Path("ckpt/checkpoints_ppo_ray", RECORD).unlink()
-    assert resumed({"train.seed": "7"}) == []
-    assert "whether the run of that checkpoint had these flags is not known" in (
-        capsys.readouterr().out
     )
 
 
@@ -387,32 +325,17 @@ def test_a_bad_prompt_file(content, said):
 # --- a reward model in Ray ---------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory) -> Path:
-    return save_policy(tmp_path_factory.mktemp("policy"))
-
-
-def in_ray(folder: Path, policy: Path, normalize: bool = False) -> list[str]:
-    return list(reward_model_problems(str(folder), str(policy), "score", normalize))
-
-
-def test_a_reward_model_with_the_policys_tokens_passes(policy, tmp_path):
-    folder = save_scorer(tmp_path / "rm")
-    assert in_ray(folder, policy) == []
-    (said,) = in_ray(folder, policy, normalize=True)
-    assert "mean and std" in said
-    (said,) = in_ray(policy, policy)
-    assert said.startswith("--reward.model_name_or_path: ")
-    assert "no value head" in said
-    own_code = tmp_path / "policy"
-    own_code.mkdir()
-    (own_code / "tokenizer_config.json").write_text(
-        '{"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", null]}}'
-    )
-    assert in_ray(folder, own_code) == []
-
-
-def test_other_tokens_would_be_read_as_other_text(policy, tmp_path):
-    (said,) = in_ray(save_scorer(tmp_path / "other", "countdown"), policy)
-    assert "which would read other text" in said
-    assert "rm serve" in said
+def test_a_reward_model_in_ray_must_have_the_policys_tokens_a_head_and_its_scale(tmp_path):
+    policy = save_policy(tmp_path / "policy")
+    scorer = save_scorer(tmp_path / "rm")
+    other = save_scorer(tmp_path / "other", "countdown")
+    expected = {
+        (scorer, False): None,
+        (scorer, True): "mean and std",
+        (policy, False): "no value head",
+        (other, False): "which would read other text than was written",
+    }
+    for (folder, normalize), said in expected.items():
+        problems = list(reward_model_problems(str(folder), str(policy), "score", normalize))
+        assert len(problems) == (said is not None)
+        assert all(said in problem for problem in problems)

@@ -1,4 +1,4 @@
-"""Prompts and labels: as they are measured before a run, and as its data set has them."""
+"""The data set of a run: prompts that fit, and labels that reach the grader as they are."""
 
 import asyncio
 import json
@@ -7,78 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 import ray.cloudpickle
-from hypothesis import given
-from hypothesis import strategies as st
 from kit import upstream_args
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from openrlhf_js.plugin.checks import rewards as label_checks
-from openrlhf_js.plugin.prompts import Room, measure, render
+from openrlhf_js.plugin.checks.rewards import UserFile
+from openrlhf_js.plugin.prompts import CheckedPrompts
 from openrlhf_js.plugin.records import Label, prompt_key
-from openrlhf_js.plugin.rewards import Answer, RemoteRewards, RewardServers, RewardSource
-from openrlhf_js.plugin.rollout import CheckedExecutor, CheckedPrompts
-from openrlhf_js.plugin.run.user_file import UserFile
+from openrlhf_js.plugin.rewards import Answer, RewardServers
+from openrlhf_js.plugin.rollout import CheckedExecutor
 from openrlhf_js.tasks.rewards import reward_function
-
-
-def tokenizer_of_bytes(normalizer: normalizers.Normalizer) -> PreTrainedTokenizerFast:
-    """No tokenizer gives a text more tokens than one for each byte."""
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    model = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(sorted(alphabet))}, []))
-    model.normalizer = normalizer
-    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    return PreTrainedTokenizerFast(tokenizer_object=model)
-
-
-TOKENIZERS = [
-    tokenizer_of_bytes(make())
-    for make in (normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD)
-]
-
-
-@given(st.lists(st.text("a \u00e9\u0344\ufdfa\uff01\U0001d160") | st.text(), max_size=8), st.data())
-def test_empty_and_long_texts_are_those_that_the_tokenizer_says(texts, data):
-    tokenizer = data.draw(st.sampled_from(TOKENIZERS))
-    limit = data.draw(st.integers(1, 40))
-    lengths = [len(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
-    found = measure(dict(enumerate(texts)), tokenizer, Room.of(limit + 3, 3))
-    assert found.empty == [place for place, length in enumerate(lengths) if not length]
-    assert found.long == {place: length for place, length in enumerate(lengths) if length > limit}
-
-
-def template(chat, tokenize, add_generation_prompt):
-    assert (tokenize, add_generation_prompt) == (False, True)
-    return repr(chat)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "flags"),
-    [
-        ("1+1?", {}),
-        ("1+1?", {"data.input_template": "Q: {}\nA:"}),
-        ("1+1?", {"data.input_template": "Q:"}),  # upstream takes it for none
-        ("<image>Which?", {"data.apply_chat_template": True}),
-        ([{"role": "user", "content": "1+1?"}], {"data.apply_chat_template": True}),
-        ([{"role": "user", "content": None}], {"data.apply_chat_template": True}),
-        (
-            [{"role": "user", "content": "a <image> b"}, {"role": "user", "content": [{"x": 1}]}],
-            {"data.apply_chat_template": True, "data.input_template": "Q: {}"},
-        ),
-    ],
-)
-def test_a_prompt_is_rendered_as_upstream_renders_it(prompt, flags):
-    from openrlhf.datasets.prompts_dataset import preprocess_data
-
-    flat = {"data.input_template": None, "data.apply_chat_template": False, **flags}
-    wanted = flat["data.input_template"]
-    wanted = wanted if wanted and "{}" in wanted else None  # as upstream's validation has it
-    chat = template if flat["data.apply_chat_template"] else None
-    text, _ = preprocess_data({"input": prompt}, wanted, apply_chat_template=chat)
-    assert render(prompt, flat, SimpleNamespace(apply_chat_template=template)) == text
-
-
-# --- the data set of a run ----------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,13 +84,11 @@ def test_long_prompts_are_refused_or_dropped_with_all_that_belongs_to_them(capsy
     assert "no prompt is left" in none.problem
 
 
-def test_an_empty_prompt_is_refused_unless_an_agent_writes_what_the_model_reads():
+def test_other_prompts_that_do_not_fit_are_refused_unless_they_are_not_what_the_model_reads():
     rows = [{"input": "word", "label": "1"}, {"input": " ", "label": "1"}]
     assert data_of(rows, count_words).problem == "row 2 is an empty prompt: leave it out"
     assert data_of(rows, count_words, train__agent_func_path="agent.py").problem is None
-
-
-def test_prompts_with_images_are_left_to_upstream_where_the_model_sees():
+    # upstream sees to those with images
     processor = SimpleNamespace(tokenizer=count_words, image_processor=None)
     rows = [{**LONG[0], "images": ["a.png"]}, {**LONG[0], "images": None}]
     problem = data_of(rows, processor, data__max_len=5).problem
@@ -211,13 +146,13 @@ def test_labels_of_every_kind_reach_the_users_own_reward(served, tmp_path, monke
     async def grade():
         path = tmp_path / "reward.py"
         path.write_text("seen = []\ndef reward_func(q, p, l): seen.extend(l); return {}\n")
-        remote = RemoteRewards([RewardSource("", 1.0, ("http://a/r",))], timeout_seconds=1)
+        remote = RewardServers(["http://a/r"], timeout_seconds=1)
         executor = CheckedExecutor([str(path)], remote)
         how = "http" if served else "func"
         for label in sent:
             await getattr(executor, f"_fetch_rewards_via_{how}")(["q"], ["p"], [label])
         received.extend(executor.reward_func.__globals__["seen"])
 
-    monkeypatch.setattr(RewardServers, "ask", answer)
+    monkeypatch.setattr(RewardServers, "_ask", answer)
     asyncio.run(grade())
     assert json.dumps(received) == json.dumps(labels)

@@ -1,7 +1,6 @@
 """On real DeepSpeed: the gradient variance, and what trains, is sent and is saved with LoRA."""
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -106,5 +105,3 @@ def check(case: dict) -> None:
         assert len(case["changed by going on"]) == 2 * len(case["sent"]), name
         assert case["gap to the merged checkpoint"] <= exact / 4, name
         assert case["gap to PEFT"] < exact, name
-    if name == "full width":  # by chance a cosine is 0 with a deviation of 1 / sqrt(numbers)
-        assert case["cosine"] * math.sqrt(case["numbers"]) > 10

@@ -18,12 +18,12 @@ from openrlhf.trainer.rm_trainer import RewardModelTrainer
 from openrlhf.utils import deepspeed
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
-from safetensors import safe_open
 from transformers import AutoTokenizer
 
+from openrlhf_js.common.environment import OF_ONE_RANK
 from openrlhf_js.plugin import reward_training
 from openrlhf_js.plugin.learner.reward_model import RewardStrategy, RewardTrainer
-from openrlhf_js.plugin.reward_training import ALONE, reward_parser
+from openrlhf_js.plugin.reward_training import reward_parser
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.reward_model.model import RewardModel
 
@@ -69,7 +69,7 @@ def test_upstreams_program_gets_ours_and_an_adapter_on_the_value_head(monkeypatc
     monkeypatch.setattr(train_rm, "train", trained.append)
     for module, cls in ((deepspeed, DeepspeedStrategy), (train_rm, RewardModelTrainer)):
         monkeypatch.setattr(module, cls.__name__, cls)  # undone at the end
-    for name, value in ALONE.items():
+    for name, value in OF_ONE_RANK.items():
         monkeypatch.setenv(name, value)
     args = make_args(ds__lora__rank=8, ds__lora__target_modules=["q_proj", "v_proj"])
     reward_training.train(args, "cpu")
@@ -246,14 +246,3 @@ def test_with_lora_the_merged_model_is_saved(one_rank, tmp_path, targets):
     loaded = get_llm_for_sequence_regression(str(saved), "reward", attn_implementation="sdpa")
     in_bfloat16 = rewards_of(loaded.float().eval(), tokenizer)
     assert in_bfloat16 == pytest.approx(expected, abs=0.02)
-
-
-def test_upstream_still_saves_an_adapter_without_the_value_head(one_rank, tmp_path):
-    model = make_adapted(tmp_path / "policy", "all-linear")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
-    saved = tmp_path / "saved"
-    make_strategy(DeepspeedStrategy, make_args()).save_model(model, tokenizer, str(saved))
-    with safe_open(saved / "adapter_model.safetensors", "pt") as adapter:
-        assert all("lora_" in name for name in adapter.keys())  # noqa: SIM118  # it is no dict
-    (problem,) = checkpoint_problems(saved)
-    assert problem.endswith("train again with `openrlhf-js rm train`, which saves the merged model")

@@ -30,29 +30,19 @@ def arguments(**changes):
 
 
 @pytest.mark.parametrize(
-    ("prompts", "changes", "rollouts", "updates", "left_out", "oldest"),
+    ("prompts", "changes", "rollouts", "updates"),
     [
-        (GSM8K, {}, 116, 1, 49, 0),
-        (128, {}, 2, 1, 0, 0),
-        (GSM8K, {"train.num_episodes": 3}, 348, 1, 49, 0),
-        (GSM8K, {"train.num_episodes": 3, "js.max_steps": 200}, 200, 1, 49, 0),
-        (GSM8K, {"train.batch_size": 128}, 116, 2, 49, 1),
-        (GSM8K, {"train.max_epochs": 3}, 116, 3, 49, 2),
-        (GSM8K, {"rollout.batch_size": 1024, "train.batch_size": 128}, 7, 32, 305, 31),
-        (GSM8K, {"rollout.vllm_generate_batch_size": 192}, 116, 1, 49, 2),
-        (GSM8K, {"rollout.vllm_generate_batch_size": 96}, 116, 1, 49, 1),
+        (GSM8K, {}, 116, 1),
+        (GSM8K, {"train.num_episodes": 3}, 348, 1),
+        (GSM8K, {"train.num_episodes": 3, "js.max_steps": 200}, 200, 1),
+        (GSM8K, {"train.max_epochs": 3}, 116, 3),
+        (GSM8K, {"rollout.batch_size": 1024, "train.batch_size": 128}, 7, 32),
     ],
 )
 def test_a_run_has_as_many_rollouts_as_fill_and_updates_of_each(
-    prompts, changes, rollouts, updates, left_out, oldest
+    prompts, changes, rollouts, updates
 ):
-    schedule = Schedule.of(prompts, vars(arguments(**changes)))
-    assert schedule[2:] == (rollouts, updates, left_out, oldest)
-
-
-def test_a_queue_of_rollouts_makes_responses_older():
-    values = {**vars(arguments()), "train.async_enable": True, "train.async_queue_size": 2}
-    assert Schedule.of(GSM8K, values | {"train.batch_size": 64}).oldest == 2 * 4 + 3
+    assert Schedule.of(prompts, vars(arguments(**changes))) == (rollouts, updates)
 
 
 def trainer(prompts, **changes):
@@ -84,8 +74,7 @@ def test_the_trainer_says_what_is_left_out_and_refuses_what_fills_no_rollout(cap
     ("prompts", "changes", "said"),
     [
         (GSM8K, {}, "116 rollouts of 64 prompts x 4 responses (in each episode 49 of 7,473 "),
-        (GSM8K, {}, "1 update after each, 116 in all; no response is older than the policy"),
-        (GSM8K, {"train.batch_size": 128}, "up to 1 update old (--train.batch_size 256: one"),
+        (GSM8K, {}, "1 update after each, 116 in all; at most "),
         (None, {}, "as many as the prompts that are not loaded yet make; 1 update after each; "),
         (GSM8K, {"rollout.max_new_tokens": 1000}, "at most 256,000 tokens a rollout"),
         (GSM8K, {"ckpt.output_dir": "a/model"}, "saves the model in a/model at the end"),

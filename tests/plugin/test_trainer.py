@@ -2,10 +2,8 @@
 
 import inspect
 import math
-import sys
 import time
-from queue import SimpleQueue
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import ray.cloudpickle
@@ -14,18 +12,18 @@ from kit import scalars, upstream_args
 from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, vllm_engine
-from openrlhf.utils.logging_utils import TensorboardLogger, WandbLogger
+from openrlhf.utils.logging_utils import TensorboardLogger
 from ray.cloudpickle import cloudpickle
 
 from openrlhf_js.estimators import LiveEstimator, make_batch
 from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.memory import keep_memory
-from openrlhf_js.plugin.rollout import CheckedPrompts, OrderedSamples
+from openrlhf_js.plugin.prompts import CheckedPrompts
+from openrlhf_js.plugin.rollout import OrderedSamples
 from openrlhf_js.plugin.selection import PromptSelector
 from openrlhf_js.plugin.trainer import (
     AsyncGenerator,
     AsyncTrainer,
-    QueueWithEnd,
     ShrinkageTrainer,
     hold_place,
 )
@@ -73,7 +71,7 @@ class Upstream:
         self.samples_generator = OrderedSamples.__new__(OrderedSamples)
         vars(self.samples_generator).update(steps_left=10, _drawn=0)
         self.tensorboard_logger = None
-        self.wandb_logger = WandbLogger(strategy.args) if strategy.args.logger.wandb.key else None
+        self.wandb_logger = None
         self.generate_kwargs = {"max_len": 9, "temperature": 1.0}
         self.eval_dataloader = ["prompts"]
         self.evaluated = []
@@ -108,16 +106,13 @@ class UpstreamGenerator(Upstream):
     """The half of upstream's asynchronous trainer that generates."""
 
     def fit(self, episode, total_consumed_prompts):
-        self.rollout_queue.put("done", block=True)
+        self.fitted = (episode, total_consumed_prompts)
 
     def load_state_dict(self, state_dict):
         self.loaded = state_dict
 
     def _should_eval(self, global_step):
         return False
-
-    def _run_eval(self):
-        return {"eval_default_pass1": 0.5}
 
 
 BASES = {
@@ -264,7 +259,6 @@ def test_a_resumed_run_counts_its_prompts_on(start):
         generators.append(actor.samples_generator)
     half = start(AsyncGenerator)
     half.load_state_dict(states["data_loader_state_dict"])
-    half.rollout_queue = SimpleQueue()
     half.fit(episode=1, total_consumed_prompts=24)
     assert half.loaded == {"place": 24}
     assert not half._should_eval(0)
@@ -291,21 +285,12 @@ def test_a_run_is_evaluated_before_its_first_step_and_at_its_last(start):
     assert len(actor.evaluated) == 2
 
 
-def test_the_asynchronous_trainer_is_evaluated_once_all_is_trained(start):
+def test_the_asynchronous_trainer_is_evaluated_before_its_first_step(start):
     half = start(AsyncGenerator)
     assert half._should_eval(0)
     assert half.max_steps == 10
     half._last_eval_step = 0
-    half.samples_generator.steps_left = 0
     assert not half._should_eval(0)
-    half.rollout_queue, half.rollout_slots = queue, slots = SimpleQueue(), SimpleQueue()
-    for step in (8, 9, 10):  # of steps on the way, and the answer after the last
-        slots.put(step)
-    half.fit(episode=1, total_consumed_prompts=24)
-    assert slots.empty()
-    payloads = [queue.get() for _ in range(3)]
-    assert payloads == [("eval", 10, {}), ("eval", 10, {"eval_default_pass1": 0.5}), "done"]
-    QueueWithEnd(queue, before_end=lambda: pytest.fail("too early")).put(([torch.ones(2)], {}))
 
 
 @pytest.mark.parametrize(("rollouts", "resumed_after", "fails"), [(0, 0, 1), (1, 0, 0), (0, 3, 0)])
@@ -371,63 +356,6 @@ def test_two_evaluation_sets_with_the_same_prompts_are_two():
 
 
 # --- logs ---------------------------------------------------------------------------------------
-
-
-class Recorder(ModuleType):
-    """A module that writes down what is called."""
-
-    api = SimpleNamespace(api_key="key")  # of W&B
-
-    def __init__(self, name):
-        super().__init__(name)
-        self.calls = []
-
-    def __getattr__(self, name):
-        return lambda *args, **named: self.calls.append((name, args, named))
-
-
-def test_wandb_draws_evaluations_over_the_step_that_upstream_logs(start, monkeypatch):
-    wandb = Recorder("wandb")
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    actor = start(logger__wandb__key="key")
-    actor.wandb_logger.log_eval(3, {"eval_a_pass1": 0.5})
-    upstreams, ours = (
-        named["step_metric"]
-        for name, args, named in wandb.calls
-        if name == "define_metric" and args == ("eval/*",)
-    )
-    name, (logged,), _ = wandb.calls[-1]
-    assert name == "log"
-    assert ours in logged
-    assert upstreams not in logged  # as long as it is so, ours is needed
-
-
-BEGINS_AND_ENDS = {
-    "mlflow": [
-        ("set_experiment", ("math",), {}),
-        ("start_run", (), {"run_name": "js-1"}),
-        ("end_run", (), {}),
-    ],
-    "trackio": [("init", (), {"project": "math", "name": "js-1"}), ("finish", (), {})],
-}
-
-
-@pytest.mark.parametrize(("name", "log"), [("mlflow", "log_metrics"), ("trackio", "log")])
-def test_a_tracker_gets_what_upstream_logs_to_wandb(start, name, log, monkeypatch):
-    module = Recorder(name)
-    monkeypatch.setitem(sys.modules, name, module)
-    names = {"logger__wandb__project": "math", "logger__wandb__run_name": "js-1"}
-    logger = start(js__tracker=name, **names).wandb_logger
-    logger.log_train(7, {"reward": 1, "kl": None, "generated_samples": ("text", 1.0)})
-    logger.log_eval(8, {"math_pass1": 0.5})
-    logger.close()
-    *begins, end = BEGINS_AND_ENDS[name]
-    assert module.calls == [
-        *begins,
-        (log, ({"train/reward": 1.0},), {"step": 7}),
-        (log, ({"eval/math_pass1": 0.5},), {"step": 8}),
-        end,
-    ]
 
 
 def test_a_resumed_run_logs_no_step_twice(start, tmp_path, monkeypatch):

@@ -5,37 +5,30 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from ray.core.generated.common_pb2 import ActorDeathCause
-from ray.exceptions import RayActorError, RayTaskError
 
 from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.upstream import ProcessDied
 
+LEFT_BY_ITSELF = "its worker has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: x"
 CRASHED = ActorDeathCause(actor_died_error_context={"reason": "WORKER_DIED"})
 
 
-@pytest.mark.parametrize("reason", ["OWNER_DIED", "RAY_KILL", "OUT_OF_SCOPE", "REF_DELETED"])
-def test_an_actor_that_was_let_go_is_no_death(reason):
-    death = ActorDeathCause(actor_died_error_context={"reason": reason})
-    assert watch._cause(death) is None
+NO_DEATHS = [
+    {"actor_died_error_context": {"reason": reason}}
+    for reason in ("OWNER_DIED", "RAY_KILL", "OUT_OF_SCOPE", "REF_DELETED")
+] + [
+    {"actor_died_error_context": {"reason": "WORKER_DIED", "error_message": LEFT_BY_ITSELF}},
+    {"creation_task_failure_context": {}},  # an error in a constructor is upstream's to raise
+]
 
 
-def test_an_actor_that_leaves_by_itself_is_no_death():
-    message = (
-        "its worker process has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: x"
-    )
-    context = {"reason": "WORKER_DIED", "error_message": message}
-    assert watch._cause(ActorDeathCause(actor_died_error_context=context)) is None
-
-
-def test_an_error_in_a_constructor_is_upstreams_to_raise():
-    assert watch._cause(ActorDeathCause(creation_task_failure_context={})) is None
-
-
-def test_a_death_says_what_ray_knows_of_it():
+def test_a_death_says_what_ray_knows_of_it_and_other_ends_are_none():
     lost = ActorDeathCause(actor_died_error_context={"reason": "NODE_DIED"})
     assert watch._cause(CRASHED) == ""
     assert "node was lost" in watch._cause(lost)
     assert "memory" in watch._cause(ActorDeathCause(oom_context={}))
+    for context in NO_DEATHS:
+        assert watch._cause(ActorDeathCause(**context)) is None
 
 
 @pytest.fixture
@@ -56,47 +49,25 @@ def watched(monkeypatch):
     return watched
 
 
-@pytest.fixture
-def check_of_dead_actor(watched, monkeypatch):
-    """Checks a run in whose Ray one actor has crashed."""
-
-    def check(number: str, class_name: str) -> None:
-        dead = {
-            "ActorID": number,
-            "ActorClassName": class_name,
-            "Pid": 7,
-            "EndTime": 1,
-            "DeathCause": CRASHED,
-        }
-        monkeypatch.setattr(watch.state, "actors", lambda **_: {number: dead})
-        watched.check()
-
-    return check
-
-
 @pytest.mark.parametrize(
     ("number", "class_name", "name"),
     [
         ("01", "actors.OurPolicy", "policy rank 0"),
         ("02", "trainer.ShrinkageTrainer", "the trainer"),
         ("03", "RayWorkerWrapper", "a vLLM worker"),
+        ("09", "agent.<locals>.Tool", None),  # is the agent's own affair
     ],
 )
-def test_the_runs_own_actors_may_not_die(check_of_dead_actor, number, class_name, name):
-    with pytest.raises(ProcessDied) as error:
-        check_of_dead_actor(number, class_name)
-    assert str(error.value) == f"{name} (process 7) died while saving and training"
-
-
-@pytest.mark.parametrize("class_name", ["Tool", "agent.<locals>.Tool"])
-def test_an_actor_of_an_agent_is_its_own_affair(check_of_dead_actor, class_name):
-    check_of_dead_actor("09", class_name)
-
-
-@pytest.mark.parametrize(("number", "is_ours"), [("01", True), ("09", False)])
-def test_an_actor_of_the_run_that_does_not_answer_is_named(watched, number, is_ours):
-    cause = RayActorError(actor_id=number, error_msg="The actor is unavailable")
-    error = RayTaskError("fit", "traceback", cause)
-    says = "policy rank 0 does not answer any more while saving"
-    with pytest.raises(ProcessDied, match=says) if is_ours else nullcontext():
-        watched.check_answer(error)
+def test_the_runs_own_actors_may_not_die(watched, monkeypatch, number, class_name, name):
+    dead = {
+        "ActorID": number,
+        "ActorClassName": class_name,
+        "Pid": 7,
+        "EndTime": 1,
+        "DeathCause": CRASHED,
+    }
+    monkeypatch.setattr(watch.state, "actors", lambda **_: {number: dead})
+    with pytest.raises(ProcessDied) if name else nullcontext() as error:
+        watched.check()
+    if name:
+        assert str(error.value) == f"{name} (process 7) died while saving and training"

@@ -19,7 +19,7 @@ from openrlhf_js.cli import recipe, rm
 from openrlhf_js.cli.data import task_settings
 from openrlhf_js.common.settings import parse
 from openrlhf_js.plugin.checks import rewards
-from openrlhf_js.plugin.run.user_file import UserFile, load_file
+from openrlhf_js.plugin.checks.rewards import UserFile, load_file
 from openrlhf_js.tasks import TASKS
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.plugin.flags import Flat
 
 
 def batch_size_problems(flat: Flat, prompts: int | None) -> list[str]:

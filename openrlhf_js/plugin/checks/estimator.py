@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from openrlhf_js.estimators.catalogue import ADDED, in_training
 from openrlhf_js.plugin.checks.batch_sizes import multiple_problems
-from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.plugin.flags import Flat
 
 MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes

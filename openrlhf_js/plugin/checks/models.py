@@ -8,7 +8,7 @@ from pathlib import Path
 
 from openrlhf_js.common.model_folders import CONFIGURATIONS, GENERATION, model_folder
 from openrlhf_js.plugin.data_files import looks_local
-from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 

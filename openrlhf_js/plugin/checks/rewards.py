@@ -3,14 +3,63 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
+from openrlhf_js.plugin.checks.prompts import SPLITS
 from openrlhf_js.plugin.data_files import DATASOURCE, first_rows, read_local
-from openrlhf_js.plugin.prompts import SPLITS, Flat
-from openrlhf_js.plugin.run.user_file import UserFile, load_file
-from openrlhf_js.plugin.upstream import BadInput
+from openrlhf_js.plugin.flags import Flat
+
+# Loads a user's file as upstream does, and ends without waiting for threads that it has started.
+LOAD = """
+import importlib.util, os, sys
+from openrlhf_js.plugin.run.device import prepare_device
+path, name, device = sys.argv[1:]
+prepare_device(device)
+spec = importlib.util.spec_from_file_location(name, path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+hasattr(module, name) or sys.exit(f"it defines no {name}")
+os.write(2, f"\\nloaded {getattr(module, 'TASK', '')}".encode())
+os._exit(0)
+"""
+
+
+class UserFile(NamedTuple):
+    """A Python file of the user's: why upstream cannot use it, and the task that it grades."""
+
+    problem: str | None
+    task: str = ""  # its TASK, where it has one
+
+
+def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
+    """Whether a Python file gives upstream the `name` that it looks for.
+
+    The file is imported in a process of its own: what it does there has no other effect here.
+    """
+    if not path.endswith(".py") or not os.path.isfile(path):
+        missing = "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+        return UserFile(missing)
+    command = [sys.executable, "-c", LOAD, path, name, device]
+    none = subprocess.DEVNULL
+    with tempfile.TemporaryFile() as output:  # no pipe: what the file starts may keep it open
+        try:
+            subprocess.run(command, stdin=none, stdout=none, stderr=output, timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            return UserFile(
+                f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
+            )
+        output.seek(0)
+        last_line = output.read().decode(errors="replace").strip().rpartition("\n")[2]
+    status, _, task = last_line.partition(" ")
+    if status != "loaded":
+        return UserFile(f"cannot be loaded: {last_line or 'it ends Python'}")
+    return UserFile(None, task)
 
 
 def grader_of(
@@ -28,22 +77,15 @@ def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
     agent = flat["train.agent_func_path"]
     url = flat["reward.remote_url"]
     remote = bool(url) and grader is None
-    if flat["js.reward_weights"] is not None and not remote:
-        yield "--js.reward_weights is for reward models that --reward.remote_url names"
     if remote and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
         yield (
             "--reward.normalize_enable normalises a reward model in Ray, and --reward.remote_url "
             "names servers: leave it out here and give it to `openrlhf-js rm serve`"
         )
     if remote:
-        from openrlhf_js.plugin.rewards import parse, refused
+        from openrlhf_js.plugin.rewards import address_problems
 
-        try:
-            sources = parse(url.split(","), flat["js.reward_weights"])
-            for source in filter(refused, sources):
-                yield f"--reward.remote_url {source.urls[0]}: no server there (connection refused)"
-        except BadInput as error:
-            yield from str(error).splitlines()
+        yield from address_problems([address.strip() for address in url.split(",")])
     elif grader:
         flag = "train.agent_func_path" if agent else "reward.remote_url"
         if grader.problem:

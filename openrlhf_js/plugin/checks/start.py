@@ -6,7 +6,7 @@ import glob
 import os
 
 from openrlhf_js.plugin import cpu
-from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.run.checkpoints import latest_checkpoint, rank_problems
 from openrlhf_js.plugin.run.device import CPU_STACK, find_device
 from openrlhf_js.plugin.run.failures import existing_folder

@@ -26,6 +26,8 @@ work too. The flags that this program adds to OpenRLHF's stand at the end, under
 """
 
 
+Flat = dict[str, Any]  # the flags of a run: "rollout.batch_size" -> value
+
 LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes the denominator
     "token_mean": "token-mean",
     "sequence_mean": "seq-mean-token-mean",
@@ -198,17 +200,6 @@ FLAGS: dict[str, dict[str, Any]] = {
         "servers is retried until then, each for a fifth of that at most. Then "
         "--js.on_bad_reward applies (default: %(default)s)",
     ),
-    "reward_weights": dict(
-        metavar="NAME=NUMBER,...",
-        help="the reward is the sum of several models' rewards with these weights, where "
-        "--reward.remote_url names its addresses: NAME=http://...,NAME=http://...; addresses "
-        "with the same name, or all without any, are servers of one model",
-    ),
-    "tracker": dict(
-        choices=["mlflow", "trackio"],
-        help="log there what TensorBoard and W&B get, under --logger.wandb.project and run_name; "
-        "where it is kept, the tracker's own variables say (MLFLOW_TRACKING_URI, TRACKIO_DIR)",
-    ),
     "save_batches": dict(
         metavar="DIR",
         help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
@@ -237,8 +228,8 @@ FLAGS: dict[str, dict[str, Any]] = {
         const=1,
         default=0,
         metavar="N",
-        help="log the variance of the policy gradient, its squared norm, signal-to-noise ratio and "
-        "noise scale, every N optimizer steps (every one if no N is given; 0 is off, the default)",
+        help="log the variance of the policy gradient, its squared norm and signal-to-noise ratio "
+        "every N optimizer steps (every one if no N is given; 0 is off, the default)",
     ),
     "group_micro_batches": dict(
         action="store_true",

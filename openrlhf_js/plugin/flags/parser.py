@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.files import read_yaml
-from openrlhf_js.common.programs import did_you_mean
 from openrlhf_js.plugin.flags import narrow
 from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 
@@ -135,16 +134,6 @@ class Parser(argparse.ArgumentParser):
         """What an old flag is called now, if this program has it."""
         new = f"--{OLD_NAMES.get(old.removeprefix('--'))}"
         return new if old.startswith("--") and new in self._option_string_actions else None
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse's, but with the likely one of the choices."""
-        choices = action.choices
-        if choices is None or value in choices:
-            return
-        names = list(map(str, choices))
-        hint = did_you_mean(str(value), names)
-        message = f"no {value!r}{hint}; choose from {', '.join(names)}"
-        raise argparse.ArgumentError(action, message)
 
     def error(self, message: str) -> NoReturn:
         say(f"{self.prog}: error: {message}", error=True)

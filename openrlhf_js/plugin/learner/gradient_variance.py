@@ -21,30 +21,7 @@ from openrlhf_js.plugin.upstream import UpstreamMismatch
 
 logger = logging.getLogger(__name__)
 
-HALF_LIFE = 20  # measurements, of the running means in the noise scale
 PIECE_ELEMENTS = 1 << 15  # of a gradient on CPU that are squared at a time
-
-
-class NoiseScale:
-    """The simple noise scale of McCandlish et al. (2018), tr(Sigma) / |E g|^2, in responses.
-
-    Sigma is the covariance of one response's gradient, so this is the number of responses at which
-    noise and mean weigh the same. Both terms are unbiased but noisy: each is averaged over
-    measurements before they are divided.
-    """
-
-    def __init__(self) -> None:
-        self._response_variance = self._mean_square = 0.0
-
-    def update(self, moments: GradientMoments, responses: int) -> float | None:
-        """The noise scale with one more measurement; None while an average is not positive."""
-        keep = 0.5 ** (1 / HALF_LIFE)  # the start at zero cancels in the ratio
-        variance = responses * moments.variance
-        self._response_variance = keep * self._response_variance + (1 - keep) * variance
-        self._mean_square = keep * self._mean_square + (1 - keep) * moments.mean_square
-        if self._response_variance <= 0 or self._mean_square <= 0:
-            return None
-        return self._response_variance / self._mean_square
 
 
 def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
@@ -70,8 +47,6 @@ class GradientVariance:
         self._trained = [
             (name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad
         ]
-        self._noise_scale = NoiseScale()
-        self._last_noise_scale: float | None = None
         self._measured: list[GradientMoments] = []
         self._hooks: list[Any] = []
         self._seen: set[str] = set()  # parameters whose gradient this micro-batch has brought
@@ -81,7 +56,7 @@ class GradientVariance:
     def metrics(self) -> dict[str, float]:
         """The values to log since the last call, means over the measured steps; {} without any.
 
-        `js/gradient_noise_scale` is in responses. A ratio whose terms are not positive is left out.
+        The signal-to-noise ratio is left out where the variance is not positive.
         """
         measured = self._measured
         self._measured = []
@@ -92,8 +67,6 @@ class GradientVariance:
         scalars = {"js/gradient_variance": variance, "js/gradient_norm_squared": mean_square}
         if variance > 0:
             scalars["js/gradient_snr"] = mean_square / variance
-        if self._last_noise_scale is not None:
-            scalars["js/gradient_noise_scale"] = self._last_noise_scale
         return scalars
 
     def _measured_training_step(self, experience: Any, *args: Any, **kwargs: Any) -> dict:
@@ -158,4 +131,3 @@ class GradientVariance:
             )
         elif all(map(math.isfinite, moments)):
             self._measured.append(moments)
-            self._last_noise_scale = self._noise_scale.update(moments, self.sums.responses)

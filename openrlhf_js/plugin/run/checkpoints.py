@@ -7,7 +7,7 @@ from pathlib import Path
 from zipfile import is_zipfile
 
 from openrlhf_js.common.console import say
-from openrlhf_js.plugin.prompts import Flat
+from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.upstream import BadInput
 
 

@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 
+from openrlhf_js.common import environment
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.upstream import Names
 
@@ -46,7 +47,7 @@ def prepare_device(wanted: str) -> str:
     device, reason = find_device() if wanted == "auto" else (wanted, "--js.device")
     print(f"openrlhf_js: the run uses the {device} ({reason})", flush=True)
     if device == "cpu":
-        os.environ.update(cpu.environment())
+        os.environ.update(environment.training_on_cpu())
         cpu.install()
     else:
         cpu.install_flash_attn()
@@ -63,16 +64,14 @@ def check_and_adapt(
 ) -> None:
     """Checks that OpenRLHF is one that we know, and adapts its nested arguments to the device.
 
-    Prints what was changed. Raises BadInput if the device cannot do what was asked, and
-    UpstreamMismatch if this OpenRLHF does not fit.
+    Raises BadInput for ring attention without flash-attn, and UpstreamMismatch if this OpenRLHF
+    does not fit.
     """
     upstream.check([relied_on, relied_on_for_cpu] if device == "cpu" else [relied_on])
-    notices = cpu.fall_back_to_sdpa(args)
+    if cpu.fall_back_to_sdpa(args) and is_first():
+        print("openrlhf_js: flash-attn is not installed: attention runs with sdpa", flush=True)
     if device == "cpu":
-        notices += cpu.adapt(args)
-    if is_first():
-        for notice in notices:
-            print(f"openrlhf_js: {notice}", flush=True)
+        cpu.adapt(args)
 
 
 def versions() -> dict[str, str]:

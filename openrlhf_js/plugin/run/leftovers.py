@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.processes import end_processes
 
-RUN_ID = "OPENRLHF_JS_RUN"  # an environment variable of every process of a run
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
 FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
 PATIENCE_SECONDS = 5.0  # for a process to end by itself

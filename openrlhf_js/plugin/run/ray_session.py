@@ -1,4 +1,7 @@
-"""The Ray that a run lives in: a cluster, or a node of its own, on which GPUs are pretended."""
+"""Upstream's training in the Ray that a run lives in.
+
+That is a cluster, or a node of the run's own, on which GPUs are pretended where there is none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import contextlib
 import fcntl
 import functools
+import gc
 import importlib
 import os
 import shlex
@@ -20,19 +24,33 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from openrlhf_js.plugin import cpu, processes
-from openrlhf_js.plugin.run.device import versions
+from openrlhf_js.common import environment
+from openrlhf_js.common.environment import RUN_ID
+from openrlhf_js.plugin import cpu, processes, upstream
+from openrlhf_js.plugin.run.device import check_and_adapt, versions
 from openrlhf_js.plugin.run.failures import existing_folder
-from openrlhf_js.plugin.run.leftovers import FOLDER, RUN_ID, SIGNALS, end_run, remove_dead_folders
+from openrlhf_js.plugin.run.leftovers import FOLDER, SIGNALS, end_run, remove_dead_folders
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
-UPSTREAMS = {  # of environment variables, where it starts Ray itself
-    "TOKENIZERS_PARALLELISM": "true",
-    "NCCL_DEBUG": "WARN",
-    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",
-}
-BARS = {"nrows": -1, "delay": 1e9}  # of tqdm; upstream sets `disable` itself, and this hides those
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
+
+
+def train(args: argparse.Namespace, device: str) -> None:
+    """Trains as OpenRLHF's `train(args)` does, with our actors; `device` is "cpu" or "gpu"."""
+    alone = device == "cpu" and not os.environ.get("RAY_ADDRESS")
+    with environment.ray_of_forks() if alone else contextlib.nullcontext():
+        from openrlhf.cli import train_ppo_ray
+        from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
+
+        from openrlhf_js.plugin import watch
+        from openrlhf_js.plugin.trainer import put_our_actors
+    gc.freeze()
+    gc.enable()
+
+    check_and_adapt(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
+    with ray_session(args, device), watch.watched(train_ppo_ray):
+        put_our_actors(args)
+        train_ppo_ray.train(args)
 
 
 @contextlib.contextmanager
@@ -43,11 +61,13 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
     marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
     hook = "install" if device == "cpu" else "install_flash_attn"
     runtime_env: dict[str, object] = {
-        "env_vars": _workers_environment(device, marker),
+        "env_vars": environment.of_workers(device, marker),
         "worker_process_setup_hook": f"openrlhf_js.plugin.cpu.{hook}",
     }
     cluster = os.environ.get("RAY_ADDRESS")
     node = _Node(python=[sys.executable])
+    if not sys.stdout.isatty():
+        _without_bars()
     remove_dead_folders()
     with contextlib.ExitStack() as stack:
         if cluster:  # a submitted job has an environment of its own, which may name the same
@@ -63,7 +83,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
             spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, end_run, marker, None, spared)
             _check_nodes(args)
-        if node.nursery and ray.get_runtime_context().get_job_id() != processes.JOB:
+        if node.nursery and ray.get_runtime_context().get_job_id() != environment.RAY_JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
         for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -71,18 +91,10 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         yield
 
 
-def _workers_environment(device: str, marker: str) -> dict[str, str]:
-    """The environment variables of Ray's workers; without a terminal, progress bars are off."""
+def _without_bars() -> None:
+    """Hides tqdm's bars in this process and its forks, which have imported it already."""
     tqdm: Any = importlib.import_module("tqdm").tqdm
-    environment = {name: os.environ.get(name, value) for name, value in UPSTREAMS.items()}
-    if not sys.stdout.isatty():  # each refresh of a bar would be a line of the log
-        for name, number in BARS.items():
-            environment[f"TQDM_{name.upper()}"] = f"{number:g}"
-        tqdm.__init__ = functools.partialmethod(tqdm.__init__, **BARS)  # in forks of this process
-    environment[RUN_ID] = marker
-    if device == "cpu":
-        environment.update(cpu.environment())
-    return environment
+    tqdm.__init__ = functools.partialmethod(tqdm.__init__, **environment.NO_BARS)
 
 
 class _Node(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.files import write_json
+from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.flags.parser import SECRETS, changed
-from openrlhf_js.plugin.prompts import Flat
 from openrlhf_js.plugin.run.device import versions
 
 RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js study`
@@ -22,8 +22,7 @@ RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js study`
 # What a resumed run may change: it trains the same. Every other flag must be as it was.
 MAY_CHANGE = {
     "what is logged, saved and evaluated": (
-        "ckpt.* eval.* logger.* critic.save_value_network js.tracker js.save_batches "
-        "js.gradient_variance"
+        "ckpt.* eval.* logger.* critic.save_value_network js.save_batches js.gradient_variance"
     ),
     "where and how fast it computes": (
         "*.num_nodes *.num_gpus_per_node ref.offload reward.offload vllm.* train.colocate_* "

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from openrlhf_js.common.console import progress, say
-from openrlhf_js.plugin.prompts import Flat
-from openrlhf_js.plugin.run.leftovers import RUN_ID
+from openrlhf_js.common.environment import RUN_ID
+from openrlhf_js.plugin.flags import Flat
 
 LOG = "train.log"
 POLL_SECONDS = 0.2

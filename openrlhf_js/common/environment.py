@@ -1,0 +1,86 @@
+"""The environment variables that our programs set, for this process and for those that it starts.
+
+What reads one reads it when it is imported, or when its process starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# in every process of a run, or of a program that `study` starts, which so is found at its end
+RUN_ID = "OPENRLHF_JS_RUN"
+SUPERVISED = "OPENRLHF_JS_SUPERVISED"
+DEVICE = "OPENRLHF_JS_DEVICE"  # "cpu": vLLM's processes load the stand-ins of `plugin.cpu`
+
+VLLM_ON_CPU = {
+    DEVICE: "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each engine takes the same cores
+    "TORCHDYNAMO_DISABLE": "1",  # else vLLM compiles a sampler, which wants a C++ compiler
+}
+VLLM_IN_THIS_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # whose seeds and threads it sets
+TRAINING_ON_CPU = {
+    "DS_ACCELERATOR": "cpu",
+    "RAY_prestart_worker_first_driver": "0",  # workers are forks of the nursery
+}
+OF_UPSTREAM = {  # where it starts Ray itself
+    "TOKENIZERS_PARALLELISM": "true",
+    "NCCL_DEBUG": "WARN",
+    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",
+}
+OF_ONE_RANK = {  # what a launcher sets for each of its ranks
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",  # any that is free
+}
+NO_BARS = {"nrows": -1, "delay": 1e9}  # of tqdm: upstream sets `disable` itself, this hides those
+RAY_JOB = "01000000"  # the number of the first job in a cluster of its own
+
+
+def training_on_cpu() -> dict[str, str]:
+    """Of a process that trains on CPU, with the user's settings for vLLM, as of its cache."""
+    return {**or_as_set(VLLM_ON_CPU), DEVICE: "cpu", **TRAINING_ON_CPU}
+
+
+def of_workers(device: str, run: str) -> dict[str, str]:
+    """Of Ray's workers in a run on "cpu" or "gpu"."""
+    environment = {RUN_ID: run, **or_as_set(OF_UPSTREAM)}
+    if not sys.stdout.isatty():  # each refresh of a bar would be a line of the log
+        for name, number in NO_BARS.items():
+            environment[f"TQDM_{name.upper()}"] = f"{number:g}"
+    if device == "cpu":
+        environment.update(training_on_cpu())
+    return environment
+
+
+def of_quickstart(cache: str) -> dict[str, str]:
+    """Of a training on tasks of our own: a Ray of its own, a `cache` of prompts, no network."""
+    environment = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",  # its log is read while it runs
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": cache,
+    }
+    environment.pop("RAY_ADDRESS", None)
+    return environment
+
+
+def or_as_set(defaults: dict[str, str]) -> dict[str, str]:
+    """The defaults, or what the user has set in their place."""
+    return {name: os.environ.get(name, value) for name, value in defaults.items()}
+
+
+@contextmanager
+def ray_of_forks() -> Iterator[None]:
+    """Lets Ray be imported here for its workers, which are forks and end with this process.
+
+    Ray reads both when it is imported, and a fork cannot have them read again.
+    """
+    os.environ.update(RAY_JOB_ID=RAY_JOB, RAY_RAYLET_PID=str(os.getpid()))
+    yield
+    del os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"]
