@@ -154,14 +154,11 @@ def parse_probabilities(text: str, data_sets: int) -> list[float]:
     return shares
 
 
-def order_of(sizes: Sequence[int], shares: Sequence[float] | None, seed: int) -> list[tuple]:
+def _drawn(sizes: Sequence[int], shares: Sequence[float], seed: int) -> list[tuple[int, int]]:
     """The rows of an episode, each as the numbers of its set and of its row there.
 
-    One set after the other or, with shares, drawn as upstream draws them: with replacement, until
-    each set is used up.
+    They are drawn as upstream draws them: with replacement, until each set is used up.
     """
-    if shares is None:
-        return [(number, row) for number, size in enumerate(sizes) for row in range(size)]
     from datasets import Dataset, interleave_datasets
 
     places = [
@@ -193,8 +190,8 @@ def blend(
         if rows is None:
             rows = blending_datasets(name, None, strategy, dataset_split=dataset_split)
         data_sets.append(list(first_rows(rows, int(max_count), columns)))
-    shares = None
-    if probabilities is not None:
-        shares = parse_probabilities(probabilities, len(data_sets))
-    order = order_of([len(rows) for rows in data_sets], shares, seed)
-    return Rows(data_sets[number][row] for number, row in order)
+    if probabilities is None:
+        return Rows(chain.from_iterable(data_sets))
+    shares = parse_probabilities(probabilities, len(data_sets))
+    drawn = _drawn([len(rows) for rows in data_sets], shares, seed)
+    return Rows(data_sets[number][row] for number, row in drawn)

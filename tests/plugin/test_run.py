@@ -264,12 +264,6 @@ def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
 # --- failures ---------------------------------------------------------------------------------
 
 
-def flags(folder, **more):
-    flat = {"ckpt.path": str(folder / "checkpoints"), "js.save_batches": None, "js.restarts": 2}
-    flat |= {"algo.advantage.estimator": "js", "logger.wandb.run_name": "one"}
-    return {**flat, **{name.replace("__", "."): value for name, value in more.items()}}
-
-
 def test_a_dead_engine_a_killed_actor_and_a_full_disk_are_one_line():
     from ray.exceptions import ActorDiedError, OwnerDiedError, RayTaskError
     from vllm.v1.engine.exceptions import EngineDeadError
@@ -306,35 +300,24 @@ def damage(flat, tag, role="_actor"):
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def test_a_damaged_checkpoint_is_skipped_for_the_newest_whole_one(tmp_path, capsys):
-    flat = flags(tmp_path)
+def test_a_damaged_checkpoint_is_skipped_for_the_newest_that_is_whole_of_every_model(
+    tmp_path, capsys
+):
+    flat = {"ckpt.path": str(tmp_path / "checkpoints"), "algo.advantage.estimator": "gae"}
     for step in (2, 90, 9, 10):  # 90 is an earlier run's
-        save(flat, f"global_step{step}")
-    latest_checkpoint(flat).write_text("global_step10")
-    choose_checkpoint(flat)
-    assert latest_checkpoint(flat).read_text() == "global_step10"
-    assert capsys.readouterr().err == ""
-    damage(flat, "global_step10")
-    choose_checkpoint(flat)
-    assert latest_checkpoint(flat).read_text() == "global_step9"
-    assert "checkpoint global_step10 is damaged, global_step9 is" in capsys.readouterr().err
-    damage(flat, "global_step9")
-    damage(flat, "global_step2")
-    damage(flat, "global_step90")
-    with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
-        choose_checkpoint(flat)
-
-
-def test_policy_and_critic_resume_one_step(tmp_path):
-    flat = flags(tmp_path, algo__advantage__estimator="gae")
-    for step in (2, 4):
         save(flat, f"global_step{step}")
         save(flat, f"global_step{step}", role="_critic", latest=step == 2)
     choose_checkpoint(flat)
-    assert latest_checkpoint(flat, "_critic").read_text() == "global_step4"
-    damage(flat, "global_step4", "_critic")
+    assert latest_checkpoint(flat, "_critic").read_text() == "global_step10"
+    assert capsys.readouterr().err == ""
+    damage(flat, "global_step10", "_critic")
     choose_checkpoint(flat)
-    assert latest_checkpoint(flat).read_text() == "global_step2"
+    assert latest_checkpoint(flat).read_text() == "global_step9"
+    assert "checkpoint global_step10 is damaged, global_step9 is" in capsys.readouterr().err
+    for step in (2, 9, 90):
+        damage(flat, f"global_step{step}")
+    with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
+        choose_checkpoint(flat)
 
 
 def test_ray_folders_of_killed_runs_are_removed_and_nothing_else(tmp_path, monkeypatch):

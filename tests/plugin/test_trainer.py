@@ -2,17 +2,15 @@
 
 import inspect
 import math
-import time
 from types import SimpleNamespace
 
 import pytest
 import ray.cloudpickle
 import torch
-from kit import scalars, upstream_args
+from kit import upstream_args
 from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, vllm_engine
-from openrlhf.utils.logging_utils import TensorboardLogger
 from ray.cloudpickle import cloudpickle
 
 from openrlhf_js.estimators import LiveEstimator, make_batch
@@ -20,7 +18,6 @@ from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.memory import keep_memory
 from openrlhf_js.plugin.prompts import CheckedPrompts
 from openrlhf_js.plugin.rollout import OrderedSamples
-from openrlhf_js.plugin.selection import PromptSelector
 from openrlhf_js.plugin.trainer import (
     AsyncGenerator,
     AsyncTrainer,
@@ -232,22 +229,6 @@ def test_a_trainer_saves_and_restores_what_it_knows(start, ours):
     assert actor.kl_ctl.value == 0.2  # a fixed coefficient is what the flag says
 
 
-def test_what_chooses_prompts_learns_each_rollout_and_is_restored(start):
-    actor = start()
-    batch = actor.experience_maker.batch
-    keys = torch.tensor([5, 6, 7])
-    chosen_by, twin, fresh = (PromptSelector(keys, batch_size=2, seed=0) for _ in range(3))
-    actor.samples_generator.selector = chosen_by
-    actor.train_step([], 0)
-    twin.learn(batch.keys, batch.rewards, batch.mask)
-    assert torch.equal(chosen_by.sums, twin.sums)
-    assert chosen_by.next_step == 1
-    actor.save_logs_and_checkpoints(1, {}, {})
-    actor.samples_generator.selector = fresh
-    actor.init_checkpoint_states()
-    assert torch.equal(fresh.choose(), chosen_by.choose())
-
-
 def test_a_resumed_run_counts_its_prompts_on(start):
     place = {"total_consumed_prompts": 24, "data_loader_state_dict": {"place": 24}}
     generators = []
@@ -356,22 +337,6 @@ def test_two_evaluation_sets_with_the_same_prompts_are_two():
 
 
 # --- logs ---------------------------------------------------------------------------------------
-
-
-def test_a_resumed_run_logs_no_step_twice(start, tmp_path, monkeypatch):
-    logger = SimpleNamespace(tensorboard_dir=str(tmp_path), wandb=SimpleNamespace(run_name="js"))
-    for first, steps in ((0, range(1, 6)), (3, range(4, 7))):
-        monkeypatch.setattr(time, "time", lambda first=first: 1.7e9 + first)  # is in a log's name
-        actor = start(eval__steps=math.inf)
-        actor.experience_maker.estimator = LiveEstimator("js")
-        actor.tensorboard_logger = TensorboardLogger(SimpleNamespace(logger=logger))
-        actor.disk["global_step"] = first
-        actor.init_checkpoint_states()
-        for step in steps:
-            actor.tensorboard_logger.log_train(step, {"reward": 10.0 * first + step})
-        actor.tensorboard_logger.close()
-    logged = scalars(tmp_path / "js")["train/reward"]
-    assert logged == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 34.0), (5, 35.0), (6, 36.0)]
 
 
 # --- the place in the data ----------------------------------------------------------------------

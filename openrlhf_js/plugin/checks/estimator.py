@@ -16,9 +16,6 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),
 }
-OF_ONE_ESTIMATOR = {
-    "js.shrinkage": "js_fixed",
-}
 NOT_WITH_CHOSEN_PROMPTS = {
     "algo.dynamic_filtering_enable": "which chooses prompts by their rewards, too",
     "train.async_enable": "which samples a step before the last one has taught",
@@ -39,9 +36,8 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
     lacking = None if record is None else record.lacks(prompts, responses)
     if lacking:
         yield f"--rollout.batch_size, --rollout.n_samples_per_prompt: {name} {lacking}"
-    for flag, owner in OF_ONE_ESTIMATOR.items():
-        if flat[flag] is not None and name != owner:
-            yield f"--{flag} is for {owner}, not {name}: leave it out"
+    if shrinkage is not None and name != "js_fixed":
+        yield f"--js.shrinkage is for js_fixed, not {name}: leave it out"
     if name == "js_fixed" and shrinkage is None:
         yield "js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
     if flat["js.warm_memory"] and (record is None or not record.remembers_prompts):
