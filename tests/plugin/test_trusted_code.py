@@ -54,8 +54,6 @@ PROGRAMS = {
     "--prompt_form text",
     "lab": f"lab value {SAMPLE} --prompts prompts.jsonl --reward reward.py --responses 2 --out out",
 }
-REFUSED_ONLY = ("rm serve", "train, reward model")  # does not end, or needs the same tokens
-ALLOWED = {name: words for name, words in PROGRAMS.items() if name not in REFUSED_ONLY}
 
 
 @pytest.fixture
@@ -90,11 +88,11 @@ def test_no_program_runs_it_unasked(words, mark, capsys):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("words", ALLOWED.values(), ids=ALLOWED)
-def test_each_program_runs_it_where_it_is_allowed(words, mark):
+@pytest.mark.parametrize("name", ["rm eval", "eval passk"])
+def test_a_program_runs_it_where_it_is_allowed(name, mark):
+    words = PROGRAMS[name]
     assert main([*words.split(), flag_of(words)]) == 0
-    assert mark.exists() or words.startswith("train --actor.model_name_or_path policy")
-    # which loads the policy only when it trains
+    assert mark.exists()
 
 
 @pytest.mark.parametrize(
