@@ -19,6 +19,7 @@ from openrlhf_js.tiny.tasks import sort
 PROMPTS = 8
 RESPONSES = 4
 STEPS = 3
+PATIENCE_SECONDS = 600.0  # with what takes one minute on a quiet machine
 
 # Grades without looking right or wrong up: a reward that differs within every prompt group, and
 # from prompt to prompt.
@@ -125,7 +126,9 @@ class Running:
                 cwd=folder,
             )
 
-    def until(self, condition: Callable[[], bool], timeout_seconds: float = 300) -> None:
+    def until(
+        self, condition: Callable[[], bool], timeout_seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """Waits for it while the run goes on."""
 
         def met() -> bool:
@@ -141,7 +144,7 @@ class Running:
     def batches(self) -> list[dict[str, np.ndarray]]:
         return read_batches(self.folder)
 
-    def finish(self, timeout_seconds: float = 300) -> Finished:
+    def finish(self, timeout_seconds: float = PATIENCE_SECONDS) -> Finished:
         try:
             status = self.process.wait(timeout_seconds)
         finally:

@@ -296,7 +296,7 @@ def test_async_remax_is_interrupted_and_resumes(start, mixed):
     logged_steps = len(logged["train/reward"])
     assert logged_steps >= 5
     _check_remax_logs(logged, first.batches()[:logged_steps])
-    before = logged["eval/eval_knights_knaves/2_pass1"]
+    assert len(logged["eval/eval_knights_knaves/2_pass1"]) == 1  # before the first step
 
     _forget_after_step_2(first.folder)
     slower = ("--actor.adam.lr", "1e-5", "--js.changed", "actor.adam.lr")
@@ -308,8 +308,6 @@ def test_async_remax_is_interrupted_and_resumes(start, mixed):
     logged = second.scalars()
     _check_remax_logs(logged, second.batches()[2:])
     assert 0 < max(logged["train/actor_lr"]) <= 1e-5
-    after = logged["eval/eval_knights_knaves/2_pass1"]
-    assert len(before) == len(after) == 1
 
 
 def _forget_after_step_2(folder: Path) -> None:
