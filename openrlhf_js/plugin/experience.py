@@ -113,6 +113,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             return {}  # upstream computes it all the same
         estimate = estimator.estimate(batch)
         metrics = estimator.describe(batch, estimate)
+        self._say_clipped(estimate.advantages)
         if self.is_ours:
             self._spread(order, rewards, estimate.advantages.float(), batch.mask)
             estimator.learn(batch)  # last: the advantages rest on earlier steps
@@ -156,7 +157,6 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
 
         Responses that are not `valid` (n, m) have no action token: they leave the loss.
         """
-        self._say_clipped(advantages)
         for experience, advantage in order.parts(advantages):
             token_rewards = compute_reward(
                 advantage,

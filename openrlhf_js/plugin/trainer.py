@@ -57,6 +57,8 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         put_our_parts()
         torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
         super().__init__(pretrain, strategy, *args, **kwargs)
+        if self.wandb_logger:
+            draw_over_steps(self.wandb_logger.handle)
         asked = strategy.args.algo.advantage.estimator
         live = getattr(self.experience_maker, "live_estimator", None)
         if live != asked:
@@ -218,6 +220,12 @@ class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # ty
 
 
 # --- what they do ------------------------------------------------------------------------------
+
+
+def draw_over_steps(wandb: Any) -> None:
+    """Gives W&B's evaluations the axis that upstream logs; the one it defines it never does."""
+    wandb.define_metric("eval/global_step")
+    wandb.define_metric("eval/*", step_metric="eval/global_step", step_sync=True)
 
 
 def say_evaluation(step: int, metrics: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from openrlhf.trainer.rm_trainer import RewardModelTrainer
 from openrlhf.utils import deepspeed
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
+from safetensors import safe_open
 from transformers import AutoTokenizer
 
 from openrlhf_js.common.environment import OF_ONE_RANK
@@ -246,3 +247,14 @@ def test_with_lora_the_merged_model_is_saved(one_rank, tmp_path, targets):
     loaded = get_llm_for_sequence_regression(str(saved), "reward", attn_implementation="sdpa")
     in_bfloat16 = rewards_of(loaded.float().eval(), tokenizer)
     assert in_bfloat16 == pytest.approx(expected, abs=0.02)
+
+
+def test_upstream_still_saves_an_adapter_without_the_value_head(one_rank, tmp_path):
+    model = make_adapted(tmp_path / "policy", "all-linear")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
+    saved = tmp_path / "saved"
+    make_strategy(DeepspeedStrategy, make_args()).save_model(model, tokenizer, str(saved))
+    with safe_open(saved / "adapter_model.safetensors", "pt") as adapter:
+        assert all("lora_" in name for name in adapter.keys())  # noqa: SIM118  # it is no dict
+    (problem,) = checkpoint_problems(saved)
+    assert problem.endswith("train again with `openrlhf-js rm train`, which saves the merged model")

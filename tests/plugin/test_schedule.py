@@ -30,19 +30,20 @@ def arguments(**changes):
 
 
 @pytest.mark.parametrize(
-    ("prompts", "changes", "rollouts", "updates"),
+    ("changes", "rollouts", "updates", "oldest"),
     [
-        (GSM8K, {}, 116, 1),
-        (GSM8K, {"train.num_episodes": 3}, 348, 1),
-        (GSM8K, {"train.num_episodes": 3, "js.max_steps": 200}, 200, 1),
-        (GSM8K, {"train.max_epochs": 3}, 116, 3),
-        (GSM8K, {"rollout.batch_size": 1024, "train.batch_size": 128}, 7, 32),
+        ({}, 116, 1, 0),
+        ({"train.num_episodes": 3}, 348, 1, 0),
+        ({"train.num_episodes": 3, "js.max_steps": 200}, 200, 1, 0),
+        ({"train.max_epochs": 3}, 116, 3, 2),
+        ({"rollout.batch_size": 1024, "train.batch_size": 128}, 7, 32, 31),
+        ({"rollout.vllm_generate_batch_size": 192}, 116, 1, 2),
+        ({"rollout.vllm_generate_batch_size": 96}, 116, 1, 1),
+        ({"train.async_enable": "", "train.async_queue_size": 2}, 116, 1, 2),
     ],
 )
-def test_a_run_has_as_many_rollouts_as_fill_and_updates_of_each(
-    prompts, changes, rollouts, updates
-):
-    assert Schedule.of(prompts, vars(arguments(**changes))) == (rollouts, updates)
+def test_a_run_has_as_many_rollouts_as_fill_and_updates_of_each(changes, rollouts, updates, oldest):
+    assert Schedule.of(GSM8K, vars(arguments(**changes))) == (rollouts, updates, oldest)
 
 
 def trainer(prompts, **changes):
@@ -74,7 +75,8 @@ def test_the_trainer_says_what_is_left_out_and_refuses_what_fills_no_rollout(cap
     ("prompts", "changes", "said"),
     [
         (GSM8K, {}, "116 rollouts of 64 prompts x 4 responses (in each episode 49 of 7,473 "),
-        (GSM8K, {}, "1 update after each, 116 in all; at most "),
+        (GSM8K, {}, "1 update after each, 116 in all; no response is older than"),
+        (GSM8K, {"train.batch_size": 128}, "a response gets up to 1 update old; at most"),
         (None, {}, "as many as the prompts that are not loaded yet make; 1 update after each; "),
         (GSM8K, {"rollout.max_new_tokens": 1000}, "at most 256,000 tokens a rollout"),
         (GSM8K, {"ckpt.output_dir": "a/model"}, "saves the model in a/model at the end"),

@@ -2,7 +2,8 @@
 
 import inspect
 import math
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import ray.cloudpickle
@@ -11,6 +12,7 @@ from kit import upstream_args
 from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ray import launcher, vllm_engine
+from openrlhf.utils.logging_utils import WandbLogger
 from ray.cloudpickle import cloudpickle
 
 from openrlhf_js.estimators import LiveEstimator, make_batch
@@ -68,7 +70,7 @@ class Upstream:
         self.samples_generator = OrderedSamples.__new__(OrderedSamples)
         vars(self.samples_generator).update(steps_left=10, _drawn=0)
         self.tensorboard_logger = None
-        self.wandb_logger = None
+        self.wandb_logger = WandbLogger(strategy.args) if strategy.args.logger.wandb.key else None
         self.generate_kwargs = {"max_len": 9, "temperature": 1.0}
         self.eval_dataloader = ["prompts"]
         self.evaluated = []
@@ -337,6 +339,35 @@ def test_two_evaluation_sets_with_the_same_prompts_are_two():
 
 
 # --- logs ---------------------------------------------------------------------------------------
+
+
+class Recorder(ModuleType):
+    """A module that writes down what is called."""
+
+    api = SimpleNamespace(api_key="key")  # of W&B
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.calls = []
+
+    def __getattr__(self, name):
+        return lambda *args, **named: self.calls.append((name, args, named))
+
+
+def test_wandb_draws_evaluations_over_the_step_that_upstream_logs(start, monkeypatch):
+    wandb = Recorder("wandb")
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    actor = start(logger__wandb__key="key")
+    actor.wandb_logger.log_eval(3, {"eval_a_pass1": 0.5})
+    upstreams, ours = (
+        named["step_metric"]
+        for name, args, named in wandb.calls
+        if name == "define_metric" and args == ("eval/*",)
+    )
+    name, (logged,), _ = wandb.calls[-1]
+    assert name == "log"
+    assert ours in logged
+    assert upstreams not in logged  # as long as it is so, ours is needed
 
 
 # --- the place in the data ----------------------------------------------------------------------
