@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import NamedTuple
 
 from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.record import (
@@ -48,54 +47,48 @@ week wheel wind window wine winter wolf woman wood world yard year
 """
 
 
-class AnsweredQuestion(NamedTuple):
-    """A question and its only answer."""
-
-    text: str
-    answer: str
+Question = tuple[str, str]  # and its only answer
 
 
-def _next(random: Random) -> AnsweredQuestion:
+def _next(random: Random) -> Question:
     number = random.randint(1, 998)
-    return AnsweredQuestion(f"What number comes after {number}?", str(number + 1))
+    return f"What number comes after {number}?", str(number + 1)
 
 
-def _product(random: Random) -> AnsweredQuestion:
+def _product(random: Random) -> Question:
     left = random.randint(2, 9)
     right = random.randint(2, 19)
-    return AnsweredQuestion(f"What is {left} times {right}?", str(left * right))
+    return f"What is {left} times {right}?", str(left * right)
 
 
-def _digit_sum(random: Random) -> AnsweredQuestion:
+def _digit_sum(random: Random) -> Question:
     digits = [random.randint(1, 9) for _ in range(3)]
-    return AnsweredQuestion(f"What is {' + '.join(map(str, digits))}?", str(sum(digits)))
+    return f"What is {' + '.join(map(str, digits))}?", str(sum(digits))
 
 
-def _largest(random: Random) -> AnsweredQuestion:
+def _largest(random: Random) -> Question:
     numbers = random.sample(range(10, 100), 3)
-    first, second, third = numbers
-    text = f"What is the largest of {first}, {second}, {third}?"
-    return AnsweredQuestion(text, str(max(numbers)))
+    return f"What is the largest of {', '.join(map(str, numbers))}?", str(max(numbers))
 
 
-def _last_letter(random: Random) -> AnsweredQuestion:
+def _last_letter(random: Random) -> Question:
     word = random.choice(WORDS.split())
-    return AnsweredQuestion(f"What is the last letter of {word}?", word[-1])
+    return f"What is the last letter of {word}?", word[-1]
 
 
-def _sum(random: Random) -> AnsweredQuestion:
+def _sum(random: Random) -> Question:
     left = random.randint(10, 99)
     right = random.randint(10, 99)
-    return AnsweredQuestion(f"What is {left} + {right}?", str(left + right))
+    return f"What is {left} + {right}?", str(left + right)
 
 
-def _difference(random: Random) -> AnsweredQuestion:
+def _difference(random: Random) -> Question:
     left = random.randint(20, 99)
     right = random.randint(10, left - 1)
-    return AnsweredQuestion(f"What is {left} - {right}?", str(left - right))
+    return f"What is {left} - {right}?", str(left - right)
 
 
-KINDS: dict[str, Callable[[Random], AnsweredQuestion]] = {
+KINDS: dict[str, Callable[[Random], Question]] = {
     "next": _next,
     "product": _product,
     "digit_sum": _digit_sum,
@@ -124,10 +117,10 @@ def generate(
     seen = set[int]()
 
     def draw(kind: str) -> Item | None:
-        question = KINDS[kind](random)
-        if split_of(question.text) != split or not is_new(seen, question.text):
+        question, answer = KINDS[kind](random)
+        if split_of(question) != split or not is_new(seen, question):
             return None
-        return {"question": question.text, "answer": question.answer, "kind": kind}
+        return {"question": question, "answer": answer, "kind": kind}
 
     yield from in_turn(draw, kinds, count, TRIES, f"{split} questions of kind {{}}")
 

@@ -207,7 +207,7 @@ def in_turn(
     total = 0
     while total < count:
         kind = turns[0]
-        item = _first_drawn(draw, kind, tries)
+        item = next(filter(None, (draw(kind) for _ in range(tries))), None)
         if item:
             counts[kind] += 1
             total += 1
@@ -220,11 +220,3 @@ def in_turn(
                 f"only {counts[kind]} different {name.format(kind)} found, {total} in all, of "
                 f"{count}: ask for fewer, or for other kinds"
             )
-
-
-def _first_drawn(draw: Callable[[Kind], Item | None], kind: Kind, tries: int) -> Item | None:
-    for _ in range(tries):
-        item = draw(kind)
-        if item:
-            return item
-    return None

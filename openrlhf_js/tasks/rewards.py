@@ -9,7 +9,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -76,13 +76,6 @@ def check_row_label(task: str, label: Any, datasource: Any) -> None:
         task_of(datasource).check_label(label)
 
 
-class TimedScore(NamedTuple):
-    """What a grader says of a response, and how long that took."""
-
-    score: Score
-    seconds: float
-
-
 def _graded(
     tasks: Sequence[Task], queries: Strings, prompts: Strings, labels: Strings
 ) -> dict[str, Any]:
@@ -94,20 +87,22 @@ def _graded(
         )
     with ThreadPoolExecutor(_THREADS) as threads:
         graded = list(threads.map(_grade, tasks, queries, prompts, labels))
-    rewards = torch.tensor([response.score.value for response in graded])
-    logs = {"grading_seconds": torch.tensor([response.seconds for response in graded])}
+    scores = [score for score, _ in graded]
+    rewards = torch.tensor([score.value for score in scores])
+    logs = {"grading_seconds": torch.tensor([seconds for _, seconds in graded])}
     for status in STATUSES:
-        has_status = [response.score.status == status for response in graded]
+        has_status = [score.status == status for score in scores]
         logs[f"status/{status}"] = torch.tensor(has_status, dtype=torch.float32)
     logs["accuracy"] = logs["status/correct"]
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
-def _grade(task: Task, query: str, prompt: str, label: str) -> TimedScore:
+def _grade(task: Task, query: str, prompt: str, label: str) -> tuple[Score, float]:
+    """The score of a response, and the seconds that it took."""
     began = time.perf_counter()
     response = with_opened_thinking(prompt, response_of(query, prompt))
     score = task.score(response, task.check_label(label))
-    return TimedScore(score, time.perf_counter() - began)
+    return score, time.perf_counter() - began
 
 
 def response_of(query: str, prompt: str) -> str:
