@@ -47,21 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         unread = [stream for stream in (sys.stdout, sys.stderr) if _reader_has_left(stream)]
         if not unread:
             raise
-        _discard(unread)
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # for what Python flushes when it ends
+        for stream in unread:
+            os.dup2(nowhere, stream.fileno())
         return CLOSED_PIPE
-    except OSError as error:
-        if error.filename is not None:  # a file's, not the output's
-            raise
-        _discard([sys.stdout])
-        print(f"{PROG}: the output cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
-
-
-def _discard(streams: Sequence[TextIO]) -> None:
-    """Sends what Python will flush once more, when it ends, to nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in streams:
-        os.dup2(nowhere, stream.fileno())
 
 
 def _reader_has_left(stream: TextIO) -> bool:

@@ -6,11 +6,11 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -57,18 +57,6 @@ def complain(message: str, status: int) -> int:
     return status
 
 
-class Bar(Progress):
-    """A progress bar with a line of text beneath it."""
-
-    note = ""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """The bar and its text."""
-        yield from super().get_renderables()
-        if self.note:
-            yield Text(self.note)
-
-
 class progress:
     """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds.
 
@@ -85,15 +73,16 @@ class progress:
         self._console = OurConsole(stderr=True)
         self._began = time.monotonic()
         self._next_seconds = self._began + FIRST_SECONDS
-        self._live = Bar(
+        self._live = Progress(
             TextColumn("{task.description}"),
             BarColumn(24),
             TextColumn("{task.fields[done]}", markup=False),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
             console=self._console,
             transient=True,
         )
-        self._task = self._live.add_task(work, total=total, done="")
+        self._task = self._live.add_task(work, total=total, done="", note="")
 
     def show(self, note: str) -> None:
         """Shows at once what there is to do, for work that is long before its first unit."""
@@ -119,9 +108,10 @@ class progress:
             self._console.print(Text(line), soft_wrap=True)
             return
         self._next_seconds = now + 0.1
-        self._live.note = visible(note)
         self._live.start()  # does nothing once it has
-        self._live.update(self._task, completed=done, total=self.total, done=text)
+        self._live.update(
+            self._task, completed=done, total=self.total, done=text, note=visible(note)
+        )
         progress.on_terminal = self._console
 
     def _time_left(self, now: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +68,7 @@ def baseline(
     Raises:
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
-    return _of_rewards(name, rewards, groups, inputs, lambda result: result.baseline)
+    return _of_rewards(name, rewards, groups, inputs).baseline
 
 
 def advantage(
@@ -86,17 +86,13 @@ def advantage(
         >>> advantage("rloo", [1, 0, 0, 1], groups=["a", "b", "a", "b"])
         tensor([ 1., -1., -1.,  1.])
     """
-    return _of_rewards(name, rewards, groups, inputs, lambda result: result.advantages)
+    return _of_rewards(name, rewards, groups, inputs).advantages
 
 
 def _of_rewards(
-    name: str,
-    rewards: Any,
-    groups: Iterable[Any] | None,
-    inputs: dict[str, Any],
-    wanted: Callable[[Estimate], Tensor],
-) -> Tensor:
-    """A part of an estimate of one batch, in the shape and order of the rewards."""
+    name: str, rewards: Any, groups: Iterable[Any] | None, inputs: dict[str, Any]
+) -> Estimate:
+    """An estimate of one batch, in the shape, the order and at least the precision of rewards."""
     estimator = find_estimator(name)
     if estimator.remembers and inputs.get("past") is None:
         _warn_once(
@@ -112,8 +108,13 @@ def _of_rewards(
         rewards = grouping.pad(rewards, "rewards")
     batch = make_batch(rewards, **inputs)
     check_range(estimator, batch)
-    values = wanted(estimate(estimator, batch)).to(dtype)
-    return values if grouping is None else grouping.flatten(values)
+    result = estimate(estimator, batch)
+    baselines = result.baseline.to(dtype)
+    advantages = result.advantages.to(dtype)
+    if grouping is not None:
+        baselines = grouping.flatten(baselines)
+        advantages = grouping.flatten(advantages)
+    return result._replace(baseline=baselines, advantages=advantages)
 
 
 @functools.cache

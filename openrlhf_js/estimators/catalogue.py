@@ -14,9 +14,7 @@ from openrlhf_js.estimators.baselines.grad import JS_GRAD
 from openrlhf_js.estimators.baselines.jspo import JSPO_PLUS_PLUS
 from openrlhf_js.estimators.baselines.krpo import KRPO
 from openrlhf_js.estimators.baselines.maxrl import MAXRL
-from openrlhf_js.estimators.baselines.mc_grpo import MC_GRPO
-from openrlhf_js.estimators.baselines.opo import OPO
-from openrlhf_js.estimators.baselines.qae import QAE
+from openrlhf_js.estimators.baselines.quantiles import MC_GRPO, QAE
 from openrlhf_js.estimators.baselines.spo import SPO
 from openrlhf_js.estimators.own import load_own, parse_own
 from openrlhf_js.estimators.record import Estimator
@@ -26,7 +24,6 @@ RIVALS = (
     EBPO,
     DBB,
     SPO,
-    OPO,
     *weighted.ESTIMATORS,
     JSPO_PLUS_PLUS,
     MAXRL,

@@ -135,20 +135,12 @@ def checked_statistics(rewards: Tensor, mask: Tensor) -> GroupStatistics:
 
     others_with_variance = sum_of_others((valid >= 2).to(rewards.dtype), 0).clamp(min=1)
     within = sum_of_others(variance / valid.clamp(min=1), 0) / others_with_variance
-    present = (valid > 0).to(rewards.dtype)
-    other_prompts = sum_of_others(present, 0)
-    others = other_prompts.clamp(min=1)
-    # The middle prompt lies between the others, so that none of them is far from it in units of
-    # their own spread.
-    origin = prompt_mean.detach().where(valid > 0, float("nan")).nanmedian().nan_to_num()
-    position = (prompt_mean - origin) * present
-    mean_of_others = sum_of_others(position, 0) / others
-    squares = sum_of_others(position.square(), 0) / others
-    between = (squares - mean_of_others.square()).clamp(min=0)
+    other_prompts = sum_of_others((valid > 0).to(rewards.dtype), 0)
+    mean_of_others, between = _mean_and_dispersion_of_others(prompt_mean, valid > 0)
     return GroupStatistics(
         prompt_mean=prompt_mean,
         loo_prompt_mean=sum_of_others(rewards, 1) / (valid[:, None] - weight).clamp(min=1),
-        loo_batch_mean=(origin + mean_of_others) * (other_prompts > 0),
+        loo_batch_mean=mean_of_others * (other_prompts > 0),
         within_variance=within,
         between_variance=between,
         shrinkage=other_prompts / (other_prompts + 1) * ratio(within, within + between),
@@ -157,6 +149,19 @@ def checked_statistics(rewards: Tensor, mask: Tensor) -> GroupStatistics:
         valid_responses=valid,
         other_prompts=other_prompts,
     )
+
+
+def _mean_and_dispersion_of_others(means: Tensor, exists: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) each, of the other prompts' means that exist."""
+    # The middle prompt lies between the others, so that none of them is far from it in units of
+    # their own spread.
+    origin = means.detach().where(exists, float("nan")).nanmedian().nan_to_num()
+    present = exists.to(means.dtype)
+    others = sum_of_others(present, 0).clamp(min=1)
+    position = (means - origin) * present
+    mean = sum_of_others(position, 0) / others
+    squares = sum_of_others(position.square(), 0) / others
+    return origin + mean, (squares - mean.square()).clamp(min=0)
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:

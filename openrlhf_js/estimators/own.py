@@ -65,7 +65,7 @@ def label_of(estimator: str) -> str:
 
 
 def load_own(spec: str) -> Estimator:
-    """Return the record of the user's baseline, which has been tried on two small batches.
+    """Return the record of the user's baseline, which has been tried on a small batch.
 
     A function takes a `Batch` and returns baselines (n, m). A class, made without arguments, has
     `baseline(batch)` and `learn(batch)`, and may have `state_dict()` and `load_state_dict(state)`;
@@ -93,12 +93,7 @@ def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
     """`load_own` of a file at an absolute path, with this source."""
     made = _import(own, source)
     remembers = inspect.isclass(made)
-    if not callable(made):
-        raise ValueError(f"{spec} is neither a function nor a class, but {made!r:.100}.")
     if remembers:
-        for name in ("baseline", "learn"):
-            if not hasattr(made, name):
-                raise ValueError(f"{spec}: the class needs a method {name}(batch).")
         _check_memory(spec, made)
     record = Estimator(
         name=spec,
@@ -150,11 +145,11 @@ class OwnMemory:
 
     def recall(self, batch: Batch) -> Tensor:
         """(n, m) baselines."""
-        return _computed(self._spec, self.object.baseline, batch)
+        return _computed(self._spec, lambda batch: self.object.baseline(batch), batch)
 
     def learn(self, batch: Batch) -> None:
         """Hands the batch over."""
-        _call(self._spec, self.object.learn, batch)
+        _call(self._spec, lambda: self.object.learn(batch))
 
     def start(self, batch: Batch) -> None:
         """Hands samples of the untrained policy over, to `start` if there is one."""
@@ -223,18 +218,8 @@ def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _check_memory(spec: str, made: type) -> None:
-    """Lets an object learn a batch. Raises ValueError if a checkpoint could not hold what it did.
-
-    What changes in the class itself is in no checkpoint, and shared by all runs of a process.
-    """
-    before = _class_attributes(made)
+    """Raises ValueError if a checkpoint could not hold what an object is after a batch."""
     state = _after_a_step(OwnMemory(spec, made)).state_dict()
-    for name, value in _class_attributes(made).items():
-        if before.get(name) != value:
-            raise ValueError(
-                f"{spec} learns into {name}, which belongs to the class: set it in __init__ "
-                f"(self.{name} = ...), so that each run has its own and a checkpoint holds it."
-            )
     try:
         pickle.dumps(state)
     except Exception as error:  # whatever the user's objects raise
@@ -244,54 +229,44 @@ def _check_memory(spec: str, made: type) -> None:
         ) from error
 
 
-def _class_attributes(made: type) -> dict[str, str]:
-    """Values of the class that are no methods, as text."""
-    return {name: repr(value) for name, value in vars(made).items() if not callable(value)}
-
-
 def _moves_with_own_reward(record: Estimator) -> bool:
-    """Whether a baseline changes with its own reward, by more than rounding.
-
-    Of a class: at first, and after it has learnt a batch.
-    """
-    moves = False
-    for rewards, has_learnt in itertools.product(_tried_rewards(), {False, record.remembers}):
-        before = _tried_baselines(record, rewards, has_learnt)
-        for place in itertools.product(*map(range, rewards.shape)):
-            changed = rewards.clone()
-            changed[place] = 1 - changed[place]
-            after = _tried_baselines(record, changed, has_learnt)
-            moves |= bool(abs(after[place] - before[place]) > ROUNDING)
-    return moves
+    """Whether a baseline changes with its own reward, by more than rounding; that of a class after
+    it has learnt a batch."""
+    rewards = _tried_rewards()
+    before = _tried_baselines(record, rewards)
+    for place in itertools.product(*map(range, rewards.shape)):
+        changed = rewards.clone()
+        changed[place] = 1 - changed[place]
+        if abs(_tried_baselines(record, changed)[place] - before[place]) > ROUNDING:
+            return True
+    return False
 
 
-def _tried_baselines(record: Estimator, rewards: Tensor, has_learnt: bool) -> Tensor:
-    """(6, 3) baselines of rewards, of a class by an object of its own."""
+def _tried_baselines(record: Estimator, rewards: Tensor) -> Tensor:
+    """(6, 3) baselines of rewards."""
     assert record.baseline is not None
     batch = _tried_batch(rewards, step=2)
-    if has_learnt and record.memory is not None:
+    if record.memory is not None:
         batch = replace(batch, past=_after_a_step(record.memory()).recall(batch))
     return record.baseline(batch)
 
 
 def _after_a_step(memory: Any) -> Any:
     """The memory, which has learnt one batch."""
-    _, rewards = _tried_rewards()
-    batch = _tried_batch(rewards, step=1)
+    batch = _tried_batch(_tried_rewards(), step=1)
     memory.recall(batch)
     memory.learn(batch)
     return memory
 
 
-def _tried_rewards() -> tuple[Tensor, Tensor]:
-    """(6, 3) each: any rewards, and rewards of 0 and 1 with a group of equal ones."""
+def _tried_rewards() -> Tensor:
+    """(6, 3) of 0 and 1, with a group of equal ones."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    real = torch.randn(6, 3, generator=generator, dtype=torch.float64)
-    binary = (real > 0).double()
-    binary[0] = 1.0
-    return real, binary
+    rewards = (torch.randn(6, 3, generator=generator, dtype=torch.float64) > 0).double()
+    rewards[0] = 1.0
+    return rewards
 
 
 def _tried_batch(rewards: Tensor, step: int) -> Batch:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js.estimators import ESTIMATORS, find_estimator
+from openrlhf_js.estimators import find_estimator
 from openrlhf_js.lab.results import REFERENCE, Ints
+from openrlhf_js.lab.settings import BatchSettings
 from openrlhf_js.stats import Estimate
 from openrlhf_js.stats.estimate import Floats, t_estimate
 
@@ -31,6 +32,20 @@ class BatchPlan:
     steps: int = 1
     """Batches in a stream, in which an estimator remembers."""
     seed: int = 0
+
+    @classmethod
+    def of(cls, settings: BatchSettings, rewards: Floats, steps: int = 1) -> BatchPlan:
+        """Those of a pool with rewards (N, M). Raises ValueError where it is too small."""
+        prompts, responses = rewards.shape
+        plan = cls(
+            batches=settings.batches,
+            prompts=settings.batch_prompts or max(2, prompts // 2),
+            responses=tuple(sorted(set(settings.m))),
+            steps=steps,
+            seed=settings.seed,
+        )
+        plan.check(prompts, responses)
+        return plan
 
     def check(self, prompts: int, responses: int) -> None:
         """Raises ValueError unless a pool of N prompts with M responses each is large enough."""
@@ -139,38 +154,28 @@ def best(parabola: Floats) -> float:
     return float(np.clip(-b / (2 * c), 0, 1)) if c > 0 else float(b < 0)
 
 
-def left_out(
-    n: int,
+def measured_names(
+    names: Sequence[str],
     *,
     greedy: bool = True,
     lengths: bool = True,
     unit: bool = True,
-    streams: bool = False,
-) -> dict[str, str]:
-    """The estimators that cannot be measured on batches of n prompts, and why.
+    visits: bool = True,
+) -> tuple[str, ...]:
+    """The reference and these. Raises ValueError for one that is not known, or needs what is not.
 
     `greedy` and `lengths` say whether these are known, `unit` whether rewards lie in [0, 1], and
-    `streams` whether prompts come again.
+    `visits` whether prompts come again.
     """
-    reasons = {}
-    for name, estimator in ESTIMATORS.items():
-        if estimator.least_prompts > n:
-            reasons[name] = f"needs {estimator.least_prompts} prompts in a batch"
-        elif estimator.needs_greedy and not greedy:
-            reasons[name] = "needs the reward of a greedy response"
-        elif estimator.needs_lengths and not lengths:
-            reasons[name] = "needs the lengths of the responses"
-        elif estimator.needs_unit_rewards and not unit:
-            reasons[name] = "takes rewards between 0 and 1"
-        elif estimator.needs_keys and not streams:
-            reasons[name] = "needs an earlier visit to each prompt"
-    return reasons
-
-
-def names_with_reference(names: Sequence[str], reasons: dict[str, str]) -> tuple[str, ...]:
-    """The reference and these. Raises ValueError for one that is left out, or not known."""
     for name in names:
-        find_estimator(name)
-        if name in reasons:
-            raise ValueError(f"{name} {reasons[name]}")
+        estimator = find_estimator(name)
+        lacking = {
+            "the reward of a greedy response": estimator.needs_greedy and not greedy,
+            "the lengths of the responses": estimator.needs_lengths and not lengths,
+            "rewards between 0 and 1": estimator.needs_unit_rewards and not unit,
+            "an earlier visit to each prompt": estimator.needs_keys and not visits,
+        }
+        for need, lacks in lacking.items():
+            if lacks:
+                raise ValueError(f"{name} needs {need}")
     return tuple(dict.fromkeys([REFERENCE, *names]))

@@ -35,15 +35,27 @@ from numpy.typing import NDArray
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.estimators import LiveEstimator, find_estimator
-from openrlhf_js.lab.batches import BatchMeans, BatchPlan, left_out, names_with_reference
+from openrlhf_js.lab.batches import BatchMeans, BatchPlan, measured_names
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import REFERENCE, Ints, LabResult, gradients_of, rows_of
-from openrlhf_js.lab.score_pool import ScorePool
+from openrlhf_js.lab.sampling import sampled
+from openrlhf_js.lab.score_pool import ScorePool, open_score_pool
+from openrlhf_js.lab.settings import ORACLE, GradientSettings
 from openrlhf_js.stats import Estimate
 from openrlhf_js.stats.estimate import Floats
 
 ALL = slice(None)  # prompts
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
+
+
+def gradients(settings: GradientSettings) -> LabResult:
+    """`lab gradient`."""
+    check_names(settings.baselines)  # before any work
+    samples = sampled(settings)
+    names = check_names(settings.baselines, unit=samples.in_unit)
+    plan = BatchPlan.of(settings, samples.rewards, settings.steps)
+    pool = open_score_pool(settings, samples)
+    return compare(measure(pool, plan, names), plan)
 
 
 class Draws(NamedTuple):
@@ -60,9 +72,8 @@ class Draws(NamedTuple):
 
 
 def draw(samples: Samples, plan: BatchPlan) -> Draws:
-    """All batches of a plan. Raises ValueError where the pool is too small for it."""
+    """All batches of a plan."""
     prompts, responses = samples.rewards.shape
-    plan.check(prompts, responses)
     generator = np.random.default_rng(plan.seed)
     steps = np.arange(plan.batches) % plan.steps
     halves = np.arange(plan.batches) // plan.steps % 2
@@ -171,21 +182,27 @@ def measure(
     names = tuple(dict.fromkeys(names))
     draws = draw(pool.samples, plan)
     truths = truths_of(pool)
-    shape = len(plan.responses), len(names), plan.batches
-    distances, distances_to_all, shrinkage = (np.empty(shape) for _ in range(3))
+    figures = []
     with progress(title, len(plan.responses) * plan.batches, "batches") as bar:
-        for place, m in enumerate(plan.responses):
+        for m in plan.responses:
+            of_m = []
             for batch, gradients in enumerate(gradients_of_batches(pool, draws, m, names)):
                 truth = truths[draws.halves[batch]]
-                prompts = draws.prompts[batch]
-                squared_norms = gradients.squared_norms(pool)
-                distances[place, :, batch] = squared_norms + _rest(gradients, truth, prompts)
-                distances_to_all[place, :, batch] = squared_norms + _rest(gradients, truth, ALL)
-                shrinkage[place, :, batch] = gradients.shrinkage
+                of_m.append(_figures_of(gradients, pool, truth, draws.prompts[batch]))
                 bar.advance()
+            figures.append(np.stack(of_m, -1))
+    distances, distances_to_all, shrinkage = np.stack(figures, 1)
     return Measured(
         names, plan.responses, draws, pool.samples, distances, distances_to_all, shrinkage
     )
+
+
+def _figures_of(gradients: Gradients, pool: ScorePool, truth: Truth, prompts: Ints) -> Floats:
+    """(3, e) of one batch: both distances, and the coefficients."""
+    squared_norms = gradients.squared_norms(pool)
+    distances = squared_norms + _rest(gradients, truth, prompts)
+    distances_to_all = squared_norms + _rest(gradients, truth, ALL)
+    return np.stack([distances, distances_to_all, gradients.shrinkage])
 
 
 def _rest(gradients: Gradients, truth: Truth, prompts: Ints | slice) -> Floats:
@@ -219,10 +236,9 @@ def gradients_of_batches(
             estimate = estimator.estimate(given)
             estimator.learn(given)
             weights.append((given.rewards - estimate.baseline).flatten() / given.rewards.numel())
-            coefficient = np.nan
+            shrinkage.append(np.nan)
             if estimate.shrinkage is not None:
-                coefficient = float(estimate.shrinkage.coefficient.mean())
-            shrinkage.append(coefficient)
+                shrinkage[-1] = float(estimate.shrinkage.coefficient.mean())
         yield Gradients(responses.ravel(), torch.stack(weights).numpy(), np.array(shrinkage))
 
 
@@ -232,20 +248,18 @@ def _live(name: str) -> LiveEstimator:
     return LiveEstimator(name)
 
 
-def check_names(names: Sequence[str], samples: Samples | None = None) -> tuple[str, ...]:
-    """rloo and these. Raises ValueError for one that cannot be compared: at all, or on these
-    samples."""
-    reasons = {
-        "grpo": "has another true gradient; take dr_grpo, which is grpo without its division",
-        "js_fixed": "has a coefficient to choose: lab heterogeneity shows them all",
-    }
-    if samples is not None:
-        reasons = {**left_out(2, unit=samples.in_unit, streams=True), **reasons}
-    return names_with_reference(names, reasons)
+def check_names(names: Sequence[str], *, unit: bool = True) -> tuple[str, ...]:
+    """rloo and these. Raises ValueError for one that cannot be compared: at all, or with rewards
+    that do not lie in [0, 1]."""
+    if "grpo" in names:
+        raise ValueError("grpo has another true gradient; take dr_grpo, grpo without its division")
+    if ORACLE in names:
+        raise ValueError(f"{ORACLE} has a coefficient to choose: lab heterogeneity shows them all")
+    return measured_names(names, unit=unit)
 
 
-def compare(measured: Measured, pool: ScorePool, plan: BatchPlan) -> LabResult:
-    """The result of `lab gradient`."""
+def compare(measured: Measured, plan: BatchPlan) -> LabResult:
+    """What is said of every estimator at every m."""
     rows = []
     for m, name in product(measured.responses, measured.names):
         rows += rows_of(_quantities(measured, plan, m, name), m=m, estimator=name)
@@ -259,7 +273,6 @@ def compare(measured: Measured, pool: ScorePool, plan: BatchPlan) -> LabResult:
     notes = {
         "gradients": gradients_of(measured.names),
         **notes_of(measured, plan),
-        **_lengths_of(pool),
     }
     return LabResult(rows, plan.caption(len(measured.samples.prompts)), arrays, notes)
 
@@ -304,16 +317,3 @@ def notes_of(measured: Measured, plan: BatchPlan) -> dict[str, Any]:
         "steps": plan.steps,
         "samples": measured.samples.settings,
     }
-
-
-def _lengths_of(pool: ScorePool) -> dict[str, Any]:
-    """How long score gradients of right responses are beside those of wrong ones, where rewards
-    tell them apart: squared, and by the weights that log-probabilities give."""
-    rewards = pool.samples.rewards
-    right = rewards == 1
-    wrong = rewards == 0
-    if not right.any() or not wrong.any():
-        return {}
-    lengths = {"squared_norms": pool.squared_norms, "weights": pool.weights[pool.places]}
-    ratios = {name: values[right].mean() / values[wrong].mean() for name, values in lengths.items()}
-    return {"right_over_wrong": ratios}

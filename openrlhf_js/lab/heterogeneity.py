@@ -14,8 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from openrlhf_js.lab.batches import BatchPlan, at, best, parabolas
-from openrlhf_js.lab.gradient import MIDDLE, Measured, notes_of
+from openrlhf_js.lab.gradient import MIDDLE, Measured, measure, notes_of
 from openrlhf_js.lab.results import REFERENCE, Ints, LabResult, rows_of
+from openrlhf_js.lab.sampling import sampled
+from openrlhf_js.lab.score_pool import open_score_pool
+from openrlhf_js.lab.settings import HeterogeneitySettings
 from openrlhf_js.lab.value import mean_value, spread
 from openrlhf_js.stats import Estimate
 from openrlhf_js.stats.estimate import Floats
@@ -25,6 +28,19 @@ GRID = np.linspace(0, 1, 41)
 ALL = "all"  # prompts, where there are no groups
 MIX = "mix"
 LEAST_DISTANCE = "least distance"
+
+
+def every_shrinkage(settings: HeterogeneitySettings) -> LabResult:
+    """`lab heterogeneity`."""
+    samples = sampled(settings)
+    rows_of_sets = sets([prompt.group for prompt in samples.prompts])
+    smallest = min(rows_of_sets.values(), key=len)
+    plan = BatchPlan.of(settings, samples.rewards[smallest])
+    pool = open_score_pool(settings, samples)
+    measured = {}
+    for name, rows in rows_of_sets.items():
+        measured[name] = measure(pool.at(rows), plan, SWEPT, title=f"batches of {name}")
+    return heterogeneity(measured, plan)
 
 
 def sets(groups: Sequence[str]) -> dict[str, Ints]:
@@ -97,7 +113,7 @@ def sweep(measured: Measured, m: int) -> Sweep:
 
 
 def heterogeneity(measured_sets: Mapping[str, Measured], plan: BatchPlan) -> LabResult:
-    """The result of `lab heterogeneity`, from what was measured of SWEPT for each set."""
+    """Rows and curves, from what was measured of SWEPT for each set."""
     rows = []
     curves = []
     for name, measured in measured_sets.items():

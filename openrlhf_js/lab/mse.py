@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.estimators import ESTIMATORS, Batch, estimate, find_estimator
+from openrlhf_js.estimators import Batch, estimate, find_estimator
 from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.record import Estimator, mean_of_responses
 from openrlhf_js.lab.batches import (
@@ -29,20 +29,13 @@ from openrlhf_js.lab.batches import (
     BatchPlan,
     at,
     best,
-    left_out,
-    names_with_reference,
+    measured_names,
     parabolas,
 )
 from openrlhf_js.lab.pool import Samples
-from openrlhf_js.lab.results import (
-    ORACLE,
-    REFERENCE,
-    Ints,
-    LabResult,
-    LabRow,
-    gradients_of,
-    rows_of,
-)
+from openrlhf_js.lab.results import REFERENCE, Ints, LabResult, LabRow, gradients_of, rows_of
+from openrlhf_js.lab.sampling import sampled
+from openrlhf_js.lab.settings import ORACLE, MseSettings
 from openrlhf_js.stats import Estimate
 from openrlhf_js.stats.estimate import Floats
 
@@ -173,22 +166,25 @@ def measure(
     return over, SquaredErrors(errors[: len(names)], shrinkage[: len(names)])
 
 
-def mse(pool: Samples, plan: BatchPlan, chosen: Sequence[str] = ()) -> LabResult:
-    """The result of `lab mse`: of rloo and the chosen baselines, or of all that can be measured."""
-    plan.check(*pool.rewards.shape)
-    reasons = left_out(plan.prompts, unit=pool.in_unit)
-    names: Sequence[str] = [name for name in ESTIMATORS if name not in reasons]
-    if chosen:
-        names = names_with_reference(chosen, reasons)
+def errors(settings: MseSettings) -> LabResult:
+    """`lab mse`."""
+    measured_names(settings.baselines, visits=False)  # before any work
+    pool = sampled(settings)
+    names = measured_names(settings.baselines, visits=False, unit=pool.in_unit)
+    return mse(pool, BatchPlan.of(settings, pool.rewards), names)
+
+
+def mse(pool: Samples, plan: BatchPlan, names: Sequence[str]) -> LabResult:
+    """The errors of these baselines, of which rloo is one."""
     measured = []
     chosen_prompts = []
     rows: list[LabRow] = []
     with progress("measuring", len(plan.responses) * plan.batches, "batches") as bar:
         for m in plan.responses:
-            over, errors = measure(pool, plan, m, names, bar.advance)
-            measured.append(errors)
+            over, of_m = measure(pool, plan, m, names, bar.advance)
+            measured.append(of_m)
             chosen_prompts.append(over.chosen)
-            rows += error_rows(names, m, errors, over.mean, over.reduction)
+            rows += error_rows(names, m, of_m, over.mean, over.reduction)
     arrays = {
         "m": np.array(plan.responses),
         "estimators": np.array(names),
@@ -197,7 +193,6 @@ def mse(pool: Samples, plan: BatchPlan, chosen: Sequence[str] = ()) -> LabResult
     }
     notes = {
         "gradients": gradients_of(names),
-        "left_out": {} if chosen else reasons,
         "prompts": len(pool.rewards),
         "batch_prompts": plan.prompts,
         "batches": plan.batches,

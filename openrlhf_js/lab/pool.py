@@ -8,7 +8,7 @@ the samples depend on and which reward function was the last.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from openrlhf_js.common.files import write_json
 from openrlhf_js.common.store import Record, Store, read_store
 from openrlhf_js.lab.grading import Grader
 from openrlhf_js.lab.results import Ints, versions
-from openrlhf_js.sampling.complete import HandOver, Outcomes, complete, in_batches, missing
+from openrlhf_js.sampling.complete import Outcomes, complete, in_batches, missing
 from openrlhf_js.sampling.engines import Response
 from openrlhf_js.sampling.engines import key as seed_of
 from openrlhf_js.sampling.models import ModelFiles
@@ -146,19 +146,13 @@ class _Pool:
 
     def sample_missing(self, prompts: int, responses: int) -> None:
         """Samples and grades the responses that are not there, greedy ones first."""
-        greedy_keys = [ResponseKey(prompt, GREEDY) for prompt in range(prompts)]
-        random_keys = [
+        greedy = [ResponseKey(prompt, GREEDY) for prompt in range(prompts)]
+        random = [
             ResponseKey(prompt, draw) for prompt in range(prompts) for draw in range(responses)
         ]
-        greedy = missing(self.responses, greedy_keys)
-        random = missing(self.responses, random_keys)
-        sample = in_batches(self.engine.settings.rows, self._sample)
-
-        def work(_: Sequence[ResponseKey], hand_over: HandOver) -> None:
-            sample(greedy, hand_over)  # not in one batch with the others
-            sample(random, hand_over)
-
-        complete(self.rewards, greedy + random, work, self._grade, title="sampling")
+        work = in_batches(self.engine.settings.rows, self._sample)
+        for keys, title in ((greedy, "sampling greedy ones"), (random, "sampling")):
+            complete(self.rewards, missing(self.responses, keys), work, self._grade, title)
 
     def _stored_tokens(self, keys: Sequence[ResponseKey]) -> list[Response]:
         return [_tokens(self.responses.records[key]) for key in keys]
@@ -177,22 +171,21 @@ class _Pool:
     def _grade(self, results: Outcomes) -> list[Record]:
         """The records with the rewards of responses."""
         decode = self.engine.files.tokenizer.decode
+        prompts = [self.prompts[key.prompt] for key, _ in results]
         queries = []
-        texts = []
-        labels = []
-        datasources = []
-        for key, response in results:
-            prompt = self.prompts[key.prompt]
+        for prompt, (_, response) in zip(prompts, results, strict=True):
             tokens = prompt.tokens + response.tolist()  # with the end token
             queries.append(str(decode(tokens, skip_special_tokens=False)))
-            texts.append(prompt.text)
-            labels.append(prompt.label)
-            datasources.append(prompt.group)
-        rewards = self.grader.grade(queries, texts, labels, datasources).tolist()
-        records = []
-        for (key, _), reward in zip(results, rewards, strict=True):
-            records.append({**key._asdict(), "reward": reward})
-        return records
+        rewards = self.grader.grade(
+            queries,
+            prompts=[prompt.text for prompt in prompts],
+            labels=[prompt.label for prompt in prompts],
+            datasources=[prompt.group for prompt in prompts],
+        )
+        return [
+            {**key._asdict(), "reward": reward}
+            for (key, _), reward in zip(results, rewards.tolist(), strict=True)
+        ]
 
 
 def _add_prompts(store: Store, wanted: Sequence[Prompt]) -> None:
@@ -212,50 +205,27 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     """The pool below --out: the first prompts (or all) with the responses that each of them has."""
     folder = out / FOLDER
     if not (folder / SETTINGS).is_file():
-        raise ValueError(
-            f"{out} holds no samples: say with --model and --prompts (or --task) what to sample"
-        )
+        raise ValueError(f"{out} holds no samples: say with --model and --prompts what to sample")
     settings = json.loads((folder / SETTINGS).read_bytes())
     asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
     rewards_path = _rewards_path(folder, settings["reward_sha256"])
     responses = {_key(record): record for record in _records(folder / RESPONSES)}
     rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
-    draws = range(_responses_to_each(responses, len(asked)))
-    if not draws:
-        raise _unfinished(folder)
-    response_tokens = []
-    random_rewards = []
-    finished = []
-    greedy_rewards = []
-    try:
-        for prompt in range(len(asked)):
-            keys = [ResponseKey(prompt, draw) for draw in draws]
-            response_tokens.append([_tokens(responses[key]) for key in keys])
-            finished.append([responses[key]["finished"] for key in keys])
-            random_rewards.append([rewards[key] for key in keys])
-            greedy_rewards.append(rewards[ResponseKey(prompt, GREEDY)])
-    except KeyError:
-        raise _unfinished(folder) from None
+    places = range(len(asked))
+    draws = 0  # that every prompt has, without a gap
+    while asked and all((place, draws) in responses for place in places):
+        draws += 1
+    keys = [[ResponseKey(place, draw) for draw in range(draws)] for place in places]
+    if not draws or not rewards.keys() >= {(place, GREEDY) for place in places}.union(*keys):
+        raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     return Samples(
         prompts=asked,
-        response_tokens=response_tokens,
-        rewards=np.array(random_rewards),
-        finished=np.array(finished),
-        greedy_rewards=np.array(greedy_rewards),
+        response_tokens=[[_tokens(responses[key]) for key in row] for row in keys],
+        rewards=np.array([[rewards[key] for key in row] for row in keys]),
+        finished=np.array([[responses[key]["finished"] for key in row] for row in keys]),
+        greedy_rewards=np.array([rewards[ResponseKey(place, GREEDY)] for place in places]),
         settings=settings,
     )
-
-
-def _unfinished(folder: Path) -> ValueError:
-    return ValueError(f"{folder} is unfinished; the command that sampled it resumes")
-
-
-def _responses_to_each(records: Container[object], prompts: int) -> int:
-    """How many responses, without a gap, every prompt has."""
-    draw = 0
-    while prompts and all((prompt, draw) in records for prompt in range(prompts)):
-        draw += 1
-    return draw
 
 
 def _records(path: Path) -> Iterator[Record]:

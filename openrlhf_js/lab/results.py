@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 from openrlhf_js import __version__
 from openrlhf_js.common.files import atomic_write, write_json
 from openrlhf_js.estimators import find_estimator
+from openrlhf_js.lab.settings import ORACLE
 from openrlhf_js.stats import Estimate, ratio_of_means
 from openrlhf_js.stats.estimate import Floats
 
 Ints: TypeAlias = NDArray[np.int64]
 
 REFERENCE = "rloo"
-ORACLE = "js_fixed"  # with the best constant coefficient
 STEP = re.compile(r"(?:step|checkpoint)[_-]?(\d+)")
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
-BY_CHECKPOINT = ("samples", "right_over_wrong")  # notes that differ from checkpoint to checkpoint
 
 
 class LabRow(NamedTuple):
@@ -132,8 +131,6 @@ def over_training(results: Mapping[str, LabResult]) -> LabResult:
         for key, array in result.arrays.items():
             arrays[f"{name}/{key}"] = array
     last = results[names[-1]]
-    notes = {**last.notes, "checkpoints": names}
-    for key in BY_CHECKPOINT:
-        if key in notes:
-            notes[key] = {name: results[name].notes[key] for name in names}
+    samples = {name: result.notes["samples"] for name, result in results.items()}
+    notes = {**last.notes, "checkpoints": names, "samples": samples}
     return LabResult(rows, last.caption, arrays, notes)

@@ -17,14 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from openrlhf_js import __version__
 from openrlhf_js.common.console import progress
+from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.estimators import squared_score_norms
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import Ints
-from openrlhf_js.lab.scores import ScoreSketcher, TokenSequence
+from openrlhf_js.lab.scores import Score, ScoreSketcher, TokenSequence
+from openrlhf_js.lab.settings import ScoreSettings
+from openrlhf_js.sampling.models import model_fingerprint
+from openrlhf_js.sampling.settings import DTYPES
 from openrlhf_js.stats.estimate import Floats
 
 ROWS = 1024  # of sketches that are multiplied at a time
@@ -40,11 +46,6 @@ class ScorePool(NamedTuple):
     """(U, U) inner products of score gradients; the diagonal is exact."""
     weights: Floats
     """(U,) `squared_score_norms` of each response, from its log-probabilities."""
-
-    @property
-    def squared_norms(self) -> Floats:
-        """(N, M) squared lengths of score gradients."""
-        return self.gram.diagonal()[self.places].astype(np.float64)
 
     def at(self, prompts: Sequence[int] | Ints) -> ScorePool:
         """That of some prompts."""
@@ -66,6 +67,23 @@ def different_responses(samples: Samples) -> tuple[list[TokenSequence], Ints]:
     return different, places
 
 
+def open_score_pool(settings: ScoreSettings, samples: Samples) -> ScorePool:
+    """The score gradients of all samples, by the model that was sampled."""
+    if samples.settings["top_p"] != 1:
+        raise ValueError("log-probabilities are of all tokens: sample with --top_p 1, not less")
+    trust = settings.trust_remote_code
+    folder = Path(samples.settings["model"])
+    if model_fingerprint(folder) != samples.settings["model_sha256"]:
+        raise ValueError(f"{folder} is not the model that was sampled; give another --out")
+    model_folder(folder, trust)
+    logging.disable_progress_bar()
+    dtype = getattr(torch, DTYPES[settings.gradient_dtype])
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=trust)
+    model = model.to(settings.device_name)
+    sketcher = ScoreSketcher(model, samples.settings["temperature"])
+    return score_pool(sketcher, samples, settings.out)
+
+
 def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePool:
     """The pool of these samples; resumes what `out/gradients` has of it."""
     different, places = different_responses(samples)
@@ -76,16 +94,23 @@ def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePoo
         shape = len(different), sketcher.numbers
         sketches = np.lib.format.open_memmap(folder / "sketches.npy", mode, np.float32, shape)
         with progress("score gradients", len(different), "responses") as bar:
-            for row, response in enumerate(different):
-                if (row,) not in store:
-                    sketches[row], record = _measured(sketcher, response)
-                    store.append([{"response": row, **record}])
+            for number, response in enumerate(different):
+                if (number,) not in store:
+                    score = sketcher(response)
+                    sketches[number] = score.sketch
+                    store.append([_record(number, score)])
                 bar.advance()
-        records = [store.records[row,] for row in range(len(different))]
+        records = [store.records[number,] for number in range(len(different))]
     gram = _gram_matrix(sketches, sketcher.model.device)
     np.fill_diagonal(gram, [record["squared_norm"] for record in records])
     weights = np.array([record["weight"] for record in records])
     return ScorePool(samples, places, gram, weights)
+
+
+def _record(number: int, score: Score) -> Record:
+    """What is kept of a response beside its sketch."""
+    weight = squared_score_norms(score.log_probs, torch.ones_like(score.log_probs))
+    return {"response": number, "squared_norm": score.squared_norm, "weight": float(weight)}
 
 
 def _identity(
@@ -108,23 +133,17 @@ def _identity(
     return {**identity, "responses_sha256": digest.hexdigest()}
 
 
-def _measured(
-    sketcher: ScoreSketcher, response: TokenSequence
-) -> tuple[NDArray[np.float32], Record]:
-    """(K,) the sketch of a response's score gradient, and what else is kept of it."""
-    score = sketcher(response)
-    weight = float(squared_score_norms(score.log_probs, torch.ones_like(score.log_probs)))
-    return score.sketch.numpy(), {"squared_norm": score.squared_norm, "weight": weight}
-
-
 def _gram_matrix(sketches: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
-    """(U, U) products of sketches (U, K)."""
-    gram = np.empty((len(sketches), len(sketches)), dtype=np.float32)
-    for top in range(0, len(sketches), ROWS):
-        rows = torch.from_numpy(sketches[top : top + ROWS]).to(device)
+    """(U, U) products of sketches (U, K), block by block; the lower half of them is computed."""
+    size = len(sketches)
+    gram = np.empty((size, size), dtype=np.float32)
+    for top in range(0, size, ROWS):
+        rows = slice(top, top + ROWS)
+        row_sketches = torch.from_numpy(sketches[rows]).to(device)
         for left in range(0, top + 1, ROWS):
-            columns = torch.from_numpy(sketches[left : left + ROWS]).to(device)
-            block = (rows @ columns.T).cpu().numpy()
-            gram[top : top + ROWS, left : left + ROWS] = block
-            gram[left : left + ROWS, top : top + ROWS] = block.T
+            columns = slice(left, left + ROWS)
+            column_sketches = torch.from_numpy(sketches[columns]).to(device)
+            products = (row_sketches @ column_sketches.T).cpu().numpy()
+            gram[rows, columns] = products
+            gram[columns, rows] = products.T
     return gram

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.estimators import ESTIMATORS, find_estimator
-from openrlhf_js.lab.batches import left_out
+from openrlhf_js.estimators import find_estimator
+from openrlhf_js.lab.batches import measured_names
 from openrlhf_js.lab.mse import Advance, KnownBatch, SquaredErrors, error_rows, over_batches
-from openrlhf_js.lab.results import REFERENCE, LabResult, LabRow, gradients_of, reduction
+from openrlhf_js.lab.results import LabResult, LabRow, gradients_of, reduction
+from openrlhf_js.lab.settings import SimulateSettings
 from openrlhf_js.stats import clustered_mean
 from openrlhf_js.stats.estimate import Floats
 
-SHOWN = (REFERENCE, "js", "js_grad", "js_fixed")  # unless all are asked for
 CHUNK_REWARDS = 100_000  # held at a time, for each estimator: 0.8 MB
 
 
@@ -90,42 +90,39 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
     return v2 / (v2 + values.s2 * (1 + 1 / others) + values.sigma2 / m / others)
 
 
-def simulated_left_out() -> dict[str, str]:
-    """The estimators that cannot be simulated, and why."""
-    return left_out(2, greedy=False, lengths=False)
+def simulated(settings: SimulateSettings) -> LabResult:
+    """`lab simulate`."""
+    names = measured_names(settings.baselines, greedy=False, lengths=False, visits=False)
+    return simulate(
+        parse(settings.values),
+        settings.prompts_count,
+        sorted(set(settings.m)),
+        names,
+        rounds=settings.rounds,
+        seed=settings.seed,
+    )
 
 
 def simulate(
-    values: Values,
-    n: int,
-    responses: Sequence[int],
-    rounds: int,
-    seed: int,
-    everything: bool = True,
+    values: Values, n: int, responses: Sequence[int], names: Sequence[str], rounds: int, seed: int
 ) -> LabResult:
-    """Squared errors of every baseline, or of `SHOWN`, in `rounds` batches of n prompts, for every
-    m."""
-    reasons = simulated_left_out() if everything else {}
-    names: Sequence[str] = SHOWN
-    if everything:
-        names = tuple(name for name in ESTIMATORS if name not in reasons)
-    simulated = []
+    """Squared errors of these baselines in `rounds` batches of n prompts, for every m."""
+    measured = []
     rows: list[LabRow] = []
     with progress("simulating", rounds * len(responses), "batches") as bar:
         for m in responses:
             errors = measure(values, n, m, rounds, seed, names, bar.advance)
-            simulated.append(errors)
+            measured.append(errors)
             rows += error_rows(names, m, errors, clustered_mean, reduction)
     arrays = {
         "m": np.array(responses),
         "estimators": np.array(names),
-        "squared_errors": np.stack([of_m.errors for of_m in simulated]),
-        "shrinkage": np.stack([of_m.shrinkage for of_m in simulated]),
+        "squared_errors": np.stack([of_m.errors for of_m in measured]),
+        "shrinkage": np.stack([of_m.shrinkage for of_m in measured]),
     }
     notes = {
         "title": values.title,
         "gradients": gradients_of(names),
-        "left_out": reasons,
         "batch_prompts": n,
         "batches": rounds,
         "values": {"mean": values.mean, "s2": values.s2, "sigma2": values.sigma2},

@@ -8,10 +8,17 @@ import numpy as np
 
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.results import LabResult, LabRow, rows_of
+from openrlhf_js.lab.sampling import sampled
+from openrlhf_js.lab.settings import ValueSettings
 from openrlhf_js.stats import Estimate, clustered_mean, clustered_proportion
 from openrlhf_js.stats.estimate import Floats
 
 ALL = "all"
+
+
+def values(settings: ValueSettings) -> LabResult:
+    """`lab value`."""
+    return values_of(sampled(settings))
 
 
 def values_of(pool: Samples) -> LabResult:

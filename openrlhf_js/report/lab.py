@@ -76,32 +76,14 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     looks = {labels[name]: look for name, look in style.series_looks(list(kinds)).items()}
     rows = [{**row, "line": labels[row["estimator"]]} for row in summary["rows"]]
     (error,) = {row["quantity"] for row in rows} & ERRORS.keys()
-    far = {  # so much higher than rloo's that only a note names them
-        row["estimator"]
-        for row in rows
-        if row["quantity"] == REDUCTION and row["value"] is not None and row["value"] < FAR
-    }
-    hidden = {  # in the panel of a quantity, these estimators
-        error: {name for name, kind in kinds.items() if kind == "oracle"},
-        REDUCTION: {"rloo", *far},
-    }
-    shown = [row for row in rows if row["estimator"] not in hidden.get(row["quantity"], kinds)]
+    reductions = [row for row in rows if row["quantity"] == REDUCTION and row["value"] is not None]
+    far = sorted({row["estimator"] for row in reductions if row["value"] < FAR})
+    shown = [
+        row for row in rows if row["quantity"] == error and kinds[row["estimator"]] != "oracle"
+    ]
+    shown += [row for row in reductions if row["estimator"] not in ("rloo", *far)]
     checkpoints = summary.get("checkpoints")
-    size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
-    panels = {
-        error: replace(
-            ERRORS[error],
-            note=f"{size}, 95 % intervals",
-            intervals="bars" if checkpoints else "band",
-        ),
-        REDUCTION: Panel(
-            title="Lower than rloo by",
-            ylabel="reduction, %",
-            note=f"far higher: {', '.join(sorted(far))}" if far else "with 95 % intervals",
-            reference=0,
-            intervals="bars",
-        ),
-    }
+    panels = _error_panels(summary, error, far)
     if checkpoints:
         return figures.picture(_by_step(shown, panels, looks), title=", ".join(checkpoints))
     axis = Axis("m", "responses to a prompt, m", "log2")
@@ -109,17 +91,38 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     return figures.picture(drawings, title=summary.get("title", ""))
 
 
+def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str, Panel]:
+    """That of the error, and that of reductions, in which a note names the estimators so far above
+    rloo that they would leave no room for the others."""
+    size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
+    return {
+        error: replace(
+            ERRORS[error],
+            note=f"{size}, 95 % intervals",
+            intervals="bars" if summary.get("checkpoints") else "band",
+        ),
+        REDUCTION: Panel(
+            title="Lower than rloo by",
+            ylabel="reduction, %",
+            note=f"far higher: {', '.join(far)}" if far else "with 95 % intervals",
+            reference=0,
+            intervals="bars",
+        ),
+    }
+
+
 def _by_step(
     rows: Sequence[Row], panels: Mapping[str, Panel], looks: Mapping[str, style.Look]
 ) -> list[plot.Drawing]:
     """Each panel over the training steps, once for every m."""
-    panels_by_m = {}
+    drawings = []
+    axis = Axis("step", "training step")
     for name, panel in panels.items():
         for m in dict.fromkeys(row["m"] for row in rows):
-            panels_by_m[f"{name}, m = {m}"] = replace(panel, title=f"{panel.title}, m = {m}")
-    rows = [{**row, "panel": f"{row['quantity']}, m = {row['m']}"} for row in rows]
-    axis = Axis("step", "training step")
-    return plot.draw(rows, panels_by_m, axis, line="line", panel="panel", looks=looks)
+            of_m = {name: replace(panel, title=f"{panel.title}, m = {m}")}
+            at_m = [row for row in rows if row["m"] == m]
+            drawings += plot.draw(at_m, of_m, axis, line="line", looks=looks)
+    return drawings
 
 
 def _label(estimator: str, kind: str) -> str:
@@ -137,19 +140,17 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
         rows_by_panel.setdefault(title, []).append(row)
     shrinkage = arrays["shrinkage"]
     names = ("reduction_percent", "reduction_low", "reduction_high")
-    curves = [arrays[name].reshape(-1, len(shrinkage)) for name in names]
+    curves = np.stack([arrays[name].reshape(-1, len(shrinkage)) for name in names], -1)
     points: list[Row] = []
     panels = {}
-    for (title, rows), *curve in zip(rows_by_panel.items(), *curves, strict=True):
-        for x, value, low, high in zip(shrinkage, *curve, strict=True):
-            ends = {"value": value, "low": low, "high": high}
-            points.append({"panel": title, "line": SAME, "shrinkage": x, **ends})
-        points += [{"panel": title, **rule} for rule in _rules(rows)]
+    for (title, rows), curve in zip(rows_by_panel.items(), curves, strict=True):
+        of_panel = _curve(shrinkage, curve) + _rules(rows)
+        points += [{"panel": title, **point} for point in of_panel]
         panels[title] = Panel(
             title=title,
             ylabel="lower than rloo by, %",
             note=_note(rows),
-            limits=_limits(curves[0]),
+            limits=_limits(curves[..., 0]),
             reference=0,
         )
     looks = style.series_looks(list(dict.fromkeys(point["line"] for point in points)))
@@ -157,6 +158,14 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
     drawings = plot.draw(points, panels, axis, line="line", panel="panel", looks=looks)
     return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
+
+
+def _curve(shrinkage: np.ndarray, curve: np.ndarray) -> list[Row]:
+    """The points of a curve (K, 3) of reductions with their intervals."""
+    points = []
+    for x, (value, low, high) in zip(shrinkage, curve, strict=True):
+        points.append({"line": SAME, "shrinkage": x, "value": value, "low": low, "high": high})
+    return points
 
 
 def _rules(rows: Sequence[Row]) -> list[Row]:

@@ -34,7 +34,6 @@ class StudyRow(NamedTuple):
     mix: str
     prompts: int
     responses: int
-    vary: str
     cell: str  # title
     estimator: str
     learning_rate: str  # several where the seeds choose several

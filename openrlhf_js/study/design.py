@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
@@ -15,18 +14,19 @@ from pydantic import field_validator, model_validator
 from tyro.conf import Suppress
 
 from openrlhf_js.common.files import fingerprint
-from openrlhf_js.common.programs import did_you_mean
 from openrlhf_js.common.settings import Field, Settings
-from openrlhf_js.estimators.catalogue import find_estimator
+from openrlhf_js.estimators.catalogue import find_estimator, in_training
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.sampling.settings import DTYPES
-from openrlhf_js.tiny.tasks import INLINE, MIXES, PRETRAINED, TASKS, TinyTask
+from openrlhf_js.tiny.tasks import PRETRAINED, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
-WITH_A_CRITIC = "gae"  # on the stack alone
-SEEDS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 VERSION_ITEMS = 20  # of each kind that a task's version is made of
-LEAST_STACK_WIDTH = 128  # 4 heads of 32, the smallest of vLLM's attention on CPU
+
+TaskName: TypeAlias = Literal["sort", "countdown", "maze", "reverse", "questions"]
+StackTaskName: TypeAlias = Literal["sort", "countdown", "maze", "questions"]  # that have graders
+Mix: TypeAlias = Literal["alike", "natural", "mixed"]
+StackMix: TypeAlias = Literal["natural", "mixed"]
 
 T = TypeVar("T")
 NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
@@ -39,17 +39,12 @@ class Cell(NamedTuple):
     mix: str
     prompts: int  # in a batch
     responses: int  # to each prompt
-    vary: str  # further flags, as `name=value name=value`
 
     @property
     def title(self) -> str:
         """The cell in a table or above a picture."""
-        title = f"{self.prompts} x {self.responses}"
-        if self.task != OWN:
-            title = f"{self.task}, {self.mix}, {title}"
-        if self.vary:
-            title = f"{title} {self.vary}"
-        return title
+        size = f"{self.prompts} x {self.responses}"
+        return size if self.task == OWN else f"{self.task}, {self.mix}, {size}"
 
 
 class Run(NamedTuple):
@@ -59,7 +54,6 @@ class Run(NamedTuple):
     mix: str
     prompts: int
     responses: int
-    vary: str
     estimator: str
     learning_rate: float
     seed: int
@@ -68,16 +62,7 @@ class Run(NamedTuple):
     def name(self) -> str:
         """A name for files."""
         cell = f"{self.task}-{self.mix}-{self.prompts}x{self.responses}"
-        if self.vary:
-            cell += "-" + self.vary.replace("/", "_").replace(" ", "-")
         return f"{cell}-{self.estimator}-{self.learning_rate:g}-{self.seed}"
-
-
-class Pair(NamedTuple):
-    """What runs that are compared with one another have in common."""
-
-    cell: Cell
-    seed: int
 
 
 def cell_of(run: Mapping[str, Any]) -> Cell:
@@ -85,34 +70,34 @@ def cell_of(run: Mapping[str, Any]) -> Cell:
     return Cell._make(run[name] for name in Cell._fields)
 
 
-def pair_of(run: Mapping[str, Any]) -> Pair:
-    """The pair that a run's record belongs to."""
-    return Pair(cell=cell_of(run), seed=run["seed"])
+def pair_of(run: Mapping[str, Any]) -> tuple[Cell, int]:
+    """The cell and the seed of a run's record: runs that share them are compared."""
+    return cell_of(run), run["seed"]
 
 
 class StudySettings(Settings):
     """What the studies of both engines have in common."""
 
     engine: ClassVar[str]
-    known_tasks: ClassVar[Collection[str]] = tuple(TASKS)
-    known_mixes: ClassVar[Collection[str]] = MIXES
-    without_record: ClassVar[Collection[str]] = ()  # estimators that are known all the same
 
-    tasks: NonEmpty[str] = Field(["sort"], description=f"what the model learns: {', '.join(TASKS)}")
-    mixes: NonEmpty[str] = Field(
+    tasks: NonEmpty[TaskName] = Field(["sort"], description="what the model learns")
+    mixes: NonEmpty[Mix] = Field(
         ["natural"],
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
         "solved already, and a third cannot be solved",
     )
-    estimators: NonEmpty[str] = Field(["rloo", "js", "js_grad"], description="to compare")
-    reference: str | None = Field(None, description="compared with the others (default the first)")
+    estimators: NonEmpty[str] = Field(
+        ["rloo", "js", "js_grad"], description="the others are compared with the first"
+    )
     prompts: NonEmpty[Annotated[int, Field(ge=2)]] = Field([16], description="prompts in a batch")
     responses: NonEmpty[Annotated[int, Field(ge=1)]] = Field([2], description="to each prompt")
     learning_rates: NonEmpty[Annotated[float, Field(gt=0, lt=1)]] = Field(
         [3e-4], description="each estimator is shown at its best"
     )
     seeds: str = Field(
-        "10", description="of paired runs: a number, for seeds 0, 1, ..., or FIRST-LAST: 100-109"
+        "10",
+        pattern=r"^\d{1,9}(-\d{1,9})?$",
+        description="of paired runs: a number, for seeds 0, 1, ..., or FIRST-LAST: 100-109",
     )
     steps: int = Field(60, ge=2, description="of training, in every run")
     distinct: int = Field(
@@ -150,34 +135,14 @@ class StudySettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
-        self._check_names()
         if not self.seed_range:
-            raise ValueError(
-                f"--seeds {self.seeds} must be a number above 0, or FIRST-LAST: 100-109"
-            )
+            raise ValueError(f"--seeds {self.seeds}: give a number above 0, or FIRST-LAST: 100-109")
         if "mixed" in self.mixes and min(self.prompts) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
-        for name in self.estimators:
-            if name in self.without_record:
-                continue
-            estimator = find_estimator(name)
-            if estimator.needs_shrinkage:
-                raise ValueError(f"{name} needs a coefficient, which a study does not give")
-            lacking = estimator.lacks(min(self.prompts), min(self.responses))
-            if lacking:
-                raise ValueError(f"{name} {lacking}")
-        return self
-
-    def _check_names(self) -> None:
-        _check_each(f"task of engine {self.engine}", self.tasks, self.known_tasks)
-        _check_each(f"mix of engine {self.engine}", self.mixes, self.known_mixes)
-        fits = PRETRAINED not in self.tasks
-        if self.model is not None:
-            fits = self.tasks == [PRETRAINED]
+        fits = self.tasks == [PRETRAINED] if self.model else PRETRAINED not in self.tasks
         if not fits:
             raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
-        if self.compared_with not in self.estimator_names:
-            raise ValueError(f"--reference {self.reference} is not among the estimators")
+        return self
 
     @property
     def device_name(self) -> str:
@@ -198,18 +163,14 @@ class StudySettings(Settings):
 
     @property
     def seed_range(self) -> range:
-        """The seeds of the paired runs; empty where `seeds` says none."""
-        match = SEEDS.fullmatch(self.seeds)
-        if match is None:
-            return range(0)
-        if match["last"] is None:
-            return range(int(match["first"]))
-        return range(int(match["first"]), int(match["last"]) + 1)
+        """The seeds of the paired runs."""
+        first, dash, last = self.seeds.partition("-")
+        return range(int(first), int(last) + 1) if dash else range(int(first))
 
     @property
     def compared_with(self) -> str:
-        """The reference."""
-        return label_of(self.reference) if self.reference else next(iter(self.estimator_names))
+        """The first estimator, the reference."""
+        return next(iter(self.estimator_names))
 
     @property
     def estimator_names(self) -> dict[str, str]:
@@ -252,20 +213,21 @@ class StudySettings(Settings):
         name = f"{task}-{size}-s{self.start_seed}-h{self.held_out}"
         return self.out.absolute() / "warm_start" / f"{name}-{task_version(TASKS[task])}"
 
+    def cells(self) -> list[Cell]:
+        """All cells."""
+        cells = itertools.product(self.tasks, self.mixes, self.prompts, self.responses)
+        return [Cell(*cell) for cell in cells]
+
     def runs(self) -> list[Run]:
         """All runs, seed by seed, so that an unfinished study has whole pairs."""
         runs = [
             Run(*cell, estimator=estimator, learning_rate=learning_rate, seed=seed)
             for seed in self.seed_range
-            for cell in self._cells()
+            for cell in self.cells()
             for learning_rate in self.learning_rates
             for estimator in self.estimator_names
         ]
         return list(dict.fromkeys(runs))
-
-    def _cells(self) -> list[Cell]:
-        cells = itertools.product(self.tasks, self.mixes, self.prompts, self.responses, [""])
-        return [Cell(*cell) for cell in cells]
 
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
@@ -310,11 +272,12 @@ class InlineStudy(StudySettings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="auto: a GPU if any for the pretrained model, else the processor"
     )
-    offline: int = Field(
-        0,
-        ge=0,
-        description="responses of the warm start to each prompt that js_grad and spo know",
-    )
+
+    @model_validator(mode="after")
+    def _check_estimators(self) -> InlineStudy:
+        for name in self.estimators:
+            find_estimator(name)
+        return self
 
     @property
     def device_name(self) -> str:
@@ -330,8 +293,6 @@ class InlineStudy(StudySettings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         identity = super().identity()
-        if self.offline:
-            identity["offline"] = self.offline
         if self.device_name != "cpu":
             identity["device"] = self.device_name
         return identity
@@ -353,21 +314,16 @@ class StackStudy(StudySettings):
     """
 
     engine: ClassVar[str] = "stack"
-    known_tasks: ClassVar[Collection[str]] = tuple(name for name in TASKS if name not in INLINE)
-    known_mixes: ClassVar[Collection[str]] = ("natural", "mixed")
-    without_record: ClassVar[Collection[str]] = (WITH_A_CRITIC,)
 
-    vary: list[str] = Field([], description="NAME=A,B,...: any flag of training")
+    tasks: NonEmpty[StackTaskName] = Field(["sort"], description="what the tiny model learns")
+    mixes: NonEmpty[StackMix] = Field(["natural"], description="of the tiny model's prompts")
     print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
     train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
 
     @model_validator(mode="after")
     def _check_stack(self) -> StackStudy:
-        for flag in self.vary:
-            if not flag.partition("=")[2]:
-                raise ValueError(f"--vary {flag} must be NAME=A,B,...")
-        if not self.train and self.width < LEAST_STACK_WIDTH:
-            raise ValueError(f"vLLM takes no model so narrow: --width {LEAST_STACK_WIDTH}")
+        for name in self.estimators:
+            in_training(name)
         if "mixed" in self.mixes and self.tasks != ["sort"]:
             raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
         return self
@@ -382,19 +338,12 @@ class StackStudy(StudySettings):
         model = Path(flags.get("actor.model_name_or_path", "")).name
         return f"{', '.join(self.estimator_names)}: {data} with {model}"
 
-    def _cells(self) -> list[Cell]:
-        tasks = [OWN] if self.train else self.tasks
-        mixes = ["natural"] if self.train else self.mixes
-        cells = itertools.product(tasks, mixes, self.prompts, self.responses, self._variants())
-        return [Cell(*cell) for cell in cells]
-
-    def _variants(self) -> list[str]:
-        """Every combination of the values in `vary`; one empty one without any."""
-        choices = []
-        for flag in self.vary:
-            name, _, values = flag.partition("=")
-            choices.append([f"{name}={value}" for value in values.split(",")])
-        return [" ".join(variant) for variant in itertools.product(*choices)]
+    def cells(self) -> list[Cell]:
+        """All cells; of the user's own data, which knows no tasks and mixes, the sizes alone."""
+        if not self.train:
+            return super().cells()
+        sizes = itertools.product(self.prompts, self.responses)
+        return [Cell(OWN, "natural", *size) for size in sizes]
 
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
@@ -416,13 +365,6 @@ class StackStudy(StudySettings):
 
 
 Study: TypeAlias = InlineStudy | StackStudy
-
-
-def _check_each(kind: str, names: Sequence[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise ValueError(f"unknown {kind} {name!r}{hint}; choose from {', '.join(known)}")
 
 
 @cache

@@ -19,15 +19,7 @@ from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.study import stack
-from openrlhf_js.study.design import (
-    OWN,
-    Pair,
-    Run,
-    StackStudy,
-    Study,
-    pair_of,
-    task_version,
-)
+from openrlhf_js.study.design import OWN, Cell, Run, StackStudy, Study, pair_of, task_version
 from openrlhf_js.tiny.supervise import prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS
 
@@ -45,7 +37,7 @@ def run_all(settings: Study) -> list[Record]:
         missing = [run for run in runs if run not in store]
         if len(missing) < len(runs):
             say(f"{len(runs) - len(missing)} of {len(runs)} runs are there already")
-        incomplete: set[Pair] = set()
+        incomplete: set[tuple[Cell, int]] = set()
         if isinstance(settings, StackStudy) and (settings.out / stack.COMMANDS).is_file():
             unfinished = unfinished_runs(settings, store)
             incomplete = _pairs(unfinished)
@@ -87,7 +79,7 @@ def _report_unfinished(unfinished: Sequence[Run], runs: Sequence[Run]) -> None:
     say(f"note: {count}: without their seeds here; {advice}", error=True)
 
 
-def _pairs(runs: Iterable[Run]) -> set[Pair]:
+def _pairs(runs: Iterable[Run]) -> set[tuple[Cell, int]]:
     return {pair_of(run._asdict()) for run in runs}
 
 
@@ -95,12 +87,13 @@ def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) 
     """Raises ValueError where runs of one pair would start from different models."""
     pairs = [(pair_of(record), record["start"]) for record in store.records.values()]
     pairs += [(pair_of(run._asdict()), starts.get(run.task)) for run in missing]
-    known: dict[Pair, str | None] = {}
+    known: dict[tuple[Cell, int], str | None] = {}
     for pair, start in pairs:
         if known.setdefault(pair, start) != start:
+            cell, seed = pair
             raise ValueError(
-                f"{store.path}: seed {pair.seed} of {pair.cell.task} began from another model or "
-                "task; with the code and the warm_start/ of then it resumes, or give another --out"
+                f"{store.path}: seed {seed} of {cell.task} began from another model or task; "
+                "with the code and the warm_start/ of then it resumes, or give another --out"
             )
 
 

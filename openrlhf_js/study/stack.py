@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shlex
 import shutil
@@ -13,21 +15,53 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pandas as pd
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from openrlhf_js.common.environment import of_quickstart
 from openrlhf_js.common.files import atomic_write
 from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.study.design import OWN, Run, StackStudy, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
-from openrlhf_js.study.log import REWARD, Scalars, is_done
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised
-from openrlhf_js.tiny.tasks import TASKS, Problem, write_lines
+from openrlhf_js.tiny.tasks import TASKS, write_lines
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
 COMMAND = "command.txt"  # of a run
 POLL_SECONDS = 0.5
+REWARD = "train/rollout/reward_mean"
+RECORD = "openrlhf_js_config.json"  # as `plugin.run.record` writes it
+DONE = "done"  # its outcome
+
+
+class Scalars:
+    """The scalars in the event files of one folder, which may grow and need not exist yet.
+
+    Where a run was resumed, what was logged of later steps before was undone.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # keep all
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the complete records that have been written since."""
+        if self._folder.is_dir():
+            self._events.Reload()
+
+    def __getitem__(self, tag: str) -> pd.Series:
+        """The finite values of a tag by step; empty if nothing was logged under it."""
+        events = self._events.Scalars(tag) if tag in self.tags else []
+        values = {event.step: event.value for event in events if math.isfinite(event.value)}
+        return pd.Series(values, dtype=float)
+
+    @property
+    def tags(self) -> list[str]:
+        """Everything that was logged."""
+        return list(self._events.Tags()["scalars"])
 
 
 def folder_of(run: Run, settings: StackStudy) -> Path:
@@ -43,15 +77,11 @@ def log_of(run: Run, settings: StackStudy) -> Path:
 def training_command(run: Run, settings: StackStudy) -> list[str]:
     """The command line of a run. Of the tiny model, it writes the data that the command names."""
     given = {flag for flag, _ in training_flags(settings.train)}
-    varied = dict(flag.split("=", 1) for flag in run.vary.split())
     flags = _flags_of_study(run, settings)
-    taken = sorted((given | varied.keys()) & flags.keys())
+    taken = sorted(given & flags.keys())
     if taken:
-        raise ValueError(
-            f"the study sets --{taken[0]} itself: leave it out behind -- and in --vary"
-        )
-    flags |= varied
-    if "train.batch_size" not in given | varied.keys():
+        raise ValueError(f"the study sets --{taken[0]} itself: leave it out behind --")
+    if "train.batch_size" not in given:
         flags["train.batch_size"] = run.prompts * run.responses  # one update a step
     base = settings.train if run.task == OWN else _tiny_words(run, settings)
     program = [sys.executable, "-m", "openrlhf_js.cli.train"]
@@ -93,8 +123,16 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
     task = TASKS[run.task]
     data = folder_of(run, settings) / "data"
     data.mkdir(parents=True, exist_ok=True)
-    _write_data(data / "train.jsonl", run.task, prompts.training_problems(run, settings))
-    _write_data(data / "held_out.jsonl", run.task, prompts.held_out(run.task, settings))
+    problems = {
+        "train": prompts.training_problems(run, settings),
+        "held_out": prompts.held_out(run.task, settings),
+    }
+    for name, of_file in problems.items():
+        rows = [
+            {"input": problem.prompt, "label": problem.label, "datasource": run.task}
+            for problem in of_file
+        ]
+        write_lines(data / f"{name}.jsonl", rows)
     batch_size = run.prompts * run.responses
     micro_batches = MICRO_BATCHES if run.prompts % MICRO_BATCHES == 0 else 1
     flags = {
@@ -138,17 +176,10 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
     return _words(flags) + switches
 
 
-def _write_data(path: Path, task: str, problems: Sequence[Problem]) -> None:
-    rows = [
-        {"input": problem.prompt, "label": problem.label, "datasource": task}
-        for problem in problems
-    ]
-    write_lines(path, rows)
-
-
 def finished(run: Run, settings: StackStudy) -> bool:
     """Whether the run's own record says that it was trained to its end."""
-    return is_done(log_of(run, settings))
+    path = log_of(run, settings) / RECORD
+    return path.is_file() and json.loads(path.read_bytes())["outcome"] == DONE
 
 
 def write_commands(runs: Sequence[Run], settings: StackStudy) -> list[str]:
@@ -221,25 +252,20 @@ def figures(run: Run, settings: StackStudy) -> Figures:
 
         policy = prompts.policy_in(folder_of(run, settings) / "model", settings)
         pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
-    variance = _mean(scalars, "train/js/gradient_variance")
-    mean_square = _mean(scalars, "train/js/gradient_norm_squared")
+    means = {tag: fmean(scalars[tag]) for tag in scalars.tags if len(scalars[tag])}
+    variance = means.get("train/js/gradient_variance")
     return Figures(
         pass1=pass1,
         reward=fmean(rewards),
         curve=learning_curve(rewards),
         steps=settings.steps,
-        dead=_mean(scalars, "train/js/all_equal_groups"),
+        dead=means.get("train/js/all_equal_groups"),
         baseline_error=_ratio(
-            _mean(scalars, "train/js/baseline_mse"), _mean(scalars, "train/js/baseline_mse_rloo")
+            means.get("train/js/baseline_mse"), means.get("train/js/baseline_mse_rloo")
         ),
         gradient_variance=variance,
-        gradient_snr=_ratio(mean_square, variance),
+        gradient_snr=_ratio(means.get("train/js/gradient_norm_squared"), variance),
     )
-
-
-def _mean(scalars: Scalars, tag: str) -> float | None:
-    values = scalars[tag]
-    return fmean(values) if len(values) else None
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:

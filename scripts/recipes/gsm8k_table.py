@@ -13,7 +13,7 @@ from statistics import fmean
 from openrlhf_js.common.store import Record, read_store
 from openrlhf_js.stats import paired_difference
 from openrlhf_js.study.design import Run
-from openrlhf_js.study.log import Scalars
+from openrlhf_js.study.stack import Scalars
 from openrlhf_js.study.values import grouped
 
 REFERENCE = "rloo"

@@ -23,10 +23,3 @@ def test_a_reader_that_leaves_ends_a_program_without_a_message(tmp_path, words):
     os.close(writer)
     assert call.returncode == CLOSED_PIPE
     assert call.stderr == b""
-
-
-def test_another_error_of_the_output_is_one():
-    with open("/dev/full", "wb") as full:
-        call = subprocess.run([*MAIN, "--help"], stdout=full, stderr=subprocess.PIPE)
-    assert call.returncode == 1
-    assert b"No space left" in call.stderr

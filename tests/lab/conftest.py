@@ -75,14 +75,15 @@ def score_gradients(model, samples, temperature=1.0):
     return gradients
 
 
+def parabolas(minima, depths):
+    """(B, 3) parabolas 1 + c (x - x0)^2 - c x0^2."""
+    return np.array([[1.0, -2 * c * x, c] for x, c in zip(minima, depths, strict=True)])
+
+
 @pytest.fixture(scope="session")
 def kit():
     """The functions above."""
-    return SimpleNamespace(
-        small_model=small_model,
-        pool=pool,
-        score_gradients=score_gradients,
-    )
+    return SimpleNamespace(small_model=small_model, pool=pool, parabolas=parabolas)
 
 
 @pytest.fixture(scope="session")

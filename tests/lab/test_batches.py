@@ -5,13 +5,14 @@ import re
 import numpy as np
 import pytest
 
+from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.lab.batches import (
     BatchMeans,
     BatchPlan,
     at,
     best,
     error_over_prompts,
-    left_out,
+    measured_names,
     parabolas,
 )
 
@@ -60,33 +61,29 @@ def test_batches_that_cannot_be_drawn(plan, message):
     BatchPlan(2, 3, (2, 15)).check(prompts=6, responses=30)
 
 
-def made(minima, depths):
-    """(B, 3) parabolas 1 + c (x - x0)^2 - c x0^2."""
-    return np.array([[1.0, -2 * c * x, c] for x, c in zip(minima, depths, strict=True)])
-
-
-def test_a_parabola_goes_through_its_three_points():
-    curves = made([0.2, 0.6], [3.0, 1.0])
+def test_the_minimum_is_that_of_the_mean_between_rloo_and_bloo(kit):
+    curves = kit.parabolas([0.2, 0.6], [3.0, 1.0])
     assert parabolas(at(curves, 0), at(curves, 0.5), at(curves, 1)) == pytest.approx(curves)
-
-
-def test_the_minimum_is_that_of_the_mean_between_rloo_and_bloo():
-    curves = made([0.2, 0.6], [3.0, 1.0])
     grid = np.linspace(0, 1, 1001)
     assert best(curves) == pytest.approx((0.2 * 3 + 0.6) / 4)
     means = [at(curves, x).mean() for x in grid]
     assert grid[np.argmin(means)] == pytest.approx(best(curves), abs=1e-3)
-    assert best(made([1.5], [1.0])) == 1
-    assert best(made([-2], [1.0])) == 0
+    assert best(kit.parabolas([1.5], [1.0])) == 1
+    assert best(kit.parabolas([-2], [1.0])) == 0
     # A curve that does not bend falls to its end.
     assert best(np.array([[1.0, -0.1, 0.0]])) == 1
     assert best(np.array([[1.0, 0.1, 0.0]])) == 0
 
 
-def test_what_is_left_out_says_why():
-    assert left_out(2, streams=True) == {}
-    assert left_out(2).keys() == {"dbb", "spo"}
-    assert left_out(2, streams=True, unit=False).keys() == {"dbb", "bnpo", "maxrl"}
-    assert left_out(2, streams=True, greedy=False) == {
-        "remax": "needs the reward of a greedy response"
-    }
+def test_what_cannot_be_measured_says_why():
+    everything = measured_names(list(ESTIMATORS))
+    assert everything[0] == "rloo"
+    assert set(everything) == set(ESTIMATORS)
+    for name, known in {
+        "spo": "visits",
+        "bnpo": "unit",
+        "remax": "greedy",
+        "opo": "lengths",
+    }.items():
+        with pytest.raises(ValueError, match=f"{name} needs "):
+            measured_names([name], **{known: False})

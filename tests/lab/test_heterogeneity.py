@@ -39,18 +39,10 @@ def test_the_curve_is_that_of_every_shrinkage(kit, tmp_path, samples, monkeypatc
     assert at(curves, 0.3) == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
-def made(minima, depths):
-    """(B, 3) parabolas 1 + c (x - x0)^2 - c x0^2."""
-    curves = []
-    for x, c in zip(minima, depths, strict=True):
-        curves.append([1.0, -2 * c * x, c])
-    return np.array(curves)
-
-
 def test_the_interval_of_the_minimum_is_about_it_and_within_its_range(kit, tmp_path, samples):
     measured = measured_of(kit, tmp_path, samples)
     generator = np.random.default_rng(0)
-    curves = made(0.4 + 0.1 * generator.normal(size=6), generator.gamma(4, 1, 6))
+    curves = kit.parabolas(0.4 + 0.1 * generator.normal(size=6), generator.gamma(4, 1, 6))
     estimate = minimiser(measured, curves)
     assert estimate.value == best(curves)
     assert 0 <= estimate.low < estimate.value < estimate.high <= 1
@@ -58,8 +50,8 @@ def test_the_interval_of_the_minimum_is_about_it_and_within_its_range(kit, tmp_p
     assert (flat.low, flat.high) == (0, 1)
 
 
-def test_the_minimum_is_judged_on_responses_it_was_not_chosen_for():
-    curves = made([0.2, 0.6, 0.7], [1.0, 1.0, 1.0])
+def test_the_minimum_is_judged_on_responses_it_was_not_chosen_for(kit):
+    curves = kit.parabolas([0.2, 0.6, 0.7], [1.0, 1.0, 1.0])
     found = held_out(curves, np.array([0, 1, 1]))
     expected = [at(curve, x) for curve, x in zip(curves, [0.65, 0.2, 0.2], strict=True)]
     assert found == pytest.approx(expected)

@@ -141,24 +141,6 @@ def test_errors_are_those_of_a_slow_loop():
     assert alone.errors[1] == pytest.approx(measured.errors[oracle])  # it needs no other baseline
 
 
-def test_intervals_of_js_cover():
-    """With 5 % outside, 6 or more of 40 come up once in 70 times."""
-    plan = BatchPlan(batches=400, prompts=16, responses=(2,))
-    reductions = []
-    errors = np.zeros(2)
-    for seed in range(40):
-        values = np.random.default_rng([seed, 1]).beta(0.5, 0.5, 32)
-        over, measured = measure(samples(pool(16, seed, values)), plan, 2, ["rloo", "js"])
-        rloo, js = measured.errors
-        reductions.append(over.reduction(js, rloo))
-        errors += measured.errors.mean(1)
-    truth = 100 * (1 - errors[1] / errors[0])
-    missed = 0
-    for estimate in reductions:
-        missed += not estimate.low <= truth <= estimate.high
-    assert missed < 6
-
-
 def exact(name, m):
     """The true mean squared error of a baseline, by going through every outcome: n = N = 3."""
     values = VALUES[:3, None]
@@ -190,7 +172,8 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool():
 
 
 def test_rows_and_notes():
-    result = mse(samples(pool(20)), BatchPlan(batches=200, prompts=2, responses=(2, 4)))
+    names = ("rloo", "js", "js1", "js_fixed")
+    result = mse(samples(pool(20)), BatchPlan(batches=200, prompts=2, responses=(2, 4)), names)
     rloo = quantities(result, m=2, estimator="rloo")
     js = quantities(result, m=2, estimator="js")
     reference = rloo["reduction_percent"]
@@ -202,14 +185,13 @@ def test_rows_and_notes():
     assert rloo["shrinkage"]["value"] is None
     kinds = result.notes["gradients"]
     assert (kinds["js"], kinds["js1"], kinds["js_fixed"]) == ("unbiased", "biased", "oracle")
-    assert result.notes["left_out"].keys() == {"dbb", "spo"}
     assert result.caption.startswith("200 batches of 2 of 5 prompts; 95 % intervals over prompts")
     assert result.arrays["squared_errors"].shape == (2, len(kinds), 200)
 
 
 def test_rewards_that_are_all_equal():
     equal_rewards = samples(np.ones((4, 16)))
-    result = mse(equal_rewards, BatchPlan(batches=3, prompts=2, responses=(2,)))
+    result = mse(equal_rewards, BatchPlan(batches=3, prompts=2, responses=(2,)), ("rloo", "js"))
     js = quantities(result, estimator="js")
     assert js["mse"]["value"] == 0
     assert js["reduction_percent"]["value"] is None
@@ -217,20 +199,14 @@ def test_rewards_that_are_all_equal():
     assert values["all_rewards_equal"]["value"] == 1
 
 
-def test_baselines_are_chosen_and_may_be_the_users_own(tmp_path):
+def test_a_baseline_may_be_the_users_own(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "def mine(batch):\n"
         "    others = batch.statistics.loo_batch_mean[:, None]\n"
         "    return others.expand_as(batch.rewards)\n"
     )
-    own = f"{file}:mine"
     plan = BatchPlan(batches=30, prompts=2, responses=(2,))
-    result = mse(samples(pool(20)), plan, chosen=(own, "bloo"))
-    assert result.notes["gradients"] == {"rloo": "unbiased", own: "unbiased", "bloo": "unbiased"}
+    result = mse(samples(pool(20)), plan, ("rloo", f"{file}:mine", "bloo"))
     _, mine, bloo = result.arrays["squared_errors"][0]
     assert mine == pytest.approx(bloo)
-    with pytest.raises(ValueError, match="spo needs an earlier visit"):
-        mse(samples(pool(10)), plan, chosen=("spo",))
-    with pytest.raises(ValueError, match="bnpo takes rewards between 0 and 1"):
-        mse(samples(2 * pool(10)), plan, chosen=("bnpo",))

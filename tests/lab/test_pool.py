@@ -1,6 +1,5 @@
 """Sampling into a folder: resumed, grown, graded anew, and refused."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openrlhf_js.lab.grading import Grader, RewardFailed, file_grader, task_grader
+from openrlhf_js.lab.grading import TASKS_GRADER, Grader, RewardFailed, file_grader
 from openrlhf_js.lab.pool import fill, open_samples
 from openrlhf_js.sampling import engines
 from openrlhf_js.sampling.prompts import Prompt
@@ -113,23 +112,6 @@ def test_interrupted_and_resumed_is_as_uninterrupted(tmp_path_factory, stop, row
     same(open_samples(whole), open_samples(broken))
 
 
-def test_samples_are_in_prompt_order(tmp_path):
-    run(tmp_path, n=3, m=2)
-    samples = open_samples(tmp_path)
-    assert samples.prompts == prompts(3)
-    assert samples.rewards.shape == samples.finished.shape == (3, 2)
-    for i, group in enumerate(samples.response_tokens):
-        for j, tokens in enumerate(group):
-            assert tokens.dtype == np.int32
-            assert samples.rewards[i, j] == np.mean(tokens)
-            assert samples.finished[i, j] == (tokens[-1] == END)
-    assert samples.settings["temperature"] == 1
-    assert samples.settings["reward"] == "digits.py"
-    two_prompts = samples.at([2, 0], 1)
-    assert two_prompts.prompts == [prompts(3)[2], prompts(3)[0]]
-    assert two_prompts.greedy_rewards.tolist() == samples.greedy_rewards[[2, 0]].tolist()
-
-
 def test_more_of_everything_keeps_what_is_there(tmp_path):
     run(tmp_path / "grown", n=3, m=2)
     first = open_samples(tmp_path / "grown")
@@ -139,9 +121,16 @@ def test_more_of_everything_keeps_what_is_there(tmp_path):
     run(tmp_path / "grown", n=6, m=5)
     run(tmp_path / "once", n=6, m=5, rows=100)
     grown = open_samples(tmp_path / "grown")
+    assert grown.prompts == prompts(6)
+    assert grown.rewards[2, 4] == grown.response_tokens[2][4].mean()
     same(grown, open_samples(tmp_path / "once"))
     same(grown.at(range(3), 2), first)
     assert run(tmp_path / "grown", n=4, m=3).calls == 0
+
+
+def test_a_pool_without_samples(tmp_path):
+    with pytest.raises(ValueError, match="holds no samples: say with --model"):
+        open_samples(tmp_path)
 
 
 @pytest.mark.parametrize("error", [KeyError("no such label"), SystemExit("no such label")])
@@ -171,21 +160,6 @@ def test_other_settings_and_prompts_are_refused(tmp_path):
     assert run(tmp_path, n=3, m=2).calls == 0
 
 
-def test_no_samples_and_damage(tmp_path):
-    with pytest.raises(ValueError, match="holds no samples: say with --model"):
-        open_samples(tmp_path)
-    run(tmp_path, n=2, m=2)
-    path = tmp_path / "samples" / "responses.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole.replace(b'"finished"', b'"finis', 1))
-    with pytest.raises(ValueError, match=r"responses.jsonl, line 2 is damaged"):
-        open_samples(tmp_path)
-    path.write_bytes(whole[:-3])  # a kill cut it short: sampled again
-    run(tmp_path, n=2, m=2)
-    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
-    assert json.loads((tmp_path / "samples" / "settings.json").read_text())["seed"] == 0
-
-
 QUERIES = ["ab", "abb"]
 PROMPTS = ["a", "a"]
 LABELS = ["1", "2"]
@@ -196,30 +170,21 @@ def grader(answer):
     return Grader(lambda *_: answer, "r.py", "sha")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_what_a_reward_function_may_return():
+    for answer in (
         {"rewards": torch.tensor([[1.0], [0.5]], requires_grad=True), "scores": None},
         np.array([1, 0.5], dtype=np.float32),
-    ],
-)
-def test_what_a_reward_function_may_return(answer):
-    rewards = grader(answer).grade(QUERIES, PROMPTS, LABELS, DATASOURCES)
-    assert rewards.tolist() == [1, 0.5]
-    assert rewards.dtype == np.float64
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
+    ):
+        rewards = grader(answer).grade(QUERIES, PROMPTS, LABELS, DATASOURCES)
+        assert rewards.tolist() == [1, 0.5]
+    one_each = "one finite number for each of 2 queries"
+    for answer, message in (
         ([1.0, None], "r.py: TypeError"),
-        ([1.0, float("inf")], "one finite number for each of 2 queries: .* inf"),
-        ([1.0], "one finite number for each of 2 queries"),
-    ],
-)
-def test_unusable_rewards(answer, message):
-    with pytest.raises(RewardFailed, match=message):
-        grader(answer).grade(QUERIES, PROMPTS, LABELS, DATASOURCES)
+        ([1.0, float("inf")], f"{one_each}: .* inf"),
+        ([1.0], one_each),
+    ):
+        with pytest.raises(RewardFailed, match=message):
+            grader(answer).grade(QUERIES, PROMPTS, LABELS, DATASOURCES)
 
 
 def test_reward_files_and_tasks(tmp_path):
@@ -235,5 +200,5 @@ def test_reward_files_and_tasks(tmp_path):
     assert file_grader(path).sha256 != of_file.sha256
     prompt = "Make 3 of 1 and 2, please"
     label = '{"numbers": [1, 2], "target": 3}'
-    task = task_grader("countdown")
-    assert task.grade([f"{prompt}<answer>1 + 2</answer>"], [prompt], [label], [""]).tolist() == [1]
+    query = f"{prompt}<answer>1 + 2</answer>"
+    assert TASKS_GRADER.grade([query], [prompt], [label], ["countdown"]).tolist() == [1]

@@ -52,14 +52,6 @@ def test_log_probabilities_are_those_of_sampling(kit, temperature):
     torch.testing.assert_close(score.log_probs, torch.stack(expected).detach())
 
 
-def test_the_model_is_sketched_in_its_own_dtype_and_sums_are_float32(kit):
-    response = TokenSequence([3, 1, 4], [1, 5, 9])
-    exact = ScoreSketcher(kit.small_model())(response)
-    rough = ScoreSketcher(kit.small_model(dtype=torch.bfloat16))(response)
-    assert rough.sketch.dtype == torch.float32
-    assert rough.squared_norm == pytest.approx(exact.squared_norm, rel=0.05)
-
-
 def test_the_weight_of_a_response_is_that_of_its_tokens(kit, tmp_path, samples):
     pool = score_pool(ScoreSketcher(kit.small_model()), samples, tmp_path)
     different, _ = different_responses(samples)

@@ -8,7 +8,7 @@ from openrlhf_js.estimators import ESTIMATORS, baseline
 from openrlhf_js.lab import simulate as v
 from openrlhf_js.lab.simulate import best_coefficient, draw, measure, simulate
 
-NAMES = tuple(name for name in ESTIMATORS if name not in v.simulated_left_out())
+NAMES = tuple(ESTIMATORS.keys() - {"dbb", "spo", "opo", "remax"})
 SKEWED = v.two_point(0.05, 0.9, 0.3)
 ARCSINE = v.beta(0.5, 0.5)
 DRAWS = 200_000
@@ -87,7 +87,8 @@ def rows_by_settings(result):
 
 
 def test_the_known_reductions_and_what_the_oracle_reaches():
-    result = simulate(ARCSINE, 64, (2, 4, 8), 600, seed=0)
+    names = ("rloo", "js", "js_grad", "js_fixed")
+    result = simulate(ARCSINE, 64, (2, 4, 8), names, rounds=600, seed=0)
     rows = rows_by_settings(result)
     for m, reductions in KNOWN_REDUCTIONS.items():
         for name, percent in reductions.items():
@@ -100,7 +101,7 @@ def test_the_known_reductions_and_what_the_oracle_reaches():
         assert oracle["value"] == pytest.approx(100 * best, abs=1.0)
         assert rows[m, "js_fixed", "shrinkage"]["value"] == pytest.approx(best)
     assert rows[2, "rloo", "mse"]["value"] == pytest.approx(0.125, rel=0.02)
-    assert result.arrays["squared_errors"].shape == (3, len(NAMES), 600)
+    assert result.arrays["squared_errors"].shape == (3, 4, 600)
     assert result.caption.startswith("values Beta(0.5, 0.5): 600 batches of 64 prompts;")
     assert result.notes["gradients"]["js_fixed"] == "oracle"
 

@@ -263,7 +263,7 @@ def test_the_table_of_gsm8k_is_one_command(tmp_path, monkeypatch, capsys):
     lines = [identity]
     for estimator, finals in accuracies.items():
         for seed, pass1 in enumerate(finals):
-            run = {"task": "own", "mix": "natural", "prompts": 64, "responses": 2, "vary": ""}
+            run = {"task": "own", "mix": "natural", "prompts": 64, "responses": 2}
             run |= {"estimator": estimator, "learning_rate": 1e-6, "seed": seed, "pass1": pass1}
             lines.append(json.dumps(run))
     store.write_text("\n".join(lines) + "\n")

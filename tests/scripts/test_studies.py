@@ -29,7 +29,6 @@ def run_of(estimator, task, seed, pass1):
         "mix": "natural",
         "prompts": 16,
         "responses": 2,
-        "vary": "",
         "estimator": estimator,
         "learning_rate": 1e-5,
         "seed": seed,

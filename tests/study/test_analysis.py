@@ -18,7 +18,7 @@ from openrlhf_js.study.tables import cause_table, results_table, verdicts
 
 def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0), **more):
     """A run's record."""
-    run = Run(task, "natural", 16, 2, "", estimator, rate, seed)
+    run = Run(task, "natural", 16, 2, estimator, rate, seed)
     figures = Figures(
         pass1=pass1,
         reward=(pass1 or 0) / 2,

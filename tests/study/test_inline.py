@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -15,7 +14,7 @@ from openrlhf_js.study.inline.training import set_gradient
 from openrlhf_js.tasks.record import scored
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy, load
-from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem, modsum
+from openrlhf_js.tiny.tasks import END, SOLVED, TASKS, UNSOLVABLE, Problem
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +136,6 @@ def test_prompts_that_come_again_are_remembered(settings):
     assert 0 <= tracker.pass1 <= 1
     assert tracker.baseline_error is None
 
-    offline = repeating.model_copy(update={"offline": 8})
-    assert offline.identity() != repeating.identity()
-    warm_memory = train(offline, mix="mixed", estimator="js_grad")
-    assert warm_memory.baseline_error < memory.baseline_error
-    assert train(offline, estimator="spo", responses=1).baseline_error is None
-
 
 OWN = """
 class Tracker:
@@ -178,12 +171,10 @@ def test_a_baseline_of_the_users_own(settings, tmp_path, monkeypatch):
         InlineStudy(estimators=["mine.py:missing"])
 
 
-@pytest.mark.parametrize("name", ["ebpo", "dbb", "opo", "mc_grpo", "krpo", "bnpo", "qae"])
+@pytest.mark.parametrize("name", ["dbb", "opo", "bnpo"])  # with a past, lengths, shares
 def test_published_rivals_train(settings, name):
     repeating = settings.model_copy(update={"distinct": 40, "estimators": [name]})
-    figures = train(repeating, estimator=name)
-    assert 0 <= figures.pass1 <= 1
-    assert figures.gradient_variance > 0
+    assert train(repeating, estimator=name).gradient_variance > 0
 
 
 def slow_valid(responses, end):
@@ -241,17 +232,13 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"tasks": ["chess"]}, "unknown task of engine inline 'chess'; choose from sort, "),
+        ({"tasks": ["chess"]}, "--tasks 'chess': input should be 'sort', "),
         ({"estimators": ["gae"]}, "unknown estimator 'gae'"),
-        ({"estimators": ["rloo", "js_fixed"]}, "js_fixed needs a coefficient"),
         ({"estimators": ["rloo", "js_plus"]}, "js_plus is js_grad since 0.4"),
-        ({"estimators": ["rloo", "reinforce"]}, "reinforce is no_baseline since 0.4"),
-        ({"responses": [1]}, "rloo needs at least 2 responses per prompt, got 1"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
-        ({"seeds": 0}, "--seeds 0 must be a number above 0, or FIRST-LAST: 100-109"),
-        ({"seeds": "9-8"}, "--seeds 9-8 must be"),
-        ({"seeds": "1,2"}, "--seeds 1,2 must be"),
-        ({"reference": "js1"}, "--reference js1 is not among the estimators"),
+        ({"seeds": 0}, "--seeds 0: give a number above 0, or FIRST-LAST: 100-109"),
+        ({"seeds": "9-8"}, "--seeds 9-8: give"),
+        ({"seeds": "1,2"}, "--seeds '1,2': string should match"),
         ({"tasks": ["questions"]}, "are for each other: give both"),
         ({"model": "folder"}, "are for each other: give both"),
         ({"model": "folder", "tasks": ["questions", "sort"]}, "are for each other"),
@@ -268,8 +255,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         settings.start_of("questions")
 
 
+def exact_score(text, label):
+    return scored("correct" if text == label + END else "wrong", "")
+
+
 def test_the_probability_of_the_right_response_is_the_pass_rate():
-    task = replace(TASKS["sort"], score=modsum.score, right_response=str)
+    task = replace(TASKS["sort"], score=exact_score, right_response=str)
     tokenizer = model.make_tokenizer(task.tokens)
     policy = TinyPolicy(model.make_model(tokenizer, 0, width=32, layers=1), tokenizer)
     problems = [Problem("sort(02)=", ""), Problem("sort(99)=", "9")]  # the end alone, and later
@@ -283,28 +274,19 @@ def other_score(text, label):
     return scored("wrong" if text == label else "correct", "")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"slip": 0.5}, {"warm_start_steps": 9}, {"score": other_score}, {"prompt": lambda item: "a"}],
-)
-def test_a_changed_task_is_another_task(settings, monkeypatch, change):
+def test_a_changed_task_is_another_task(settings, monkeypatch):
     start = settings.start_of("sort")
     assert settings.start_of("sort") == start
-    monkeypatch.setitem(TASKS, "sort", replace(TASKS["sort"], **change))
-    assert settings.start_of("sort") != start
+    for change in ({"slip": 0.5}, {"score": other_score}, {"prompt": lambda item: "a"}):
+        with monkeypatch.context() as patch:
+            patch.setitem(TASKS, "sort", replace(TASKS["sort"], **change))
+            assert settings.start_of("sort") != start
 
 
-def test_seeds_are_a_number_or_begin_anywhere():
+def test_runs_of_seeds_from_anywhere_are_listed_once():
     assert list(InlineStudy(seeds=3).seed_range) == [0, 1, 2]
-    assert list(InlineStudy(seeds="100-102").seed_range) == [100, 101, 102]
-    runs = InlineStudy(seeds="7-8", estimators=["js"]).runs()
-    assert [run.seed for run in runs] == [7, 8]
-
-
-def test_a_run_is_listed_once_and_has_one_name():
-    twice = InlineStudy(estimators=["js", "js"], learning_rates=[1e-4, 0.0001], seeds=1)
-    assert len(twice.runs()) == 1
+    twice = InlineStudy(estimators=["js", "js"], learning_rates=[1e-4, 0.0001], seeds="7-8")
+    assert [run.seed for run in twice.runs()] == [7, 8]
     assert twice.compared_with == "js"
-    run = Run("own", "natural", 64, 2, "js.loss=constant", "js", 2e-6, 3)
-    assert run.name == "own-natural-64x2-js.loss=constant-js-2e-06-3"
-    assert Path(run.name).name == run.name
+    run = Run("own", "natural", 64, 2, "js", 2e-6, 3)
+    assert run.name == "own-natural-64x2-js-2e-06-3"

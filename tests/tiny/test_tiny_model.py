@@ -7,9 +7,6 @@ import torch
 from kit import read_lines, save_policy
 from transformers import Qwen2ForCausalLM
 
-from openrlhf_js.cli import eval as cli_eval
-from openrlhf_js.cli import lab as cli_lab
-from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import END, TASKS, sort, write_prompts
@@ -60,21 +57,6 @@ def test_rows_name_their_task_which_grades_as_the_quickstart_does(name, tmp_path
     assert grader.score(response, label).value == 1
     assert grader.score(response + END, label).value == 1
     assert grader.score(response[:-1], label).value == 0
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_programs_take_the_data_without_further_flags(tmp_path):
-    tokenizer = model.make_tokenizer(sort.tokens)
-    small = model.make_model(tokenizer, 0, width=16, layers=1)  # answers may be long
-    model.save(small, tokenizer, tmp_path / "model")
-    write_prompts(tmp_path / "one.jsonl", sort, sort.split(0, 40).held_out[:1], "sort")
-    prompts = str(tmp_path / "one.jsonl")
-    sampled = ["--model", str(tmp_path / "model"), "--device", "cpu"]
-    passk = ["passk", *sampled, "--tasks", prompts, "--samples", "2"]
-    assert cli_eval.main([*passk, "--out", str(tmp_path / "passk")]) == 0
-    lab = ["value", *sampled, "--prompts", prompts, "--responses", "4"]
-    assert cli_lab.main([*lab, "--out", str(tmp_path / "lab")]) == 0
-    assert open_samples(tmp_path / "lab").settings["reward"] == "the tasks of the rows"
 
 
 def test_messages_become_the_prompt_of_the_task():

@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.classic import prompt_mean
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 LEAST_DENSITY = 1e-6
 LEAST_VARIANCE = 1e-9  # of rates; below it, lgamma is too coarse for the density

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator, Moments
 from openrlhf_js.estimators.scales import STD_FLOOR
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 
 def zero(batch: Batch) -> Tensor:

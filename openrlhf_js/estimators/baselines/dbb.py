@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator, TableMemory
 from openrlhf_js.estimators.scales import STD_FLOOR
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 DISCOUNT = 0.5
 

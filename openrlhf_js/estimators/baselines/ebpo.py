@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.group_stats import ratio
 from openrlhf_js.estimators.record import Estimator
 from openrlhf_js.estimators.scales import batch_std_of, centred
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 
 class RunningMoments(NamedTuple):

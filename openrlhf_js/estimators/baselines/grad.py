@@ -34,13 +34,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.group_stats import ratio, sum_of_others
 from openrlhf_js.estimators.record import Estimator, TableMemory
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
 RLOO_PROMPTS = 1.5  # imaginary ones beside the others, with alpha = 1

@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.group_stats import ratio
 from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 KEPT = math.sqrt(0.95)
 STEPS = 1642.65  # width of the axis in the smoothing that this was taken from

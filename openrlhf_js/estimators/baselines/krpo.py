@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 PROCESS_NOISE = 1e-5
 MEASUREMENT_NOISE = 1e-2

@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.classic import prompt_mean
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 
 def success_rate(batch: Batch) -> Tensor:

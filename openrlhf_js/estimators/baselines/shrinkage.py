@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.group_stats import ratio
 from openrlhf_js.estimators.record import Estimator, Moments, Shrinkage
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 PAPER = "Zeng, Zhou, Arora and Zanette, Shrinking the Variance"
 

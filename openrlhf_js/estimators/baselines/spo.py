@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimator, TableMemory
 from openrlhf_js.estimators.scales import batch_std_of, centred
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 KEPT = 0.875
 NEW_VALUE, NEW_WEIGHT = 0.5, 1.0

@@ -4,7 +4,8 @@
 
 is the constant with the least variance (Greensmith, Bartlett and Baxter, 2004, theorem 8). Its
 estimate from the group is `weighted_rloo` without the response itself, and `weighted_mean` with it,
-as OTB (Li et al., 2026) has it for a whole response: the latter is biased.
+as OTB (Li et al., 2026) has it for a whole response: the latter is biased. OPO (Hao et al., 2025)
+takes the number of a response's tokens for w, with which the variance grows; it is biased, too.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.classic import loo_prompt_mean, prompt_mean
+from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.group_stats import ratio, sum_of_others
 from openrlhf_js.estimators.record import Estimator
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from openrlhf_js.estimators.batch import Batch
 
 
 def weighted_loo_mean(batch: Batch) -> Tensor:
@@ -35,6 +35,15 @@ def weighted_mean(batch: Batch) -> Tensor:
     mean = prompt_mean(batch)
     distances = batch.weights * (batch.rewards - mean)
     return mean + ratio(distances.sum(1), batch.weights.sum(1))[:, None]
+
+
+def length_weighted_mean(batch: Batch) -> Tensor:
+    """(n, m) sum_l t_il r_il / sum_l t_il of t tokens; the plain mean if all are empty."""
+    assert batch.lengths is not None  # Estimator.check has seen to it
+    total = batch.lengths.sum(1)
+    mean = ratio((batch.lengths * batch.rewards).sum(1), total)
+    mean = mean.where(total > 0, batch.statistics.prompt_mean)
+    return mean[:, None].expand_as(batch.rewards)
 
 
 WEIGHTED_RLOO = Estimator(
@@ -57,4 +66,14 @@ WEIGHTED_MEAN = Estimator(
     least_responses=2,
     reads_score_norms=True,
 )
-ESTIMATORS = (WEIGHTED_RLOO, WEIGHTED_MEAN)
+OPO = Estimator(
+    name="opo",
+    summary="mean of the prompt's rewards, weighted by the lengths of the responses",
+    equation=r"b_i^j = \sum_k l_i^k r_i^k / \sum_k l_i^k",
+    source="Hao et al. (2025), arXiv 2505.23585",
+    unbiased=False,
+    baseline=length_weighted_mean,
+    least_responses=2,
+    needs_lengths=True,
+)
+ESTIMATORS = (OPO, WEIGHTED_RLOO, WEIGHTED_MEAN)

@@ -28,7 +28,6 @@ def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures
     """Trains a policy in place, and returns what was measured."""
     problems = training_problems(run, settings)
     training = Training(run, policy, settings.estimator_name(run.estimator))
-    training.learn_offline(problems, settings.offline)
     steps: list[Step] = []
     for number in range(settings.steps):
         first = number * run.prompts

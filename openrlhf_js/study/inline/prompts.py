@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -26,15 +26,7 @@ from openrlhf_js.study.inline.rollout import (
 )
 from openrlhf_js.tiny import model
 from openrlhf_js.tiny.policy import TinyPolicy, load
-from openrlhf_js.tiny.tasks import (
-    SOLVED,
-    TASKS,
-    UNSOLVABLE,
-    Problem,
-    TinySplit,
-    TinyTask,
-    sample_items,
-)
+from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem, TinySplit, sample_items
 
 SCREENED = 1500  # prompts, of which the mix `alike` takes the middle third
 SCREENING_SAMPLES = 16
@@ -47,52 +39,46 @@ KINDS_OF_MIXED = 3  # as drawn, solved, unsolvable: in turn
 def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None]) -> Path:
     """The folder of the model that all runs of a task start from; made if it is not there."""
     folder = settings.start_of(task)
-    if not folder.is_dir():
-        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
-        imitate = partial(model.warm_start, width=settings.width, layers=settings.layers)
-        if settings.model is not None:
-            imitate = partial(
-                _imitate_right_responses,
-                model_folder=settings.model.absolute(),
-                dtype=getattr(torch, settings.dtype_name),
-                device=settings.device_name,
-            )
-        imitate(
+    if folder.is_dir():
+        return folder
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    if settings.model is None:
+        model.warm_start(
             unfinished,
             TASKS[task],
             _split(task, settings).train,
             seed=settings.start_seed,
+            width=settings.width,
+            layers=settings.layers,
             on_step=lambda step, loss: on_step(step),
         )
-        unfinished.rename(folder)
+    else:
+        _imitate_right_responses(unfinished, settings.model.absolute(), task, settings, on_step)
+    unfinished.rename(folder)
     return folder
 
 
 def _imitate_right_responses(
     folder: Path,
-    task: TinyTask,
-    train: list[list[Any]],
-    *,
     model_folder: Path,
-    dtype: torch.dtype,
-    device: str,
-    seed: int,
-    on_step: Callable[[int, float], None],
+    task: str,
+    settings: StudySettings,
+    on_step: Callable[[int], None],
 ) -> None:
     """Makes a folder with a pretrained model that has imitated right responses for some steps.
 
     As it comes, it answers small questions in sentences, and no such answer is exact. A few steps
-    teach the form, and hardly more. Passes compute in `dtype`; weights and gradients are float32.
+    teach the form, and hardly more. Weights and gradients are float32.
     """
-    policy = load(model_folder, chat=True, dtype=dtype, device=device)
-    rng = random.Random(seed)
+    policy = policy_in(model_folder, settings)
+    rng = random.Random(settings.start_seed)
     optimizer = torch.optim.AdamW(
         policy.model.parameters(), lr=IMITATION_LEARNING_RATE, weight_decay=0, fused=True
     )
-    for step in range(1, task.warm_start_steps + 1):
-        items = sample_items(train, IMITATION_BATCH, rng)
-        problems = [task.problem(item) for item in items]
-        responses = right_responses(policy, task, problems)
+    for step in range(1, TASKS[task].warm_start_steps + 1):
+        items = sample_items(_split(task, settings).train, IMITATION_BATCH, rng)
+        problems = _problems_of(task, items)
+        responses = right_responses(policy, TASKS[task], problems)
         valid = valid_tokens(policy, responses)
         prompts = policy.prompts([problem.prompt for problem in problems])
         loss = -(policy.log_probs(prompts, responses) * valid).sum() / valid.sum()
@@ -100,7 +86,7 @@ def _imitate_right_responses(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
-        on_step(step, loss.item())
+        on_step(step)
     # In float32: weights that bfloat16 holds exactly take many steps of 1e-5 to move in its passes.
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
@@ -189,11 +175,9 @@ def _problems_of(task: str, items: list[Any]) -> list[Problem]:
 def _mixed(problems: list[Problem]) -> list[Problem]:
     """The same, but every second of three is solved by anything, and every third by nothing."""
     mixed = list(problems)
-    for place, problem in enumerate(problems):
-        if place % KINDS_OF_MIXED == 1:
-            mixed[place] = problem._replace(label=SOLVED)
-        elif place % KINDS_OF_MIXED == 2:
-            mixed[place] = problem._replace(label=UNSOLVABLE)
+    for kind, label in ((1, SOLVED), (2, UNSOLVABLE)):
+        for place in range(kind, len(problems), KINDS_OF_MIXED):
+            mixed[place] = problems[place]._replace(label=label)
     return mixed
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 from openrlhf_js.study.design import Run
-from openrlhf_js.study.inline.rollout import Rollout, pass_rates, sample, valid_tokens
+from openrlhf_js.study.inline.rollout import Rollout, sample, valid_tokens
 from openrlhf_js.tiny.policy import TinyPolicy
 from openrlhf_js.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
 
@@ -62,16 +62,6 @@ class Training:
             weight_decay=0,
             fused=True,
         )
-
-    def learn_offline(self, problems: Sequence[Problem], samples: int) -> None:
-        """Has an estimator that remembers prompts learn so many responses to each of them."""
-        if not self.estimator.record.remembers_prompts or samples == 0:
-            return
-        distinct = list(dict.fromkeys(problems))
-        rates = pass_rates(self.policy, self.task, distinct, samples)
-        # of the same sums as the responses'
-        rewards = torch.tensor(rates, dtype=torch.float64)[:, None].expand(-1, samples)
-        self.estimator.start(self.estimator.batch(rewards, keys=keys_of(distinct), step=0))
 
     def step(self, number: int, problems: Sequence[Problem]) -> Step:
         """Samples responses to the problems of a step, and updates the policy once."""
@@ -135,31 +125,29 @@ def set_gradient(
 ) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
     n, m = advantages.shape
+    micro_batch_places = torch.arange(n).tensor_split(micro_batches)
     valid = valid_tokens(policy, rollout.responses)  # (n * m, T)
     tokens = int(valid.sum())
     weights = advantages.reshape(-1, 1) * valid
     parameters = list(policy.model.parameters())
     total = [torch.zeros_like(parameter) for parameter in parameters]
     squares = 0.0
-    squared_responses = 0
     surprise = 0.0
-    for places in torch.arange(n).tensor_split(micro_batches):
-        first = int(places[0])
-        rows = slice(first * m, (first + len(places)) * m)
+    for places in micro_batch_places:
+        rows = slice(int(places[0]) * m, (int(places[-1]) + 1) * m)
         log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
         loss = -(log_probs * weights[rows]).sum() / tokens
-        surprise -= float((log_probs.detach() * valid[rows]).sum())
         gradients = torch.autograd.grad(loss, parameters)
         torch._foreach_add_(total, gradients)
         squares += _squared_norm(gradients)
-        squared_responses += len(log_probs) ** 2
+        surprise -= float((log_probs.detach() * valid[rows]).sum())
     for parameter, gradient in zip(parameters, total, strict=True):
         parameter.grad = gradient
     sums = GradientSums(
         squares=squares,
         square_of_sum=_squared_norm(total),
         responses=n * m,
-        squared_responses=squared_responses,
+        squared_responses=sum((len(places) * m) ** 2 for places in micro_batch_places),
     )
     return PolicyGradient(sums, entropy=surprise / tokens)
 
