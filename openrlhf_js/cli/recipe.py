@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
@@ -32,13 +31,14 @@ def main(argv: list[str] | None = None) -> int:
         help="the same flags on a tiny model and tiny data, on this machine's CPU, in minutes",
     )
     options, flags = parser.parse_known_args(argv)
-    with contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as stand_ins:
         try:
             if options.tiny:
                 flags = _tiny(options.program, flags)
             elif options.dry_run and options.program == "train":
-                stand_ins = stack.enter_context(tempfile.TemporaryDirectory())
-                flags = _with_data(flags, Path(stand_ins))
+                from openrlhf_js.tiny.recipes import with_data  # slow to import
+
+                flags = with_data(flags, Path(stand_ins))
         except ValueError as error:
             say(f"openrlhf_js: {error}", error=True)
             return 2
@@ -66,13 +66,6 @@ def _tiny(program: str, flags: list[str]) -> list[str]:
     flags = shrinking.get(program, recipes.tiny_lab)(flags, folder)
     print(f"openrlhf_js: the tiny run is in {folder}", flush=True)
     return flags
-
-
-def _with_data(flags: list[str], folder: Path) -> list[str]:
-    """The flags with stand-ins for data that is not built yet."""
-    from openrlhf_js.tiny import recipes
-
-    return recipes.with_data(flags, folder)
 
 
 def _lab(program: str, flags: list[str], *, dry_run: bool) -> int:

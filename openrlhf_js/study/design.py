@@ -58,21 +58,26 @@ class Run(NamedTuple):
     learning_rate: float
     seed: int
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Run:
+        """The run of a record."""
+        return cls._make(record[name] for name in cls._fields)
+
+    @property
+    def cell(self) -> Cell:
+        """What its estimator is compared on."""
+        return Cell(self.task, self.mix, self.prompts, self.responses)
+
+    @property
+    def pair(self) -> tuple[Cell, int]:
+        """What it shares with the runs that it is compared with."""
+        return self.cell, self.seed
+
     @property
     def name(self) -> str:
         """A name for files."""
         cell = f"{self.task}-{self.mix}-{self.prompts}x{self.responses}"
         return f"{cell}-{self.estimator}-{self.learning_rate:g}-{self.seed}"
-
-
-def cell_of(run: Mapping[str, Any]) -> Cell:
-    """The cell of a run's record."""
-    return Cell._make(run[name] for name in Cell._fields)
-
-
-def pair_of(run: Mapping[str, Any]) -> tuple[Cell, int]:
-    """The cell and the seed of a run's record: runs that share them are compared."""
-    return cell_of(run), run["seed"]
 
 
 class StudySettings(Settings):

@@ -19,7 +19,7 @@ from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.study import stack
-from openrlhf_js.study.design import OWN, Cell, Run, StackStudy, Study, pair_of, task_version
+from openrlhf_js.study.design import OWN, Cell, Run, StackStudy, Study, task_version
 from openrlhf_js.tiny.supervise import prepare_libraries
 from openrlhf_js.tiny.tasks import TASKS
 
@@ -37,17 +37,17 @@ def run_all(settings: Study) -> list[Record]:
         missing = [run for run in runs if run not in store]
         if len(missing) < len(runs):
             say(f"{len(runs) - len(missing)} of {len(runs)} runs are there already")
-        incomplete: set[tuple[Cell, int]] = set()
+        unfinished: list[Run] = []
         if isinstance(settings, StackStudy) and (settings.out / stack.COMMANDS).is_file():
             unfinished = unfinished_runs(settings, store)
-            incomplete = _pairs(unfinished)
             _report_unfinished(unfinished, runs)
             missing = [run for run in missing if run not in unfinished]
         starts = prepare(settings)
         _check_starts(missing, starts, store)
         if missing:
             _train(missing, settings, store, starts)
-        return [store.records[run] for run in runs if pair_of(run._asdict()) not in incomplete]
+        incomplete = {run.pair for run in unfinished}
+        return [store.records[run] for run in runs if run.pair not in incomplete]
 
 
 def store_of(settings: Study) -> Store:
@@ -74,19 +74,15 @@ def _report_unfinished(unfinished: Sequence[Run], runs: Sequence[Run]) -> None:
         return
     count = f"{len(unfinished)} of {len(runs)} runs have not finished, first {unfinished[0].name}"
     advice = f"--print writes their commands; without {stack.COMMANDS} they are trained here"
-    if _pairs(unfinished) == _pairs(runs):
+    if {run.pair for run in unfinished} == {run.pair for run in runs}:
         raise ValueError(f"{count}, and no seed is whole; {advice}")
     say(f"note: {count}: without their seeds here; {advice}", error=True)
 
 
-def _pairs(runs: Iterable[Run]) -> set[tuple[Cell, int]]:
-    return {pair_of(run._asdict()) for run in runs}
-
-
 def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) -> None:
     """Raises ValueError where runs of one pair would start from different models."""
-    pairs = [(pair_of(record), record["start"]) for record in store.records.values()]
-    pairs += [(pair_of(run._asdict()), starts.get(run.task)) for run in missing]
+    pairs = [(Run.of(record).pair, record["start"]) for record in store.records.values()]
+    pairs += [(run.pair, starts.get(run.task)) for run in missing]
     known: dict[tuple[Cell, int], str | None] = {}
     for pair, start in pairs:
         if known.setdefault(pair, start) != start:

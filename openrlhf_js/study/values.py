@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.study.design import Cell, cell_of
+from openrlhf_js.study.design import Cell, Run
 
 OUTCOMES = ("pass1", "reward")
 CAUSES = {
@@ -47,7 +47,7 @@ def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
 
 def setting_of(run: RunRecord) -> tuple[Cell, str]:
     """The cell and the estimator of a run."""
-    return cell_of(run), run["estimator"]
+    return Run.of(run).cell, run["estimator"]
 
 
 def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
@@ -91,7 +91,7 @@ def measured_values(runs: Iterable[RunRecord]) -> list[Value]:
                 continue
             values.append(
                 Value(
-                    cell=cell_of(run),
+                    cell=Run.of(run).cell,
                     estimator=estimator,
                     learning_rate=run["learning_rate"],
                     quantity=quantity,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,7 +152,8 @@ class TinyPolicy:
             texts = [self._conversation(text) for text in texts]
             encoded = self.tokenizer(texts, add_special_tokens=False).input_ids
             # Each prompt needs a token of its own, whose prediction begins the response.
-            size = min(_common_tokens(encoded), min(map(len, encoded)) - 1)
+            are_same = (len(set(tokens)) == 1 for tokens in zip(*encoded, strict=False))
+            size = min(sum(takewhile(bool, are_same)), min(map(len, encoded)) - 1)
         encoded = self.tokenizer(
             list(texts), return_tensors="pt", padding=True, add_special_tokens=False
         )
@@ -294,9 +296,7 @@ class TinyPolicy:
             mixed = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
             mixed = mixed.transpose(1, 2).flatten(2).to(self.dtype)
             hidden = hidden + F.linear(mixed, layer.out)
-            normed = self._norm(hidden, layer.mlp_norm)
-            gate, up = F.linear(normed, layer.gate_up).chunk(2, -1)
-            hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
+            hidden = hidden + self._mlp(layer, hidden)
         return self._norm(hidden, weights.norm), cache
 
     def _rotation(self, positions: Tensor) -> Rotation:
@@ -320,6 +320,11 @@ class TinyPolicy:
         key = rotation.turn(key)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2).float()
 
+    def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
+        normed = self._norm(hidden, layer.mlp_norm)
+        gate, up = F.linear(normed, layer.gate_up).chunk(2, -1)
+        return F.linear(F.silu(gate) * up, layer.down)
+
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, weight.shape, weight, self.norm_epsilon)
 
@@ -334,16 +339,6 @@ def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> Tensor:
     if generator is None:
         return logits.argmax(-1)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-
-
-def _common_tokens(sequences: Sequence[Sequence[int]]) -> int:
-    """How many tokens all sequences begin with."""
-    size = 0
-    for tokens in zip(*sequences, strict=False):
-        if len(set(tokens)) > 1:
-            break
-        size += 1
-    return size
 
 
 def _without_beginning(tokens: Tensor, mask: Tensor, size: int) -> PaddedPrompts:

@@ -21,7 +21,7 @@ REFERENCE = "rloo"
 
 def accuracy_before(folder: Path, record: Record) -> list[float]:
     """In percent, of the evaluations before the first step; none where the log is gone."""
-    name = Run(**{field: record[field] for field in Run._fields}).name
+    name = Run.of(record).name
     scalars = Scalars(folder / "stack" / name / "tensorboard" / name)
     tags = [tag for tag in scalars.tags if tag.endswith("_pass1")]
     return [100 * float(scalars[tag].iloc[0]) for tag in tags if scalars[tag].index[0] == 0]

@@ -7,7 +7,6 @@ import pytest
 from charts import forests_of, panels_of
 from chromium import check_shown
 
-from openrlhf_js.report import style
 from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
 from openrlhf_js.study.design import Run
@@ -148,22 +147,6 @@ def test_a_picture_shows_two_curves_with_all_of_their_bands(tmp_path):
     for name in ("compared.png", "compared-dark.png"):
         width = int.from_bytes((tmp_path / name).read_bytes()[16:20], "big")
         assert 1180 <= width <= 1200
-
-
-def test_an_estimator_has_one_colour_in_both_halves_of_the_picture():
-    results = {"rloo": 0.4, "rloo+informative": 0.3, "rloo+dynamic": 0.6}
-    records = [
-        record(name, seed, value + 0.01 * seed)
-        for name, value in results.items()
-        for seed in range(3)
-    ]
-    specification = style.specification(picture(analyse(records, "rloo"), "a model"))
-    colours = []
-    for panel in specification["concat"]:
-        scale = panel["layer"][-1]["encoding"]["color"]["scale"]
-        colours.append(dict(zip(scale["domain"], scale["range"], strict=True))["rloo+dynamic"])
-    assert len(colours) == 2
-    assert colours[0] == colours[1]
 
 
 def mixes():
