@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 from tyro.conf import Suppress
 
 from openrlhf_js.common.files import fingerprint
@@ -101,6 +101,7 @@ class StudySettings(Settings):
     )
     seeds: str = Field(
         "10",
+        coerce_numbers_to_str=True,
         pattern=r"^\d{1,9}(-\d{1,9})?$",
         description="of paired runs: a number, for seeds 0, 1, ..., or FIRST-LAST: 100-109",
     )
@@ -132,11 +133,6 @@ class StudySettings(Settings):
         None, ge=1, description="runs at once (inline: number of cores, on a GPU 1)"
     )
     out: Path = Field(Path("runs/study"), description="folder of the study")
-
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _seeds_as_text(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int) else value
 
     @model_validator(mode="after")
     def _check(self) -> StudySettings:

@@ -62,16 +62,6 @@ def test_zero_and_unit_of_the_rewards_do_not_matter(rewards, shift, factor):
 
 
 @OPTIONS
-@given(rewards=batches())
-def test_shrunk_baselines_lie_between_their_ends(rewards):
-    ends = torch.stack([baseline("rloo", rewards), baseline("bloo", rewards)])
-    for name in ("js", "js_fixed"):
-        b = run(baseline, name, rewards)
-        assert (b >= ends.amin(0) - 1e-12).all()
-        assert (b <= ends.amax(0) + 1e-12).all()
-
-
-@OPTIONS
 @given(rewards=batches(), extra=st.integers(1, 2), data=st.data())
 def test_mask_equals_deletion(rewards, extra, data):
     """A masked prompt, and masked responses at any place of each prompt, leave no trace."""

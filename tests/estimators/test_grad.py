@@ -386,20 +386,6 @@ def test_steps_of_few_prompts_are_weighed_against_one_another(n, m):
     assert torch.stack(baselines[20:]).mean().item() == pytest.approx(0.1, abs=0.02)
 
 
-@pytest.mark.parametrize("n", [1, 8])
-def test_a_prompts_past_is_weighed_as_its_responses_are(n):
-    """The same stream with one response to each prompt: its weighted mean is 0.1, not 0.5."""
-    live = LiveEstimator("js_grad")
-    generator = torch.Generator().manual_seed(10)
-    for step in range(600):
-        rewards = torch.randint(0, 2, (n, 1), generator=generator).double()
-        norms = 9 - 8 * rewards
-        batch = live.batch(rewards, squared_score_norms=norms, keys=torch.arange(n), step=step)
-        live.learn(batch)
-    past = batch.past
-    assert (past.past_reward / past.past_weight).mean().item() < 0.35
-
-
 def test_the_order_of_prompts_does_not_matter():
     """Without keys z is x, and tells nothing, whatever the rounding."""
     order = torch.tensor([1, 2, 0])

@@ -222,17 +222,6 @@ def test_the_detectable_effect_is_that_of_statsmodels(items, expected):
     # statsmodels 0.15.0: TTestPower().solve_power(nobs=items, alpha=0.05, power=0.8)
     effect = detectable_effect(1 / math.sqrt(items), items - 1)
     assert effect == pytest.approx(expected, abs=2e-7)
-
-
-@pytest.mark.parametrize("degrees", [1, 2.4, 11])
-def test_an_effect_of_that_size_is_found_four_times_in_five(degrees):
-    effect = detectable_effect(1, degrees)
-    draws = 100_000
-    normal = stats.norm.rvs(size=draws, random_state=0) + effect
-    chi2 = stats.chi2.rvs(degrees, size=draws, random_state=1)
-    t_values = normal / np.sqrt(chi2 / degrees)
-    power = (np.abs(t_values) > stats.t.ppf(0.975, degrees)).mean()
-    assert power == pytest.approx(0.8, abs=0.006)
     assert detectable_effect(1, 0) == math.inf
 
 
