@@ -90,21 +90,29 @@ def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePoo
     identity = _identity(sketcher, samples, different)
     folder = out / "gradients" / identity["responses_sha256"][:12]
     with Store(folder / "responses.jsonl", identity, ("response",)) as store:
-        mode: Any = "r+" if store.records else "w+"
-        shape = len(different), sketcher.numbers
-        sketches = np.lib.format.open_memmap(folder / "sketches.npy", mode, np.float32, shape)
-        with progress("score gradients", len(different), "responses") as bar:
-            for number, response in enumerate(different):
-                if (number,) not in store:
-                    score = sketcher(response)
-                    sketches[number] = score.sketch
-                    store.append([_record(number, score)])
-                bar.advance()
+        sketches = _sketches(sketcher, different, store, folder / "sketches.npy")
         records = [store.records[number,] for number in range(len(different))]
     gram = _gram_matrix(sketches, sketcher.model.device)
     np.fill_diagonal(gram, [record["squared_norm"] for record in records])
     weights = np.array([record["weight"] for record in records])
     return ScorePool(samples, places, gram, weights)
+
+
+def _sketches(
+    sketcher: ScoreSketcher, different: Sequence[TokenSequence], store: Store, path: Path
+) -> NDArray[np.float32]:
+    """(U, K) of the responses, on disk; those that are not there yet take a pass."""
+    mode: Any = "r+" if store.records else "w+"
+    shape = len(different), sketcher.numbers
+    sketches = np.lib.format.open_memmap(path, mode, np.float32, shape)
+    with progress("score gradients", len(different), "responses") as bar:
+        for number, response in enumerate(different):
+            if (number,) not in store:
+                score = sketcher(response)
+                sketches[number] = score.sketch
+                store.append([_record(number, score)])
+            bar.advance()
+    return sketches
 
 
 def _record(number: int, score: Score) -> Record:
