@@ -29,6 +29,19 @@ def test_products_of_sketches_are_those_of_gradients(kit, tmp_path, samples, own
     assert pool.squared_norms[2, 3] == pytest.approx((own[2, 3] ** 2).sum(), rel=1e-5)
 
 
+def test_a_sketch_has_random_signs(kit):
+    """Without them, the 14 equal numbers of each sum would give a squared length 14 times too
+    long."""
+    sketcher = ScoreSketcher(kit.small_model(), numbers=256)
+    total = 0
+    for parameter in sketcher.model.parameters():
+        total += parameter.numel()
+        parameter.grad = None
+    (sum(parameter.sum() for parameter in sketcher.model.parameters())).backward()
+    assert float(sketcher._sketch.square().sum()) == pytest.approx(total, rel=0.3)
+    assert total > 10 * 256
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probabilities_are_those_of_sampling(kit, temperature):
     model = kit.small_model()
