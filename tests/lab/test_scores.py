@@ -26,7 +26,6 @@ def test_products_of_sketches_are_those_of_gradients(kit, tmp_path, samples, own
     np.testing.assert_allclose(np.diag(pool.gram), np.diag(expected), rtol=1e-5)
     scale = np.outer(norms, norms)
     np.testing.assert_allclose(pool.gram / scale, expected / scale, atol=off)
-    assert pool.squared_norms[2, 3] == pytest.approx((own[2, 3] ** 2).sum(), rel=1e-5)
 
 
 def test_a_sketch_has_random_signs(kit):

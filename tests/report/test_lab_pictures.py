@@ -31,7 +31,9 @@ def saved(folder, name, result):
 
 
 def test_errors_and_reductions_over_m(tmp_path):
-    summary, arrays = saved(tmp_path, "mse", mse.mse(samples(20, 40), BatchPlan(30, 10, (2, 4))))
+    names = ("rloo", "js", "js_grad", "dr_grpo", "js_fixed")
+    result = mse.mse(samples(20, 40), BatchPlan(30, 10, (2, 4)), names)
+    summary, arrays = saved(tmp_path, "mse", result)
     errors, reductions = panels_of(lab.draw(summary, arrays))
     drawn = [line.value.tolist() for line in errors.lines.values()]
     for name, kind in summary["gradients"].items():
@@ -138,7 +140,7 @@ def test_curves_show_every_set_and_where_the_rules_are():
 def test_what_is_not_known_is_left_out(tmp_path):
     pool = samples(rewards=np.ones((6, 20)))
     plan = BatchPlan(30, 3, (2, 4))
-    for name, result in (("mse", mse.mse(pool, plan)), ("value", values_of(pool))):
+    for name, result in (("mse", mse.mse(pool, plan, ("rloo", "js"))), ("value", values_of(pool))):
         path = results.save(tmp_path, name, result, {})
         picture = lab.picture(path)
         assert picture == tmp_path / f"{name}.png" and picture.read_bytes().startswith(b"\x89PNG")
