@@ -162,7 +162,7 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
 
 def _curve(shrinkage: np.ndarray, curve: np.ndarray) -> list[Row]:
     """The points of a curve (K, 3) of reductions with their intervals."""
-    points = []
+    points: list[Row] = []
     for x, (value, low, high) in zip(shrinkage, curve, strict=True):
         points.append({"line": SAME, "shrinkage": x, "value": value, "low": low, "high": high})
     return points

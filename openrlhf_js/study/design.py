@@ -316,8 +316,12 @@ class StackStudy(StudySettings):
 
     engine: ClassVar[str] = "stack"
 
-    tasks: NonEmpty[StackTaskName] = Field(["sort"], description="what the tiny model learns")
-    mixes: NonEmpty[StackMix] = Field(["natural"], description="of the tiny model's prompts")
+    tasks: NonEmpty[StackTaskName] = Field(  # type: ignore[assignment]  # fewer
+        ["sort"], description="what the tiny model learns"
+    )
+    mixes: NonEmpty[StackMix] = Field(  # type: ignore[assignment]
+        ["natural"], description="of the tiny model's prompts"
+    )
     print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
     train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
 
