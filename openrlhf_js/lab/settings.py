@@ -139,5 +139,6 @@ class SimulateSettings(Settings):
     baselines: tuple[str, ...] = Field(
         ("js", "js_grad", ORACLE), description=f"compared with rloo; {BEST}"
     )
+    all: bool = Field(False, description="compare every baseline that needs no model")
     rounds: int = Field(4000, ge=2, description="batches for each m")
     seed: int = Field(0, ge=0, description="of the draws")

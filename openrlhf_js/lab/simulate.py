@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.estimators import find_estimator
+from openrlhf_js.estimators import ESTIMATORS, find_estimator
 from openrlhf_js.lab.batches import measured_names
 from openrlhf_js.lab.mse import Advance, KnownBatch, SquaredErrors, error_rows, over_batches
 from openrlhf_js.lab.results import LabResult, LabRow, gradients_of, reduction
@@ -92,7 +92,14 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
 
 def simulated(settings: SimulateSettings) -> LabResult:
     """`lab simulate`."""
-    names = measured_names(settings.baselines, greedy=False, lengths=False, visits=False)
+    baselines: Sequence[str] = settings.baselines
+    if settings.all:
+        baselines = [
+            name
+            for name, record in ESTIMATORS.items()
+            if not (record.needs_greedy or record.needs_lengths or record.needs_keys)
+        ]
+    names = measured_names(baselines, greedy=False, lengths=False, visits=False)
     return simulate(
         parse(settings.values),
         settings.prompts_count,

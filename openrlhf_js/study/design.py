@@ -18,13 +18,11 @@ from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import find_estimator, in_training
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.sampling.settings import DTYPES
-from openrlhf_js.tiny.tasks import PRETRAINED, TASKS, TinyTask
+from openrlhf_js.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
 VERSION_ITEMS = 20  # of each kind that a task's version is made of
 
-TaskName: TypeAlias = Literal["sort", "countdown", "maze", "reverse", "questions"]
-StackTaskName: TypeAlias = Literal["sort", "countdown", "maze", "questions"]  # that have graders
 Mix: TypeAlias = Literal["alike", "natural", "mixed"]
 StackMix: TypeAlias = Literal["natural", "mixed"]
 
@@ -84,8 +82,9 @@ class StudySettings(Settings):
     """What the studies of both engines have in common."""
 
     engine: ClassVar[str]
+    known_tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)
 
-    tasks: NonEmpty[TaskName] = Field(["sort"], description="what the model learns")
+    tasks: NonEmpty[str] = Field(["sort"], description=f"what the model learns: {', '.join(TASKS)}")
     mixes: NonEmpty[Mix] = Field(
         ["natural"],
         description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
@@ -136,6 +135,12 @@ class StudySettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
+        for name in self.tasks:
+            if name not in self.known_tasks:
+                raise ValueError(
+                    f"unknown task of engine {self.engine} {name!r}; choose from "
+                    f"{', '.join(self.known_tasks)}"
+                )
         if not self.seed_range:
             raise ValueError(f"--seeds {self.seeds}: give a number above 0, or FIRST-LAST: 100-109")
         if "mixed" in self.mixes and min(self.prompts) < 3:
@@ -315,10 +320,8 @@ class StackStudy(StudySettings):
     """
 
     engine: ClassVar[str] = "stack"
+    known_tasks: ClassVar[tuple[str, ...]] = tuple(name for name in TASKS if name not in INLINE)
 
-    tasks: NonEmpty[StackTaskName] = Field(  # type: ignore[assignment]  # fewer
-        ["sort"], description="what the tiny model learns"
-    )
     mixes: NonEmpty[StackMix] = Field(  # type: ignore[assignment]
         ["natural"], description="of the tiny model's prompts"
     )

@@ -18,10 +18,13 @@ from openrlhf_js.tasks.record import GeneratedProblems, Item, Score, Task, score
 from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
 PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
+INLINE = ("reverse", "modsum")  # without a grader for the stack
+MIXES = ("alike", "natural", "mixed")
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"
 LENGTHS = (2, 3, 4, 5)  # digits per prompt
+MODULUS = 4
 OPERATORS = (" + ", " - ", " * ", " / ")
 MOVES = ("L", "R", "U", "D")
 
@@ -53,7 +56,7 @@ class TinyTask:
     warm_start_steps: int  # of imitation, enough for the right answer to become the most likely
     max_prompt_tokens: int
     max_new_tokens: int  # of the longest right response, with its end
-    grader: str  # the file in `reward_models/` that grades training on the stack
+    grader: str  # the file in `reward_models/` that grades training
     split: Split
     prompt: Callable[[Any], str]
     label: Callable[[Any], str]
@@ -101,11 +104,13 @@ def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str)
 
 def _digits_split(seed: int, held_out: int) -> TinySplit:
     """All digits of each length, of which equally many are held out."""
-    most = len(LENGTHS) * 10 ** min(LENGTHS) // 2
-    if held_out > most:
-        raise ValueError(f"--held_out {held_out}: give {most} or fewer")
+    lengths = len(LENGTHS)
+    fewest_items = 10 ** min(LENGTHS)
+    most = lengths * fewest_items // 2
+    if not lengths <= held_out <= most:
+        raise ValueError(f"held_out is {held_out}; give {lengths} to {most}")
     rng = random.Random(seed)
-    held_out_of_each = held_out // len(LENGTHS)
+    held_out_of_each = held_out // lengths
     train: list[list[str]] = []
     held_out_items: list[str] = []
     for length in LENGTHS:
@@ -116,19 +121,28 @@ def _digits_split(seed: int, held_out: int) -> TinySplit:
     return TinySplit(train, held_out_items)
 
 
-def _digits_task(name: str, **fields: Any) -> TinyTask:
+def _digits_task(
+    name: str,
+    label: Callable[[str], str],
+    score: Callable[[str, str], Score],
+    warm_start_steps: int = 300,
+    grader: str = "",
+) -> TinyTask:
     """`name(7294)=`, whose label is its right response."""
     call = f"{name}()="
     return TinyTask(
         tokens=(*dict.fromkeys(call), *DIGITS),
         slips=tuple(DIGITS),
         slip=0.3,
+        warm_start_steps=warm_start_steps,
         max_prompt_tokens=len(call) + max(LENGTHS),
         max_new_tokens=max(LENGTHS) + 1,
+        grader=grader,
         split=_digits_split,
         prompt=lambda digits: f"{name}({digits})=",
+        label=label,
         right_response=str,
-        **fields,
+        score=score,
     )
 
 
@@ -170,13 +184,28 @@ def _reverse_score(response: str, label: str) -> Score:
     return Score(right / len(label), "wrong", f"{right} of {len(label)} digits")
 
 
-reverse = _digits_task(
-    "reverse",
-    label=lambda digits: digits[::-1],
-    score=_reverse_score,
-    warm_start_steps=300,
-    grader="",
-)
+reverse = _digits_task("reverse", label=lambda digits: digits[::-1], score=_reverse_score)
+
+
+# Running sums modulo 4: `modsum(7294)=` -> `3122`. A slip spoils all that follows.
+
+
+def running_sums(digits: str) -> str:
+    """The sums of the first, the first two, ... digits modulo 4."""
+    sums = []
+    total = 0
+    for digit in digits:
+        total = (total + int(digit)) % MODULUS
+        sums.append(str(total))
+    return "".join(sums)
+
+
+def _exact_score(response: str, label: str) -> Score:
+    right = response == label + END
+    return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
+
+
+modsum = _digits_task("modsum", label=running_sums, score=_exact_score)
 
 
 # Tasks with the problems, splits and grader of `openrlhf_js.tasks`.
@@ -271,5 +300,6 @@ TASKS: dict[str, TinyTask] = {
     "countdown": countdown,
     "maze": maze,
     "reverse": reverse,
+    "modsum": modsum,
     PRETRAINED: questions,
 }

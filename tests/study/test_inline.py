@@ -232,7 +232,7 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"tasks": ["chess"]}, "--tasks 'chess': input should be 'sort', "),
+        ({"tasks": ["chess"]}, "unknown task of engine inline 'chess'; choose from sort, "),
         ({"estimators": ["gae"]}, "unknown estimator 'gae'"),
         ({"estimators": ["rloo", "js_plus"]}, "js_plus is js_grad since 0.4"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),

@@ -13,6 +13,7 @@ from openrlhf_js.tiny.tasks import (
     TASKS,
     TinySplit,
     TinyTask,
+    modsum,
     questions,
     reverse,
     sample_items,
@@ -22,7 +23,7 @@ from openrlhf_js.tiny.tasks import (
 HELD_OUT = 200
 
 
-TINY = ("sort", "countdown", "maze", "reverse")  # but `questions`
+TINY = ("sort", "countdown", "maze", "reverse", "modsum")  # but `questions`
 
 
 @pytest.fixture(scope="module", params=TINY)
@@ -138,6 +139,14 @@ def test_each_digit_that_reverse_has_in_place_earns_its_share(response, reward):
     assert reverse.prompt("7294") == "reverse(7294)="
     assert reverse.label("7294") == "4927"
     assert reverse.score(response, "4927").value == reward
+
+
+def test_running_sums_are_exact():
+    assert modsum.prompt("7294") == "modsum(7294)="
+    assert modsum.label("7294") == "3122"  # 7, 9, 18, 22 modulo 4
+    assert modsum.score("3122<eos>", "3122").value == 1
+    for response in ("3122", "3121<eos>", "312<eos>", "31220<eos>", ""):
+        assert modsum.score(response, "3122").value == 0
 
 
 def test_questions_are_those_of_the_task():
