@@ -18,13 +18,12 @@ from openrlhf_js.tasks.record import GeneratedProblems, Item, Score, Task, score
 from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
 PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
-INLINE = ("reverse", "modsum")  # without a grader for the stack
+INLINE = ("reverse", "unique", "odometer")  # without a grader for the stack
 MIXES = ("alike", "natural", "mixed")
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"
 LENGTHS = (2, 3, 4, 5)  # digits per prompt
-MODULUS = 4
 OPERATORS = (" + ", " - ", " * ", " / ")
 MOVES = ("L", "R", "U", "D")
 
@@ -187,17 +186,8 @@ def _reverse_score(response: str, label: str) -> Score:
 reverse = _digits_task("reverse", label=lambda digits: digits[::-1], score=_reverse_score)
 
 
-# Running sums modulo 4: `modsum(7294)=` -> `3122`. A slip spoils all that follows.
-
-
-def running_sums(digits: str) -> str:
-    """The sums of the first, the first two, ... digits modulo 4."""
-    sums = []
-    total = 0
-    for digit in digits:
-        total = (total + int(digit)) % MODULUS
-        sums.append(str(total))
-    return "".join(sums)
+# Exact tasks: `unique(7274)=` -> `724`, without the digits that came before; and
+# `odometer(7299)=` -> `7300`, one more, which turns 9999 into 0000.
 
 
 def _exact_score(response: str, label: str) -> Score:
@@ -205,7 +195,16 @@ def _exact_score(response: str, label: str) -> Score:
     return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
 
 
-modsum = _digits_task("modsum", label=running_sums, score=_exact_score)
+def _odometer(digits: str) -> str:
+    """One more, with as many digits."""
+    length = len(digits)
+    return f"{(int(digits) + 1) % 10**length:0{length}d}"
+
+
+unique = _digits_task(
+    "unique", label=lambda digits: "".join(dict.fromkeys(digits)), score=_exact_score
+)
+odometer = _digits_task("odometer", label=_odometer, score=_exact_score)
 
 
 # Tasks with the problems, splits and grader of `openrlhf_js.tasks`.
@@ -300,6 +299,7 @@ TASKS: dict[str, TinyTask] = {
     "countdown": countdown,
     "maze": maze,
     "reverse": reverse,
-    "modsum": modsum,
+    "unique": unique,
+    "odometer": odometer,
     PRETRAINED: questions,
 }

@@ -13,17 +13,18 @@ from openrlhf_js.tiny.tasks import (
     TASKS,
     TinySplit,
     TinyTask,
-    modsum,
+    odometer,
     questions,
     reverse,
     sample_items,
     sort,
+    unique,
 )
 
 HELD_OUT = 200
 
 
-TINY = ("sort", "countdown", "maze", "reverse", "modsum")  # but `questions`
+TINY = ("sort", "countdown", "maze", "reverse", "unique", "odometer")  # but `questions`
 
 
 @pytest.fixture(scope="module", params=TINY)
@@ -141,12 +142,16 @@ def test_each_digit_that_reverse_has_in_place_earns_its_share(response, reward):
     assert reverse.score(response, "4927").value == reward
 
 
-def test_running_sums_are_exact():
-    assert modsum.prompt("7294") == "modsum(7294)="
-    assert modsum.label("7294") == "3122"  # 7, 9, 18, 22 modulo 4
-    assert modsum.score("3122<eos>", "3122").value == 1
-    for response in ("3122", "3121<eos>", "312<eos>", "31220<eos>", ""):
-        assert modsum.score(response, "3122").value == 0
+@pytest.mark.parametrize(
+    ("task", "digits", "label"),
+    [(odometer, "7299", "7300"), (odometer, "0999", "1000"), (odometer, "99", "00")]
+    + [(unique, "7274", "724"), (unique, "33333", "3"), (unique, "105", "105")],
+)
+def test_exact_tasks_take_the_digits_and_the_end(task, digits, label):
+    assert task.label(digits) == label
+    assert task.score(f"{label}<eos>", label).value == 1
+    for response in (label, f"{label}0<eos>", f"{label[:-1]}<eos>", ""):
+        assert task.score(response, label).value == 0
 
 
 def test_questions_are_those_of_the_task():

@@ -1,0 +1,158 @@
+"""How near every estimator's gradients are to the true ones: tasks, mixes, n and m.
+
+.venv/bin/python scripts/studies/gradients.py OUT [--model FOLDER]     # measures; resumes
+.venv/bin/python scripts/studies/gradients.py                          # the kept figures as a table
+"""
+
+import argparse
+import csv
+import io
+import json
+import lzma
+from pathlib import Path
+
+from openrlhf_js.cli import lab
+from openrlhf_js.study.design import InlineStudy, Run
+from openrlhf_js.study.inline.prompts import policy_in, training_problems, warm_start
+from openrlhf_js.study.inline.training import Training
+from openrlhf_js.tiny.tasks import MIXES, PRETRAINED, TASKS, write_lines
+
+HERE = Path(__file__).parent
+KEPT = HERE / "gradients.csv.xz"
+REWARDS = HERE / "tiny_rewards.py"
+ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "ebpo")
+TINY = ("sort", "countdown", "maze", "reverse")
+PROMPTS = 128
+RESPONSES = 64  # to each
+BATCH_PROMPTS = (8, 16, 64)
+BATCH_RESPONSES = (2, 4, 8, 16)
+BATCHES = 500
+PRETRAINED_PROMPTS = 64
+PRETRAINED_BATCH_PROMPTS = (8, 16, 32)
+PRETRAINED_STEPS = (0, 30, 100)  # of rloo, before the gradients are measured
+COLUMNS = ("task", "prompts_are", "steps", "n", "m", "estimator", "quantity", "value", "low", "high")
+
+
+def measure_tiny(out: Path) -> list[dict]:
+    """The rows of every tiny task and mix."""
+    rows = []
+    settings = InlineStudy(out=out, tasks=list(TINY), mixes=list(MIXES), steps=60)
+    for task in TINY:
+        start = warm_start(task, settings, lambda step: None)
+        for mix in MIXES:
+            folder = out / f"{task}-{mix}"
+            prompts = folder / "prompts.jsonl"
+            if not prompts.is_file():
+                write_prompts(prompts, task, mix, settings)
+            sample = ["--model", start, "--prompts", prompts, "--reward", REWARDS]
+            sample += ["--prompts_count", PROMPTS, "--responses", RESPONSES]
+            sample += ["--max_new_tokens", TASKS[task].max_new_tokens]
+            found = measure(folder, sample, BATCH_PROMPTS)
+            rows += [{"task": task, "prompts_are": mix, "steps": 0, **row} for row in found]
+    return rows
+
+
+def write_prompts(path: Path, task: str, mix: str, settings: InlineStudy) -> None:
+    """The first different prompts of a study's run, with their labels."""
+    run = run_of(task, mix, prompts=64)
+    problems = {problem.prompt: problem for problem in training_problems(run, settings)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_lines(
+        path,
+        (
+            {"input": problem.prompt, "label": problem.label, "datasource": task}
+            for problem in list(problems.values())[:PROMPTS]
+        ),
+    )
+
+
+def run_of(task: str, mix: str, prompts: int) -> Run:
+    return Run(
+        task=task,
+        mix=mix,
+        prompts=prompts,
+        responses=2,
+        vary="",
+        estimator="rloo",
+        learning_rate=1e-5,
+        seed=0,
+    )
+
+
+def measure_pretrained(out: Path, model: Path) -> list[dict]:
+    """The rows of SmolLM2 after so many steps of rloo."""
+    rows = []
+    settings = InlineStudy(
+        out=out, tasks=[PRETRAINED], model=model, steps=max(PRETRAINED_STEPS), dtype="auto"
+    )
+    for steps in PRETRAINED_STEPS:
+        policy = trained(out, settings, steps)
+        folder = out / f"{PRETRAINED}-{steps}"
+        sample = ["--model", policy, "--task", PRETRAINED, "--max_new_tokens", 6]
+        sample += ["--prompts_count", PRETRAINED_PROMPTS, "--responses", RESPONSES]
+        found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS)
+        rows += [
+            {"task": "SmolLM2", "prompts_are": "natural", "steps": steps, **row} for row in found
+        ]
+    return rows
+
+
+def trained(out: Path, settings: InlineStudy, steps: int) -> Path:
+    """The folder of the warm start after so many steps of rloo, 16 prompts and two responses."""
+    start = warm_start(PRETRAINED, settings, lambda step: print(f"imitation, step {step}"))
+    folder = out / f"policy-{steps}"
+    if steps == 0 or folder.is_dir():
+        return folder if steps else start
+    run = run_of(PRETRAINED, "natural", prompts=16)
+    problems = training_problems(run, settings)
+    policy = policy_in(start, settings)
+    training = Training(run, policy, run.estimator)
+    for number in range(steps):
+        first = number * run.prompts
+        step = training.step(number, problems[first : first + run.prompts])
+        print(f"rloo, step {number + 1} of {steps}, reward {step.reward:.2f}", flush=True)
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def measure(folder: Path, sample: list, sizes: tuple[int, ...]) -> list[dict]:
+    """Rows of `lab gradient` in batches of every size; responses are sampled once."""
+    rows = []
+    for prompts in sizes:
+        path = folder / f"gradient-{prompts}.json"
+        if not path.is_file():
+            words = [*sample, "--out", folder, "--batch_prompts", prompts, "--batches", BATCHES]
+            words += ["--m", *BATCH_RESPONSES, "--baselines", *ESTIMATORS]
+            if lab.main(["gradient", *map(str, words)]):
+                raise SystemExit(1)
+            (folder / "gradient.json").rename(path)
+        result = json.loads(path.read_text())
+        rows += [{"n": prompts, **row} for row in result["rows"]]
+        for name, ratio in result.get("right_over_wrong", {}).items():
+            rows.append({"n": prompts, "quantity": f"{name}_right_over_wrong", "value": ratio})
+    return rows
+
+
+def write(rows: list[dict], path: Path) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_bytes(lzma.compress(text.getvalue().encode()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--model", type=Path, help="of SmolLM2, beside the tiny tasks")
+    arguments = parser.parse_args()
+    if arguments.out:
+        rows = measure_tiny(arguments.out)
+        if arguments.model:
+            rows += measure_pretrained(arguments.out, arguments.model)
+        write(rows, arguments.out / KEPT.name)
+
+
+if __name__ == "__main__":
+    main()
