@@ -1,7 +1,8 @@
 """How near every estimator's gradients are to the true ones: tasks, mixes, n and m.
 
-.venv/bin/python scripts/studies/gradients.py OUT [--model FOLDER]     # measures; resumes
-.venv/bin/python scripts/studies/gradients.py                          # the kept figures as a table
+.venv/bin/python scripts/studies/gradients.py OUT [--model FOLDER]     # resumes
+
+Writes OUT/gradients.csv.xz, of which `pictures.py` makes the heat map and the table.
 """
 
 import argparse
@@ -18,7 +19,6 @@ from openrlhf_js.study.inline.training import Training
 from openrlhf_js.tiny.tasks import MIXES, PRETRAINED, TASKS, write_lines
 
 HERE = Path(__file__).parent
-KEPT = HERE / "gradients.csv.xz"
 REWARDS = HERE / "tiny_rewards.py"
 ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "ebpo")
 TINY = ("sort", "countdown", "maze", "reverse")
@@ -30,7 +30,8 @@ BATCHES = 500
 PRETRAINED_PROMPTS = 64
 PRETRAINED_BATCH_PROMPTS = (8, 16, 32)
 PRETRAINED_STEPS = (0, 30, 100)  # of rloo, before the gradients are measured
-COLUMNS = ("task", "prompts_are", "steps", "n", "m", "estimator", "quantity", "value", "low", "high")
+COLUMNS = ("task", "prompts_are", "steps", "n", "m", "estimator", "quantity")
+COLUMNS += ("value", "low", "high")
 
 
 def measure_tiny(out: Path) -> list[dict]:
@@ -144,14 +145,13 @@ def write(rows: list[dict], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("out", type=Path)
     parser.add_argument("--model", type=Path, help="of SmolLM2, beside the tiny tasks")
     arguments = parser.parse_args()
-    if arguments.out:
-        rows = measure_tiny(arguments.out)
-        if arguments.model:
-            rows += measure_pretrained(arguments.out, arguments.model)
-        write(rows, arguments.out / KEPT.name)
+    rows = measure_tiny(arguments.out)
+    if arguments.model:
+        rows += measure_pretrained(arguments.out, arguments.model)
+    write(rows, arguments.out / "gradients.csv.xz")
 
 
 if __name__ == "__main__":

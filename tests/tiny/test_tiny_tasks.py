@@ -144,8 +144,14 @@ def test_each_digit_that_reverse_has_in_place_earns_its_share(response, reward):
 
 @pytest.mark.parametrize(
     ("task", "digits", "label"),
-    [(odometer, "7299", "7300"), (odometer, "0999", "1000"), (odometer, "99", "00")]
-    + [(unique, "7274", "724"), (unique, "33333", "3"), (unique, "105", "105")],
+    [
+        (odometer, "7299", "7300"),
+        (odometer, "0999", "1000"),
+        (odometer, "99", "00"),
+        (unique, "7274", "724"),
+        (unique, "33333", "3"),
+        (unique, "105", "105"),
+    ],
 )
 def test_exact_tasks_take_the_digits_and_the_end(task, digits, label):
     assert task.label(digits) == label

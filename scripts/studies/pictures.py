@@ -1,0 +1,153 @@
+"""Draws the pictures of docs/results.md from the kept records, and prints the gradients' table.
+
+.venv/bin/python scripts/studies/pictures.py [FOLDER]      # default docs/images
+"""
+
+import lzma
+import runpy
+import sys
+from pathlib import Path
+
+import altair as alt
+import pandas as pd
+
+from openrlhf_js.report import figures, style
+from openrlhf_js.report.forest import Forest, ForestRow
+
+HERE = Path(__file__).parent
+IMAGES = HERE.parents[1] / "docs/images"
+results = runpy.run_path(str(HERE / "results.py"))
+SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
+SCALE = ["#B2182B", "#F4F4F2", "#2166AC"]  # in capitals, which dark pages leave as they are
+IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
+SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
+    "smollm2_js_grad": "SmolLM2",
+    "js_grad_grid": "four small tasks",
+    "js_grad_held_out": "two held-out tasks",
+    "js_grad_again": "prompts that come again",
+    "js_grad_one": "one response, come again",
+}
+
+
+def gradients() -> pd.DataFrame:
+    """Squared distances of gradients below RLOO's in percent: a row a setting, estimator and m."""
+    with lzma.open(HERE / "gradients.csv.xz", "rt") as file:
+        rows = pd.read_csv(file)
+    rows = rows[rows.quantity.isin(["reduction_percent"]) & rows.estimator.isin(SHOWN)].copy()
+    rows["setting"] = [_setting(row) for row in rows.itertuples()]
+    return rows
+
+
+def _setting(row) -> str:
+    text = f"{row.task}, {IN_WORDS[row.prompts_are]}"
+    return f"{text}, step {row.steps}" if row.task == "SmolLM2" else text
+
+
+def heat_map(rows: pd.DataFrame) -> alt.FacetChart:
+    """A square for each setting, estimator and m; numbers are percent below RLOO's distance."""
+    data = [
+        {
+            "setting": row.setting,
+            "m": int(row.m),
+            "estimator": row.estimator,
+            "value": row.value,
+            "shown": max(-100.0, min(100.0, row.value)),
+            "text": f"{row.value:.0f}" if row.value > -100 else "<-99",
+        }
+        for row in rows.itertuples()
+    ]
+    x = alt.X("m:O", title=None, axis=alt.Axis(labelAngle=0))
+    y = alt.Y(
+        "setting:N",
+        title=None,
+        sort=list(dict.fromkeys(rows.setting)),
+        axis=alt.Axis(grid=False, domain=False),
+    )
+    chart = alt.Chart(alt.InlineData(values=data))
+    squares = chart.mark_rect().encode(
+        x=x,
+        y=y,
+        color=alt.Color(
+            "shown:Q",
+            scale=alt.Scale(domain=[-100, 0, 100], range=SCALE, interpolate="lab"),
+            legend=None,
+        ),
+    )
+    numbers = chart.mark_text(fontSize=11).encode(
+        x=x,
+        y=y,
+        text="text:N",
+        color=alt.condition("abs(datum.shown) > 55", alt.value("white"), alt.value("black")),
+    )
+    column = alt.Column(
+        "estimator:N",
+        title=None,
+        sort=SHOWN,
+        header=alt.Header(labelFontSize=13, labelColor=style.INK),
+        spacing=8,
+    )
+    return (
+        alt.layer(squares, numbers)
+        .properties(width=alt.Step(24), height=alt.Step(20))
+        .facet(column=column)
+        .properties(
+            title=alt.Title(
+                "Squared distance of the gradient, % below RLOO's",
+                subtitle="batches of 16 prompts; columns: 2, 4, 8 and 16 responses to each",
+            )
+        )
+    )
+
+
+def print_gradients(rows: pd.DataFrame) -> None:
+    """The table of js_grad with its intervals, and the others."""
+    others = [name for name in SHOWN if name != "js_grad"]
+    print(f"| setting | m | `js_grad` | low | high | {' | '.join(f'`{n}`' for n in others)} |")
+    print(f"|---|{'---:|' * (len(others) + 4)}")
+    for (setting, m), group in rows.groupby(["setting", "m"], sort=False):
+        found = {row.estimator: row for row in group.itertuples()}
+        ours = found["js_grad"]
+        numbers = [ours.value, ours.low, ours.high, *(found[name].value for name in others)]
+        print(f"| {setting} | {m:.0f} | {' | '.join(f'{number:.0f}' for number in numbers)} |")
+
+
+def training() -> list[ForestRow]:
+    """js_grad and the best of its rivals in every setting, in points of pass@1 over RLOO."""
+    rows = []
+    for name, title in SETTINGS.items():
+        path = HERE / f"{name}.jsonl.xz"
+        if not path.is_file():
+            continue
+        table = results["averages"](results["read"](path))
+        for (responses, mix), group in table.groupby(["responses", "mix"], sort=False):
+            heading = f"{title}, {IN_WORDS[mix]}, {responses}"
+            ours = group[group.estimator == "js_grad"]
+            rivals = group[group.estimator != "js_grad"].sort_values("value", ascending=False)
+            for row in [*ours.itertuples(), *rivals.head(1).itertuples()]:
+                rows.append(ForestRow(heading, row.estimator, row.value, row.low, row.high))
+    return rows
+
+
+def forest(rows: list[ForestRow]) -> alt.ConcatChart:
+    plot = Forest(
+        title="pass@1 after training, points over RLOO",
+        note="js_grad and the best of the others measured there; last number: responses a prompt",
+        xlabel="points of pass@1 over RLOO (one response: over the mean of the other prompts)",
+        rows=rows,
+        looks=style.series_looks([row.name for row in rows]),
+        form="+.1f",
+        reference=0,
+    )
+    return figures.picture([plot], widths=[360])
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
+    rows = gradients()
+    print_gradients(rows[rows.n == 16])
+    style.save_both(heat_map(rows[rows.n == 16]), folder / "results_gradients.png")
+    style.save_both(forest(training()), folder / "results_training.png")
+
+
+if __name__ == "__main__":
+    main()
