@@ -13,6 +13,7 @@ import lzma
 from pathlib import Path
 
 from openrlhf_js.cli import lab
+from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.study.design import InlineStudy, Run
 from openrlhf_js.study.inline.prompts import policy_in, training_problems, warm_start
 from openrlhf_js.study.inline.training import Training
@@ -130,8 +131,9 @@ def measure(folder: Path, sample: list, sizes: tuple[int, ...]) -> list[dict]:
             (folder / "gradient.json").rename(path)
         result = json.loads(path.read_text())
         rows += [{"n": prompts, **row} for row in result["rows"]]
-        for name, ratio in result.get("right_over_wrong", {}).items():
-            rows.append({"n": prompts, "quantity": f"{name}_right_over_wrong", "value": ratio})
+    for name, ratio in result.get("right_over_wrong", {}).items():
+        rows.append({"quantity": f"{name}_right_over_wrong", "value": ratio})
+    rows.append({"quantity": "mean_reward", "value": open_samples(folder).rewards.mean()})
     return rows
 
 

@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"
 results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
+REDUCTION = "reduction_percent"
 SCALE = ["#B2182B", "#F4F4F2", "#2166AC"]  # in capitals, which dark pages leave as they are
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
@@ -30,12 +31,36 @@ SETTINGS = {  # of the forest plot: the file of records, and what its runs are c
 
 
 def gradients() -> pd.DataFrame:
-    """Squared distances of gradients below RLOO's in percent: a row a setting, estimator and m."""
+    """What `gradients.py` found: a row a setting, estimator, n, m and quantity."""
     with lzma.open(HERE / "gradients.csv.xz", "rt") as file:
         rows = pd.read_csv(file)
-    rows = rows[rows.quantity.isin(["reduction_percent"]) & rows.estimator.isin(SHOWN)].copy()
     rows["setting"] = [_setting(row) for row in rows.itertuples()]
     return rows
+
+
+def expected(pass_rate: float, ratio: float, responses: int) -> float:
+    """The reduction with the best constant, in percent, where all prompts are alike.
+
+    `ratio` is the mean squared length of right responses' score gradients over that of wrong ones.
+    """
+    right = pass_rate * ratio
+    wrong = 1 - pass_rate
+    noise = pass_rate * (1 - pass_rate) / (responses - 1)  # of RLOO's mean
+    of_rloo = right * (wrong**2 + noise) + wrong * (pass_rate**2 + noise)
+    of_best = right * wrong / (right + wrong)
+    return 100 * (1 - of_best / of_rloo)
+
+
+def print_expected(rows: pd.DataFrame) -> None:
+    """What the model of two lengths says, beside js_grad in batches of 64 prompts."""
+    print("\n| task | right over wrong | m | expected | measured |\n|---|---:|---:|---:|---:|")
+    for setting, group in rows[rows.prompts_are == "alike"].groupby("setting", sort=False):
+        said = group[group.m.isna()].set_index("quantity").value
+        measured = group[(group.estimator == "js_grad") & (group.quantity == REDUCTION)]
+        for row in measured[measured.n == 64].itertuples():
+            ratio = said["squared_norms_right_over_wrong"]
+            number = expected(said["mean_reward"], ratio, row.m)
+            print(f"| {setting} | {ratio:.2f} | {row.m:.0f} | {number:.0f} | {row.value:.0f} |")
 
 
 def _setting(row) -> str:
@@ -144,8 +169,10 @@ def forest(rows: list[ForestRow]) -> alt.ConcatChart:
 def main() -> None:
     folder = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
     rows = gradients()
-    print_gradients(rows[rows.n == 16])
-    style.save_both(heat_map(rows[rows.n == 16]), folder / "results_gradients.png")
+    reductions = rows[(rows.quantity == REDUCTION) & rows.estimator.isin(SHOWN) & (rows.n == 16)]
+    print_gradients(reductions)
+    print_expected(rows)
+    style.save_both(heat_map(reductions), folder / "results_gradients.png")
     style.save_both(forest(training()), folder / "results_training.png")
 
 
