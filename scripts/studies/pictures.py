@@ -15,6 +15,7 @@ from openrlhf_js.report import figures, style
 from openrlhf_js.report.forest import Forest, ForestRow
 
 HERE = Path(__file__).parent
+GRADIENTS = HERE / "gradients.csv.xz"
 IMAGES = HERE.parents[1] / "docs/images"
 results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
@@ -32,7 +33,7 @@ SETTINGS = {  # of the forest plot: the file of records, and what its runs are c
 
 def gradients() -> pd.DataFrame:
     """What `gradients.py` found: a row a setting, estimator, n, m and quantity."""
-    with lzma.open(HERE / "gradients.csv.xz", "rt") as file:
+    with lzma.open(GRADIENTS, "rt") as file:
         rows = pd.read_csv(file)
     rows["setting"] = [_setting(row) for row in rows.itertuples()]
     return rows

@@ -3,11 +3,16 @@
 import json
 import runpy
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.study.design import InlineStudy
+from openrlhf_js.tasks.record import scored
+from openrlhf_js.tiny.tasks import TASKS
 
 STUDIES = Path(__file__).parents[2] / "scripts/studies"
 
@@ -58,3 +63,34 @@ def test_a_studys_averages_are_a_table(results, tmp_path, monkeypatch, capsys):
     *_, head, _, row = capsys.readouterr().out.splitlines()
     assert head == "| responses | mix | js | bloo | js low | js high |"
     assert row == "| 2 | natural | **+3.0** | -0.5 | +2.0 | +4.0 |"
+
+
+@pytest.mark.parametrize("responses", [2, 4, 16])
+def test_with_score_gradients_of_one_length_the_best_constant_saves_one_response(responses):
+    expected = runpy.run_path(str(STUDIES / "pictures.py"))["expected"]
+    assert expected(0.3, 1.0, responses) == pytest.approx(100 / responses)
+    assert expected(0.3, 0.1, responses) > 100 / responses
+
+
+def score_of_even_lengths(response, label):
+    return scored("wrong" if len(response) % 2 else "correct", "")
+
+
+def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
+    even = replace(TASKS["sort"], warm_start_steps=2, score=score_of_even_lengths)
+    monkeypatch.setitem(TASKS, "sort", even)
+    gradients = runpy.run_path(str(STUDIES / "gradients.py"))
+    smaller = {"TINY": ["sort"], "MIXES": ["mixed"], "PROMPTS": 32, "RESPONSES": 8, "BATCHES": 10}
+    smaller |= {"BATCH_PROMPTS": [16], "BATCH_RESPONSES": [2, 4]}
+    smaller |= {"InlineStudy": partial(InlineStudy, width=16, layers=1)}
+    gradients["main"].__globals__.update(smaller)
+    monkeypatch.setattr(sys, "argv", ["gradients.py", str(tmp_path)])
+    gradients["main"]()
+    capsys.readouterr()
+    pictures = runpy.run_path(str(STUDIES / "pictures.py"))
+    pictures["main"].__globals__["GRADIENTS"] = tmp_path / "gradients.csv.xz"
+    monkeypatch.setattr(sys, "argv", ["pictures.py", str(tmp_path)])
+    pictures["main"]()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| sort, mix")]
+    assert [row.split("|")[2].strip() for row in rows] == ["2", "4"]
+    assert (tmp_path / "results_gradients-dark.png").stat().st_size > 10_000
