@@ -55,7 +55,8 @@ def gradients(settings: GradientSettings) -> LabResult:
     names = check_names(settings.baselines, unit=samples.in_unit)
     plan = BatchPlan.of(settings, samples.rewards, settings.steps)
     pool = open_score_pool(settings, samples)
-    return compare(measure(pool, plan, names), plan)
+    result = compare(measure(pool, plan, names), plan)
+    return result._replace(notes={**result.notes, **lengths_of(pool)})
 
 
 class Draws(NamedTuple):
@@ -317,3 +318,17 @@ def notes_of(measured: Measured, plan: BatchPlan) -> dict[str, Any]:
         "steps": plan.steps,
         "samples": measured.samples.settings,
     }
+
+
+def lengths_of(pool: ScorePool) -> dict[str, Any]:
+    """How long score gradients of right responses are beside those of wrong ones, where rewards
+    tell them apart: squared, and by the weights that log-probabilities give."""
+    rewards = pool.samples.rewards
+    right = rewards == 1
+    wrong = rewards == 0
+    if not right.any() or not wrong.any():
+        return {}
+    squared_norms = pool.gram.diagonal()[pool.places].astype(np.float64)
+    lengths = {"squared_norms": squared_norms, "weights": pool.weights[pool.places]}
+    ratios = {name: values[right].mean() / values[wrong].mean() for name, values in lengths.items()}
+    return {"right_over_wrong": ratios}

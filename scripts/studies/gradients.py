@@ -74,7 +74,6 @@ def run_of(task: str, mix: str, prompts: int) -> Run:
         mix=mix,
         prompts=prompts,
         responses=2,
-        vary="",
         estimator="rloo",
         learning_rate=1e-5,
         seed=0,
@@ -87,10 +86,14 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
     settings = InlineStudy(
         out=out, tasks=[PRETRAINED], model=model, steps=max(PRETRAINED_STEPS), dtype="auto"
     )
+    prompts = out / "questions.jsonl"
+    if not prompts.is_file():
+        write_prompts(prompts, PRETRAINED, "natural", settings)
     for steps in PRETRAINED_STEPS:
         policy = trained(out, settings, steps)
         folder = out / f"{PRETRAINED}-{steps}"
-        sample = ["--model", policy, "--task", PRETRAINED, "--max_new_tokens", 6]
+        sample = ["--model", policy, "--prompts", prompts, "--apply_chat_template"]
+        sample += ["--max_new_tokens", TASKS[PRETRAINED].max_new_tokens]
         sample += ["--prompts_count", PRETRAINED_PROMPTS, "--responses", RESPONSES]
         found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS)
         rows += [

@@ -6,7 +6,15 @@ import torch
 
 from openrlhf_js.estimators import LiveEstimator, baseline
 from openrlhf_js.lab.batches import BatchPlan
-from openrlhf_js.lab.gradient import Draws, Measured, check_names, compare, draw, measure
+from openrlhf_js.lab.gradient import (
+    Draws,
+    Measured,
+    check_names,
+    compare,
+    draw,
+    lengths_of,
+    measure,
+)
 from openrlhf_js.lab.pool import Samples
 from openrlhf_js.lab.score_pool import ScorePool, different_responses
 from openrlhf_js.sampling.prompts import Prompt
@@ -193,6 +201,13 @@ def test_rows_and_caption(samples):
     assert rows[2, "js", "shrinkage"].value == 0.25
     assert result.notes["gradients"]["js"] == "unbiased"
     assert result.caption.startswith("4 batches of 2 of 6 prompts; 95 % intervals over prompts")
+
+
+def test_lengths_of_right_over_wrong(samples):
+    two = samples._replace(rewards=np.array([[1.0, 0.0, 0.0]]))
+    pool = ScorePool(two, np.array([[0, 1, 1]]), np.diag([2.0, 8.0]), np.array([1.0, 2.0]))
+    assert lengths_of(pool) == {"right_over_wrong": {"squared_norms": 0.25, "weights": 0.5}}
+    assert lengths_of(pool._replace(samples=two._replace(rewards=np.ones((1, 3))))) == {}
 
 
 def test_a_reference_without_a_distance(samples, own):
