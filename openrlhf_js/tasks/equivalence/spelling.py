@@ -80,6 +80,11 @@ def _without_spelt_out(number: re.Match[str]) -> str:
 
 
 # fmt: off
+SET_RULES = [
+    Rule(r"\A(\$?)\{(?!\d{1,3}(?:,\d{3})+\})([^{}]*,[^{}]*)\}(\$?)\Z", r"\1\\{\2\\}\3",
+         ("{1,2,1}", r"\{1,2,1\}"), where="{"),
+]
+
 LATEX_RULES = [  # for texts with a backslash
     # layout
     Rule(r"(?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))", "", (r"3,\!628", "3628"), where=","),
@@ -140,6 +145,7 @@ PLAIN_RULES = [
     # layout
     Rule(r"</?answer>", "", ("<answer>5</answer>", "5"), where="<"),
     Rule(r"(?<=\$)(or|and)(?=\$)", r" \1 ", ("$x=0$or$x=2$", "$x=0$ or $x=2$"), where="$"),
+    Rule(r"(?<!\\)\$\$", "$", ("$$5$$", "$5$"), where="$$"),
     Rule(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)", r"\1", ("$24$", "24"), where="$"),
     Rule(r"\$", r"\\usd ", ("$5", r"\usd 5"), where="$"),
     Rule(r"(?<!\\)\\[ ,;:>]", " ", (r"20\ %", "20 %"), where="\\"),
@@ -241,8 +247,8 @@ def _compiled(rules: list[Rule]) -> list[tuple[str, re.Pattern[str], Replacement
     return [(rule.where, re.compile(rule.pattern), rule.to) for rule in rules]
 
 
-_PLAIN = _compiled(PLAIN_RULES)
-_LATEX = _compiled(LATEX_RULES + PLAIN_RULES)
+_PLAIN = _compiled(SET_RULES + PLAIN_RULES)
+_LATEX = _compiled(SET_RULES + LATEX_RULES + PLAIN_RULES)
 
 
 def normal(text: str) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.tasks.equivalence.spelling import LATEX_RULES, PLAIN_RULES, normal
+from openrlhf_js.tasks.equivalence.spelling import LATEX_RULES, PLAIN_RULES, SET_RULES, normal
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.equivalence.tree import NotRead
 
 SPELLINGS = Path(__file__).with_name("spellings.txt").read_text("utf-8").splitlines()[2:]
 
 
-@pytest.mark.parametrize("rule", [*LATEX_RULES, *PLAIN_RULES])
+@pytest.mark.parametrize("rule", [*SET_RULES, *LATEX_RULES, *PLAIN_RULES])
 def test_each_rule_by_its_example(rule):
     before, after = rule.example
     assert before != after
