@@ -15,10 +15,9 @@ from itertools import product
 import numpy as np
 import torch
 from markdown_table import print_table
-from value_distributions import LOGNORMAL, NORMAL, SAME, STUDENT
+from value_distributions import LOGNORMAL, NORMAL, SAME, STUDENT, Draw
 
 from openrlhf_js.estimators import baseline
-from openrlhf_js.lab.simulate import Draw
 from openrlhf_js.stats import ratio_of_means
 
 

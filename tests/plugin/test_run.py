@@ -28,7 +28,7 @@ from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpo
 from openrlhf_js.plugin.run.device import versions
 from openrlhf_js.plugin.run.record import RECORD, recorded
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
-from openrlhf_js.study import log
+from openrlhf_js.study import stack
 from openrlhf_js.tiny import model as tiny
 from openrlhf_js.tiny.tasks import TASKS
 
@@ -236,7 +236,7 @@ def test_a_record_has_flags_versions_and_each_start(tmp_path):
     record = read()
     assert record["outcome"] == "done"
     assert record["ended"] >= record["started"]
-    assert log.is_done(tmp_path / "js")
+    assert (RECORD, record["outcome"]) == (stack.RECORD, stack.DONE)  # as a study reads it
 
 
 # --- a user's file ----------------------------------------------------------------------------
