@@ -62,6 +62,8 @@ def of_quickstart(cache: str) -> dict[str, str]:
     """Of a training on tasks of our own: a Ray of its own, a `cache` of prompts, no network."""
     environment = {
         **os.environ,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
         "PYTHONUNBUFFERED": "1",  # its log is read while it runs
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_CACHE": cache,

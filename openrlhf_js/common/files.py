@@ -45,7 +45,6 @@ class FileRow(NamedTuple):
 
     place: str
     value: dict[str, Any] | ValueError
-    read_bytes: int  # of the file so far, for progress
 
     def object(self, path: Path) -> dict[str, Any]:
         """The row's object; ValueError naming file and place where there is none."""
@@ -69,34 +68,33 @@ def read_rows(path: Path) -> Iterator[FileRow]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The content of a file that may be packed, and the file itself, whose place is progress."""
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The content of a file that may be packed."""
     with path.open("rb") as file:
         if path.suffix.lower() != ".gz":
-            yield file, file
+            yield file
             return
         try:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)), file
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file))
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path} is not readable as gzip: {error}") from None
 
 
 def _json_rows(path: Path) -> Iterator[FileRow]:
-    with _opened(path) as (file, packed):
+    with _opened(path) as file:
         if file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
             file.seek(0)
             items = _parsed(file.read())
-            size = packed.tell()
             if isinstance(items, ValueError):
-                yield FileRow("the list", items, size)
+                yield FileRow("the list", items)
                 return
             for number, item in enumerate(items, 1):
-                yield FileRow(f"item {number}", _object(item), size * number // len(items))
+                yield FileRow(f"item {number}", _object(item))
             return
         file.seek(0)
         for number, line in enumerate(file, 1):  # bytes: only a newline ends a line
             if line.strip():
-                yield FileRow(f"line {number}", _object(_parsed(line)), packed.tell())
+                yield FileRow(f"line {number}", _object(_parsed(line)))
 
 
 def _parsed(text: bytes) -> Any:
@@ -118,15 +116,14 @@ def _object(value: Any) -> dict[str, Any] | ValueError:
 
 
 def _csv_rows(path: Path) -> Iterator[FileRow]:
-    with _opened(path) as (file, packed), TextIOWrapper(file, "utf-8-sig", newline="") as text:
+    with _opened(path) as file, TextIOWrapper(file, "utf-8-sig", newline="") as text:
         reader = csv.DictReader(text)
         try:
             for row in reader:
                 values = {key: value or None for key, value in row.items()}
-                yield FileRow(f"line {reader.line_num}", values, packed.tell())
+                yield FileRow(f"line {reader.line_num}", values)
         except (csv.Error, UnicodeDecodeError) as error:
-            problem = ValueError(f"not CSV ({error})")
-            yield FileRow(f"line {reader.line_num}", problem, packed.tell())
+            yield FileRow(f"line {reader.line_num}", ValueError(f"not CSV ({error})"))
 
 
 def _parquet_rows(path: Path) -> Iterator[FileRow]:
@@ -135,13 +132,11 @@ def _parquet_rows(path: Path) -> Iterator[FileRow]:
 
     try:
         with ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-            size = path.stat().st_size
             number = 0
             for batch in file.iter_batches(256):
                 for value in batch.to_pylist():
                     number += 1
-                    read_bytes = size * number // file.metadata.num_rows
-                    yield FileRow(f"row {number}", value, read_bytes)
+                    yield FileRow(f"row {number}", value)
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} is not readable as Parquet: {error}") from None
 

@@ -180,7 +180,7 @@ def _rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileRow]:
     for batch in data.with_format("arrow").iter(ROWS_AT_ONCE):
         for row in batch.to_pylist():
             number += 1
-            yield FileRow(f"row {number}", row, 0)
+            yield FileRow(f"row {number}", row)
 
 
 def check_pairs(flat: Flat) -> None:

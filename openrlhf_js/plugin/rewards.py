@@ -164,6 +164,9 @@ class RewardServers:
             deadline = time.monotonic() + self._timeout_seconds
             while (seconds_left := deadline - time.monotonic()) > 0:
                 for server in self._by_load():
+                    seconds_left = deadline - time.monotonic()
+                    if seconds_left <= 0:
+                        break
                     limit_seconds = min(self._timeout_seconds / 5, seconds_left)
                     try:
                         return await self._try(server, body, limit_seconds)

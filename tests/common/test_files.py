@@ -42,7 +42,6 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
         found = list(read_rows(tmp_path / name))
         assert [row.value for row in found] == ROWS
         assert found[1].place == second
-        assert found[1].read_bytes == (tmp_path / name).stat().st_size
     table = "q,n\na,1\nü,2\n"
     (tmp_path / "a.csv").write_text(table)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(table.encode()))

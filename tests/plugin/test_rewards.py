@@ -150,6 +150,13 @@ def test_the_other_server_makes_up_for_a_bad_one(bad, short_rests, caplog):
     assert len(caplog.messages) <= 1  # logged once, if at all
 
 
+def test_the_time_is_up_however_many_servers_hang():
+    servers = [Server(hang) for _ in range(12)]
+    with pytest.raises(BadReward, match="no reward within 1 s"):
+        ask(servers, timeout_seconds=1)
+    assert sum(len(server.queries) for server in servers) <= 6  # each takes a fifth of it
+
+
 def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, caplog):
     async def run():
         server = await Server(length).start()
