@@ -218,8 +218,18 @@ def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _check_memory(spec: str, made: type) -> None:
-    """Raises ValueError if a checkpoint could not hold what an object is after a batch."""
+    """Raises ValueError if a checkpoint could not hold what an object is after a batch.
+
+    What changes in the class itself is in no checkpoint, and shared by all runs of a process.
+    """
+    before = _class_attributes(made)
     state = _after_a_step(OwnMemory(spec, made)).state_dict()
+    for name, value in _class_attributes(made).items():
+        if before.get(name) != value:
+            raise ValueError(
+                f"{spec} learns into {name}, which belongs to the class and is in no checkpoint: "
+                f"set it in __init__ (self.{name} = ...)."
+            )
     try:
         pickle.dumps(state)
     except Exception as error:  # whatever the user's objects raise
@@ -229,24 +239,31 @@ def _check_memory(spec: str, made: type) -> None:
         ) from error
 
 
+def _class_attributes(made: type) -> dict[str, str]:
+    """Values of the class that are no methods, as text."""
+    return {name: repr(value) for name, value in vars(made).items() if not callable(value)}
+
+
 def _moves_with_own_reward(record: Estimator) -> bool:
-    """Whether a baseline changes with its own reward, by more than rounding; that of a class after
-    it has learnt a batch."""
+    """Whether a baseline changes with its own reward, by more than rounding; that of a class at
+    first, or after it has learnt a batch."""
     rewards = _tried_rewards()
-    before = _tried_baselines(record, rewards)
-    for place in itertools.product(*map(range, rewards.shape)):
-        changed = rewards.clone()
-        changed[place] = 1 - changed[place]
-        if abs(_tried_baselines(record, changed)[place] - before[place]) > ROUNDING:
-            return True
+    for has_learnt in {False, record.remembers}:
+        before = _tried_baselines(record, rewards, has_learnt)
+        for place in itertools.product(*map(range, rewards.shape)):
+            changed = rewards.clone()
+            changed[place] = 1 - changed[place]
+            after = _tried_baselines(record, changed, has_learnt)
+            if abs(after[place] - before[place]) > ROUNDING:
+                return True
     return False
 
 
-def _tried_baselines(record: Estimator, rewards: Tensor) -> Tensor:
-    """(6, 3) baselines of rewards."""
+def _tried_baselines(record: Estimator, rewards: Tensor, has_learnt: bool) -> Tensor:
+    """(6, 3) baselines of rewards, of a class by an object of its own."""
     assert record.baseline is not None
     batch = _tried_batch(rewards, step=2)
-    if record.memory is not None:
+    if has_learnt and record.memory is not None:
         batch = replace(batch, past=_after_a_step(record.memory()).recall(batch))
     return record.baseline(batch)
 

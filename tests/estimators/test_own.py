@@ -59,6 +59,16 @@ class Last:
         means = batch.statistics.prompt_mean.tolist()
         self.seen.update(zip(batch.keys.tolist(), means))
 
+class Shared(Last):
+    seen = {}
+
+    def __init__(self):
+        pass
+
+class LeakyAtFirst(Last):
+    def baseline(self, batch):
+        return super().baseline(batch) + (not self.seen) * batch.rewards
+
 class LeakyLater(Last):
     def baseline(self, batch):
         return super().baseline(batch) + bool(self.seen) * batch.rewards
@@ -109,10 +119,9 @@ def test_rewards_that_a_baseline_changes_are_its_own_copy(mine):
 
 
 def test_a_baseline_with_its_own_reward_is_found(mine):
-    with pytest.warns(UserWarning, match="leaky: a baseline moves with its own reward"):
-        assert not find_estimator(f"{mine}:leaky").unbiased
-    with pytest.warns(UserWarning, match="LeakyLater: a baseline moves with its own reward"):
-        assert not find_estimator(f"{mine}:LeakyLater").unbiased
+    for name in ("leaky", "LeakyAtFirst", "LeakyLater"):
+        with pytest.warns(UserWarning, match=f"{name}: a baseline moves with its own reward"):
+            assert not find_estimator(f"{mine}:{name}").unbiased
 
 
 @pytest.mark.filterwarnings("error")
@@ -159,6 +168,7 @@ def test_a_class_remembers(mine):
         ("failing", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute"),
         ("number", "'int' object is not callable"),
         ("nothing", r"mine.py has no nothing\."),
+        ("Shared", "learns into seen, which belongs to the class and is in no checkpoint"),
         ("Misspelt", r"AttributeError in mine.py, line \d+: 'Batch' object has no attribute 'keyz"),
         ("WithLambda", "a checkpoint cannot hold its state .*lambda"),
         ("WithObject", "a checkpoint cannot hold its state .*Setting"),
