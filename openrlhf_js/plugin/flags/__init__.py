@@ -170,8 +170,8 @@ FLAGS: dict[str, dict[str, Any]] = {
         default=0,
         metavar="N",
         help="stop after N training steps (rollouts), counted over all starts of a resumed run, or "
-        "after --train.num_episodes if that is sooner; without --train.async_enable N is evaluated, "
-        "too (default: 0, no limit)",
+        "after --train.num_episodes if that is sooner; without --train.async_enable, N is "
+        "evaluated, too (default: 0, no limit)",
     ),
     "on_long_prompt": dict(
         choices=["stop", "drop"],
