@@ -7,6 +7,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,6 @@ def text(row: Row, column: str) -> str:
 def gold_text(row: Row, column: str) -> str:
     """The column's gold answer as text, also where it is a number: 27 for 27.0 and "27.0"."""
     value = row[column]
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
         value = str(value)
     return text({column: value}, column).removesuffix(".0")

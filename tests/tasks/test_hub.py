@@ -128,3 +128,14 @@ def test_a_refused_row_is_named(answer):
     rows = [{"problem": "a", "answer": "1"}, {"problem": "b", "answer": answer}]
     with pytest.raises(ValueError, match=r"some set, row 2: .* must be text"):
         make(rows)
+
+
+@pytest.mark.parametrize(("value", "label"), [(27, "27"), (27.0, "27"), (0.5, "0.5"), ("3.0", "3")])
+def test_a_gold_answer_may_be_a_number(value, label):
+    assert hub.gold_text({"answer": value}, "answer") == label
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), True, None, " "])
+def test_no_number_and_no_text_is_no_gold_answer(value):
+    with pytest.raises(ValueError, match="must be text"):
+        hub.gold_text({"answer": value}, "answer")
