@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/results.md from the kept records, and prints the gradients' table.
+"""Draws the pictures of docs/results.md from the kept records, and prints its tables.
 
 .venv/bin/python scripts/studies/pictures.py [FOLDER]      # default docs/images
 """
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from openrlhf_js.report import figures, style
@@ -19,11 +20,14 @@ GRADIENTS = HERE / "gradients.csv.xz"
 IMAGES = HERE.parents[1] / "docs/images"
 results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
+CURVES = ("smollm2_js_grad", "js_grad", "js_grad_again")  # with enough seeds for mean curves
+FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
 SCALE = ["#B2182B", "#F4F4F2", "#2166AC"]  # in capitals, which dark pages leave as they are
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
     "smollm2_js_grad": "SmolLM2",
+    "js_grad": "sort, larger model",
     "js_grad_grid": "four small tasks",
     "js_grad_held_out": "two held-out tasks",
     "js_grad_again": "prompts that come again",
@@ -141,10 +145,7 @@ def training() -> list[ForestRow]:
     """js_grad and the best of its rivals in every setting, in points of pass@1 over RLOO."""
     rows = []
     for name, title in SETTINGS.items():
-        path = HERE / f"{name}.jsonl.xz"
-        if not path.is_file():
-            continue
-        table = results["averages"](results["read"](path))
+        table = results["averages"](results["read"](HERE / f"{name}.jsonl.xz"))
         for (responses, mix), group in table.groupby(["responses", "mix"], sort=False):
             heading = f"{title}, {IN_WORDS[mix]}, {responses}"
             ours = group[group.estimator == "js_grad"]
@@ -152,6 +153,47 @@ def training() -> list[ForestRow]:
             for row in [*ours.itertuples(), *rivals.head(1).itertuples()]:
                 rows.append(ForestRow(heading, row.estimator, row.value, row.low, row.high))
     return rows
+
+
+def print_training() -> None:
+    """What js_grad gained in every setting."""
+    columns = ("setting", "responses", "tasks", "rates", "seeds", "over", "low", "high")
+    print(f"\n| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
+    for name, title in SETTINGS.items():
+        runs = results["read"](HERE / f"{name}.jsonl.xz")
+        rates = len({run["learning_rate"] for run in runs})
+        seeds = len({run["seed"] for run in runs})
+        table = results["averages"](runs)
+        for row in table[table.estimator == "js_grad"].itertuples():
+            gain = f"{row.value:+.1f} | {row.low:.1f} | {row.high:.1f}"
+            setting = f"{title}, {IN_WORDS[row.mix]}"
+            print(f"| {setting} | {row.responses} | {row.cells} | {rates} | {seeds} | {gain} |")
+
+
+def print_samples() -> None:
+    """The share of the samples after which js_grad has RLOO's final reward, at the same rate.
+
+    A curve has twenty stretches; four of them are a mean, and RLOO's last four the final one.
+    """
+    print("\n| setting | responses | rate | seeds | share % |\n|---|---:|---:|---:|---:|")
+    for name in CURVES:
+        title = SETTINGS[name]
+        runs = pd.DataFrame(results["read"](HERE / f"{name}.jsonl.xz"))
+        cells = ["task", "mix", "responses", "learning_rate"]
+        for (task, mix, responses, rate), cell in runs.groupby(cells):
+            curves = {
+                estimator: {run.seed: run.curve for run in group.itertuples()}
+                for estimator, group in cell.groupby("estimator")
+            }
+            seeds = sorted(set(curves["rloo"]) & set(curves["js_grad"]))
+            ours, theirs = (
+                np.convolve(np.mean([curves[name][seed] for seed in seeds], 0), FOUR, "valid")
+                for name in ("js_grad", "rloo")
+            )
+            reached = np.flatnonzero(ours >= theirs[-1])
+            share = f"{5 * (reached[0] + len(FOUR)):.0f}" if len(reached) else "never"
+            setting = f"{title}: {task}, {IN_WORDS[mix]}"
+            print(f"| {setting} | {responses} | {rate:g} | {len(seeds)} | {share} |")
 
 
 def forest(rows: list[ForestRow]) -> alt.ConcatChart:
@@ -173,6 +215,8 @@ def main() -> None:
     reductions = rows[(rows.quantity == REDUCTION) & rows.estimator.isin(SHOWN) & (rows.n == 16)]
     print_gradients(reductions)
     print_expected(rows)
+    print_training()
+    print_samples()
     style.save_both(heat_map(reductions), folder / "results_gradients.png")
     style.save_both(forest(training()), folder / "results_training.png")
 
