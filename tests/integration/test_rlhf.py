@@ -172,6 +172,8 @@ def _kill_servers(running, servers):
         for server in down:
             server.kill()
         time.sleep(draw.uniform(0.2, 1.0))
+        if down == servers:  # until a response has asked for its reward
+            running.until(lambda: "does not answer" in running.log.read_text(errors="replace"))
         assert running.process.poll() is None  # all of it happens in mid-run
         for server in down:
             server.start()
