@@ -14,12 +14,14 @@ import pandas as pd
 
 from openrlhf_js.report import figures, style
 from openrlhf_js.report.forest import Forest, ForestRow
+from openrlhf_js.stats import paired_difference
 
 HERE = Path(__file__).parent
 GRADIENTS = HERE / "gradients.csv.xz"
 IMAGES = HERE.parents[1] / "docs/images"
 results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
+BY_RATE = ("smollm2_js_grad", "js_grad_grid", "js_grad_held_out")
 CURVES = ("smollm2_js_grad", "js_grad", "js_grad_again")  # with enough seeds for mean curves
 FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
@@ -170,6 +172,26 @@ def print_training() -> None:
             print(f"| {setting} | {row.responses} | {row.cells} | {rates} | {seeds} | {gain} |")
 
 
+def print_rates() -> None:
+    """js_grad beside rloo at every learning rate, paired by seed; pass@1 in percent."""
+    columns = ("task", "mix", "responses", "rate", "seeds", "rloo", "js_grad", "over")
+    columns += ("low", "high", "entropy of rloo", "of js_grad")
+    print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
+    for name in BY_RATE:
+        runs = pd.DataFrame(results["read"](HERE / f"{name}.jsonl.xz"))
+        for cell, group in runs.groupby(["task", "mix", "responses", "learning_rate"]):
+            by_seed = group.pivot(index="seed", columns="estimator", values=["pass1", "entropy"])
+            pairs = by_seed.dropna()
+            passed = 100 * pairs.pass1
+            gain = paired_difference(passed.js_grad.to_numpy(), passed.rloo.to_numpy()).estimate
+            numbers = [passed.rloo.mean(), passed.js_grad.mean(), *gain]
+            entropies = [pairs.entropy.rloo.mean(), pairs.entropy.js_grad.mean()]
+            texts = [*map(str, cell), str(len(pairs))]
+            texts += [f"{number:.1f}" for number in numbers]
+            texts += [f"{number:.2f}" for number in entropies]
+            print(f"| {' | '.join(texts)} |")
+
+
 def print_samples() -> None:
     """The share of the samples after which js_grad has RLOO's final reward, at the same rate.
 
@@ -217,6 +239,7 @@ def main() -> None:
     print_expected(rows)
     print_training()
     print_samples()
+    print_rates()
     style.save_both(heat_map(reductions), folder / "results_gradients.png")
     style.save_both(forest(training()), folder / "results_training.png")
 
