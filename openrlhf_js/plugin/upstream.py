@@ -1,8 +1,8 @@
 """The names of OpenRLHF, Ray and DeepSpeed that the plug-in relies on, checked before a run.
 
 When a release of OpenRLHF changes one of them, the run stops with the name that is missing,
-instead of training something else than was asked for. The names are all in vLLM
-0.29.0 with transformers 5.15, as OpenRLHF pins them, and in 0.26.0 with 5.17.
+instead of training something else than was asked for. It was run on CPUs with vLLM 0.29.0 and
+transformers 5.15, as OpenRLHF pins them, and on a GPU with 0.26.0 and 5.17.
 """
 
 from __future__ import annotations
