@@ -10,7 +10,10 @@ whatever the baseline is, and no baseline can lower what that does to the gradie
     D = E ||g - T||^2 = E (||g||^2 - 2 <g, T> + ||T||^2)
 
 is the variance of the gradient given the prompts, plus its squared bias. The distance to the
-gradient of all N prompts, which is the paper's, is given beside it.
+gradient of all N prompts, which is the paper's, is given beside it. Adam takes the length of a
+gradient away, so D is also given at the length that makes it least,
+
+    min_c E ||c g - T||^2 = E ||T||^2 (1 - cos^2),    cos^2 = (E <g, T>)^2 / (E ||g||^2 E ||T||^2)
 
 Half of each prompt's responses are for batches, the other half for T, and the next batches take
 them the other way round. The T's half gives two estimates, T_1 and T_2, each unbiased and
@@ -45,6 +48,7 @@ from openrlhf_js.stats import Estimate
 from openrlhf_js.stats.estimate import Floats
 
 ALL = slice(None)  # prompts
+TINY = np.finfo(float).tiny  # where all gradients are 0
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
 
 
@@ -156,6 +160,10 @@ class Measured(NamedTuple):
     """(m, e, B) unbiased estimates of D."""
     distances_to_all: Floats
     """(m, e, B) the same of the distance to the gradient of all N prompts."""
+    squared_norms: Floats
+    """(m, e, B) ||g||^2."""
+    products: Floats
+    """(m, e, B) unbiased estimates of <g, T>."""
     shrinkage: Floats
     """(m, e, B) mean coefficient; NaN for an estimator that has none."""
 
@@ -175,6 +183,15 @@ class Measured(NamedTuple):
             )
         return at_m[self.names.index(name)]
 
+    def at_best_length(self, m: int, name: str, judged: NDArray[np.bool_]) -> Floats:
+        """(judged,) distances of an estimator's gradients times the one factor that fits best."""
+        where = self.responses.index(m), self.names.index(name), judged
+        squared_norms = self.squared_norms[where]
+        products = self.products[where]
+        factor = products.sum() / max(squared_norms.sum(), TINY)
+        longer = (factor**2 - 1) * squared_norms
+        return self.distances[where] + longer - 2 * (factor - 1) * products
+
 
 def measure(
     pool: ScorePool, plan: BatchPlan, names: Sequence[str], title: str = "batches"
@@ -192,23 +209,17 @@ def measure(
                 of_m.append(_figures_of(gradients, pool, truth, draws.prompts[batch]))
                 bar.advance()
             figures.append(np.stack(of_m, -1))
-    distances, distances_to_all, shrinkage = np.stack(figures, 1)
-    return Measured(
-        names, plan.responses, draws, pool.samples, distances, distances_to_all, shrinkage
-    )
+    return Measured(names, plan.responses, draws, pool.samples, *np.stack(figures, 1))
 
 
 def _figures_of(gradients: Gradients, pool: ScorePool, truth: Truth, prompts: Ints) -> Floats:
-    """(3, e) of one batch: both distances, and the coefficients."""
+    """(5, e) of one batch: what `Measured` has of it."""
     squared_norms = gradients.squared_norms(pool)
-    distances = squared_norms + _rest(gradients, truth, prompts)
-    distances_to_all = squared_norms + _rest(gradients, truth, ALL)
-    return np.stack([distances, distances_to_all, gradients.shrinkage])
-
-
-def _rest(gradients: Gradients, truth: Truth, prompts: Ints | slice) -> Floats:
-    """(e,) of ||g - T||^2 all but ||g||^2, with T of these prompts."""
-    return truth.signals[prompts][:, prompts].mean() - 2 * gradients.products(truth, prompts)
+    products = gradients.products(truth, prompts)
+    distances = squared_norms - 2 * products + truth.signals[prompts][:, prompts].mean()
+    products_with_all = gradients.products(truth, ALL)
+    distances_to_all = squared_norms - 2 * products_with_all + truth.signals.mean()
+    return np.stack([distances, distances_to_all, squared_norms, products, gradients.shrinkage])
 
 
 def gradients_of_batches(
@@ -299,6 +310,10 @@ def _quantities(
     quantities: dict[str, Estimate | float] = {
         "distance": over.some(judged).mean(distances[judged]),
         "reduction_percent": reduction(judged),
+        "reduction_at_best_length_percent": over.some(judged).reduction(
+            measured.at_best_length(m, name, judged),
+            measured.at_best_length(m, REFERENCE, judged),
+        ),
         "distance_to_all": to_all[number],
         "reduction_to_all_percent": 100
         * (1 - to_all[number] / to_all[measured.names.index(REFERENCE)]),
