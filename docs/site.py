@@ -10,14 +10,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 PAGES = Path(__file__).parent
-CHANGELOG = "CHANGELOG.md"
 # Pages that stand elsewhere in the repository, and what the site calls them.
 ELSEWHERE = {
     "README.md": "index.md",
     "eval/README.md": "evaluate.md",
     "reward_models/README.md": "rewards.md",
-    "CONTRIBUTING.md": "contributing.md",
-    CHANGELOG: "changelog.md",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
 PICTURE = re.compile(r'<picture>.*?<img src="([^"]*)"[^>]* alt="([^"]*)">\s*</picture>', re.DOTALL)
@@ -66,8 +63,6 @@ def _relink(markdown: str, source: str) -> str:
             return f"[{text}]({ELSEWHERE[path]}{anchor})"
         if path.startswith("docs/"):
             target = path.removeprefix("docs/")
-            if source == CHANGELOG and not (PAGES / target).exists():
-                return text  # of a page that is gone
             dark = target.replace(".png", "-dark.png")
             if picture and (PAGES / dark).exists():
                 return f"![{text}]({target}#only-light) ![{text}]({dark}#only-dark)"

@@ -90,7 +90,7 @@ def test_the_site_has_formulas_docstrings_and_nothing_from_elsewhere(site):
     pages = {page: page.read_text() for page in site.rglob("*.html")}
     assert len(pages) > 15
     assert all("arithmatex" not in text for text in pages.values())  # each formula is MathML
-    assert "<math" in pages[site / "derivations/index.html"]
+    assert "<math" in pages[site / "how_it_works/index.html"]
     assert "shrinkage_mean" in pages[site / "train/index.html"]
     assert "loo_prompt_mean" in pages[site / "api/index.html"]  # from the docstrings
     for text in pages.values():

@@ -1,6 +1,6 @@
 """What to log about one batch: shrinkage, variances, odd groups, and what the baseline saves.
 
-Derivation of the errors: docs/derivations.md.
+Derivation of the errors: docs/how_it_works.md.
 """
 
 from __future__ import annotations

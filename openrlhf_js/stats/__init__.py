@@ -1,4 +1,4 @@
-"""Intervals and tests that say how sure a figure is; docs/uncertainty.md helps to choose."""
+"""Intervals and tests that say how sure a figure is; docs/api.md helps to choose."""
 
 from openrlhf_js import needs
 

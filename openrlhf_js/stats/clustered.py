@@ -4,7 +4,7 @@ A cluster is what was drawn independently: a question, an item, a prompt, a seed
 games, pairs) are not independent of each other. C is the number of clusters.
 
 95 % intervals hold the truth in 93 to 97 % of simulated sets from 5 clusters on, with unequal sizes
-and heavy tails, but not for skewed cluster means (docs/uncertainty.md).
+and heavy tails, but not for skewed cluster means (docs/api.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 #
 #   bash scripts/recipes/gsm8k_table.sh             # trains what has not finished, one run after the other
 #   bash scripts/recipes/gsm8k_table.sh --print     # for Slurm: writes the commands, one a line, into
-#                                                   # runs/gsm8k_table/commands.txt (docs/study.md)
+#                                                   # runs/gsm8k_table/commands.txt (docs/studies.md)
 #   .venv/bin/python scripts/recipes/gsm8k_table.py # the paper's table, from the runs that are whole
 #
 # More flags of `openrlhf-js study` may follow; the last wins: --seeds 1, --responses 2, --estimators rloo js.

@@ -76,7 +76,7 @@ def gradient_problems(flat: Flat) -> Iterator[str]:
         if flat["js.gradient_variance"] and flat[flag] not in works:
             yield (
                 f"--js.gradient_variance does not work with --{flag} {flat[flag]}, only with "
-                f"{' or '.join(map(str, works))} (docs/lab.md)"
+                f"{' or '.join(map(str, works))} (docs/studies.md)"
             )
     if flat["js.group_micro_batches"] and flat["train.dynamic_batch_enable"]:
         yield "--js.group_micro_batches: --train.dynamic_batch_enable groups by length"

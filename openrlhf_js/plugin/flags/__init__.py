@@ -210,7 +210,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         default=0,
         metavar="N",
         help="after a crash that is no mistake of yours, start again from the last checkpoint, N "
-        "times at most without a new one (docs/long_runs.md; default: %(default)s)",
+        "times at most without a new one (docs/operate.md; default: %(default)s)",
     ),
     "requeued": dict(
         action="store_true",
@@ -221,7 +221,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         nargs="+",
         metavar="NAME",
         help="resume although these flags are not those of the checkpoint's run, such as "
-        "actor.adam.lr: from here on it trains with the new ones (docs/long_runs.md)",
+        "actor.adam.lr: from here on it trains with the new ones (docs/operate.md)",
     ),
     "gradient_variance": dict(
         type=Number("at least 0", int),

@@ -58,7 +58,7 @@ def divide_loss(trainer: Any, tokens_each: int | None) -> None:
     """Divides the loss by a constant, and logs 0 for a micro-batch whose responses are masked.
 
     With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected gradient
-    is the true one times a constant, whatever the baseline (docs/derivations.md). Upstream divides
+    is the true one times a constant, whatever the baseline (docs/how_it_works.md). Upstream divides
     by the tokens that the batch happens to have. Masked responses have no action token, and count
     in neither. `tokens_each` is `--rollout.max_new_tokens`; None leaves upstream's denominator.
     """
