@@ -18,6 +18,8 @@ ELSEWHERE = {
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
 PICTURE = re.compile(r'<picture>.*?<img src="([^"]*)"[^>]* alt="([^"]*)">\s*</picture>', re.DOTALL)
+CODE = re.compile(r"<code>([^<]*)</code>")
+FLAG = re.compile(r"--[\w.]+")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -37,12 +39,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Formulas that any browser shows, without a script."""
+    """Formulas that any browser shows, without a script, and flags that are not broken."""
 
     def mathml(match: re.Match[str]) -> str:
         return convert(html.unescape(match[3]), display="block" if match[2] == "[" else "inline")
 
-    return FORMULA.sub(mathml, content)
+    def flags(match: re.Match[str]) -> str:
+        return FLAG.sub(r'<span class="flag">\g<0></span>', match[0])
+
+    return CODE.sub(flags, FORMULA.sub(mathml, content))
 
 
 def _relink(markdown: str, source: str) -> str:
