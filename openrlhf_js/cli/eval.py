@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -99,37 +99,51 @@ def passk(argv: list[str]) -> int:
 
 def compare(settings: PasskSettings) -> None:
     """Compares results item by item with the first ones."""
-    from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.compare import compare as compared
+    from openrlhf_js.report import passk as report
+
+    runs = _runs_of(settings)
+    say("")
+    for one in runs:
+        say(f"{one.label}: {one.results['model']} ({one.folder})")
+    first, *others = runs
+    comparisons = {}
+    for other in others:
+        comparisons[other.label] = compared(first.results, other.results, settings.metric)
+    differences = []
+    notes = []
+    for label, comparison in comparisons.items():
+        differences += report.differences(comparison, label)
+        notes += [f"{label}, {note}" for note in comparison["notes"]]
+    _show([differences], notes)
+    if settings.out:
+        _write_comparisons(settings.out, comparisons)
+        _write_page(settings.out, runs, differences)
+
+
+def _runs_of(settings: PasskSettings) -> list[PasskRun]:
+    """The results that are compared, which are called A, B, ..."""
+    from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.summary import read_results
+    from openrlhf_js.report.passk import PasskRun
+
+    names = [name_of(task) for task in settings.tasks]
+    return [
+        PasskRun(label, folder, read_results(folder, names))
+        for label, folder in zip(ascii_uppercase, settings.compare, strict=False)
+    ]
+
+
+def _write_comparisons(out: Path, comparisons: Mapping[str, Any]) -> None:
+    """Writes what was compared, by label, and its picture."""
     from openrlhf_js.report import figures, style
     from openrlhf_js.report import passk as report
 
-    names = [name_of(task) for task in settings.tasks]
-    runs = []
-    for label, place in zip(ascii_uppercase, settings.compare, strict=False):
-        runs.append(report.PasskRun(label, place, read_results(place, names)))
-    say("")
-    for each in runs:
-        say(f"{each.label}: {each.results['model']} ({each.folder})")
-    first, *others = runs
-    comparisons = []
-    differences = []
-    notes = []
-    for other in others:
-        comparison = compared(first.results, other.results, settings.metric)
-        comparisons.append(comparison)
-        differences += report.differences(comparison, other.label)
-        notes += [f"{other.label}, {note}" for note in comparison["notes"]]
-    _show([differences], notes)
-    if settings.out:
-        settings.out.mkdir(parents=True, exist_ok=True)
-        write_json(settings.out / "comparison.json", comparisons)
-        labels = [other.label for other in others]
-        forest = report.forest(list(zip(labels, comparisons, strict=True)))
-        picture = figures.picture([forest], widths=[figures.PANEL_WIDTH])
-        say(str(style.save_both(picture, settings.out / "comparison.png")))
-        _write_page(settings.out, runs, differences)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "comparison.json", list(comparisons.values()))
+    forest = report.forest(list(comparisons.items()))
+    picture = figures.picture([forest], widths=[figures.PANEL_WIDTH])
+    say(str(style.save_both(picture, out / "comparison.png")))
 
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:

@@ -8,7 +8,7 @@ the samples depend on and which reward function was the last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,13 +160,15 @@ class _Pool:
     def _sample(self, keys: Sequence[ResponseKey]) -> list[Response]:
         """Samples responses, of which all are greedy or none, and stores them."""
         prompts = [self.prompts[key.prompt].tokens for key in keys]
-        seeds = None
-        if keys[0].draw != GREEDY:
-            seeds = [seed_of(self.parameters.seed, key.prompt, key.draw) for key in keys]
+        are_greedy = keys[0].draw == GREEDY
+        seeds = None if are_greedy else [self._seed(key) for key in keys]
         responses = self.engine.respond(prompts, self.parameters, seeds)
         records = [_record(key, drawn) for key, drawn in zip(keys, responses, strict=True)]
         self.responses.append(records)
         return [response.tokens for response in responses]
+
+    def _seed(self, key: ResponseKey) -> int:
+        return seed_of(self.parameters.seed, key.prompt, key.draw)
 
     def _grade(self, results: Outcomes) -> list[Record]:
         """The records with the rewards of responses."""
@@ -208,24 +210,32 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
         raise ValueError(f"{out} holds no samples: say with --model and --prompts what to sample")
     settings = json.loads((folder / SETTINGS).read_bytes())
     asked = [_prompt(record) for record in _records(folder / PROMPTS)][:prompts]
-    rewards_path = _rewards_path(folder, settings["reward_sha256"])
     responses = {_key(record): record for record in _records(folder / RESPONSES)}
+    rewards_path = _rewards_path(folder, settings["reward_sha256"])
     rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
-    places = range(len(asked))
-    draws = 0  # that every prompt has, without a gap
-    while asked and all((place, draws) in responses for place in places):
-        draws += 1
-    keys = [[ResponseKey(place, draw) for draw in range(draws)] for place in places]
-    if not draws or not rewards.keys() >= {(place, GREEDY) for place in places}.union(*keys):
+
+    draws = _complete_draws(responses, len(asked))
+    greedy = [ResponseKey(place, GREEDY) for place in range(len(asked))]
+    keys = [[ResponseKey(place, draw) for draw in range(draws)] for place in range(len(asked))]
+    needed = set(greedy).union(*keys)
+    if not draws or not needed <= rewards.keys():
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
     return Samples(
         prompts=asked,
         response_tokens=[[_tokens(responses[key]) for key in row] for row in keys],
         rewards=np.array([[rewards[key] for key in row] for row in keys]),
         finished=np.array([[responses[key]["finished"] for key in row] for row in keys]),
-        greedy_rewards=np.array([rewards[ResponseKey(place, GREEDY)] for place in places]),
+        greedy_rewards=np.array([rewards[key] for key in greedy]),
         settings=settings,
     )
+
+
+def _complete_draws(responses: Collection[ResponseKey], prompts: int) -> int:
+    """How many draws every prompt has, without a gap."""
+    draws = 0
+    while prompts and all((place, draws) in responses for place in range(prompts)):
+        draws += 1
+    return draws
 
 
 def _records(path: Path) -> Iterator[Record]:

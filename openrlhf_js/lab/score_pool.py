@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -59,12 +59,16 @@ def different_responses(samples: Samples) -> tuple[list[TokenSequence], Ints]:
     places = np.zeros(samples.rewards.shape, dtype=np.int64)
     for row, prompt in enumerate(samples.prompts):
         for column, tokens in enumerate(samples.response_tokens[row]):
-            key = row, np.asarray(tokens, dtype="<i4").tobytes()
+            key = row, _token_bytes(tokens)
             if key not in numbers:
                 numbers[key] = len(different)
                 different.append(TokenSequence(prompt.tokens, tokens))
             places[row, column] = numbers[key]
     return different, places
+
+
+def _token_bytes(tokens: ArrayLike) -> bytes:
+    return np.asarray(tokens, dtype="<i4").tobytes()
 
 
 def open_score_pool(settings: ScoreSettings, samples: Samples) -> ScorePool:
@@ -92,8 +96,9 @@ def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePoo
     with Store(folder / "responses.jsonl", identity, ("response",)) as store:
         sketches = _sketches(sketcher, different, store, folder / "sketches.npy")
         records = [store.records[number,] for number in range(len(different))]
+    squared_norms = [record["squared_norm"] for record in records]
     gram = _gram_matrix(sketches, sketcher.model.device)
-    np.fill_diagonal(gram, [record["squared_norm"] for record in records])
+    np.fill_diagonal(gram, squared_norms)
     weights = np.array([record["weight"] for record in records])
     return ScorePool(samples, places, gram, weights)
 
@@ -128,7 +133,7 @@ def _identity(
     digest = hashlib.sha256()
     for response in different:
         for tokens in response:
-            digest.update(np.asarray(tokens, dtype="<i4").tobytes())
+            digest.update(_token_bytes(tokens))
             digest.update(b"\xff\xff\xff\xff")  # no token
     identity = {
         "openrlhf_js": __version__,

@@ -72,23 +72,29 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     """The error of every baseline, and how much lower than rloo's it is: over m, or over the
     checkpoints of a training in panels for every m."""
     kinds: Mapping[str, str] = summary["gradients"]
-    labels = {name: _label(name, kind) for name, kind in kinds.items()}
-    looks = {labels[name]: look for name, look in style.series_looks(list(kinds)).items()}
-    rows = [{**row, "line": labels[row["estimator"]]} for row in summary["rows"]]
-    (error,) = {row["quantity"] for row in rows} & ERRORS.keys()
-    reductions = [row for row in rows if row["quantity"] == REDUCTION and row["value"] is not None]
+    (error,) = {row["quantity"] for row in summary["rows"]} & ERRORS.keys()
+    reductions = _of_quantity(summary, REDUCTION)
     far = sorted({row["estimator"] for row in reductions if row["value"] < FAR})
-    shown = [
-        row for row in rows if row["quantity"] == error and kinds[row["estimator"]] != "oracle"
-    ]
-    shown += [row for row in reductions if row["estimator"] not in ("rloo", *far)]
-    checkpoints = summary.get("checkpoints")
+    hidden = ("rloo", *far)
+    shown = [row for row in _of_quantity(summary, error) if kinds[row["estimator"]] != "oracle"]
+    shown += [row for row in reductions if row["estimator"] not in hidden]
+
+    labels = {name: _label(name, kind) for name, kind in kinds.items()}
+    rows = [{**row, "line": labels[row["estimator"]]} for row in shown]
+    looks = {labels[name]: look for name, look in style.series_looks(list(kinds)).items()}
     panels = _error_panels(summary, error, far)
+    checkpoints = summary.get("checkpoints")
     if checkpoints:
-        return figures.picture(_by_step(shown, panels, looks), title=", ".join(checkpoints))
+        return figures.picture(_by_step(rows, panels, looks), title=", ".join(checkpoints))
     axis = Axis("m", "responses to a prompt, m", "log2")
-    drawings = plot.draw(shown, panels, axis, line="line", looks=looks)
+    drawings = plot.draw(rows, panels, axis, line="line", looks=looks)
     return figures.picture(drawings, title=summary.get("title", ""))
+
+
+def _of_quantity(summary: Summary, quantity: str) -> list[Row]:
+    """Its rows, but for those without a value."""
+    rows = summary["rows"]
+    return [row for row in rows if row["quantity"] == quantity and row["value"] is not None]
 
 
 def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str, Panel]:
@@ -141,19 +147,26 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
     shrinkage = arrays["shrinkage"]
     names = ("reduction_percent", "reduction_low", "reduction_high")
     curves = np.stack([arrays[name].reshape(-1, len(shrinkage)) for name in names], -1)
+    limits = _limits(curves[..., 0])
     points: list[Row] = []
     panels = {}
     for (title, rows), curve in zip(rows_by_panel.items(), curves, strict=True):
-        of_panel = _curve(shrinkage, curve) + _rules(rows)
-        points += [{"panel": title, **point} for point in of_panel]
+        for point in _curve(shrinkage, curve) + _rules(rows):
+            points.append({"panel": title, **point})
         panels[title] = Panel(
             title=title,
             ylabel="lower than rloo by, %",
             note=_note(rows),
-            limits=_limits(curves[..., 0]),
+            limits=limits,
             reference=0,
         )
-    looks = style.series_looks(list(dict.fromkeys(point["line"] for point in points)))
+    return _drawn_curves(points, panels)
+
+
+def _drawn_curves(points: Sequence[Row], panels: Mapping[str, Panel]) -> alt.ConcatChart:
+    """The panels of curves, in which rules are points."""
+    lines = list(dict.fromkeys(point["line"] for point in points))
+    looks = style.series_looks(lines)
     looks[SAME] = looks[SAME]._replace(marker="", stroke=style.SOLID)
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
     drawings = plot.draw(points, panels, axis, line="line", panel="panel", looks=looks)

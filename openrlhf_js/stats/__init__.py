@@ -10,7 +10,6 @@ from openrlhf_js.stats.clustered import (
     mean_of_means,
     paired_difference,
     ratio_of_means,
-    stratified_mean,
 )
 from openrlhf_js.stats.estimate import CONFIDENCE, Difference, Estimate, detectable_effect
 from openrlhf_js.stats.proportions import clustered_proportion, pass_at_k
@@ -27,5 +26,4 @@ __all__ = [
     "paired_difference",
     "pass_at_k",
     "ratio_of_means",
-    "stratified_mean",
 ]

@@ -22,7 +22,6 @@ from openrlhf_js.stats.estimate import (
     Floats,
     t_difference,
     t_estimate,
-    welch,
 )
 
 RESAMPLES = 10_000  # of `mean_of_means`
@@ -109,33 +108,6 @@ def paired_difference(
         error=error_of(influence_a - influence_b),
         degrees=min(degrees_a, degrees_b),
         clusters=count,
-    )
-
-
-def stratified_mean(values: ArrayLike, strata: Labels, clusters: Labels | None = None) -> Estimate:
-    """The mean of the strata's means, such as the accuracy over the subsets of a preference set.
-
-    Var = sum_c (sum_s u_cs / S)^2: a cluster with rows in several strata stays one draw. The
-    degrees of freedom are Welch and Satterthwaite's.
-    """
-    rows = checked(values)
-    numbers, count = codes(clusters, len(rows))
-    row_strata, strata_count = codes(strata, len(rows))
-    means: list[float] = []
-    variances: list[float] = []
-    degrees: list[float] = []
-    influence_of_sum = np.zeros(count)
-    for stratum in range(strata_count):
-        weight = (row_strata == stratum).astype(float)
-        mean, influence, stratum_degrees = weighted_mean(rows, weight, numbers, count)
-        means.append(mean)
-        variances.append(error_of(influence) ** 2)
-        degrees.append(stratum_degrees)
-        influence_of_sum += influence
-    return t_estimate(
-        value=sum(means) / strata_count,
-        error=error_of(influence_of_sum) / strata_count,
-        degrees=welch(variances, degrees),
     )
 
 

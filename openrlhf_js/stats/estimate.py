@@ -21,11 +21,6 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
-    @property
-    def half_width(self) -> float:
-        """Half of the interval's width."""
-        return 0.0 if self.low == self.high else (self.high - self.low) / 2
-
     def plain(self) -> dict[str, float | None]:
         """The same for JSON, which knows no infinity: an end that is not finite is None."""
         return {

@@ -12,7 +12,6 @@ from openrlhf_js.stats import (
     clustered_proportion,
     paired_difference,
     ratio_of_means,
-    stratified_mean,
 )
 
 SETS = 2000
@@ -96,20 +95,6 @@ def test_the_p_value_is_uniform_where_nothing_differs(clusters):
     share_below_half = np.mean(np.array(p_values) < 0.5)
     assert is_near_95_percent(1 - share_below_5_percent)
     assert share_below_half == pytest.approx(0.5, abs=0.035)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_stratified_mean(shared):
-    def interval(rng: Rng) -> Estimate:
-        strata = np.repeat([0, 1, 2], [30, 60, 20])
-        clusters = rng.integers(0, 15, 110)
-        if not shared:
-            clusters = clusters + 100 * strata
-        effects = rng.normal(size=400)
-        values = strata + effects[clusters] + rng.normal(size=110)
-        return stratified_mean(values, strata, clusters)
-
-    assert is_near_95_percent(share_covered(interval, truth=1))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.75])

@@ -87,6 +87,11 @@ class Earlier(NamedTuple):
     past_reward: Tensor
     """(n,) sum of u r over them."""
 
+    @property
+    def mean_reward(self) -> Tensor:
+        """() t, the weighted mean of the earlier steps' rewards."""
+        return ratio(self.moments.products[0, 3], self.moments.products[0, 0])
+
 
 def grad_baseline(batch: Batch) -> Tensor:
     """(n, m) b_ij; the formula is above.
@@ -173,17 +178,27 @@ class _Responses(NamedTuple):
 def _responses(batch: Batch, origin: Tensor) -> _Responses:
     """The batch's responses, with rewards, x and z counted from the origin."""
     rewards = (batch.rewards - origin) * batch.mask
+    if batch.past is None:
+        return _of_today_alone(batch, rewards)
+    return _with_a_past(batch, batch.past, rewards, origin)
+
+
+def _of_today_alone(batch: Batch, rewards: Tensor) -> _Responses:
+    """x is the mean of the group's other responses, the plain one where they weigh nothing."""
     weight = sum_of_others(batch.weights, 1)
     total = sum_of_others(batch.weights * rewards, 1)
-    if batch.past is None:
-        others = sum_of_others(batch.mask.to(rewards.dtype), 1)
-        plain_mean = ratio(sum_of_others(rewards, 1), others)
-        x = ratio(total, weight).where(weight > 0, plain_mean)
-        return _Responses(batch.weights, rewards, x, z=x, has_x=others > 0)
-    past: Earlier = batch.past
+    others = sum_of_others(batch.mask.to(rewards.dtype), 1)
+    plain_mean = ratio(sum_of_others(rewards, 1), others)
+    x = ratio(total, weight).where(weight > 0, plain_mean)
+    return _Responses(batch.weights, rewards, x, z=x, has_x=others > 0)
+
+
+def _with_a_past(batch: Batch, past: Earlier, rewards: Tensor, origin: Tensor) -> _Responses:
+    """x is drawn to t, the mean reward of earlier steps, and z to x."""
     kappa = PRIOR * past.mean_weight
-    t = ratio(past.moments.products[0, 3], past.moments.products[0, 0])
-    x = ((total + kappa * t) / (weight + kappa)).where(weight + kappa > 0, t)
+    weight = sum_of_others(batch.weights, 1) + kappa
+    total = sum_of_others(batch.weights * rewards, 1) + kappa * past.mean_reward
+    x = (total / weight).where(weight > 0, past.mean_reward)
     z = _shrunk_past(past, x, origin)
     return _Responses(batch.weights, rewards, x, z, has_x=batch.mask.new_ones(batch.mask.shape))
 

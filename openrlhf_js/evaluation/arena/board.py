@@ -24,6 +24,7 @@ from openrlhf_js.evaluation.arena.score import (
 CLUSTERED_LEVELS = (0.025, 0.975)
 Interval = Literal["clustered", "official", "equal style"]
 Row = dict[str, Any]  # one of a board, for JSON
+HALF = stats.Estimate(0.5, 0.5, 0.5)  # the baseline's score, by definition
 
 
 class Board(NamedTuple):
@@ -91,37 +92,44 @@ def board(
     deviations = _deviations(pool, judges, judged[judged.model.isin(shown)])
     if deviations:
         notes.append(f"Not the official protocol: {'; '.join(deviations)}.")
-    low, high = LEVELS[pool.bench.rule] if interval == "official" else CLUSTERED_LEVELS
+    confidence = _confidence(pool.bench.rule, interval)
     shared = {
         "category": pool.category,
         "judge": " + ".join(judges),
         "baseline": pool.baseline,
         "interval": interval,
         "verdict": pool.rule,
-        "confidence": round(high - low, 3),
+        "confidence": round(confidence, 3),
         "questions_of_category": pool.questions,
         "deviations": deviations,
     }
-    half = stats.Estimate(0.5, 0.5, 0.5)  # by definition
-    rows = [shared | _score_columns(pool, pool.baseline, half)]
+    games_a_model = 2 * len(judges) * pool.questions
+    rows = [shared | _score_columns(pool, pool.baseline, HALF)]
     for model in shown:
         if model in scores:
-            counts = _counts(
-                counted=counted[counted.model == model],
-                expected=2 * len(judges) * pool.questions,
-            )
+            counts = _counts(counted[counted.model == model], games_a_model)
             rows.append(shared | _score_columns(pool, model, scores[model]) | counts)
-    unit = "question"
-    if interval == "official":
-        unit = f"row as the script of {pool.bench.rule} has it (too narrow)"
     style = ", style controlled" if interval == "equal style" else ""
     return Board(
         title=f"{pool.category}, judged by {' + '.join(judges)}{style}",
-        interval=f"{100 * (high - low):.0f} %, by {unit}",
+        interval=f"{100 * confidence:.0f} %, by {_unit(pool.bench.rule, interval)}",
         baseline=pool.baseline,
         rows=sorted(rows, key=lambda row: (-row["score"], row["model"])),
         notes=notes,
     )
+
+
+def _confidence(rule: str, interval: Interval) -> float:
+    """The share of intervals that are to hold the truth."""
+    low, high = LEVELS[rule] if interval == "official" else CLUSTERED_LEVELS
+    return high - low
+
+
+def _unit(rule: str, interval: Interval) -> str:
+    """What an interval takes as one draw, in words."""
+    if interval == "official":
+        return f"row as the script of {rule} has it (too narrow)"
+    return "question"
 
 
 def _scores_and_notes(

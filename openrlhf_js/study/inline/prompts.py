@@ -144,15 +144,19 @@ def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
 
 def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:
     """One pass over a run's problems: its distinct ones, or all where none is visited again."""
-    task = TASKS[run.task]
     items_by_kind = _split(run.task, settings).train
     if run.mix == "alike":
-        prompts = set(alike(run.task, settings))
-        items = chain.from_iterable(items_by_kind)
-        items_by_kind = [[item for item in items if task.prompt(item) in prompts]]
+        items_by_kind = [_alike_items(run.task, settings, items_by_kind)]
     count = settings.distinct or run.prompts * settings.steps
-    problems = _problems_of(run.task, sample_items(items_by_kind, count, rng))
+    items = sample_items(items_by_kind, count, rng)
+    problems = _problems_of(run.task, items)
     return _mixed(problems) if run.mix == "mixed" else problems
+
+
+def _alike_items(task: str, settings: StudySettings, items_by_kind: list[list[Any]]) -> list[Any]:
+    """Those whose prompts are `alike`, of all kinds together."""
+    prompts = set(alike(task, settings))
+    return [item for item in chain(*items_by_kind) if TASKS[task].prompt(item) in prompts]
 
 
 def held_out(task: str, settings: StudySettings) -> list[Problem]:

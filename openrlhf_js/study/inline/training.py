@@ -120,12 +120,31 @@ def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
     return float(rewards[learnable].mean())
 
 
+class _MicroBatch(NamedTuple):
+    """A part of a rollout: whole prompt groups."""
+
+    places: Tensor
+    """Of its prompts."""
+    rows: slice
+    """Of its responses."""
+
+
+def _micro_batches(prompts: int, responses: int, count: int) -> list[_MicroBatch]:
+    """A rollout of n prompts with m responses each, in parts of about equal size."""
+    parts = []
+    for places in torch.arange(prompts).tensor_split(count):
+        first_row = int(places[0]) * responses
+        rows = slice(first_row, first_row + len(places) * responses)
+        parts.append(_MicroBatch(places, rows))
+    return parts
+
+
 def set_gradient(
     policy: TinyPolicy, rollout: Rollout, advantages: Tensor, micro_batches: int
 ) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
-    n, m = advantages.shape
-    micro_batch_places = torch.arange(n).tensor_split(micro_batches)
+    prompts, responses = advantages.shape
+    parts = _micro_batches(prompts, responses, micro_batches)
     valid = valid_tokens(policy, rollout.responses)  # (n * m, T)
     tokens = int(valid.sum())
     weights = advantages.reshape(-1, 1) * valid
@@ -133,8 +152,7 @@ def set_gradient(
     total = [torch.zeros_like(parameter) for parameter in parameters]
     squares = 0.0
     surprise = 0.0
-    for places in micro_batch_places:
-        rows = slice(int(places[0]) * m, (int(places[-1]) + 1) * m)
+    for places, rows in parts:
         log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
         loss = -(log_probs * weights[rows]).sum() / tokens
         gradients = torch.autograd.grad(loss, parameters)
@@ -146,8 +164,8 @@ def set_gradient(
     sums = GradientSums(
         squares=squares,
         square_of_sum=_squared_norm(total),
-        responses=n * m,
-        squared_responses=sum((len(places) * m) ** 2 for places in micro_batch_places),
+        responses=prompts * responses,
+        squared_responses=sum((len(places) * responses) ** 2 for places, _ in parts),
     )
     return PolicyGradient(sums, entropy=surprise / tokens)
 

@@ -293,8 +293,8 @@ def test_the_jackknife_by_question_with_weights(pool):
     for model in ("m0", "m1"):
         of_model = rows_of(rows, model)
         mean = clustered_mean(of_model.points, of_model.uid.to_numpy(), weights=of_model.weight)
-        widths.append(mean.half_width)
-    assert difference.estimate.half_width < 0.9 * math.hypot(*widths)
+        widths.append(mean.high - mean.low)
+    assert difference.high - difference.low < 0.9 * math.hypot(*widths)
 
 
 def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
