@@ -1,10 +1,14 @@
 """An independent slow oracle: every estimator from its definition, one number at a time."""
 
+import functools
+import itertools
 import math
 import random
 
 import pytest
 import torch
+
+from openrlhf_js.estimators import ESTIMATORS, Batch, estimate
 
 
 def _mean(values):
@@ -90,3 +94,52 @@ def batch():
         return torch.tensor(values, dtype=torch.float64)
 
     return make
+
+
+# Three prompts with three possible responses each; all is known of every response.
+LOGITS = torch.tensor([[0.3, -0.5, 0.1], [1.0, 0.2, -0.7], [-0.4, 0.0, 0.9]], dtype=torch.float64)
+REWARD = torch.tensor([[1.0, 0.0, 0.25], [0.0, 0.4, 0.8], [1.0, 0.2, 0.0]], dtype=torch.float64)
+LENGTH = torch.tensor([[5.0, 2.0, 1.0], [1.0, 3.0, 9.0], [4.0, 1.0, 2.0]], dtype=torch.float64)
+NORM = torch.tensor([[0.1, 2.0, 0.0], [1.5, 0.3, 0.6], [0.7, 0.2, 3.0]], dtype=torch.float64)
+
+
+@functools.cache
+def outcomes(m):
+    """Every possible batch of responses: probabilities (k,), which they are (k, n, m), and scores
+    (k, n, m, 3, 3)."""
+    policy = LOGITS.softmax(1)
+    rows = torch.arange(3)[:, None]
+    responses = torch.tensor(list(itertools.product(range(3), repeat=3 * m))).view(-1, 3, m)
+    chosen = torch.nn.functional.one_hot(responses, 3) - policy[rows]
+    scores = torch.nn.functional.one_hot(rows, 3)[None, ..., None] * chosen[..., None, :]
+    return policy[rows, responses].flatten(1).prod(1), responses, scores
+
+
+@pytest.fixture(scope="session")
+def gradient_error():
+    """How far E[g] (eq. grad), over every possible batch, is from the gradient of the value."""
+    logits = LOGITS.clone().requires_grad_()
+    value = (logits.softmax(1) * REWARD).sum(1).mean()
+    (true_gradient,) = torch.autograd.grad(value, logits)
+
+    def error(name, m, past=None):
+        probabilities, responses, scores = outcomes(m)
+        rows = torch.arange(3)[:, None]
+
+        def advantages(responses):
+            batch = Batch(
+                rewards=REWARD[rows, responses],
+                mask=torch.ones(3, m, dtype=torch.bool),
+                greedy_rewards=torch.ones(3, dtype=torch.float64),
+                lengths=LENGTH[rows, responses],
+                squared_score_norms=NORM[rows, responses],
+                shrinkage=0.4,
+                past=past,
+            )
+            return estimate(ESTIMATORS[name], batch).advantages
+
+        a = torch.vmap(advantages)(responses)
+        expected = torch.einsum("k,knm,knmpc->pc", probabilities, a, scores) / (3 * m)
+        return (expected - true_gradient).abs().max().item()
+
+    return error
