@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     )
     from openrlhf_js.estimators.batch import Batch, make_batch
     from openrlhf_js.estimators.catalogue import ESTIMATORS, find_estimator
+    from openrlhf_js.estimators.gradient import squared_score_norms
     from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
     from openrlhf_js.estimators.memory import key_of
     from openrlhf_js.estimators.record import Estimate, Estimator
-    from openrlhf_js.estimators.score_norms import squared_score_norms
 
 __all__ = [
     "ESTIMATORS",
@@ -43,10 +43,10 @@ _MODULES = {
     "advantages": ("LiveEstimator", "advantage", "baseline", "diagnostics", "estimate"),
     "batch": ("Batch", "make_batch"),
     "catalogue": ("ESTIMATORS", "find_estimator"),
+    "gradient": ("squared_score_norms",),
     "group_stats": ("GroupStatistics", "group_statistics"),
     "memory": ("key_of",),
     "record": ("Estimate", "Estimator"),
-    "score_norms": ("squared_score_norms",),
 }
 
 

@@ -68,11 +68,11 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
 
 def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, Tensor]:
     """What the squared score norms tell; a figure whose divisor is 0 is left out."""
-    weights = batch.weights
     paired = batch.mask & (batch.statistics.valid_responses >= 2)[:, None]
 
     def noise(baseline: Tensor | float) -> Tensor:
-        return (weights * (batch.rewards - baseline).square())[paired].sum()
+        squares = batch.weights * (batch.rewards - baseline).square()
+        return squares[paired].sum()
 
     values = {}
     of_rloo = noise(batch.statistics.loo_prompt_mean)
@@ -80,12 +80,19 @@ def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dic
         if estimator.unbiased:
             values["js/gradient_noise"] = noise(result.baseline) / of_rloo
         values["js/gradient_noise_no_baseline"] = noise(0.0) / of_rloo
-    valid = batch.rewards[batch.mask]
-    right = valid > valid.mean() if len(valid) else valid > 0
-    of_right, of_wrong = weights[batch.mask][right], weights[batch.mask][~right]
-    if len(of_right) and of_wrong.sum() > 0:
-        values["js/weight_right_over_wrong"] = of_right.mean() / of_wrong.mean()
-    return values
+    return values | _weights_of_right_and_wrong(batch)
+
+
+def _weights_of_right_and_wrong(batch: Batch) -> dict[str, Tensor]:
+    """How much longer right responses' score gradients are, squared; right is above the mean."""
+    if not batch.mask.any():
+        return {}
+    rewards = batch.rewards[batch.mask]
+    weights = batch.weights[batch.mask]
+    right = rewards > rewards.mean()
+    if not right.any() or weights[~right].sum() <= 0:
+        return {}
+    return {"js/weight_right_over_wrong": weights[right].mean() / weights[~right].mean()}
 
 
 def _moments(batch: Batch) -> Moments:

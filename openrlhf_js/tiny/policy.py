@@ -179,11 +179,9 @@ class TinyPolicy:
         log_probs: list[Tensor] = []
         ended = torch.zeros(len(positions), dtype=torch.bool)
         while True:
-            logits = F.linear(hidden[:, 0], weights.head).float()
-            next_tokens = _next_tokens(logits, generator)
-            chosen_log_probs = logits.log_softmax(-1).gather(1, next_tokens[:, None])
-            log_probs.append(chosen_log_probs[:, 0].cpu())
-            chosen = next_tokens.cpu()
+            logits = F.linear(hidden[:, 0], weights.head)
+            chosen, chosen_log_probs = _next_tokens(logits.float(), generator)
+            log_probs.append(chosen_log_probs)
             columns.append(chosen.masked_fill(ended, self.tokenizer.pad_token_id))
             ended |= chosen == self.tokenizer.eos_token_id
             if len(columns) == tokens or bool(ended.all()):
@@ -196,13 +194,17 @@ class TinyPolicy:
         """Log-probabilities (n * m, T) of tokens as `sample` returns them, with gradient."""
         weights = self.weights()
         repeats = len(responses) // len(prompts.tokens)
-        first, cache = self._prompt_states(weights, prompts, repeats)
         inputs = responses[:, :-1]  # the last token predicts nothing
-        size = inputs.shape[1]
-        positions = prompts.positions_after(repeats, size)
-        mask = prompts.attention_after(repeats, size)
-        others, _ = self._forward(weights, inputs, positions, mask, cache)
-        logits = F.linear(torch.cat([first, others], 1), weights.head)
+        first, cache = self._prompt_states(weights, prompts, repeats)
+        others, _ = self._forward(
+            weights,
+            inputs,
+            prompts.positions_after(repeats, inputs.shape[1]),
+            prompts.attention_after(repeats, inputs.shape[1]),
+            cache,
+        )
+        hidden = torch.cat([first, others], 1)
+        logits = F.linear(hidden, weights.head)
         log_probs = logits.float().log_softmax(-1)  # (n * m, T, V)
         sampled = responses[..., None].to(log_probs.device)
         return log_probs.gather(-1, sampled)[..., 0].cpu()
@@ -334,11 +336,15 @@ def _causal(size: int) -> Tensor:
     return torch.ones(size, size, dtype=torch.bool).tril()
 
 
-def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> Tensor:
-    """The next token of each row (b,): drawn, or without a generator the most likely."""
+def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """(b,) the next token of each row, drawn or without a generator the most likely, and its
+    log-probability; both on the CPU."""
     if generator is None:
-        return logits.argmax(-1)
-    return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+        tokens = logits.argmax(-1, keepdim=True)
+    else:
+        tokens = torch.multinomial(logits.softmax(-1), 1, generator=generator)
+    log_probs = logits.log_softmax(-1).gather(1, tokens)
+    return tokens[:, 0].cpu(), log_probs[:, 0].cpu()
 
 
 def _without_beginning(tokens: Tensor, mask: Tensor, size: int) -> PaddedPrompts:

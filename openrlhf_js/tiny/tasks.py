@@ -293,7 +293,6 @@ questions = _graded_by(
 )
 
 QUICKSTART = ("sort", "countdown", "maze")
-QUICKSTART = ("sort", "countdown", "maze")
 TASKS: dict[str, TinyTask] = {
     "sort": sort,
     "countdown": countdown,
