@@ -10,24 +10,27 @@ share of batches where it is smaller. `best` is the best constant coefficient, w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import torch
 from markdown_table import print_table
-from value_distributions import LOGNORMAL, NORMAL, SAME, STUDENT, Draw
 
 from openrlhf_js.estimators import baseline
 from openrlhf_js.stats import ratio_of_means
 
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
-def skewed(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Exponential draws of mean 0 and variance 1."""
-    return generator.standard_exponential(shape) - 1
-
-
-SHAPES: dict[str, Draw] = {"Gaussian": NORMAL, "Student t(3)": STUDENT, "skewed": skewed}
-SPREADS: dict[str, Draw] = {"the same": SAME, "by prompt": LOGNORMAL}
+SHAPES: dict[str, Draw] = {  # of mean 0 and variance 1
+    "Gaussian": lambda g, shape: g.standard_normal(shape),
+    "Student t(3)": lambda g, shape: g.standard_t(3, shape) / 3**0.5,
+    "skewed": lambda g, shape: g.standard_exponential(shape) - 1,
+}
+SPREADS: dict[str, Draw] = {
+    "the same": lambda g, shape: np.ones(shape),
+    "by prompt": lambda g, shape: np.exp(0.8 * g.standard_normal(shape) - 0.64),
+}
 VALUE_VARIANCES = (0.25, 1.0, 4.0)
 RESPONSES = (2, 4, 8)
 COMPARED = ("bloo", "js", "js_grad", "best")

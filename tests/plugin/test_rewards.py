@@ -280,7 +280,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(rewards=JSON, scores=JSON, logs=JSON)
 def test_only_finite_numbers_ever_come_out(rewards, scores, logs):
     try:

@@ -8,6 +8,7 @@ import pytest
 
 import openrlhf_js
 from openrlhf_js.cli import data
+from openrlhf_js.tasks import pool
 from openrlhf_js.tasks import reasoning_gym as task
 from openrlhf_js.tasks.rewards import reward_function
 
@@ -128,15 +129,14 @@ def test_no_answer_is_run(scorers, tmp_path):
     assert not place.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["n_queens", "simple_integration", "coin_flip", "spiral_matrix", "chain_sum"]
-)
-def test_an_answer_that_takes_for_ever_costs_its_time_alone(scorers, name):
-    (label,) = items(scorers, name, 1)
-    for answer in ("9**9**9**9", "1e99999999", "(" * 2_000, "[" * 9_000):
-        score = task.score(f"<answer>{answer}</answer>", label)
-        assert score.value < 1
-    assert task.score(task.right_response(label), label).status == "correct"
+def test_an_answer_that_takes_for_ever_costs_its_time_alone(scorers, monkeypatch):
+    with pool.GradingPool(1, timeout_seconds=2.0) as impatient:
+        monkeypatch.setattr(pool, "_POOL", impatient)
+        for name in ("n_queens", "simple_integration", "coin_flip", "spiral_matrix", "chain_sum"):
+            (label,) = items(scorers, name, 1)
+            for answer in ("9**9**9**9", "1e99999999", "(" * 2_000, "[" * 9_000):
+                assert task.score(f"<answer>{answer}</answer>", label).value < 1, (name, answer)
+            assert task.score(task.right_response(label), label).status == "correct", name
 
 
 def test_full_scores_of_the_library_for_wrong_answers_are_not_given(scorers):

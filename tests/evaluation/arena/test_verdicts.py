@@ -126,9 +126,9 @@ def test_the_official_rule_takes_single_brackets_where_there_are_no_double_ones(
     ],
 )
 def test_hostile_texts_take_no_time(part):
-    reply = part * 100_000
+    reply = part * 20_000
     began = time.process_time()
     assert stated_verdict(reply) in (None, "A>B")
     assert official_verdict(reply) in (None, "A>B")
     assert stated_verdict(f"[[A>B]] {reply}") in (None, "A>B")
-    assert time.process_time() - began < 20  # a quadratic reading takes hours
+    assert time.process_time() - began < 5  # a quadratic reading takes minutes
