@@ -13,7 +13,7 @@ batches; e estimators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -157,17 +157,13 @@ def measure(
         advance(len(of_chunk))
     errors, shrinkage = (torch.cat(parts).numpy().T for parts in zip(*chunks, strict=True))
     if ORACLE in names:
+        by_name = dict(zip(measured_names, errors, strict=True))
+        curves = parabolas(by_name[REFERENCE], by_name[ORACLE], by_name[OTHER_END])
         oracle = measured_names.index(ORACLE)
-        curves = _curves_of_constants(dict(zip(measured_names, errors, strict=True)))
         shrinkage[oracle] = best(curves)
         errors[oracle] = at(curves, best(curves))
     over = BatchMeans(np.concatenate(chosen), len(pool.rewards))
     return over, SquaredErrors(errors[: len(names)], shrinkage[: len(names)])
-
-
-def _curves_of_constants(errors: Mapping[str, Floats]) -> Floats:
-    """(B, 3) each batch's error as a parabola in the coefficient: `js_fixed` had 1/2."""
-    return parabolas(errors[REFERENCE], errors[ORACLE], errors[OTHER_END])
 
 
 def errors(settings: MseSettings) -> LabResult:
