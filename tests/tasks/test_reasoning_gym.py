@@ -129,6 +129,7 @@ def test_no_answer_is_run(scorers, tmp_path):
     assert not place.exists()
 
 
+@pytest.mark.timeout(300)
 def test_an_answer_that_takes_for_ever_costs_its_time_alone(scorers, monkeypatch):
     with pool.GradingPool(1, timeout_seconds=2.0) as impatient:
         monkeypatch.setattr(pool, "_POOL", impatient)
