@@ -36,7 +36,6 @@ SETTINGS = {  # of the forest plot: the file of records, and what its runs are c
     "js_grad_one": "one response, come again",
 }
 
-
 def gradients() -> pd.DataFrame:
     """What `gradients.py` found: a row a setting, estimator, n, m and quantity."""
     with lzma.open(GRADIENTS, "rt") as file:
@@ -158,17 +157,19 @@ def training() -> list[ForestRow]:
 
 
 def print_training() -> None:
-    """What js_grad gained in every setting."""
-    columns = ("setting", "responses", "tasks", "rates", "seeds", "over", "low", "high")
-    print(f"\n| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
+    """What every estimator gained in every setting."""
+    columns = ("setting", "estimator", "responses", "tasks", "rates", "seeds")
+    columns += ("over", "low", "high")
+    print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
     for name, title in SETTINGS.items():
         runs = results["read"](HERE / f"{name}.jsonl.xz")
-        rates = len({run["learning_rate"] for run in runs})
-        seeds = len({run["seed"] for run in runs})
         table = results["averages"](runs)
-        for row in table[table.estimator == "js_grad"].itertuples():
+        for row in table[table.estimator != "rloo"].itertuples():
+            of_size = [run for run in runs if run["responses"] == row.responses]
+            rates = len({run["learning_rate"] for run in of_size})
+            seeds = len({run["seed"] for run in of_size})
+            setting = f"{title}, {IN_WORDS[row.mix]} | {row.estimator}"
             gain = f"{row.value:+.1f} | {row.low:.1f} | {row.high:.1f}"
-            setting = f"{title}, {IN_WORDS[row.mix]}"
             print(f"| {setting} | {row.responses} | {row.cells} | {rates} | {seeds} | {gain} |")
 
 
