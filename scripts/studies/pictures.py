@@ -36,6 +36,7 @@ SETTINGS = {  # of the forest plot: the file of records, and what its runs are c
     "js_grad_one": "one response, come again",
 }
 
+
 def gradients() -> pd.DataFrame:
     """What `gradients.py` found: a row a setting, estimator, n, m and quantity."""
     with lzma.open(GRADIENTS, "rt") as file:
