@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -120,54 +120,56 @@ def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
     return float(rewards[learnable].mean())
 
 
-class _MicroBatch(NamedTuple):
-    """A part of a rollout: whole prompt groups."""
-
-    places: Tensor
-    """Of its prompts."""
-    rows: slice
-    """Of its responses."""
-
-
-def _micro_batches(prompts: int, responses: int, count: int) -> list[_MicroBatch]:
-    """A rollout of n prompts with m responses each, in parts of about equal size."""
-    parts = []
-    for places in torch.arange(prompts).tensor_split(count):
-        first_row = int(places[0]) * responses
-        rows = slice(first_row, first_row + len(places) * responses)
-        parts.append(_MicroBatch(places, rows))
-    return parts
-
-
 def set_gradient(
     policy: TinyPolicy, rollout: Rollout, advantages: Tensor, micro_batches: int
 ) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
-    prompts, responses = advantages.shape
-    parts = _micro_batches(prompts, responses, micro_batches)
     valid = valid_tokens(policy, rollout.responses)  # (n * m, T)
-    tokens = int(valid.sum())
-    weights = advantages.reshape(-1, 1) * valid
-    parameters = list(policy.model.parameters())
-    total = [torch.zeros_like(parameter) for parameter in parameters]
+    total = [torch.zeros_like(parameter) for parameter in policy.model.parameters()]
     squares = 0.0
+    squared_responses = 0
     surprise = 0.0
-    for places, rows in parts:
-        log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
-        loss = -(log_probs * weights[rows]).sum() / tokens
-        gradients = torch.autograd.grad(loss, parameters)
-        torch._foreach_add_(total, gradients)
-        squares += _squared_norm(gradients)
-        surprise -= float((log_probs.detach() * valid[rows]).sum())
-    for parameter, gradient in zip(parameters, total, strict=True):
+    for part in _micro_batches(policy, rollout, advantages, valid, micro_batches):
+        torch._foreach_add_(total, part.gradients)
+        squares += _squared_norm(part.gradients)
+        squared_responses += part.responses**2
+        surprise += part.surprise
+    for parameter, gradient in zip(policy.model.parameters(), total, strict=True):
         parameter.grad = gradient
     sums = GradientSums(
         squares=squares,
         square_of_sum=_squared_norm(total),
-        responses=prompts * responses,
-        squared_responses=sum((len(places) * responses) ** 2 for places, _ in parts),
+        responses=advantages.numel(),
+        squared_responses=squared_responses,
     )
-    return PolicyGradient(sums, entropy=surprise / tokens)
+    return PolicyGradient(sums, entropy=surprise / int(valid.sum()))
+
+
+class _MicroBatch(NamedTuple):
+    """What a part of a rollout adds to the gradient."""
+
+    gradients: Sequence[Tensor]
+    responses: int
+    surprise: float
+    """The sum of -log pi over its tokens."""
+
+
+def _micro_batches(
+    policy: TinyPolicy, rollout: Rollout, advantages: Tensor, valid: Tensor, count: int
+) -> Iterator[_MicroBatch]:
+    prompts, responses = advantages.shape
+    tokens = int(valid.sum())
+    weights = advantages.reshape(-1, 1) * valid
+    parameters = list(policy.model.parameters())
+    for places in torch.arange(prompts).tensor_split(count):
+        rows = slice(int(places[0]) * responses, (int(places[-1]) + 1) * responses)
+        log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
+        loss = -(log_probs * weights[rows]).sum() / tokens
+        yield _MicroBatch(
+            gradients=torch.autograd.grad(loss, parameters),
+            responses=len(places) * responses,
+            surprise=-float((log_probs.detach() * valid[rows]).sum()),
+        )
 
 
 def _squared_norm(gradients: Sequence[Tensor]) -> float:
