@@ -85,8 +85,6 @@ def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dic
 
 def _weights_of_right_and_wrong(batch: Batch) -> dict[str, Tensor]:
     """How much longer right responses' score gradients are, squared; right is above the mean."""
-    if not batch.mask.any():
-        return {}
     rewards = batch.rewards[batch.mask]
     weights = batch.weights[batch.mask]
     right = rewards > rewards.mean()
