@@ -73,22 +73,34 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     checkpoints of a training in panels for every m."""
     kinds: Mapping[str, str] = summary["gradients"]
     (error,) = {row["quantity"] for row in summary["rows"]} & ERRORS.keys()
-    reductions = _of_quantity(summary, REDUCTION)
-    far = sorted({row["estimator"] for row in reductions if row["value"] < FAR})
-    hidden = ("rloo", *far)
-    shown = [row for row in _of_quantity(summary, error) if kinds[row["estimator"]] != "oracle"]
-    shown += [row for row in reductions if row["estimator"] not in hidden]
-
-    labels = {name: _label(name, kind) for name, kind in kinds.items()}
-    rows = [{**row, "line": labels[row["estimator"]]} for row in shown]
-    looks = {labels[name]: look for name, look in style.series_looks(list(kinds)).items()}
+    far = _far_above(summary)
     panels = _error_panels(summary, error, far)
+    labels = {name: _label(name, kind) for name, kind in kinds.items()}
+    looks = {labels[name]: look for name, look in style.series_looks(list(kinds)).items()}
+    rows = []
+    for row in _error_rows(summary, error, far):
+        rows.append({**row, "line": labels[row["estimator"]]})
     checkpoints = summary.get("checkpoints")
     if checkpoints:
         return figures.picture(_by_step(rows, panels, looks), title=", ".join(checkpoints))
     axis = Axis("m", "responses to a prompt, m", "log2")
     drawings = plot.draw(rows, panels, axis, line="line", looks=looks)
     return figures.picture(drawings, title=summary.get("title", ""))
+
+
+def _far_above(summary: Summary) -> list[str]:
+    """The estimators so far above rloo that they would leave no room for the others."""
+    reductions = _of_quantity(summary, REDUCTION)
+    return sorted({row["estimator"] for row in reductions if row["value"] < FAR})
+
+
+def _error_rows(summary: Summary, error: str, far: Sequence[str]) -> list[Row]:
+    """The errors of all but the oracle, and the reductions of all but rloo and those far above."""
+    kinds = summary["gradients"]
+    errors = [row for row in _of_quantity(summary, error) if kinds[row["estimator"]] != "oracle"]
+    hidden = ("rloo", *far)
+    reductions = [row for row in _of_quantity(summary, REDUCTION) if row["estimator"] not in hidden]
+    return errors + reductions
 
 
 def _of_quantity(summary: Summary, quantity: str) -> list[Row]:
@@ -98,8 +110,7 @@ def _of_quantity(summary: Summary, quantity: str) -> list[Row]:
 
 
 def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str, Panel]:
-    """That of the error, and that of reductions, in which a note names the estimators so far above
-    rloo that they would leave no room for the others."""
+    """That of the error, and that of reductions, in which a note names those far above rloo."""
     size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
     return {
         error: replace(
