@@ -148,7 +148,7 @@ def set_gradient(
 class _MicroBatch(NamedTuple):
     """What a part of a rollout adds to the gradient."""
 
-    gradients: Sequence[Tensor]
+    gradients: tuple[Tensor, ...]
     responses: int
     surprise: float
     """The sum of -log pi over its tokens."""
