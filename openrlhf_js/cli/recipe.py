@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
         "--dry_run",
         "--dry-run",
         action="store_true",
-        help="print every flag with its value, check them without a GPU, and end",
+        help="check every flag without a GPU, show what would run, and end",
     )
     parser.add_argument(
         "--tiny",

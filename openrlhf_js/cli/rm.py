@@ -249,7 +249,7 @@ serve = partial(program, SERVE, RewardServeSettings, _serve)
 def train(argv: Sequence[str]) -> int:
     """`openrlhf-js rm train`: checks every pair, then runs OpenRLHF's reward model training."""
     from openrlhf_js.plugin import reward_training
-    from openrlhf_js.plugin.flags.parser import flag_values, validate_upstream
+    from openrlhf_js.plugin.flags.parser import settings_text, validate_upstream
     from openrlhf_js.plugin.run.device import is_first, prepare_device
     from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
@@ -268,7 +268,7 @@ def train(argv: Sequence[str]) -> int:
         if not flat["js.dry_run"]:
             reward_training.train(checked, device)
         elif is_first():
-            print("\n".join(flag_values(args, parser)))
+            print(settings_text(flat, parser))
         return 0
     except BadInput as error:
         return complain(str(error), 2)

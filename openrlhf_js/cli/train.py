@@ -23,23 +23,23 @@ from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.programs import curves_command
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.checks import check
+from openrlhf_js.plugin.checks.lengths import check_lengths, prompts_left
 from openrlhf_js.plugin.checks.models import check_hub_models
 from openrlhf_js.plugin.checks.start import earlier_run_problems
 from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.flags.parser import (
-    flag_values,
+    settings_text,
     upstream_parser,
     validate_upstream,
-    with_file,
 )
 from openrlhf_js.plugin.run import failures
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import prepare_device
 from openrlhf_js.plugin.run.leftovers import SIGNALS, end_run
+from openrlhf_js.plugin.run.overview import print_overview
 from openrlhf_js.plugin.run.ray_session import train
 from openrlhf_js.plugin.run.record import recorded
 from openrlhf_js.plugin.run.screen import say_tail, shown
-from openrlhf_js.plugin.schedule import summary
 from openrlhf_js.plugin.upstream import BadInput
 
 
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parser = upstream_parser()
         flags.add_flags(parser)
-        args = parser.parse_args(with_file(words))
+        args = parser.parse_args(words)
         flat = vars(args)
         if flat["js.requeued"]:
             flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
@@ -59,19 +59,25 @@ def main(argv: list[str] | None = None) -> int:
             if problems := earlier_run_problems(flat):
                 raise BadInput("\n".join(problems))
             return keep_running(words, flat)
-        prompts = check(args)
+        checked = check(args)
         device = prepare_device(flat["js.device"])
-        checked = validate_upstream(args)
-        if flat["js.dry_run"]:
-            print("\n".join(flag_values(args, parser)))
-            say(f"openrlhf_js: {summary(flat, prompts)}")
+        nested = validate_upstream(args)
+        starts = not flat["js.dry_run"]
+        if starts:
+            check_hub_models(flat)
+        lengths = check_lengths(flat, download=starts)
+        if checked.prompts is None:
+            checked = checked._replace(prompts=prompts_left(flat, lengths))
+        if flat["js.verbose"] and not starts:
+            print(settings_text(flat, parser))
+        print_overview(flat, checked, lengths, download=starts)
+        if not starts:
+            say("openrlhf_js: all checks passed, nothing was started (--verbose: every setting)")
             return 0
-        check_hub_models(flat)
         if flat["ckpt.load_enable"]:
             choose_checkpoint(flat)
-        say(f"openrlhf_js: {summary(flat, prompts)}")
         with shown(flat), recorded(args, parser):
-            train(checked, device)
+            train(nested, device)
         if flat["logger.tensorboard_dir"]:
             say(f"openrlhf_js: curves: {curves_command(flat['logger.tensorboard_dir'])}")
         say(f"openrlhf_js: done; the model is in {flat['ckpt.output_dir']}")

@@ -1,22 +1,16 @@
-"""The prompts of a run in its trainer: those that fit, each with its label.
-
-Upstream cuts off the beginning of a prompt that leaves no room for a response, and trains on what
-is left. An empty prompt ends the run at the step that draws it.
-"""
+"""The prompts of a run in its trainer: those that fit (`checks.lengths`), each with its label."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from openrlhf.datasets import PromptDataset
 
 from openrlhf_js.common.labels import label_text
+from openrlhf_js.plugin.checks.lengths import measured
 from openrlhf_js.plugin.checks.rewards import grades_with_our_task
 from openrlhf_js.plugin.records import Label, prompt_key
-
-AT_ONCE = 256  # prompts
 
 
 class CheckedPrompts(PromptDataset):  # type: ignore[misc]
@@ -63,39 +57,18 @@ class CheckedPrompts(PromptDataset):  # type: ignore[misc]
     def _leave_out_long(self) -> str | None:
         """Drops prompts that are too long, if they may be dropped; the problem of what is left."""
         args = self.strategy.args
-        response = args.rollout.max_new_tokens or 1  # as upstream counts
-        room = args.data.max_len - response
-        too_long = {}  # places and lengths
-        for place, tokens in self._lengths():
-            if tokens == 0:
-                return f"row {place + 1:,} is an empty prompt: leave it out"
-            if tokens > room:
-                too_long[place] = tokens
-        if not too_long:
-            return None
-        longest = max(too_long, key=lambda place: too_long[place])
-        described = (
-            f"prompts of more than {room:,} tokens, which --data.max_len {args.data.max_len} "
-            f"leaves beside {response} for the response: {len(too_long):,} of {len(self):,}, up to "
-            f"{too_long[longest]:,} in row {longest + 1:,}"
+        lengths = measured(
+            self.tokenizer,
+            prompts=self.prompts,
+            images=self.images,
+            max_len=args.data.max_len,
+            max_new_tokens=args.rollout.max_new_tokens,
         )
-        if args.js.on_long_prompt != "drop":
-            return f"{described}; raise --data.max_len, or add --js.on_long_prompt drop"
-        print(f"openrlhf_js: left out {described}", flush=True)
-        for name in ("prompts", "labels", "images", "datasources"):
-            values = getattr(self, name)
-            setattr(self, name, [v for place, v in enumerate(values) if place not in too_long])
-        return None if len(self) else f"{described}: no prompt is left"
-
-    def _lengths(self) -> Iterator[tuple[int, int]]:
-        """The place and the number of tokens of each prompt."""
-        tokenizer = self.tokenizer
-        places = list(range(len(self.prompts)))
-        if hasattr(tokenizer, "image_processor"):  # upstream refuses long prompts with images
-            tokenizer = tokenizer.tokenizer
-            places = [place for place in places if not self.images[place]]
-        for start in range(0, len(places), AT_ONCE):
-            batch = places[start : start + AT_ONCE]
-            texts = [self.prompts[place] for place in batch]
-            encoded = tokenizer(text=texts, add_special_tokens=False, verbose=False)
-            yield from zip(batch, map(len, encoded.input_ids), strict=True)
+        problem = lengths.problem(may_drop=args.js.on_long_prompt == "drop")
+        if problem is None and lengths.too_long:
+            print(f"openrlhf_js: left out {lengths.described()}", flush=True)
+            too_long = {*lengths.too_long}
+            for name in ("prompts", "labels", "images", "datasources"):
+                values = getattr(self, name)
+                setattr(self, name, [v for place, v in enumerate(values) if place not in too_long])
+        return problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
@@ -20,7 +19,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from openrlhf_js.common.environment import of_quickstart
-from openrlhf_js.common.files import atomic_write
+from openrlhf_js.common.files import atomic_write, read_yaml
 from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.study.design import OWN, Run, StackStudy, training_flags
 from openrlhf_js.study.figures import Figures, learning_curve
@@ -32,7 +31,7 @@ COMMANDS = "commands.txt"  # of the study: one line for each run that has not fi
 COMMAND = "command.txt"  # of a run
 POLL_SECONDS = 0.5
 REWARD = "train/rollout/reward_mean"
-RECORD = "openrlhf_js_config.json"  # as `plugin.run.record` writes it
+SETTINGS = "openrlhf_js.yaml"  # as `plugin.run.record` writes it
 DONE = "done"  # its outcome
 
 
@@ -178,8 +177,8 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
 
 def finished(run: Run, settings: StackStudy) -> bool:
     """Whether the run's own record says that it was trained to its end."""
-    path = log_of(run, settings) / RECORD
-    return path.is_file() and json.loads(path.read_bytes())["outcome"] == DONE
+    path = log_of(run, settings) / SETTINGS
+    return path.is_file() and read_yaml(path)["record"]["outcome"] == DONE
 
 
 def write_commands(runs: Sequence[Run], settings: StackStudy) -> list[str]:

@@ -2,7 +2,7 @@
 # What the recipes of the paper share. A recipe sources this file, sets `flags` and calls `recipe`:
 #
 #   bash scripts/recipes/NAME.sh              builds its data and trains; more flags may follow, the last wins
-#   bash scripts/recipes/NAME.sh --dry_run    prints and checks every flag; no GPU, no network
+#   bash scripts/recipes/NAME.sh --dry_run    checks every flag and shows the run on one screen; no GPU, no network
 #   bash scripts/recipes/NAME.sh --tiny       the same flags, tiny model and data, CPU, under 2 minutes
 #
 # ESTIMATOR=rloo, bloo, remax, js_grad, group_norm (GRPO), reinforce (REINFORCE++) ...; default js

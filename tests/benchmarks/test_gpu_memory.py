@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from openrlhf_js.plugin import gpu_memory as memory
+
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 PAGE = ROOT / "docs" / "gpu.md"
@@ -43,22 +45,22 @@ print("found", sum(p.numel() for p in trainer.actor.parameters()), sum(sizes.val
 
 
 @pytest.fixture
-def memory(monkeypatch):
+def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))  # as for a script
     import gpu_memory
 
     return gpu_memory
 
 
-def test_the_terms_are_those_computed_by_hand(memory):
-    parameters = {name: model.parameters for name, model in memory.MODELS.items()}
+def test_the_terms_are_those_computed_by_hand(benchmark):
+    parameters = {name: model.parameters for name, model in benchmark.MODELS.items()}
     assert parameters == {  # as published
         "0.5b": 494_032_768,
         "1.5b": 1_543_714_304,
         "3b": 3_085_938_688,
         "7b": 7_615_616_512,
     }
-    phases = memory.phases(memory.Run(memory.MODELS["0.5b"], sequences=10, length=1000))
+    phases = memory.phases(memory.Run(benchmark.MODELS["0.5b"], sequences=10, length=1000))
     assert phases["generate"]["vLLM: KV cache"] == 10 * 1000 * 12_288  # K and V, 24 x 2 x 64 x 2
     backward = phases["backward"]
     assert backward["policy: weights"] == pytest.approx(0.988 * GB, rel=1e-3)
@@ -67,17 +69,19 @@ def test_the_terms_are_those_computed_by_hand(memory):
     assert backward["activations: logits"] == 2048 * 151_936 * 16
     assert backward["activations: layer inputs"] == 2048 * 24 * 896 * 2
     assert phases["update"]["gradients: three copies"] == pytest.approx(3.952 * GB, rel=1e-3)
-    lora = memory.phases(memory.Run(memory.MODELS["0.5b"], rank=64, offload=True, reference=True))
+    lora = memory.phases(
+        memory.Run(benchmark.MODELS["0.5b"], rank=64, offload=True, reference=True)
+    )
     assert "optimizer states" not in lora["backward"]
     assert lora["update"]["reference: weights"] == pytest.approx(0.988 * GB, rel=1e-3)
     # 64 x (inputs and outputs of q, k, v, o, gate, up, down)
-    assert memory.MODELS["0.5b"].adapters(64) == 24 * 64 * (2 * 1792 + 2 * 1024 + 3 * 5760)
-    shared = memory.Run(memory.MODELS["7b"], gpus=8, zero_stage=3)
+    assert benchmark.MODELS["0.5b"].adapters(64) == 24 * 64 * (2 * 1792 + 2 * 1024 + 3 * 5760)
+    shared = memory.Run(benchmark.MODELS["7b"], gpus=8, zero_stage=3)
     assert memory.policy_weights(shared)["policy: weights"] == 2 * 7_615_616_512 / 8
     assert memory.optimizer_states(shared)["optimizer states"] == 12 * 7_615_616_512 / 8
 
 
-def test_torch_counts_as_many_activations(memory):
+def test_torch_counts_as_many_activations():
     """In OpenRLHF's own forward pass, backwards too, of tensors without memory."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -91,7 +95,8 @@ def test_torch_counts_as_many_activations(memory):
 
     model = memory.Model(256, 512, 2, 4, 2, 50_000, True)
     run = memory.Run(model, tokens=2 * 1024)
-    config = Qwen2Config(**model._asdict(), use_cache=False, dtype=torch.bfloat16)
+    sizes = {name: size for name, size in model._asdict().items() if size}
+    config = Qwen2Config(**sizes, use_cache=False, dtype=torch.bfloat16)
     with FakeTensorMode():
         policy = Qwen2ForCausalLM._from_config(config)
         policy.train()
@@ -108,7 +113,7 @@ def test_torch_counts_as_many_activations(memory):
     assert counted == pytest.approx(sum(memory.activations(run).values()), rel=0.02)
 
 
-def test_deepspeed_holds_as_many_states(memory):
+def test_deepspeed_holds_as_many_states():
     """A policy in bfloat16 after a step of OpenRLHF's trainer: ZeRO 2, one rank."""
     made = subprocess.run(
         [sys.executable, "-c", ENGINE], cwd=BENCHMARKS, capture_output=True, text=True
@@ -122,13 +127,13 @@ def test_deepspeed_holds_as_many_states(memory):
     assert held == pytest.approx(sum(states.values()), rel=0.02)
 
 
-def test_the_page_has_the_printed_table_and_flags_that_exist(memory, capsys):
+def test_the_page_has_the_printed_table_and_flags_that_exist(benchmark, capsys):
     from openrlhf_js.plugin.flags import add_flags
     from openrlhf_js.plugin.flags.parser import upstream_parser
 
-    memory.main([])
+    benchmark.main([])
     rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 2 + 2 * len(memory.MODELS)
+    assert len(rows) == 2 + 2 * len(benchmark.MODELS)
     page = PAGE.read_text()
     assert all(row in page for row in rows)
     parser = upstream_parser()
@@ -138,9 +143,9 @@ def test_the_page_has_the_printed_table_and_flags_that_exist(memory, capsys):
     assert flags <= parser._option_string_actions.keys()
 
 
-def test_one_run_is_printed(memory, capsys, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(memory.MODELS["3b"]._asdict()))
-    memory.main(["--model", str(tmp_path), "--card", "24"])
+def test_one_run_is_printed(benchmark, capsys, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(benchmark.MODELS["3b"]._asdict()))
+    benchmark.main(["--model", str(tmp_path), "--card", "24"])
     assert "does not fit on 24 GiB" in capsys.readouterr().out
-    memory.main(["--model", "3b", "--card", "24", "--offload"])
+    benchmark.main(["--model", "3b", "--card", "24", "--offload"])
     assert "--vllm.gpu_memory_utilization 0.45" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from openrlhf_js.cli import train
+from openrlhf_js.plugin.checks import Checked
 from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 
@@ -61,7 +62,9 @@ def started(monkeypatch, tmp_path):
     """Lets a run start that does what a test says, and returns its exit status."""
 
     def run(work, *flags):
-        monkeypatch.setattr(train, "check", lambda _: None)
+        monkeypatch.setattr(train, "check", lambda _: Checked(prompts=8, task=""))
+        monkeypatch.setattr(train, "check_lengths", lambda *_, **__: {})
+        monkeypatch.setattr(train, "print_overview", lambda *_, **__: None)
         monkeypatch.setattr(train, "check_hub_models", lambda _: None)
         monkeypatch.setattr(train, "prepare_device", lambda _: "cpu")
         monkeypatch.setattr(train, "train", lambda *_: work())

@@ -4,7 +4,6 @@ A rank dies while it trains (`test_training.py`), an engine while it gets weight
 generates (`test_rlhf.py`).
 """
 
-import json
 import os
 import re
 import signal
@@ -13,7 +12,8 @@ import psutil
 from ray._private.state import GlobalState
 from ray._raylet import GcsClient, GcsClientOptions
 
-from openrlhf_js.plugin.run.record import RECORD
+from openrlhf_js.common.files import read_yaml
+from openrlhf_js.plugin.run.record import SETTINGS
 from openrlhf_js.plugin.watch import NAMESPACE
 
 ADDRESS = re.compile(r"--gcs-address=(\S+)")
@@ -84,7 +84,7 @@ def ends_when_killed(running, phase: str, victim: str):
     ended = running.finish(timeout_seconds=60)
     assert ended.status == 1, ended.output[-3000:]
     assert re.search(line, ended.output), ended.output[-3000:]
-    records = ended.folder.glob(f"tensorboard/*/{RECORD}")
+    records = ended.folder.glob(f"tensorboard/*/{SETTINGS}")
     last_record = max(records, key=lambda path: path.stat().st_mtime)  # a resumed run has its own
-    assert json.loads(last_record.read_text())["outcome"] == "failed"
+    assert read_yaml(last_record)["record"]["outcome"] == "failed"
     return ended

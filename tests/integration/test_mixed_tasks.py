@@ -4,7 +4,6 @@ The policy is a tiny model that has learned by heart a right answer, a wrong one
 and none at all to each of a few prompts, so that every status comes up and rewards differ.
 """
 
-import json
 import math
 import os
 import re
@@ -19,7 +18,8 @@ import pytest
 import torch
 from kit import read_lines, write_lines
 
-from openrlhf_js.plugin.run.record import RECORD
+from openrlhf_js.common.files import read_yaml
+from openrlhf_js.plugin.run.record import SETTINGS
 from openrlhf_js.tasks import STATUSES, Score, countdown, knights_knaves, maze, task_of
 from openrlhf_js.tasks import math as mathematics
 from openrlhf_js.tasks import prompt_files as writing
@@ -289,8 +289,8 @@ def test_async_remax_is_interrupted_and_resumes(start, mixed):
     assert first.status == 130, first.output[-3000:]
     assert "openrlhf_js: interrupted" in first.output
     assert "the live advantage estimator is remax\n" in first.output
-    record = json.loads((first.folder / "tensorboard" / "first" / RECORD).read_text())
-    assert record["outcome"] == "interrupted"
+    settings = read_yaml(first.folder / "tensorboard" / "first" / SETTINGS)
+    assert settings["record"]["outcome"] == "interrupted"
     first.check_advantages(steps=None)
     logged = first.scalars()
     logged_steps = len(logged["train/reward"])

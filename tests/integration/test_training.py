@@ -20,8 +20,9 @@ from forked import PROGRAM
 from kit import read_lines
 
 from openrlhf_js import estimators
+from openrlhf_js.common.files import read_yaml
 from openrlhf_js.estimators.memory import key_of
-from openrlhf_js.plugin.run.record import RECORD
+from openrlhf_js.plugin.run.record import SETTINGS
 from openrlhf_js.plugin.selection import PromptSelector
 
 pytestmark = pytest.mark.integration
@@ -56,7 +57,7 @@ def test_js_grad_is_killed_and_resumes_exactly(start, policy, prompts, tmp_path)
     assert "the live advantage estimator is js_grad\n" in ended.output
     assert "global_step6 is damaged, global_step2 is resumed" in ended.output
     assert "it/s" not in ended.output  # no progress bars
-    record = json.loads((ended.folder / "tensorboard" / "one" / RECORD).read_text())
+    record = read_yaml(ended.folder / "tensorboard" / "one" / SETTINGS)["record"]
     outcomes = [earlier["outcome"] for earlier in record["earlier_starts"]]
     assert [*outcomes, record["outcome"]] == [None, "done"]
 

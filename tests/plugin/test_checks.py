@@ -15,7 +15,7 @@ from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.checks import check, start
 from openrlhf_js.plugin.checks.models import reward_model_problems
 from openrlhf_js.plugin.flags.parser import upstream_parser
-from openrlhf_js.plugin.run.record import PATTERNS, RECORD, STEPS, recorded
+from openrlhf_js.plugin.run.record import PATTERNS, SETTINGS, STEPS, recorded
 from openrlhf_js.plugin.upstream import BadInput
 
 GOOD = {
@@ -268,7 +268,7 @@ def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch, ca
     monkeypatch.delenv(RUN_ID)
     assert main(argv({"js.requeued": "", "train.seed": "7"})) == 2
     assert "had --train.seed 42 (now 7)" in capsys.readouterr().err
-    Path("ckpt/checkpoints_ppo_ray", RECORD).unlink()
+    Path("ckpt/checkpoints_ppo_ray", SETTINGS).unlink()
     assert resumed({"train.seed": "7"}) == []
     assert "whether the run of that checkpoint had these flags is not known" in (
         capsys.readouterr().out

@@ -1,16 +1,16 @@
 """Upstream's parser, our flags in it, and the old names of flags."""
 
-import argparse
 import re
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
 from openrlhf_js.estimators.catalogue import ADDED, OPENRLHF
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.flags import parser
-from openrlhf_js.plugin.flags.parser import flag_values, upstream_parser, with_file
+from openrlhf_js.plugin.flags.parser import changed, settings_text, upstream_parser
 from openrlhf_js.plugin.reward_training import reward_parser
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
@@ -71,43 +71,88 @@ def test_what_is_not_understood_is_one_line_and_status_2(line, said, capsys):
 
 
 RUN = """
-algo.advantage.estimator: js
-actor: {adam: {lr: 1e-6, betas: [0.9, 0.98]}, model_name_or_path: m}
+algo: {advantage: {estimator: js}}
+actor: {adam: {lr: 5e-6, betas: [0.9, 0.98]}, muon.nesterov: false}
+pretrain: m
 js.max_steps: 3
-ckpt.save_steps: -1
+js.gradient_variance: true
+rollout.stop: ["--- ", -q]
+reward.clip_range: [-5, 5]
 vllm.enforce_eager: true
 train: {colocate_all: false, agent_func_path: null}
 """
 
 
-def test_a_file_has_flags_nested_or_with_dots_and_the_command_line_wins(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text(RUN)
-    flat = vars(PARSER.parse_args(with_file([str(path), "--js.max_steps", "5"])))
+def write(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_has_flags_nested_with_dots_or_old_and_the_command_line_wins(tmp_path):
+    path = write(tmp_path / "run.yaml", RUN)
+    flat = vars(PARSER.parse_args([path, "--js.max_steps", "5"]))
     expected = {
         "algo.advantage.estimator": "js",
-        "actor.adam.lr": 1e-6,
+        "actor.adam.lr": 5e-6,  # which YAML takes for text
         "actor.adam.betas": [0.9, 0.98],
+        "actor.muon.nesterov": False,
         "actor.model_name_or_path": "m",
         "js.max_steps": 5,
-        "ckpt.save_steps": -1,
+        "js.gradient_variance": 1,
+        "rollout.stop": ["--- ", "-q"],
+        "reward.clip_range": [-5, 5],
         "vllm.enforce_eager": True,
         "train.colocate_all": False,
         "train.agent_func_path": None,
     }
     assert {name: flat[name] for name in expected} == expected
+    assert {name: flat[name] for name in DEFAULTS.keys() - expected} == {
+        name: DEFAULTS[name] for name in DEFAULTS.keys() - expected
+    }
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("- js", "must have the names of flags"), ("a: [", "is not YAML"), (None, "No such file")],
-)
-def test_a_file_of_something_else_is_one_line(text, said, tmp_path):
-    path = tmp_path / "run.yml"
-    if text:
-        path.write_text(text)
-    with pytest.raises(BadInput, match=said):
-        with_file([str(path)])
+WRONG = {
+    "actor.adam.lr: fast": "actor.adam.lr: must be a finite number, at least 0, got fast",
+    "actor.adam: {betas: [0.9]}": "actor.adam.betas: expected 2 arguments",
+    "algo: {advantage: {estimater: js}}": "unknown setting algo.advantage.estimater, did you mean "
+    "algo.advantage.estimator",
+    "js.device: gpo": "'auto', 'cpu', 'gpu') (did you mean 'gpu'?)",
+    "vllm.enforce_eager: 3": "vllm.enforce_eager: takes true or false, got 3",
+    "js.restarts: false": "js.restarts: takes text or numbers, got False",
+    "ckpt.path: [a, b]": "ckpt.path: takes one value, got ['a', 'b']",
+    "rollout_batch_size: 4\nrollout: {batch_size: 8}": "rollout.batch_size is given twice",
+    "logger.wandb.key: (hidden)": "logger.wandb.key is not kept in a file: give --logger.wandb.key",
+    "- js": "must have the names of flags",
+    "a: [": "is not YAML",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG.items())
+def test_what_is_wrong_in_a_file_is_one_line_with_its_name(text, said, tmp_path):
+    path = write(tmp_path / "run.yml", text)
+    with pytest.raises(BadInput) as caught:
+        PARSER.parse_args([path])
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(path)
+    with pytest.raises(BadInput, match="No such file"):
+        PARSER.parse_args([f"{path}.yaml"])
+
+
+def test_the_settings_of_a_run_are_a_file_that_sets_the_same(tmp_path):
+    line = (
+        "--algo.advantage.estimator js --actor.adam.betas .9 .99 --ckpt.max_mem inf --train.seed 7"
+    )
+    line += " --ds.lora.target_modules q k --rollout.stop 1e-6 é --logger.wandb.key s3cret"
+    flat = parse(line)
+    text = settings_text(flat, PARSER)
+    was_set, _, defaults = text.partition("# defaults")
+    assert "\nactor.adam.betas:\n- 0.9\n- 0.99\n" in was_set and "s3cret" not in text
+    assert "\nactor.adam.lr: 1.0e-06\n" in defaults
+    path = write(tmp_path / "run.yaml", f"{text}\nrecord: {{outcome: done}}\n")
+    again = vars(PARSER.parse_args([path, "--logger.wandb.key", "s3cret"]))
+    assert {name: value for name, value in again.items() if changed(name, value, PARSER)} == {
+        name: value for name, value in flat.items() if changed(name, value, PARSER)
+    }
 
 
 def test_an_estimator_is_upstreams_or_one_of_ours(capsys):
@@ -121,22 +166,6 @@ def test_an_estimator_is_upstreams_or_one_of_ours(capsys):
     assert {*known, *ADDED} <= {*re.findall(r"[\w+]+", error)}
 
 
-def test_every_flag_has_its_line():
-    made = argparse.ArgumentParser()
-    made.add_argument("--train.seed", type=int, default=42)
-    made.add_argument("--reward.clip_range", type=float, nargs=2, default=(-10, 10))
-    made.add_argument("--actor.adam.betas", type=float, nargs=2, default=(0.9, 0.95))
-    made.add_argument("--logger.wandb.key")
-    given = "--reward.clip_range -10 10 --actor.adam.betas 0.9 0.99 --logger.wandb.key secret"
-    args = made.parse_args(given.split())
-    assert list(flag_values(args, made)) == [
-        "* --actor.adam.betas 0.9 0.99",
-        "* --logger.wandb.key (hidden)",
-        "  --reward.clip_range -10.0 10.0",
-        "  --train.seed 42",
-    ]
-
-
 def test_upstreams_checks_nest_the_arguments_and_what_they_refuse_is_bad_input():
     line = "--algo.advantage.estimator js --reward.remote_url a,b --rollout.batch_size 16"
     args = parser.validate_upstream(PARSER.parse_args(line.split()))
@@ -148,9 +177,10 @@ def test_upstreams_checks_nest_the_arguments_and_what_they_refuse_is_bad_input()
         parser.validate_upstream(PARSER.parse_args(line.split()))
 
 
-def test_the_example_of_the_help_is_understood():
-    command = flags.DESCRIPTION.split("openrlhf-js train", 1)[1].split("\n\n")[0]
-    assert parse(command.replace("\\\n", " "))["algo.advantage.estimator"] == "js_grad"
+def test_the_example_of_the_help_is_understood(tmp_path):
+    example = textwrap.dedent(flags.DESCRIPTION.split("\n\n")[3])
+    flat = vars(PARSER.parse_args([write(tmp_path / "run.yaml", example)]))
+    assert (flat["algo.advantage.estimator"], flat["actor.adam.lr"]) == ("js_grad", 5e-6)
     assert all(f"{name}:" in PARSER.format_help() for name in ADDED)
 
 

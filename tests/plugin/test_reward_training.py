@@ -169,8 +169,8 @@ def test_a_dry_run_shows_the_pairs_and_every_flag(folder, capsys):
     out = capsys.readouterr().out
     assert "pairs.jsonl" in out
     assert "held_out.jsonl" in out
-    assert "\n* --train.batch_size 8\n" in out
-    assert "\n  --adam.lr 9e-06\n" in out
+    assert "\ntrain.batch_size: 8\n" in out.partition("# defaults")[0]
+    assert "\nadam.lr: 9.0e-06\n" in out
     assert "secret" not in out
 
 

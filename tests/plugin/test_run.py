@@ -1,11 +1,9 @@
 """What we rely on in OpenRLHF, DeepSpeed and vLLM; the CPU stand-ins; a run's record."""
 
-import argparse
 import errno
 import fcntl
 import importlib
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -20,13 +18,14 @@ import torch
 from kit import save_seeing_policy, until, upstream_args
 
 from openrlhf_js.common.environment import RUN_ID
+from openrlhf_js.common.files import read_yaml
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.checks.rewards import load_file
 from openrlhf_js.plugin.flags.parser import upstream_parser
 from openrlhf_js.plugin.run import failures, leftovers, ray_session
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import versions
-from openrlhf_js.plugin.run.record import RECORD, recorded
+from openrlhf_js.plugin.run.record import SETTINGS, recorded
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 from openrlhf_js.study import stack
 from openrlhf_js.tiny import model as tiny
@@ -195,48 +194,39 @@ def test_attention_falls_back_to_sdpa_and_rings_are_refused():
 # --- the record of a run --------------------------------------------------------------------
 
 
-def test_a_record_has_flags_versions_and_each_start(tmp_path):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--train.seed", type=int, default=42)
-    parser.add_argument("--actor.adam.betas", type=float, nargs=2, default=[0.9, 0.95])
+def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
+    parser = upstream_parser()
+    words = ["--ckpt.path", str(tmp_path / "checkpoints"), "--logger.wandb.run_name", "js"]
+    words += ["--logger.tensorboard_dir", str(tmp_path), "--logger.wandb.key", "hush-hush"]
 
     def start(seed):
-        flags = {
-            "ckpt.path": str(tmp_path / "checkpoints"),
-            "ckpt.load_enable": False,
-            "logger.tensorboard_dir": str(tmp_path),
-            "logger.wandb.run_name": "js",
-            "logger.wandb.key": "hush-hush",
-            "train.seed": seed,
-            "eval.steps": float("inf"),
-            "actor.adam.betas": (0.9, 0.95),
-        }
-        return recorded(argparse.Namespace(**flags), parser)
+        return recorded(parser.parse_args([*words, "--train.seed", seed]), parser)
 
     def read():
-        text = (tmp_path / "js" / RECORD).read_text()
+        text = (tmp_path / "js" / SETTINGS).read_text()
         assert "hush-hush" not in text
-        assert (tmp_path / "checkpoints" / RECORD).read_text() == text
-        return json.loads(text, parse_constant=lambda constant: pytest.fail(constant))
+        assert (tmp_path / "checkpoints" / SETTINGS).read_text() == text
+        return read_yaml(tmp_path / "js" / SETTINGS)
 
-    for seed, error in ((1, RuntimeError), (2, KeyboardInterrupt)):
+    for seed, error in (("1", RuntimeError), ("2", KeyboardInterrupt)):
         with pytest.raises(error), start(seed):
             raise error
-    with start(3):
-        record = read()
-        starts = [*record["earlier_starts"], record]
-        assert [start["flags"]["train.seed"] for start in starts] == [1, 2, 3]
-        assert [start["outcome"] for start in starts] == ["failed", "interrupted", None]
+    with start("3"):
+        settings = read()
+        record = settings["record"]
+        assert settings["train.seed"] == 3
+        assert [earlier["set"]["train.seed"] for earlier in record["earlier_starts"]] == [1, 2]
+        assert "ckpt.max_num" not in record["earlier_starts"][0]["set"]
+        outcomes = [earlier["outcome"] for earlier in record["earlier_starts"]]
+        assert [*outcomes, record["outcome"]] == ["failed", "interrupted", None]
         assert record["ended"] is None
-        assert record["flags"]["actor.adam.betas"] == [0.9, 0.95]
-        assert record["flags"]["eval.steps"] == "Infinity"
-        assert "train.seed" in record["changed"]
-        assert "actor.adam.betas" not in record["changed"]
         assert {"python", "torch"} <= record["versions"].keys()
-    record = read()
+    record = read()["record"]
     assert record["outcome"] == "done"
     assert record["ended"] >= record["started"]
-    assert (RECORD, record["outcome"]) == (stack.RECORD, stack.DONE)  # as a study reads it
+    assert (SETTINGS, record["outcome"]) == (stack.SETTINGS, stack.DONE)  # as a study reads it
+    again = parser.parse_args([str(tmp_path / "js" / SETTINGS), "--logger.wandb.key", "hush-hush"])
+    assert again == parser.parse_args([*words, "--train.seed", "3"])
 
 
 # --- a user's file ----------------------------------------------------------------------------

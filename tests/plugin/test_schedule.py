@@ -1,4 +1,4 @@
-"""How long a run is, as its first line says and as the learning rate's schedule has it."""
+"""How long a run is, as the learning rate's schedule has it."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.flags.parser import upstream_parser, validate_upstream
-from openrlhf_js.plugin.schedule import Schedule, summary
+from openrlhf_js.plugin.schedule import Schedule
 from openrlhf_js.plugin.trainer import optimizer_steps, refuse_prompts
 from openrlhf_js.plugin.upstream import BadInput
 
@@ -69,22 +69,3 @@ def test_the_trainer_says_what_is_left_out_and_refuses_what_fills_no_rollout(cap
     )
     with pytest.raises(BadInput, match="there are 63 prompts, fewer than one rollout"):
         refuse_prompts(trainer(63))
-
-
-@pytest.mark.parametrize(
-    ("prompts", "changes", "said"),
-    [
-        (GSM8K, {}, "116 rollouts of 64 prompts x 4 responses (in each episode 49 of 7,473 "),
-        (GSM8K, {}, "1 update after each, 116 in all; no response is older than"),
-        (GSM8K, {"train.batch_size": 128}, "a response gets up to 1 update old; at most"),
-        (None, {}, "as many as the prompts that are not loaded yet make; 1 update after each; "),
-        (GSM8K, {"rollout.max_new_tokens": 1000}, "at most 256,000 tokens a rollout"),
-        (GSM8K, {"ckpt.output_dir": "a/model"}, "saves the model in a/model at the end"),
-        (GSM8K, {"ckpt.save_steps": 20, "ckpt.path": "c"}, "checkpoints in c every 20 rollouts"),
-        (GSM8K, {"logger.tensorboard_dir": "t"}, "on the way (--ckpt.save_steps), curves in t"),
-    ],
-)
-def test_one_line_says_what_a_run_will_do(prompts, changes, said):
-    line = summary(vars(arguments(**changes)), prompts)
-    assert said in line
-    assert "\n" not in line

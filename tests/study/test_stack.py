@@ -97,8 +97,7 @@ def trained(run, settings):
             writer.add_scalar("train/js/baseline_mse_rloo", 4.0, step)
         writer.add_scalar("eval/eval_d_pass1", 0.25, 10)
         writer.add_scalar("eval/eval_d_pass1", 0.75, 20)
-    config = {"flags": {}, "versions": {}, "outcome": "done"}
-    (log / "openrlhf_js_config.json").write_text(json.dumps(config))
+    (log / "openrlhf_js.yaml").write_text("record: {outcome: done}\n")
     (folder / "command.txt").write_text(shlex.join(stack.training_command(run, settings)))
 
 

@@ -1,6 +1,5 @@
 """The quickstart from its flags to its last line, with a stand-in for the training program."""
 
-import json
 import signal
 import sys
 from dataclasses import replace
@@ -67,8 +66,7 @@ def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys
             for step in range(1, 21):
                 for tag, value in logged.items():
                     writer.add_scalar(f"train/{tag}", value, step)
-        config = {"flags": {}, "versions": {}, "outcome": "done"}
-        (log / "openrlhf_js_config.json").write_text(json.dumps(config))
+        (log / "openrlhf_js.yaml").write_text("record: {outcome: done}\n")
         (folder / "model").symlink_to(warm_start)
         (folder / "command.txt").write_text("python x")
     assert start("", "--compare", "rloo,js") == 0  # nothing is trained again

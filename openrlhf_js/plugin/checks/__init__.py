@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import NamedTuple
 
 from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.plugin.checks.batch_sizes import batch_size_problems
@@ -34,11 +35,17 @@ NO_ESTIMATOR = (
 )
 
 
-def check(args: argparse.Namespace) -> int | None:
-    """Raises BadInput with every problem of the flat arguments and their files, one per line.
+class Checked(NamedTuple):
+    """What the checks have found out."""
 
-    Returns the number of prompts of an episode, None where it is not known yet.
-    """
+    prompts: int | None
+    """Of an episode; None where they are not known yet."""
+    task: str
+    """What the reward file or the agent says that it grades; "" for nothing."""
+
+
+def check(args: argparse.Namespace) -> Checked:
+    """Raises BadInput with every problem of the flat arguments and their files, one per line."""
     flat: Flat = vars(args)
     if flat["algo.advantage.estimator"] is None:
         raise BadInput(NO_ESTIMATOR)
@@ -63,4 +70,4 @@ def check(args: argparse.Namespace) -> int | None:
     problems += gradient_problems(flat)
     if problems:
         raise BadInput("\n".join(problems))
-    return prompts
+    return Checked(prompts=prompts, task=grader.task if grader else "")

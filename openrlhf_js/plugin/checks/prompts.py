@@ -1,6 +1,6 @@
 """The prompts of a run, before it begins: data sets that upstream can read, and their columns.
 
-Data sets on a hub pass unseen. How long prompts are, the trainer measures (`plugin.prompts`).
+Data sets on a hub pass unseen. `checks.lengths` makes prompts of the rows and measures them.
 """
 
 from __future__ import annotations

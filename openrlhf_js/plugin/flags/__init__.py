@@ -14,15 +14,24 @@ from openrlhf_js.estimators.own import parse_own
 DESCRIPTION = """\
 Trains a language model by reinforcement learning with OpenRLHF, and the shrinkage baseline:
 
-  openrlhf-js train --algo.advantage.estimator js_grad \\
-      --actor.model_name_or_path Qwen/Qwen2.5-0.5B-Instruct \\
-      --data.prompt_dataset prompts.jsonl --data.input_key prompt --data.label_key answer \\
-      --reward.remote_url reward.py --rollout.n_samples_per_prompt 4 \\
-      --vllm.num_engines 1 --actor.num_gpus_per_node 1 --ref.num_gpus_per_node 1 \\
-      --train.colocate_all
+  openrlhf-js train run.yaml --js.dry_run      checks all, shows the run on one screen
+  openrlhf-js train run.yaml --js.max_steps 9  flags win over the file
 
-The flat names of the common flags of OpenRLHF up to 0.10.1 (--pretrain, --advantage_estimator, ...)
-work too. The flags that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
+run.yaml has flags, nested or with dots:
+
+  algo.advantage.estimator: js_grad
+  actor: {model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct, num_gpus_per_node: 1, adam.lr: 5e-6}
+  data: {prompt_dataset: prompts.jsonl, input_key: prompt, label_key: answer}
+  reward.remote_url: reward.py
+  rollout.n_samples_per_prompt: 4
+  vllm.num_engines: 1
+  ref.num_gpus_per_node: 1
+  train.colocate_all: true
+
+A run leaves such a file with all its settings beside its log, openrlhf_js.yaml; that starts it
+again, and with --ckpt.load_enable resumes it. The flat names of the common flags of OpenRLHF up to
+0.10.1 (--pretrain, --advantage_estimator, ...) work too. The flags that this program adds to
+OpenRLHF's stand at the end, under "openrlhf_js".
 """
 
 
@@ -286,7 +295,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--js.verbose",
         "--verbose",
         action="store_true",
-        help="print all that Ray, vLLM, DeepSpeed and OpenRLHF print, in place of a bar and a file",
+        help="print all that Ray, vLLM, DeepSpeed and OpenRLHF print, not a bar and a file; "
+        "with --js.dry_run, every setting",
     )
 
 
@@ -294,13 +304,14 @@ def our_group(
     parser: argparse.ArgumentParser, program: str, description: str, on_cpu: str
 ) -> argparse._ArgumentGroup:
     """Gives upstream's parser our name, and a group with the flags of every training program."""
-    parser.prog, parser.usage, parser.description = program, "%(prog)s [flags]", description
+    parser.prog, parser.usage = program, "%(prog)s [FILE.yaml] [flags]"
+    parser.description = description
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     group = parser.add_argument_group("openrlhf_js")
     group.add_argument(
         "--js.dry_run",
         action="store_true",
-        help="run all checks, print every flag's value, and exit without training",
+        help="run all checks, show what would be trained, and exit; --verbose shows every setting",
     )
     group.add_argument(
         "--js.device",

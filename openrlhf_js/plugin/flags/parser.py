@@ -14,6 +14,7 @@ import ast
 import difflib
 import functools
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +25,14 @@ from typing import Any, NoReturn
 
 from openrlhf_js.common.console import say
 from openrlhf_js.common.files import read_yaml
-from openrlhf_js.plugin.flags import narrow
+from openrlhf_js.common.programs import did_you_mean
+from openrlhf_js.plugin.flags import Flat, narrow
 from openrlhf_js.plugin.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 
 MAIN = "__name__ == '__main__'"  # as ast.unparse writes it
 SECRETS = ("logger.wandb.key",)
+HIDDEN = "(hidden)"  # what a file has in their place
+RECORD = "record"  # the key under which a run's file has all that is no setting
 
 # What the scripts that were published with OpenRLHF up to 0.10.1 call the common flags. Any other
 # old name is answered with the likely new one.
@@ -105,15 +109,74 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def parse_args(self, args=None):  # type: ignore[no-untyped-def, override]
-        args = self._renamed(sys.argv[1:] if args is None else args)
-        known, unknown = self.parse_known_args(args)
+        """The flags; the first word may be a YAML file of them, over which the others win.
+
+        Raises BadInput for what is wrong in the file.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        file = Path(words.pop(0)) if words and words[0].endswith((".yaml", ".yml")) else None
+        from_file = self._read_file(file) if file else {}
+        known, unknown = self.parse_known_args(
+            self._renamed(words), argparse.Namespace(**from_file)
+        )
         if unknown:
             flags = [token for token in unknown if token.startswith("--")]
             self.error("; ".join(map(self._hint, flags)) or f"unexpected value {unknown[0]!r}")
         values = known.__dict__
+        for name in SECRETS:
+            if values.get(name) == HIDDEN:
+                raise BadInput(f"{file}: {name} is not kept in a file: give --{name} again")
         if values.get("ds.lora.target_modules") == ["all-linear"]:
             values["ds.lora.target_modules"] = "all-linear"  # in a list, PEFT takes it for a name
         return known
+
+    def _read_file(self, path: Path) -> dict[str, Any]:
+        """The values that a YAML file gives to flags. Raises BadInput with all that is wrong.
+
+        Keys are flags with dots, or nested, or old names. A switch is true or false, a list several
+        values, and what is null keeps its default. What a run adds under `RECORD` is skipped.
+        """
+        try:
+            settings = read_yaml(path)
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}") from None
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+        settings.pop(RECORD, None)
+        values: dict[str, Any] = {}
+        problems: list[str] = []
+        for key, value in _flattened(settings):
+            flag = self._todays_name(f"--{key}") or f"--{key}"
+            action = self._option_string_actions.get(flag)
+            if action is None or action.dest == "help":
+                problems.append(f"unknown setting {key}{self._likely(flag)}".replace("--", ""))
+            elif action.dest in values:
+                problems.append(f"{key} is given twice")
+            elif value is not None:
+                try:
+                    values[action.dest] = self._value(action, value)
+                except argparse.ArgumentError as error:
+                    likely = did_you_mean(str(value), action.choices or ())
+                    problems.append(f"{key}: {error.message}{likely}")
+        if problems:
+            raise BadInput("\n".join(f"{path}: {problem}" for problem in problems))
+        return values
+
+    def _value(self, action: argparse.Action, value: Any) -> Any:
+        """What a flag makes of a value in YAML, as of words; raises ArgumentError as it does."""
+        is_switch = action.nargs == 0
+        if isinstance(value, bool) and is_switch:
+            return action.const if value else not action.const
+        if value is True and action.nargs == "?":
+            return action.const
+        items = value if isinstance(value, list) else [value]
+        if is_switch or any(isinstance(item, bool | list | dict | type(None)) for item in items):
+            kind = "true or false" if is_switch else "text or numbers"
+            raise argparse.ArgumentError(action, f"takes {kind}, got {value}")
+        words = list(map(str, items))
+        if self._match_argument(action, "A" * len(words)) != len(words):
+            raise argparse.ArgumentError(action, f"takes one value, got {value}")
+        return self._get_values(action, words)
 
     def _renamed(self, args: Sequence[str]) -> list[str]:
         """The command line in today's names, with a notice of the old ones."""
@@ -141,44 +204,24 @@ class Parser(argparse.ArgumentParser):
 
     def _hint(self, token: str) -> str:
         name = token.partition("=")[0]
+        return f"unknown flag {name}{self._likely(name)}"
+
+    def _likely(self, name: str) -> str:
+        """A question for the flags that a wrong one may mean, to stand behind it."""
         old_names = {f"--{old}" for old in OLD_NAMES if self._todays_name(f"--{old}")}
         close = difflib.get_close_matches(name, [*self._option_string_actions, *old_names])
         likely = dict.fromkeys(self._todays_name(flag) or flag for flag in close)
-        hint = f", did you mean {' or '.join(likely)}?" if likely else ""
-        return f"unknown flag {name}{hint}"
+        return f", did you mean {' or '.join(likely)}?" if likely else ""
 
 
-def with_file(argv: Sequence[str]) -> list[str]:
-    """The words of a command line. Its first may be a YAML file, whose flags come first.
-
-    Keys are flags with dots, or nested. A list is several values, true a switch, and what is false
-    or null is left out. Raises BadInput for a file that cannot be read.
-    """
-    words = list(argv)
-    if not words or not words[0].endswith((".yaml", ".yml")):
-        return words
-    path = Path(words.pop(0))
-    try:
-        values = read_yaml(path)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise BadInput(str(error)) from None
-    return [*_words(values), *words]
-
-
-def _words(values: Mapping[Any, Any], section: str = "") -> Iterator[str]:
-    for key, value in values.items():
+def _flattened(settings: Mapping[Any, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    """The names with dots of nested settings, and their values."""
+    for key, value in settings.items():
         name = f"{section}{key}"
         if isinstance(value, Mapping):
-            yield from _words(value, f"{name}.")
-        elif isinstance(value, list):
-            yield f"--{name}"
-            yield from map(str, value)
-        elif value is True:
-            yield f"--{name}"
-        elif value not in (None, False):
-            yield f"--{name}={value}"
+            yield from _flattened(value, f"{name}.")
+        else:
+            yield name, value
 
 
 def upstream_parser(program: str = "train_ppo_ray") -> argparse.ArgumentParser:
@@ -205,14 +248,23 @@ def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") 
     return names["args"]
 
 
-def flag_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[str]:
-    """One line for each flag with its value; `*` marks those that are not at their default."""
-    for name, value in sorted(vars(args).items()):
-        mark = "*" if changed(name, value, parser) else " "
-        words = "(hidden)" if name in SECRETS and value else value
-        if isinstance(value, list | tuple):
-            words = " ".join(map(str, value))
-        yield f"{mark} --{name} {words}"
+def settings_text(flat: Flat, parser: argparse.ArgumentParser) -> str:
+    """The flags as YAML that the parser reads again: those that were set, then the defaults."""
+    was_set, defaults = {}, {}
+    for name, value in flat.items():
+        values = was_set if changed(name, value, parser) else defaults
+        values[name] = list(value) if isinstance(value, list | tuple) else value
+        if name in SECRETS and value:
+            values[name] = HIDDEN
+    return f"# set\n{yaml_text(was_set)}\n# defaults\n{yaml_text(defaults)}"
+
+
+def yaml_text(values: Mapping[str, Any]) -> str:
+    """A line for each value, or for each in a list."""
+    import yaml  # type: ignore[import-untyped]
+
+    text: str = yaml.safe_dump(dict(values), allow_unicode=True, width=math.inf)
+    return text
 
 
 def changed(name: str, value: object, parser: argparse.ArgumentParser) -> bool:

@@ -1,10 +1,9 @@
-"""A run's flags, versions and outcome, and what a resumed run has changed of them."""
+"""The file of a run: its settings, versions and outcome; what a resumed run has changed of them."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -12,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from openrlhf_js.common.console import say
-from openrlhf_js.common.files import write_json
+from openrlhf_js.common.files import atomic_write, read_yaml
 from openrlhf_js.plugin.flags import Flat
-from openrlhf_js.plugin.flags.parser import SECRETS, changed
+from openrlhf_js.plugin.flags.parser import RECORD, changed, settings_text, yaml_text
 from openrlhf_js.plugin.run.device import versions
+from openrlhf_js.plugin.run.screen import log_of
 
-RECORD = "openrlhf_js_config.json"  # read by `openrlhf-js study`
+SETTINGS = "openrlhf_js.yaml"  # read by `openrlhf-js study`
+RUN_NAME = "logger.wandb.run_name"
+HEADER = """\
+# The settings of a run. This starts it again, and with --ckpt.load_enable resumes it:
+#   openrlhf-js train {file}
+
+"""
 
 # What a resumed run may change: it trains the same. Every other flag must be as it was.
 MAY_CHANGE = {
@@ -42,48 +48,59 @@ PATTERNS = " ".join(MAY_CHANGE.values()).split()
 STEPS = ("train.num_episodes", "js.max_steps")  # of which the schedule of the learning rate is made
 
 
+def settings_file(flat: Flat) -> Path:
+    """The file of a run's settings, beside its log."""
+    return log_of(flat).with_name(SETTINGS)
+
+
 @contextlib.contextmanager
 def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Keeps the run's flags and versions beside its checkpoints, and its TensorBoard log if any.
+    """Keeps the run's settings in a file that starts it again, beside its log and its checkpoints.
 
-    The file is written at the start, and again at the end with the outcome: "done", "failed" or
+    It is written at the start, and again at the end with the outcome: "done", "failed" or
     "interrupted"; a run that was killed has none. Of a resumed run it has every start. `args` is
-    flat, after OpenRLHF's validation.
+    flat, as the parser returns it.
     """
     flags = vars(args)
-    folders = [Path(flags["ckpt.path"])]
-    if flags["logger.tensorboard_dir"]:
-        folders.append(Path(flags["logger.tensorboard_dir"], flags["logger.wandb.run_name"]))
-    earlier: list[dict[str, Any]] = []
-    before = _read(folders[-1])
-    if before and (len(folders) > 1 or flags["ckpt.load_enable"]):
-        earlier = before.pop("earlier_starts")
-        earlier.append(before)
-    record = {
+    files = [Path(flags["ckpt.path"], SETTINGS), settings_file(flags)]
+    record: dict[str, Any] = {
         "started": _now(),
         "ended": None,
         "outcome": None,
-        "flags": {**_plain(flags), **{name: "(hidden)" for name in SECRETS if flags[name]}},
-        "changed": sorted(name for name in flags if changed(name, flags[name], parser)),
         "versions": versions(),
-        "earlier_starts": earlier,
+        "earlier_starts": [],
     }
+    if files[1].is_file():
+        before = read_yaml(files[1])
+        if flags["ckpt.load_enable"] or before[RUN_NAME] == flags[RUN_NAME]:
+            record["earlier_starts"] = _starts(before, parser)
+    text = HEADER.format(file=files[1]) + settings_text(flags, parser)
 
-    def write(ended: str | None, outcome: str | None) -> None:
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / RECORD, {**record, "ended": ended, "outcome": outcome})
+    def write() -> None:
+        for file in files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(file) as written:
+                written.write(f"{text}\n{yaml_text({RECORD: record})}".encode())
 
-    write(None, None)
-    outcome = "failed"
+    write()
+    record["outcome"] = "failed"
     try:
         yield
-        outcome = "done"
+        record["outcome"] = "done"
     except KeyboardInterrupt:
-        outcome = "interrupted"
+        record["outcome"] = "interrupted"
         raise
     finally:
-        write(_now(), outcome)
+        record["ended"] = _now()
+        write()
+
+
+def _starts(file: dict[str, Any], parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
+    """The starts that a run's file has, each with the settings that were not at their defaults."""
+    record = file.pop(RECORD)
+    earlier: list[dict[str, Any]] = record.pop("earlier_starts")
+    was_set = {name: value for name, value in file.items() if changed(name, value, parser)}
+    return [*earlier, {**record, "set": was_set}]
 
 
 def resume_problems(flat: Flat) -> list[str]:
@@ -96,15 +113,14 @@ def resume_problems(flat: Flat) -> list[str]:
     unknown = [name for name in allowed if name not in flat]
     if unknown:
         return [f"--js.changed {name}: no such flag; write it as {STEPS[0]}" for name in unknown]
-    record = _read(folder)
-    if record is None:
+    if not (folder / SETTINGS).is_file():
         say(
-            f"openrlhf_js: {folder} has no {RECORD}: whether the run of that checkpoint had these "
-            "flags is not known"
+            f"openrlhf_js: {folder} has no {SETTINGS}: whether the run of that checkpoint had "
+            "these flags is not known"
         )
         return []
-    before = record["flags"]
-    now = _plain(flat)
+    before = read_yaml(folder / SETTINGS)
+    now = {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
     differences = {
         name: f"--{name} {_shown(before[name])} (now {_shown(now[name])})"
         for name in sorted(before.keys() & now.keys())
@@ -128,21 +144,6 @@ def resume_problems(flat: Flat) -> list[str]:
         f"--ckpt.load_enable: the run in {folder} had {described}: give that again, or continue "
         f"with what is new by --js.changed {' '.join(refused)}"
     ]
-
-
-def _read(folder: Path) -> dict[str, Any] | None:
-    """The record in a folder, if there is one."""
-    path = folder / RECORD
-    record: dict[str, Any] | None = None
-    if path.is_file():
-        record = json.loads(path.read_text(encoding="utf-8"))
-    return record
-
-
-def _plain(flags: Flat) -> dict[str, Any]:
-    """The flags as strict JSON, which has no number that is not finite."""
-    plain: dict[str, Any] = json.loads(json.dumps(flags, sort_keys=True), parse_constant=str)
-    return plain
 
 
 def _shown(value: Any) -> str:
