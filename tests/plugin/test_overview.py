@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kit import save_policy, write_lines
 
-from openrlhf_js.cli.train import main
+from openrlhf_js.cli import train
 from openrlhf_js.tiny.tasks import sort
 
 RUN = """
@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def dry_run(*flags: str) -> int:
-    return main(["run.yaml", "--js.dry_run", *flags])
+    return train.main(["run.yaml", "--js.dry_run", *flags])
 
 
 def test_a_dry_run_is_one_screen(capsys):
@@ -68,7 +68,9 @@ def test_a_dry_run_is_one_screen(capsys):
     assert "\nactor.adam.lr: 1.0e-06\n" in shown.partition("# defaults")[2]
 
 
-def test_a_prompt_that_cannot_be_given_ends_a_run_before_it_starts(capsys):
+def test_a_prompt_that_cannot_be_given_ends_a_run_before_it_starts(capsys, monkeypatch):
+    monkeypatch.setattr(train, "train", lambda *_: pytest.fail("it has started"))
+    Path("policy/chat_template.jinja").unlink()
     chat = [{"input": [{"role": "user", "content": "sort"}], "label": "1"}] * 9
     write_lines("chat.jsonl", chat)
     chat.append({"input": [{"role": "system", "content": "sort"}], "label": "1"})
@@ -76,7 +78,7 @@ def test_a_prompt_that_cannot_be_given_ends_a_run_before_it_starts(capsys):
     with_template = ("--data.apply_chat_template", "--data.prompt_dataset")
 
     def refused(*flags: str) -> str:
-        assert main(["run.yaml", *flags]) == 2  # no dry run: nothing has started Ray
+        assert train.main(["run.yaml", *flags]) == 2
         return capsys.readouterr().err.splitlines()[-1]
 
     assert "the tokenizer of policy has no chat template" in refused(*with_template, "chat.jsonl")

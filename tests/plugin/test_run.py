@@ -225,8 +225,6 @@ def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
     assert record["outcome"] == "done"
     assert record["ended"] >= record["started"]
     assert (SETTINGS, record["outcome"]) == (stack.SETTINGS, stack.DONE)  # as a study reads it
-    again = parser.parse_args([str(tmp_path / "js" / SETTINGS), "--logger.wandb.key", "hush-hush"])
-    assert again == parser.parse_args([*words, "--train.seed", "3"])
 
 
 # --- a user's file ----------------------------------------------------------------------------

@@ -88,12 +88,17 @@ def _config(flat: Flat, download: bool) -> Any:
         return None
 
 
+def _sizes(config: Any) -> gpu_memory.Model | None:
+    """The sizes of a model that reads text alone, if its kind is known."""
+    return None if hasattr(config, "vision_config") else gpu_memory.Model.of(config)
+
+
 def _model(flat: Flat, config: Any) -> Rows:
     if config is None:
         yield "model", f"{flat[MODEL]}, which is not here yet"
         return
     described = ", ".join(getattr(config, "architectures", None) or [config.model_type])
-    model = gpu_memory.Model.of(config.get_text_config())
+    model = _sizes(config)
     rank = flat["ds.lora.rank"]
     if model is not None:
         described += f", {_large(model.parameters)} parameters"
@@ -134,8 +139,9 @@ def _prompts(data_sets: Sequence[Lengths | None] | None, flat: Flat) -> str:
         return NOT_MEASURED
     known = list(chain.from_iterable(lengths.known for lengths in found))
     described = _count(sum(len(lengths.tokens) for lengths in found), "prompt")
-    if known:
-        described += f", the longest of {_count(max(known), 'token')}"
+    if not known:
+        return f"{described} with images, whose length is not measured"
+    described += f", the longest of {_count(max(known), 'token')}"
     if flat["data.apply_chat_template"]:
         described += " with the chat template"
     room = found[0].room
@@ -225,8 +231,8 @@ def _gpus(flat: Flat, config: Any) -> Rows:
 
 def _memory(flat: Flat, config: Any, gpus: int) -> str:
     """What a GPU must hold at most, as computed."""
-    model = gpu_memory.Model.of(config.get_text_config())
-    if model is None or hasattr(config, "vision_config"):
+    model = _sizes(config)
+    if model is None:
         return "not computed for such a model"
     micro_batch = flat["train.micro_batch_size"] * flat["data.max_len"]
     if flat["train.dynamic_batch_enable"]:
