@@ -42,7 +42,7 @@ class Model(NamedTuple):
     @classmethod
     def of(cls, config: Any) -> Model | None:
         """The sizes in a configuration; None for a model of experts, and where one is missing."""
-        sizes = {field: getattr(config, field, None) for field in cls._fields}
+        sizes: dict[str, Any] = {name: getattr(config, name, None) for name in cls._fields}
         sizes["head_dim"] = sizes["head_dim"] or 0
         has_experts = any(getattr(config, name, None) for name in EXPERTS)
         return None if has_experts or None in sizes.values() else cls(**sizes)

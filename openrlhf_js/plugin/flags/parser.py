@@ -250,7 +250,8 @@ def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") 
 
 def settings_text(flat: Flat, parser: argparse.ArgumentParser) -> str:
     """The flags as YAML that the parser reads again: those that were set, then the defaults."""
-    was_set, defaults = {}, {}
+    was_set: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for name, value in flat.items():
         values = was_set if changed(name, value, parser) else defaults
         values[name] = list(value) if isinstance(value, list | tuple) else value
