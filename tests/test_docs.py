@@ -74,6 +74,16 @@ def test_the_integrations_recommend_what_trls_trainers_take(words):
     assert words.format(RECOMMENDED) in (ROOT / "docs" / "integrations.md").read_text()
 
 
+def test_the_repositorys_address_is_that_of_pyproject():
+    """Wherever a page or the tutorial gives it to a command."""
+    (address,) = re.findall(r'^Repository = "(.+?)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    given = re.compile(r"(?:git clone |git\+|repository=)(?!\$)([\w/:.-]+)")
+    pages = [*PAGES, ROOT / "docs/tutorial.ipynb"]
+    found = {page.name: set(given.findall(page.read_text())) for page in pages}
+    assert set().union(*found.values()) == {address}
+    assert found["install.md"] and found["tutorial.ipynb"]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The built site; a broken link, a missing anchor or a page outside the menu is an error."""
@@ -142,6 +152,9 @@ def test_the_tutorial_runs(monkeypatch):
     """All of its cells, with a shorter study."""
     monkeypatch.delenv("MPLBACKEND", raising=False)  # a notebook shows its pictures by its own
     notebook = nbformat.read(ROOT / "docs/tutorial.ipynb", as_version=4)
+    install = notebook.cells[1]
+    assert install.source.startswith("%pip install")
+    install.source = ""  # it is installed here
     for cell in notebook.cells:
         shorter = cell.source.replace("--seeds 4 --steps 60", "--seeds 2 --steps 4 --samples 1")
         cell.source = shorter.replace("--width 64 --layers 2", "--width 16 --layers 1 --jobs 1")

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import openrlhf_js
+import openrlhf_js.cli.main as cli
 from openrlhf_js.cli.main import EXTRAS as EXTRA_OF_PROGRAM
 from openrlhf_js.cli.main import main
 
@@ -124,7 +125,7 @@ def test_a_room_without_its_extra_names_it(room: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("program", EXTRA_OF_PROGRAM)
 def test_a_program_without_its_extra_names_it_also_as_help(program, monkeypatch, capsys):
     monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
-    install = f"pip install 'openrlhf-js[{EXTRA_OF_PROGRAM[program]}]'"
+    install = f"pip install 'openrlhf-js[{EXTRA_OF_PROGRAM[program][0]}]'"
     assert main([program]) == 2
     assert install in capsys.readouterr().err
     assert main([program, "--help"]) == 0
@@ -132,10 +133,20 @@ def test_a_program_without_its_extra_names_it_also_as_help(program, monkeypatch,
     assert shown.startswith(f"usage: openrlhf-js {program}") and install in shown
 
 
+def test_beside_openrlhf_the_extra_tasks_is_enough_for_train(monkeypatch, capsys):
+    monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: name == "openrlhf" or None)
+    assert main(["train"]) == 2
+    assert "pip install 'openrlhf-js[tasks]'" in capsys.readouterr().err
+
+
 def test_the_command_needs_no_extra_for_its_help_version_and_mistyped_names(monkeypatch, capsys):
+    """And its help says which extra each program lacks."""
     monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
+    monkeypatch.setattr(cli, "find_spec", lambda name: name != "altair" or None)
     assert main(["--help"]) == main([]) == main(["--version"]) == 0
-    assert f"openrlhf-js {openrlhf_js.__version__}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"openrlhf-js {openrlhf_js.__version__}" in shown
+    assert "compared (needs openrlhf-js[lab])" in shown and "[train]" not in shown
     assert main(["stduy"]) == 2
     assert "did you mean 'study'?" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TextIO
 
 from openrlhf_js import __version__, needs
@@ -21,14 +22,15 @@ PROGRAMS = {
     "data": ("openrlhf_js.cli.data:main", "build, check and show prompts with checkable answers"),
     "lab": ("openrlhf_js.cli.lab:main", "measure baselines and gradients against the truth"),
 }
+# Each program's extra, and a module that comes with it.
 EXTRAS = {
-    "train": "train",
-    "rm": "reward-model",
-    "eval": "eval",
-    "quickstart": "train",
-    "study": "lab",
-    "data": "tasks",
-    "lab": "lab",
+    "train": ("train", "openrlhf"),
+    "rm": ("reward-model", "altair"),
+    "eval": ("eval", "altair"),
+    "quickstart": ("train", "openrlhf"),
+    "study": ("lab", "altair"),
+    "data": ("tasks", "tyro"),
+    "lab": ("lab", "altair"),
 }
 CLOSED_PIPE = 141  # the exit status that a shell gives to what SIGPIPE ends
 
@@ -67,8 +69,9 @@ def _run(argv: Sequence[str]) -> int:
     name = argv[0] if argv else "--help"
     try:
         if name in EXTRAS:
-            needs(EXTRAS[name], "pydantic", "rich", "tyro")
-        return choose(PROG, PROGRAMS, argv)
+            needs(*EXTRAS[name])
+            needs("tasks", "pydantic", "rich", "tyro")  # what `train` lacks beside OpenRLHF
+        return choose(PROG, _listed(), argv)
     except ModuleNotFoundError as error:
         if error.name:  # not from `needs`
             raise
@@ -77,6 +80,16 @@ def _run(argv: Sequence[str]) -> int:
             return 0
         print(f"{PROG}: {error}", file=sys.stderr)
         return 2
+
+
+def _listed() -> dict[str, tuple[str, str]]:
+    """The programs, each that lacks its extra with the extra behind what it does."""
+    listed = dict(PROGRAMS)
+    for name, (extra, module) in EXTRAS.items():
+        if find_spec(module) is None:
+            location, summary = PROGRAMS[name]
+            listed[name] = (location, f"{summary} (needs openrlhf-js[{extra}])")
+    return listed
 
 
 if __name__ == "__main__":

@@ -112,7 +112,8 @@ class ShrinkageMixin(Trainer):
             for line in lines:
                 if line not in source:
                     raise RuntimeError(
-                        f"TRL {trl.__version__} has no {line!r} in {name}; install {WORKS_WITH}."
+                        f"TRL {trl.__version__} has no {line!r} in {name}; "
+                        f"pip install trl=={WORKS_WITH}."
                     )
         super().__init__(*args, **kwargs)
         for name, value in self.needs.items():
@@ -148,7 +149,7 @@ class ShrinkageMixin(Trainer):
             advantages += remainder
         elif not remainder.abs().max() <= 1e-4 * rewards.abs().max():
             raise RuntimeError(
-                f"TRL's advantages are not {self.replaced}'s; install TRL {WORKS_WITH}."
+                f"TRL's advantages are not {self.replaced}'s; pip install trl=={WORKS_WITH}."
             )
         output["advantages"] = advantages
         # The log of completions holds one batch, so that TRL's leave it.

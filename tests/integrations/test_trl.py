@@ -4,6 +4,7 @@ import inspect
 import multiprocessing
 import os
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,25 @@ def test_the_figures_are_logged_and_a_single_prompt_is_a_warning(tmp_path: Path)
         assert logged["step"] == step
         assert logged["js/shrinkage_mean"] == 0
         assert logged["js/baseline_mse"] == pytest.approx(logged["js/baseline_mse_rloo"])
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands there, but for the model, fewer steps, and this machine, which has no GPU."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, "GRPO", sevens).processing_class.save_pretrained(tmp_path / "policy")
+    page = Path(__file__).parents[2] / "docs" / "integrations.md"
+    (code,) = re.findall(
+        r"```python\n(from openrlhf_js.integrations.trl.*?)```", page.read_text(), re.S
+    )
+    code = code.replace("Qwen/Qwen3-0.6B", str(tmp_path / "policy"))
+    code = code.replace('"out",', '"out", use_cpu=True, max_steps=2, max_completion_length=4,')
+    from datasets import Dataset
+
+    data = Dataset.from_dict({"prompt": [f"sort({number})=" for number in range(10, 42)]})
+    names = {"reward": sevens, "dataset": data}
+    exec(code, names)
+    assert names["trainer"].state.global_step == 2
+    assert names["trainer"].estimator.record.name == "js_grad"
 
 
 def test_what_a_tool_says_is_no_part_of_a_response(tmp_path: Path) -> None:
