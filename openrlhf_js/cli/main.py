@@ -71,7 +71,7 @@ def _run(argv: Sequence[str]) -> int:
         if name in EXTRAS:
             needs(*EXTRAS[name])
             needs("tasks", "pydantic", "rich", "tyro")  # what `train` lacks beside OpenRLHF
-        return choose(PROG, _listed(), argv)
+        return choose(PROG, PROGRAMS if name in PROGRAMS else _listed(), argv)
     except ModuleNotFoundError as error:
         if error.name:  # not from `needs`
             raise
