@@ -45,7 +45,7 @@ def build(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name not in TASKS:
         summaries = {task.name: ("", task.summary) for task in TASKS.values()}
-        return choose(f"{PROG} build", summaries, argv)
+        return choose(f"{PROG} build", summaries, argv, noun="task")
     task = TASKS[name]
     return program(f"{PROG} build {name}", task_settings(task), partial(_build, task), argv[1:])
 

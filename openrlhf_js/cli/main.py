@@ -32,6 +32,7 @@ EXTRAS = {
     "data": ("tasks", "tyro"),
     "lab": ("lab", "altair"),
 }
+INTERRUPTED = 130  # as a shell has it
 CLOSED_PIPE = 141  # the exit status that a shell gives to what SIGPIPE ends
 
 
@@ -43,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             return _run(sys.argv[1:] if argv is None else argv)
+        except KeyboardInterrupt:  # while it imports, or reads its flags
+            print(f"{PROG}: stopped", file=sys.stderr)
+            return INTERRUPTED
         finally:
             sys.stdout.flush()  # what is left in the buffer would fail after the last handler
     except BrokenPipeError:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,6 +18,8 @@ from rich.text import Text
 
 FIRST_SECONDS = 2.0  # shorter work shows no progress
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
+PIPE_WIDTH = 200  # of tables where there is no terminal
+GAP = 2  # characters between the columns of a table
 
 
 class OurConsole(Console):
@@ -38,16 +41,27 @@ def visible(text: str) -> str:
 
 
 def say(text: str, *, error: bool = False, style: str = "") -> None:
-    """Prints text as it is; paths stay whole, so that they can be copied.
+    """Prints text; on a terminal, lines break between words, so that paths can be copied.
 
-    An error comes behind what was printed before it, also where both go to one file.
+    A line that begins with a space, such as a command, stands as it is. An error comes behind what
+    was printed before it, also where both go to one file.
     """
     if error:
         sys.stdout.flush()
     console = OurConsole(stderr=error)
     if error and progress.on_terminal:  # above its bar
         console = progress.on_terminal
-    console.print(Text(visible(text), style), soft_wrap=True)
+    lines = visible(text).split("\n")
+    if console.is_terminal:
+        lines = [_broken(line, console.width) for line in lines]
+    console.print(Text("\n".join(lines), style), soft_wrap=True)
+
+
+def _broken(line: str, width: int) -> str:
+    """The line with a newline wherever a terminal would break it, but between words."""
+    if line.startswith(" "):
+        return line
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def complain(message: str, status: int) -> int:
@@ -131,32 +145,41 @@ class progress:
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
-    """Prints rows as a table, numbers to four digits; a single wide row stands on its side."""
+    """Prints rows as a table, numbers to four digits; rows that are too wide stand on their sides."""
     if not rows:
         return
-    columns = list(rows[0])
-    header = [name.replace("_", " ") for name in columns]
-    cells = [[cell(row.get(name)) for name in columns] for row in rows]
-    upright = len(rows) > 1 or len(columns) < 6
-    if not upright:
-        (values,) = cells
-        cells = [[name, value] for name, value in zip(header, values, strict=True)]
-        header = ["", ""]
-    printed = Table(
-        box=None, pad_edge=False, show_header=upright, title=Text(title) if title else None
-    )
-    for name, column in zip(header, zip(*cells, strict=True), strict=True):
-        _add_column(printed, name, column)
+    console = OurConsole()
+    if not console.is_terminal:
+        console = OurConsole(width=PIPE_WIDTH)
+    names = list(rows[0])
+    header = [name.replace("_", " ") for name in names]
+    cells = [[cell(row.get(name)) for name in names] for row in rows]
+    columns = list(zip(*cells, strict=True))
+    widths = [
+        max(map(len, [*name.split(), *column]))
+        for name, column in zip(header, columns, strict=True)
+    ]
+    if title:
+        console.print(Text(title, "bold"), soft_wrap=True)
+    if sum(widths) + GAP * (len(widths) - 1) > console.width:
+        for row in cells:
+            _print_on_its_side(console, header, row)
+        return
+    printed = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for name, column, width in zip(header, columns, widths, strict=True):
+        is_numeric = all(re.match(r"[-+]*\d|-$", text) for text in column)
+        side: Literal["right", "left"] = "right" if is_numeric else "left"
+        printed.add_column(Text(name), justify=side, min_width=width)
     for row in cells:
         printed.add_row(*map(Text, row))
-    OurConsole(width=None if OurConsole().is_terminal else 200).print(printed, crop=False)
+    console.print(printed, crop=False)
 
 
-def _add_column(printed: Table, name: str, column: Sequence[str]) -> None:
-    """A column that is never narrower than its widest cell or word; numbers stand on the right."""
-    is_numeric = all(re.match(r"[-+]*\d|-$", text) for text in column)
-    width = max(map(len, [*name.split(), *column]))
-    printed.add_column(Text(name), justify="right" if is_numeric else "left", min_width=width)
+def _print_on_its_side(console: OurConsole, header: Sequence[str], row: Sequence[str]) -> None:
+    """A line for each cell, behind its column's name, and an empty one."""
+    width = max(map(len, header))
+    lines = [f"{name:{width}}  {text}\n" for name, text in zip(header, row, strict=True)]
+    console.print(Text("".join(lines)), soft_wrap=True)
 
 
 def cell(value: Any) -> str:

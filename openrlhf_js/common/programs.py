@@ -5,23 +5,29 @@ from __future__ import annotations
 import difflib
 import importlib
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 
-def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str]) -> int:
+def choose(
+    prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str], noun: str = "program"
+) -> int:
     """Runs the program that the first of `argv` names, importing it only then.
 
-    `programs` has by name "module:function" of `function(argv) -> status`, and what it does.
+    `programs` has by name "module:function" of `function(argv) -> status`, and what it does; the
+    noun says what they are.
     """
     name = argv[0] if argv else "--help"
+    usage = _usage(prog, programs, noun)
     if name in ("-h", "--help"):
-        print(usage(prog, programs))
+        print(usage)
         return 0
     if name not in programs:
         hint = did_you_mean(name, programs)
-        print(f"{prog}: no program {name!r}{hint}\n\n{usage(prog, programs)}", file=sys.stderr)
+        print(f"{prog}: no {noun} {name!r}{hint}\n\n{usage}", file=sys.stderr)
         return 2
     location, _ = programs[name]
     module, _, function = location.partition(":")
@@ -30,17 +36,29 @@ def choose(prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[st
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A question for the similar one of these names, to stand behind a name; "" where none is."""
-    similar = difflib.get_close_matches(name, list(names), n=1)
+    """A question for the similar one of these names, to stand behind a name; "" where none is.
+
+    That is one with the name as a part, such as `--reward.model` for `--model`, or a likeness.
+    """
+    candidates = list(names)
+    word = name.strip("-")
+    similar = [candidate for candidate in candidates if len(word) > 3 and word in candidate]
+    similar += difflib.get_close_matches(name, candidates, n=1)
     return f" (did you mean {similar[0]!r}?)" if similar else ""
 
 
-def usage(prog: str, programs: Mapping[str, tuple[str, str]]) -> str:
-    """How a group of programs is called, with a line for each program."""
-    width = max(map(len, programs))
-    lines = [f"usage: {prog} PROGRAM [--help] ...", "", "programs:"]
+def _usage(prog: str, programs: Mapping[str, tuple[str, str]], noun: str) -> str:
+    """How a group of programs is called, with each program and what it does."""
+    width = max(map(len, programs)) + 4
+    lines = [f"usage: {prog} {noun.upper()} [--help] ...", "", f"{noun}s:"]
     for name, (_, summary) in programs.items():
-        lines.append(f"  {name:{width}}  {summary}".rstrip())
+        line = textwrap.fill(
+            summary,
+            min(100, shutil.get_terminal_size().columns),
+            initial_indent=f"  {name}".ljust(width),
+            subsequent_indent=" " * width,
+        )
+        lines.append(line or f"  {name}")
     return "\n".join(lines)
 
 

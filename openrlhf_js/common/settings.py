@@ -16,13 +16,13 @@ import inspect
 import shutil
 import signal
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tyro.conf import arg
 
-from openrlhf_js.common.programs import choose
+from openrlhf_js.common.programs import choose, did_you_mean
 
 __all__ = ["Field", "Settings", "SettingsError", "choose", "parse", "program", "run"]
 
@@ -101,6 +101,27 @@ def _explained(error: Mapping[str, Any]) -> str:
     return f"{flag} {error['input']!r:.80}: {message[:1].lower()}{message[1:]}"
 
 
+def _check_names(settings: type[Settings], argv: Sequence[str]) -> None:
+    """Raises SettingsError for an unknown flag, before tyro speaks of others that are missing."""
+    known = list(_flags(settings))
+    for word in argv:
+        if word.startswith("--"):
+            name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+            if name not in (*known, "help"):
+                hint = did_you_mean(f"--{name}", [f"--{flag}" for flag in known])
+                raise SettingsError(f"unknown flag {word}{hint}")
+
+
+def _flags(settings: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The names of all flags; settings within settings have a prefix."""
+    for name, field in settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _flags(field.annotation, f"{prefix}{name}.")
+        else:
+            names = [entry.name for entry in field.metadata if getattr(entry, "name", None)]
+            yield prefix + (names[0] if names else name)
+
+
 def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None = None) -> S:
     """The settings that a command line gives, over those of `default`, such as a file's.
 
@@ -110,6 +131,7 @@ def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None =
 
     columns = min(100, shutil.get_terminal_size().columns)
     try:
+        _check_names(settings, argv)
         parsed: S = tyro.cli(  # type: ignore[assignment]
             settings,
             prog=prog,

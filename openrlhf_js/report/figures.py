@@ -16,6 +16,7 @@ from openrlhf_js.report.forest import Forest
 from openrlhf_js.report.plot import Drawing
 
 PANEL_WIDTH = 330  # pixels
+FOREST_WIDTH = 220  # on a page, since labels stand on both sides
 PICTURE_WIDTH = 800
 # Room on both sides on a page, since the reader's font may be wider than the one of the layout.
 PAGE_PADDING = {"left": 25, "right": 25, "top": 5, "bottom": 5}
@@ -72,7 +73,8 @@ def page(figures: Sequence[Figure]) -> Markup:
         return Markup()
     shown = []
     for figure in figures:
-        svg = style.svg(figure.chart().properties(width=PANEL_WIDTH, padding=PAGE_PADDING))
+        width = FOREST_WIDTH if isinstance(figure, Forest) else PANEL_WIDTH
+        svg = style.svg(figure.chart().properties(width=width, padding=PAGE_PADDING))
         markup = FIGURE.format(
             title=style.printable(figure.title),
             note=style.printable(figure.note),

@@ -241,7 +241,7 @@ def _values(arrays: Arrays) -> alt.ConcatChart:
                 "high": min(value + reach[place], rewards.max()),
             }
             rows.append(row)
-    panel = Panel("The value of each prompt", "mean reward, 1.96 standard errors")
+    panel = Panel("The value of each prompt", "mean reward", note="95 % intervals")
     axis = Axis("share", "share of the prompts whose value is no greater")
     drawings = plot.draw(rows, {"value": panel}, axis, line="group")
     return figures.picture(drawings, widths=(640,))

@@ -25,6 +25,8 @@ from openrlhf_js.study.values import (
     setting_of,
 )
 
+DETECTABLE = (1.96 + 0.84) / 1.96  # of half of a normal 95 % interval, with a probability of 80 %
+
 
 class StudyRow(NamedTuple):
     """One figure with its interval over seeds: a row of rows.csv."""
@@ -57,6 +59,8 @@ class Average(NamedTuple):
     low: float
     high: float
     cells: int
+    detectable: float
+    """The smallest true difference that the study would find with a probability of 80 %."""
 
 
 class CurvePoint(NamedTuple):
@@ -218,10 +222,20 @@ def _averages_by_mix(groups: Sequence[Sequence[Pair]], estimators: Sequence[str]
     averages = []
     for mix, by_estimator in by_mix.items():
         for estimator in [name for name in estimators if name in by_estimator]:
-            cells = by_estimator[estimator]
-            estimate = mean_of_means(cells) if len(cells) > 1 else clustered_mean(cells[0])
-            averages.append(Average(mix, estimator, *estimate, cells=len(cells)))
+            averages.append(_average(mix, estimator, by_estimator[estimator]))
     return averages
+
+
+def _average(mix: str, estimator: str, cells: Sequence[Sequence[float]]) -> Average:
+    """The mean over cells of differences by seed."""
+    if len(cells) > 1:
+        estimate = mean_of_means(cells)
+        detectable = DETECTABLE * (estimate.high - estimate.low) / 2
+    else:
+        difference = paired_difference(cells[0], [0] * len(cells[0]))
+        estimate = difference.estimate
+        detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
+    return Average(mix, estimator, *estimate, cells=len(cells), detectable=detectable)
 
 
 def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:

@@ -22,6 +22,7 @@ PICTURE = "compared.png"
 ROWS = "rows.csv"
 STEPS = Axis("step", "training step")
 RATES = Axis("learning_rate", "learning rate", "log2")
+OVER_SEEDS = "mean over seeds, 95 % intervals"
 
 
 def write(folder: Path, findings: Findings, title: str) -> Path:
@@ -34,6 +35,8 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
         result=findings.result,
         csv=ROWS,
         verdicts=tables.verdicts(findings),
+        mixes=tables.mixes(findings),
+        undecided=tables.UNDECIDED,
         interval=_interval_note(findings.averages_by_mix),
         forest=figures.page(_forests(findings)),
         curves=figures.page(_curves(findings, findings.estimators)),
@@ -58,7 +61,7 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
     """
     others = [name for name in findings.estimators if name != findings.reference]
     pictured = [findings.reference, *others[:1]]
-    curves = _curves(findings, pictured, note="mean over seeds, 95 % intervals")
+    curves = _curves(findings, pictured)
     return figures.wide_picture([*_forests(findings), *curves[:1]], title)
 
 
@@ -96,10 +99,10 @@ def _forests(findings: Findings) -> list[Forest]:
     return [forest]
 
 
-def _curves(findings: Findings, estimators: Sequence[str], note: str = "") -> list[plot.Drawing]:
+def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]:
     """The learning curves of these estimators, cell by cell."""
     rows = [point._asdict() for point in findings.curves if point.estimator in estimators]
-    panels = {cell: Panel(cell, "training reward", note) for cell in findings.cells}
+    panels = {cell: Panel(cell, "training reward", OVER_SEEDS) for cell in findings.cells}
     looks = style.series_looks(findings.estimators)  # as in the differences beside them
     return plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
 
@@ -113,6 +116,6 @@ def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
     ]
     if len({row["learning_rate"] for row in rows}) <= 1:
         return []
-    panels = {cell: Panel(cell, findings.result) for cell in findings.cells}
+    panels = {cell: Panel(cell, findings.result, OVER_SEEDS) for cell in findings.cells}
     looks = style.series_looks(findings.estimators)
     return plot.draw(rows, panels, RATES, panel="cell", looks=looks)

@@ -11,8 +11,17 @@ from openrlhf_js.report import style
 from openrlhf_js.study.analysis import Findings, StudyRow
 from openrlhf_js.study.values import CAUSES, OUTCOMES
 
-SIGNIFICANT = 0.05
 MIXES_IN_WORDS = {"alike": "where alike", "natural": "as drawn", "mixed": "in the mix"}
+MIXES_EXPLAINED = {
+    "alike": "the middle third of the training prompts by pass rate before training",
+    "natural": "prompts as the task draws them",
+    "mixed": "in each batch, a third of the prompts as drawn, a third that are solved already, and a "
+    "third that cannot be solved",
+}
+UNDECIDED = (
+    "undecided: the 95 % interval holds 0, so there may be a gain, a loss or neither; detects: the "
+    "smallest true difference that would be found with a probability of 80 %"
+)
 
 Table: TypeAlias = list[dict[str, str]]
 
@@ -23,8 +32,7 @@ def print_tables(findings: Findings) -> None:
         console.table(results_table(findings, cell, quantities=["pass1"]), title=cell)
     console.say(
         f"{findings.result} in points of a hundred; ±: a 95 % interval; "
-        f"- {findings.reference}: paired by seed, p after Holm's correction;\n"
-        "detects: the smallest true difference that the test would find with a probability of 80 %"
+        f"- {findings.reference}: paired by seed, p after Holm's correction;\n{UNDECIDED}"
     )
 
 
@@ -35,8 +43,18 @@ def verdicts(findings: Findings) -> dict[str, str]:
         figures = style.interval(average.value, average.low, average.high, form="+.1f")
         if not findings.is_own:
             figures += f" {MIXES_IN_WORDS[average.mix]}"
+        if average.low <= 0 <= average.high:
+            figures += f", undecided (detects {average.detectable:.1f})"
         sentences.setdefault(average.estimator, []).append(figures)
-    return {estimator: ", ".join(parts) for estimator, parts in sentences.items()}
+    return {estimator: "; ".join(parts) for estimator, parts in sentences.items()}
+
+
+def mixes(findings: Findings) -> dict[str, str]:
+    """What each mix of prompts is, by its name in titles and in verdicts."""
+    if findings.is_own:
+        return {}
+    shown = dict.fromkeys(row.mix for row in findings.means)
+    return {f"{mix} ({MIXES_IN_WORDS[mix]})": MIXES_EXPLAINED[mix] for mix in shown}
 
 
 def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUTCOMES) -> Table:
@@ -71,15 +89,14 @@ def cause_table(findings: Findings, cell: str) -> Table:
 
 
 def _tested(difference: StudyRow | None) -> str:
-    """A difference with its test, and what that could have found where it found nothing."""
+    """A difference with its test, and what that could have found where it is undecided."""
     if difference is None:
         return ""
     text = f"{_with_interval(difference, sign='+')}, p {difference.p_holm:.2g}"
-    if difference.p_holm is None or difference.p_holm < SIGNIFICANT:
+    if not difference.low <= 0 <= difference.high:
         return text
-    if difference.detectable is None or not math.isfinite(difference.detectable):
-        return text
-    return f"{text}, detects {_number(difference, difference.detectable)}"
+    assert difference.detectable is not None, "every difference has one"
+    return f"{text}, undecided (detects {_number(difference, difference.detectable)})"
 
 
 def _with_interval(row: StudyRow | None, sign: str = "") -> str:

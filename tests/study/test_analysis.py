@@ -150,9 +150,10 @@ def test_a_picture_shows_two_curves_with_all_of_their_bands(tmp_path):
 
 
 def mixes():
-    """Differences of 10 and 20 points where alike, in two cells, and of -5 in the mix."""
+    """Differences of 11 and 21 points where alike, in two cells; 0 as drawn, and -4 in the mix."""
     records = []
-    for mix, prompts, gain in (("alike", 16, 0.1), ("alike", 64, 0.2), ("mixed", 16, -0.05)):
+    gains = {("alike", 16): 0.1, ("alike", 64): 0.2, ("natural", 16): -0.01, ("mixed", 16): -0.05}
+    for (mix, prompts), gain in gains.items():
         for seed in range(3):
             cell = {"mix": mix, "prompts": prompts}
             records.append(record("rloo", seed, 0.5 + 0.01 * seed, **cell))
@@ -163,24 +164,30 @@ def mixes():
 def test_a_verdict_has_the_difference_in_each_mix():
     findings = mixes()
     (verdict,) = verdicts(findings).values()
-    alike, mixed = findings.averages_by_mix
+    alike, natural, mixed = findings.averages_by_mix
     assert (alike.value, alike.cells) == (pytest.approx(16), 2)
     row = next(
         row for row in findings.differences if row.mix == "mixed" and row.quantity == "pass1"
     )
-    assert mixed[2:] == pytest.approx((100 * row.value, 100 * row.low, 100 * row.high, 1))
-    assert (
-        verdict.startswith("+16.0 (") and " where alike, -4.0 (-6.5 to -1.5) in the mix" in verdict
-    )
+    assert mixed[2:5] == pytest.approx((100 * row.value, 100 * row.low, 100 * row.high))
+    assert natural.detectable == pytest.approx(detectable_effect(1 / math.sqrt(3), 2))
+    assert alike.detectable == pytest.approx((alike.high - alike.low) / 2 * 2.8 / 1.96)
+    assert verdict.startswith("+16.0 (")
+    undecided = f"+0.0 (-2.5 to 2.5) as drawn, undecided (detects {natural.detectable:.1f})"
+    assert f" where alike; {undecided}; -4.0 (-6.5 to -1.5) in the mix" in verdict
+    _, js_grad = results_table(findings, "sort, natural, 16 x 2", quantities=["pass1"])
+    assert js_grad["pass@1 - rloo"].endswith(f"undecided (detects {natural.detectable:.1f})")
 
 
 def test_a_browser_shows_the_page_of_a_study(tmp_path):
     page = write(tmp_path, mixes(), "a title").read_text()
-    laptop, phone = check_shown(page, tmp_path, charts=4)
+    laptop, phone = check_shown(page, tmp_path, charts=5)
     for text in (laptop, phone):
         first = text.index("js_grad: +16.0 (")
         assert first < text.index("Learning curves") < text.index("Why")
-        assert "-4.0 (-6.5 to -1.5)" in text
+        assert "-4.0 (-6.5 to -1.5)" in text and "Undecided: the 95 % interval holds 0" in text
+        assert "alike (where alike): the middle third" in text
+        assert text.count("mean over seeds, 95 % intervals") == 4
 
 
 def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
