@@ -157,6 +157,7 @@ class JudgeFlags(BenchSettings):
     url: str = Field("https://api.openai.com/v1", description="OpenAI-compatible endpoint")
     key_env: str | None = Field(None, description="environment variable of the API key")
     retry_failed: bool = Field(False, description="ask games again that were given up or refused")
+    judge_empty: bool = Field(False, description="judge empty answers, too: each is a loss")
     budget: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="dollars for all that these models ever cost"
     )
@@ -199,8 +200,9 @@ def _judge(flags: JudgeFlags) -> int:
         judge=name,
         settings=settings,
         questions=data.select(data.read_questions(folder), flags.category),
-        models=list(dict.fromkeys(map(data.file_name, flags.models))),
+        models=data.file_names(flags.models),
         retry_failed=flags.retry_failed,
+        judge_empty=flags.judge_empty,
     )
     with Judging(assignment, flags.budget) as judging:
         say(judging.expected())
@@ -253,10 +255,10 @@ class ScoreSettings(BenchSettings):
 def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
     """What was judged, with leaderboards of each judge and of all pooled, and comparisons."""
     from openrlhf_js.evaluation.arena.board import Interval, boards
-    from openrlhf_js.evaluation.arena.data import file_name
+    from openrlhf_js.evaluation.arena.data import file_name, file_names
     from openrlhf_js.evaluation.arena.pool import load
 
-    judges = [file_name(name) for name in settings.judge] or settings.folder.judges()
+    judges = file_names(settings.judge) or settings.folder.judges()
     if not settings.judge and len(judges) != 1:
         root = settings.folder.root
         raise ValueError(f"--judge says whose judgments; {root} has {judges or 'none'}")
@@ -273,7 +275,7 @@ def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
     scored = boards(
         pools,
         intervals=intervals,
-        models=[file_name(name) for name in settings.models],
+        models=file_names(settings.models),
         pairs=[(file_name(a), file_name(b)) for a, b in settings.compare],
     )
     for problem in scored.problems:

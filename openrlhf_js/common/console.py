@@ -145,7 +145,7 @@ class progress:
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
-    """Prints rows as a table, numbers to four digits; rows that are too wide stand on their sides."""
+    """Prints rows as a table, numbers to four digits; rows that are too wide on their sides."""
     if not rows:
         return
     console = OurConsole()

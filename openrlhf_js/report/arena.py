@@ -13,7 +13,8 @@ from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Boards, Row
 from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
-from openrlhf_js.report import style
+from openrlhf_js.report import figures, style
+from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.pages import render, script_of
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
@@ -91,6 +92,23 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
+def forest(board: Board) -> Forest:
+    """A board's scores, with the baseline as a line."""
+    scores = [row for row in board.rows if row["model"] != board.baseline]
+    rows = [
+        ForestRow("", row["model"], row["score"], row["ci_low"], row["ci_high"]) for row in scores
+    ]
+    return Forest(
+        title=f"Score against {board.baseline}",
+        note=f"intervals: {board.interval}",
+        xlabel="score, %",
+        rows=rows,
+        looks=style.series_looks([row.name for row in rows]),
+        form=".1f",
+        reference=50,
+    )
+
+
 def markdown(text: str) -> Markup:
     """What a model or judge wrote, as HTML that holds nothing of its own."""
     if len(text) > LONGEST_MARKDOWN:
@@ -117,7 +135,7 @@ def page(pools: Sequence[Pool], scored: Boards) -> str:
     text = render(
         "arena.html",
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
-        boards=[(board, cells(board)) for board in scored.boards],
+        boards=[(board, cells(board), figures.page([forest(board)])) for board in scored.boards],
         compared=scored.comparisons,
         filters=filters,
         kinds=KINDS,

@@ -17,6 +17,7 @@ from openrlhf_js.common.files import fingerprint
 from openrlhf_js.common.settings import Field, Settings
 from openrlhf_js.estimators.catalogue import find_estimator, in_training
 from openrlhf_js.estimators.own import label_of, parse_own
+from openrlhf_js.estimators.record import Estimator
 from openrlhf_js.sampling.settings import DTYPES
 from openrlhf_js.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
 
@@ -150,6 +151,31 @@ class StudySettings(Settings):
             raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
         return self
 
+    @model_validator(mode="after")
+    def _check_estimators(self) -> StudySettings:
+        """As training does, before anything is loaded."""
+        for name in self.estimators:
+            record = self.record_of(name)
+            if record is None:
+                continue
+            for prompts, responses in itertools.product(self.prompts, self.responses):
+                lacking = record.lacks(prompts, responses)
+                if lacking:
+                    raise ValueError(f"--prompts, --responses: {name} {lacking}")
+            if record.needs_shrinkage and not self.gives_shrinkage:
+                raise ValueError(f"{name} needs --engine stack ... -- --js.shrinkage, from 0 to 1")
+        return self
+
+    @staticmethod
+    def record_of(name: str) -> Estimator | None:
+        """What is said of an estimator; None for one that is not ours."""
+        return find_estimator(name)
+
+    @property
+    def gives_shrinkage(self) -> bool:
+        """Whether there is a value for `js_fixed`."""
+        return False
+
     @property
     def device_name(self) -> str:
         """ "cpu" or "cuda"."""
@@ -279,12 +305,6 @@ class InlineStudy(StudySettings):
         "auto", description="auto: a GPU if any for the pretrained model, else the processor"
     )
 
-    @model_validator(mode="after")
-    def _check_estimators(self) -> InlineStudy:
-        for name in self.estimators:
-            find_estimator(name)
-        return self
-
     @property
     def device_name(self) -> str:
         """ "cpu" or "cuda"."""
@@ -330,11 +350,19 @@ class StackStudy(StudySettings):
 
     @model_validator(mode="after")
     def _check_stack(self) -> StackStudy:
-        for name in self.estimators:
-            in_training(name)
         if "mixed" in self.mixes and self.tasks != ["sort"]:
             raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
         return self
+
+    @staticmethod
+    def record_of(name: str) -> Estimator | None:
+        """What is said of an estimator; None for one that is not ours."""
+        return in_training(name).record
+
+    @property
+    def gives_shrinkage(self) -> bool:
+        """Whether there is a value for `js_fixed`."""
+        return "js.shrinkage" in dict(training_flags(self.train))
 
     @property
     def title(self) -> str:

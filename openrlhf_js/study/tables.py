@@ -15,8 +15,8 @@ MIXES_IN_WORDS = {"alike": "where alike", "natural": "as drawn", "mixed": "in th
 MIXES_EXPLAINED = {
     "alike": "the middle third of the training prompts by pass rate before training",
     "natural": "prompts as the task draws them",
-    "mixed": "in each batch, a third of the prompts as drawn, a third that are solved already, and a "
-    "third that cannot be solved",
+    "mixed": "in each batch, a third of the prompts as drawn, a third that are solved already, and "
+    "a third that cannot be solved",
 }
 UNDECIDED = (
     "undecided: the 95 % interval holds 0, so there may be a gain, a loss or neither; detects: the "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -105,6 +105,19 @@ def file_name(model: str) -> str:
     if name in ("", ".", ".."):
         raise ValueError(f"{model!r:.80} is no name for a model: give one such as my-model")
     return name
+
+
+def file_names(models: Iterable[str]) -> list[str]:
+    """The names of models or judges in file names; ValueError where two would be one."""
+    models_by_name: dict[str, str] = {}
+    for model in models:
+        name = file_name(model)
+        if models_by_name.setdefault(name, model) != model:
+            raise ValueError(
+                f"{models_by_name[name]} and {model} are both {name!r} in file names: give one of "
+                "them another name where it answers (generate --name) or judges (--judge_name)"
+            )
+    return list(models_by_name)
 
 
 class Folder:

@@ -40,6 +40,7 @@ class Assignment(NamedTuple):
     questions: Mapping[str, data.Question]
     models: Sequence[str]
     retry_failed: bool = False
+    judge_empty: bool = False
 
 
 @dataclass
@@ -139,8 +140,9 @@ class Judging:
             for category, questions_of_category in questions.items():
                 ledger = self._open_ledger(category, stack)
                 self._add_models(ledger, category, questions_of_category)
+            if not self.assignment.judge_empty:
+                self._refuse_empty_answers()
             self._open_ledgers = stack.pop_all()
-        self._warn_of_empty_answers()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,18 +188,17 @@ class Judging:
             judged = data.read_judgments(assignment.folder.judgments(assignment.judge, model))
             self.pairs += pairs_of(assignment.folder, ledger, model, questions, judged)
 
-    def _warn_of_empty_answers(self) -> None:
-        """Warns before they are paid for."""
+    def _refuse_empty_answers(self) -> None:
+        """Raises ValueError before they are paid for: each is a loss for the model."""
         for model in self.assignment.models:
             answers = [pair.answer for pair in self.open_pairs if pair.model == model]
             empty = sum(not answer.strip() for answer in answers)
             if empty:
-                log.warning(
-                    "%d of %d answers of %s that are to be judged are empty, most often cut off "
-                    "while thinking (generate: --max_new_tokens)",
-                    empty,
-                    len(answers),
-                    model,
+                raise ValueError(
+                    f"{empty} of {len(answers)} answers of {model} that are to be judged are "
+                    "empty, most often cut off while thinking: generate them with a larger "
+                    "--max_new_tokens and another --name, or give --judge_empty, as Arena-Hard's "
+                    "own program judges them"
                 )
 
     @property

@@ -16,6 +16,7 @@ from openrlhf_js.evaluation.arena.data import (
     bench_of,
     fetch,
     file_name,
+    file_names,
     merge_rows,
     read_answers,
     read_judgments,
@@ -147,6 +148,9 @@ def test_names_and_benches():
     assert file_name("org/model/") == "model"
     with pytest.raises(ValueError, match="no name for a model"):
         file_name("..")
+    assert file_names(["a/m", "n", "a/m"]) == ["m", "n"]
+    with pytest.raises(ValueError, match="a/m and b/m are both 'm' in file names"):
+        file_names(["a/m", "b/m"])
     assert bench_of(V2).category("creative_writing").baseline == "gemini-2.0-flash-001"
     assert bench_of(V2, "b").category("hard_prompt").baseline == "b"
     assert bench_of("mine", "b").category("any").baseline == "b"

@@ -106,7 +106,9 @@ class Place:
         self.stub = stub
         self.folder = Folder(data, "own")
 
-    def judging(self, models=("m",), retry_failed=False, name="j", budget=None, **given):
+    def judging(
+        self, models=("m",), retry_failed=False, name="j", budget=None, judge_empty=False, **given
+    ):
         values = {"judge_model": "stub", "temperature": 0.0, "max_tokens": 100, "concurrency": 4}
         assignment = Assignment(
             folder=self.folder,
@@ -116,6 +118,7 @@ class Place:
             questions=read_questions(self.folder),
             models=models,
             retry_failed=retry_failed,
+            judge_empty=judge_empty,
         )
         return Judging(assignment, budget)
 
@@ -177,19 +180,22 @@ def test_two_games_for_each_question_with_the_answers_swapped_each_paid_once(pla
     assert len(place.rows(name="k")) == 4
 
 
-def test_answers_that_changed_are_judged_anew(place, caplog):
+def test_answers_that_changed_are_judged_anew(place):
     place.judge()
     rows = read_lines(place.folder.answers("m"))
     rows[0] = answer_row("q0", "m", "<think>cut off")  # no answer, with its thinking apart
     rows[1] = answer_row("q1", "m", "another answer")
     write_lines(place.folder.answers("m"), rows)
-    with place.judging(prices={"stub": {"input": 4e6, "output": 1e6}}) as found:
+    with pytest.raises(ValueError, match="1 of 2 answers of m that are to be judged are empty"):
+        place.judge()
+    assert len(place.stub.requests) == 8
+    prices = {"stub": {"input": 4e6, "output": 1e6}}
+    with place.judging(prices=prices, judge_empty=True) as found:
         asked = sum(game.prompt_bytes for game in found.open_games)
         dollars = f"${asked + 4 * 10:,.2f}"  # 4 bytes a token, and 10 tokens a reply so far
         expected = f"2 of 4 answers are to be judged: 4 games, about {asked / 4:,.0f} tokens in"
         assert found.expected().startswith(f"{expected} and 40 out, {dollars}; paid so far: $3,2")
-    assert "1 of 2 answers of m that are to be judged are empty" in caplog.text
-    assert place.judge() == 0
+    assert place.judge(judge_empty=True) == 0
     assert len(place.stub.requests) == 12
     shown = {row["uid"]: row["games"][0]["prompt"][1]["content"] for row in place.rows()}
     assert len(place.rows()) == 4

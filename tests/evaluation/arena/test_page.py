@@ -59,7 +59,11 @@ def test_nothing_overflows_is_cut_is_pale_or_runs(tab, judged, width, dark):
     tab.check()
     assert tab.evaluate("window.ran ?? null") is None
     assert tab.evaluate("document.scripts.length") == 1
-    assert tab.evaluate("document.images.length") == 0
+    pictures = tab.evaluate("[...document.images].map(image => image.alt)")
+    assert [alt.partition(".")[0] for alt in pictures] == [
+        f"Score against {BASELINE}, score, %"
+    ] * 2
+    assert tab.texts("figcaption .quiet") == ["intervals: 95 %, by question"] * 2
     assert tab.texts("a[href]") == ["6 questions with every answer and verdict"]
     shown = tab.evaluate("document.querySelector('.pair [data-model]:not([hidden])').textContent")
     for text in ("let me think", "<script>top.ran = 1</script>", "![b](http://h/b.png)", "{{7*7}}"):
