@@ -154,31 +154,40 @@ def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     names = list(rows[0])
     header = [name.replace("_", " ") for name in names]
     cells = [[cell(row.get(name)) for name in names] for row in rows]
-    columns = list(zip(*cells, strict=True))
-    widths = [
-        max(map(len, [*name.split(), *column]))
-        for name, column in zip(header, columns, strict=True)
-    ]
     if title:
         console.print(Text(title, "bold"), soft_wrap=True)
-    if sum(widths) + GAP * (len(widths) - 1) > console.width:
-        for row in cells:
-            _print_on_its_side(console, header, row)
-        return
+    columns = list(zip(header, *cells, strict=True))
+    natural = [max(map(len, column)) for column in columns]
+    narrow = [
+        max(map(len, [*name.split(), *column])) for name, *column in columns
+    ]  # with a name on several lines
+    for widths in (natural, narrow):
+        if sum(widths) + GAP * len(widths) <= console.width:
+            _print_upright(console, columns, widths)
+            return
+    for row in cells:
+        _print_on_its_side(console, header, row)
+
+
+def _print_upright(
+    console: OurConsole, columns: Sequence[Sequence[str]], widths: Sequence[int]
+) -> None:
+    """A table of columns, each with its name first; numbers stand on the right."""
     printed = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-    for name, column, width in zip(header, columns, widths, strict=True):
+    for (name, *column), width in zip(columns, widths, strict=True):
         is_numeric = all(re.match(r"[-+]*\d|-$", text) for text in column)
         side: Literal["right", "left"] = "right" if is_numeric else "left"
-        printed.add_column(Text(name), justify=side, min_width=width)
-    for row in cells:
+        printed.add_column(Text(name), justify=side, width=width)
+    for row in zip(*(column[1:] for column in columns), strict=True):
         printed.add_row(*map(Text, row))
-    console.print(printed, crop=False)
+    console.print(printed)
 
 
 def _print_on_its_side(console: OurConsole, header: Sequence[str], row: Sequence[str]) -> None:
     """A line for each cell, behind its column's name, and an empty one."""
     width = max(map(len, header))
-    lines = [f"{name:{width}}  {text}\n" for name, text in zip(header, row, strict=True)]
+    filled = [(name, text) for name, text in zip(header, row, strict=True) if text]
+    lines = [f"{name:{width}}  {text}\n" for name, text in filled]
     console.print(Text("".join(lines)), soft_wrap=True)
 
 

@@ -45,3 +45,11 @@ def test_long_work_is_shown_at_once(capsys, monkeypatch):
         assert capsys.readouterr().err == ""
         bar.show("starting 2 processes")
     assert capsys.readouterr().err == "study: 0 of 8 runs, starting 2 processes\n"
+
+
+def test_lines_break_between_words_on_a_terminal_but_commands_and_paths_do_not(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    say("a note on a/path/that/is/longer/than-that\n  a command --with --many flags")
+    lines = ["a note on", "a/path/that/is/longer/than-that", "  a command --with --many flags"]
+    assert capsys.readouterr().out.splitlines() == lines

@@ -113,6 +113,21 @@ def test_tables_take_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> No
     assert visible("a\x07\n") == "a\\x07\n"
 
 
+def test_tables_fit_the_terminal_or_stand_on_their_sides(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    rows = [{"learning_rate": "3e-4", "pass@1 - rloo": "+5.0 ± 28.5", "none": ""}] * 2
+    shown = {}
+    for columns in ("60", "30", "28"):
+        monkeypatch.setenv("COLUMNS", columns)
+        table(rows, title="sort")
+        lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).split("\n")
+        assert max(map(len, lines)) <= int(columns)
+        shown[columns] = [line.rstrip() for line in lines]
+    assert shown["60"][1] == "learning rate  pass@1 - rloo  none"
+    assert shown["30"][1:3] == ["learning     pass@1 -", "    rate         rloo  none"]
+    assert shown["28"][1:4] == ["learning rate  3e-4", "pass@1 - rloo  +5.0 ± 28.5", ""]
+
+
 class Program(Example):
     """Does a thing with files, and says in a sentence of some length what that is.
 
