@@ -12,6 +12,7 @@ import tyro
 from pydantic import create_model
 
 from openrlhf_js.common.console import progress, say, table
+from openrlhf_js.common.files import make_folder
 from openrlhf_js.common.settings import NO_HINT, Field, Settings, SettingsError, choose, program
 from openrlhf_js.tasks import GRADERS, TASKS
 from openrlhf_js.tasks.prompt_files import check, items, write
@@ -79,7 +80,7 @@ def _build(task: Task, settings: Any) -> None:
     count = settings.count
     if isinstance(problems, GeneratedProblems):
         count = count or problems.default_counts[settings.split]
-    settings.out.mkdir(parents=True, exist_ok=True)
+    make_folder(settings.out)
     with progress(f"building {path.name}", count) as bar:
         built = items(task, settings.split, count, settings.seed, options, bar.update)
         parameters = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import model_validator
 
 from openrlhf_js.common.console import say, table
-from openrlhf_js.common.files import write_json
+from openrlhf_js.common.files import make_folder, write_json
 from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings
 
@@ -139,7 +139,7 @@ def _write_comparisons(out: Path, comparisons: Mapping[str, Any]) -> None:
     from openrlhf_js.report import figures, style
     from openrlhf_js.report import passk as report
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_json(out / "comparison.json", list(comparisons.values()))
     forest = report.forest(list(comparisons.items()))
     picture = figures.picture([forest], widths=[figures.PANEL_WIDTH])
@@ -159,6 +159,7 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     for source in settings.source:
         name, _, path = source.partition("=")
         sources[name] = path
+    make_folder(out)
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
     names = [f"{benchmark.name} ({len(items):,} items)" for benchmark, items in asked]
     say(", ".join(names), error=True)

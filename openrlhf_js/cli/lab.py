@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openrlhf_js.common.console import say, table
+from openrlhf_js.common.files import make_folder
 from openrlhf_js.common.settings import Settings, choose, parse, run
 from openrlhf_js.lab import settings as flags
 
@@ -64,6 +65,7 @@ def _run(name: str, settings: Any) -> None:
     from openrlhf_js.lab.results import save
     from openrlhf_js.report import lab
 
+    make_folder(settings.out)
     module, _, function = PROGRAMS[name].analysis.partition(".")
     analyse = getattr(importlib.import_module(f"openrlhf_js.lab.{module}"), function)
     result = _of_checkpoints(analyse, settings)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import model_validator
 
 from openrlhf_js.common.console import say
+from openrlhf_js.common.files import make_folder
 from openrlhf_js.common.programs import curves_command
 from openrlhf_js.common.settings import Field, Settings, program
 from openrlhf_js.study.design import InlineStudy, StackStudy
@@ -98,14 +99,14 @@ def work(settings: QuickstartSettings) -> None:
     began = time.monotonic()
     default_folder = Path("runs", f"quickstart-{datetime.now():%Y%m%d-%H%M%S}")
     folder = (settings.out or default_folder).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}, in {folder}")
     prepare_libraries()
     _train_on_the_stack(settings, folder)
     if settings.seeds:
         _compare_in_pairs(settings, folder)
     say(f"models       {folder / 'stack'}/*/model")
-    say(f"all metrics  {curves_command(folder / 'stack')}")
+    say(f"all metrics\n  {curves_command(folder / 'stack')}")
     say(f"{time.monotonic() - began:.0f} seconds")
 
 

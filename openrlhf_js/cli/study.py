@@ -78,7 +78,7 @@ def print_commands(settings: StackStudy) -> None:
         if not runs:
             raise ValueError("all runs have finished: leave out --print to see them")
         for command in stack.write_commands(runs, settings):
-            say(command)
+            print(command)
     say(f"{settings.out / stack.COMMANDS} has these {len(runs)} commands", error=True)
 
 

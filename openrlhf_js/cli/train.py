@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
         with shown(flat), recorded(args, parser):
             train(nested, device)
         if flat["logger.tensorboard_dir"]:
-            say(f"openrlhf_js: curves: {curves_command(flat['logger.tensorboard_dir'])}")
+            say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
         say(f"openrlhf_js: done; the model is in {flat['ckpt.output_dir']}")
     except KeyboardInterrupt:
         return complain("interrupted", 130)

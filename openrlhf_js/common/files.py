@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,16 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and str(error.filename or partial) == str(partial):
             error.filename = str(path)  # a full disk does not say where
         raise
+
+
+def make_folder(out: Path) -> None:
+    """Makes the folder of results, before the work begins; ValueError where none can be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ValueError(f"{out}: {error.strerror}; --out names a folder for results") from None
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -89,7 +89,6 @@ def gradients_of(names: Iterable[str]) -> dict[str, str]:
 
 def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]) -> Path:
     """Writes NAME.npz and then NAME.json with all settings of the program; the latter's path."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     with atomic_write(path.with_suffix(".npz")) as file:
         np.savez_compressed(file, allow_pickle=False, **result.arrays)

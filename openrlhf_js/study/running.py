@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from openrlhf_js.common.console import progress, say
-from openrlhf_js.common.files import fingerprint
+from openrlhf_js.common.files import fingerprint, make_folder
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.study import stack
 from openrlhf_js.study.design import OWN, Cell, Run, StackStudy, Study, task_version
@@ -52,6 +52,7 @@ def run_all(settings: Study) -> list[Record]:
 
 def store_of(settings: Study) -> Store:
     """The runs on disk; refuses those of other settings or data."""
+    make_folder(settings.out)
     identity = {
         **settings.identity(),
         "method": METHOD,
@@ -97,7 +98,6 @@ def prepare(settings: Study) -> dict[str, str]:
     """Makes what runs of each task start from; returns fingerprints of model and task."""
     if settings.device_name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda needs a GPU, and torch sees none")
-    settings.out.mkdir(parents=True, exist_ok=True)
     tasks = {run.task for run in settings.runs()} - {OWN}
     if not tasks:
         return {}

@@ -19,7 +19,7 @@ def test_reductions_by_hand():
 def test_a_result_is_saved_as_strict_json_beside_its_arrays(tmp_path):
     rows = rows_of({"share": math.nan}, m=2)
     result = LabResult(rows, "3 batches", {"errors": np.arange(3.0)}, {"counts": [0, 1]})
-    path = save(tmp_path / "new", "mse", result, {"out": tmp_path, "seed": 3})
+    path = save(tmp_path, "mse", result, {"out": tmp_path, "seed": 3})
     assert sorted(file.name for file in path.parent.iterdir()) == ["mse.json", "mse.npz"]
 
     def refuse(constant):
