@@ -165,8 +165,8 @@ def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
         if sum(widths) + GAP * len(widths) <= console.width:
             _print_upright(console, columns, widths)
             return
-    for row in cells:
-        _print_on_its_side(console, header, row)
+    blocks = [_on_its_side(header, row) for row in cells]
+    console.print(Text("\n".join(blocks)), soft_wrap=True, end="")
 
 
 def _print_upright(
@@ -183,12 +183,11 @@ def _print_upright(
     console.print(printed)
 
 
-def _print_on_its_side(console: OurConsole, header: Sequence[str], row: Sequence[str]) -> None:
-    """A line for each cell, behind its column's name, and an empty one."""
+def _on_its_side(header: Sequence[str], row: Sequence[str]) -> str:
+    """A line for each cell that is not empty, behind its column's name."""
     width = max(map(len, header))
     filled = [(name, text) for name, text in zip(header, row, strict=True) if text]
-    lines = [f"{name:{width}}  {text}\n" for name, text in filled]
-    console.print(Text("".join(lines)), soft_wrap=True)
+    return "".join(f"{name:{width}}  {text}\n" for name, text in filled)
 
 
 def cell(value: Any) -> str:

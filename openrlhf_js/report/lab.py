@@ -121,7 +121,7 @@ def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str,
         REDUCTION: Panel(
             title="Lower than rloo by",
             ylabel="reduction, %",
-            note=f"far higher: {', '.join(far)}" if far else "with 95 % intervals",
+            note=f"95 % intervals; far higher: {', '.join(far)}" if far else "95 % intervals",
             reference=0,
             intervals="bars",
         ),
