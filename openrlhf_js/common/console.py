@@ -184,9 +184,9 @@ def _print_upright(
 
 
 def _on_its_side(header: Sequence[str], row: Sequence[str]) -> str:
-    """A line for each cell that is not empty, behind its column's name."""
+    """A line for each cell that has something, behind its column's name."""
     width = max(map(len, header))
-    filled = [(name, text) for name, text in zip(header, row, strict=True) if text]
+    filled = [(name, text) for name, text in zip(header, row, strict=True) if text not in ("", "-")]
     return "".join(f"{name:{width}}  {text}\n" for name, text in filled)
 
 
