@@ -75,7 +75,7 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path, capsys: Captured) -> N
     assert "--force replaces it" in capsys.readouterr().err
     assert path.read_bytes() == before
     assert run(*flags, "--out", tmp_path, "--force") == 0 and path.read_bytes() != before
-    assert run(*flags, "--out", path) == 1  # a file
+    assert run(*flags, "--out", path) == 2  # a file
 
 
 def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured) -> None:
