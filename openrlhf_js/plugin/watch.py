@@ -147,6 +147,19 @@ class Watch:
             if self._name_of(actor) is not None and _cause(actor["DeathCause"]) is not None:
                 raise ProcessDied(self._describe(actor))
 
+    def check_answers(self, error: BaseException) -> None:
+        """Raises ProcessDied if an error is of an actor that has left without Ray's knowledge.
+
+        So does a grader that ends its process: the engine that this has forked keeps its sockets.
+        """
+        cause = error
+        while isinstance(getattr(cause, "cause", None), BaseException):
+            cause = cause.cause  # type: ignore[attr-defined]
+        if isinstance(cause, ray.exceptions.RayActorError):
+            for actor, name in self.names.items():
+                if actor in str(cause):
+                    raise ProcessDied(f"{name} died{self._during()}") from error
+
     def _name_of(self, actor: dict[str, Any]) -> str | None:
         """What an actor is to the run; None if the run did not start it."""
         if actor["ActorID"] in self.names:
@@ -202,9 +215,10 @@ def watched(upstream_program: ModuleType) -> Iterator[None]:
     vars(upstream_program).update(changes)
     try:
         yield
-    except ray.exceptions.RayError:
+    except ray.exceptions.RayError as error:
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
             watch.check()
             time.sleep(POLL_SECONDS)
+        watch.check_answers(error)
         raise

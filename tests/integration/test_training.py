@@ -238,6 +238,14 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start):
     assert max(map(abs, scalars["train/vllm_kl"])) < 0.05
 
 
+def test_a_grader_that_ends_its_process_ends_the_run_with_one_line(start):
+    grader = "import os\n\ndef reward_func(queries, prompts, labels):\n    os._exit(3)\n"
+    run = start("--algo.advantage.estimator", "js", grader=grader, shown=True).finish()
+    assert run.status == 1
+    assert re.search(r"^openrlhf_js: vLLM engine 0 .*died while generating$", run.output, re.M)
+    assert "RPC" not in run.output
+
+
 # reward_models/second_try.py with a task that a model which has learned nothing solves at times; an
 # actor of the agent's own crashes, which the agent survives.
 AGENT = f"""
