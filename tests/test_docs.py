@@ -101,7 +101,7 @@ def test_the_site_has_formulas_docstrings_and_nothing_from_elsewhere(site):
     assert len(pages) > 15
     assert all("arithmatex" not in text for text in pages.values())  # each formula is MathML
     assert "<math" in pages[site / "how_it_works/index.html"]
-    assert "shrinkage_mean" in pages[site / "train/index.html"]
+    assert "share_of_equal_groups" in pages[site / "train/index.html"]
     assert "loo_prompt_mean" in pages[site / "api/index.html"]  # from the docstrings
     for text in pages.values():
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', text)

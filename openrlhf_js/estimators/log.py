@@ -1,6 +1,6 @@
-"""What to log about one batch: shrinkage, variances, odd groups, and what the baseline saves.
+"""What to log about one batch: equal groups, what the baseline saves, and the gradient's noise.
 
-Derivation of the errors: docs/how_it_works.md.
+How to read each curve: docs/train.md. Derivation of the errors: docs/how_it_works.md.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators.baselines.shrinkage import paper_shrinkage
 from openrlhf_js.estimators.batch import Batch
 from openrlhf_js.estimators.record import Estimate, Estimator, Moments, mean_of_responses
 
@@ -16,18 +15,17 @@ from openrlhf_js.estimators.record import Estimate, Estimator, Moments, mean_of_
 def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
-    `shrinkage_*` are of the live estimator if it shrinks, else the paper's coefficient as
-    information. `baseline_mse_rloo` and `baseline_mse` estimate, in squared reward units, the mean
-    squared distance to the value function of RLOO's baseline and of the live one; that of a
-    biased baseline without a formula for it is not logged. The noise of rewards shows only in
-    groups with two valid responses or more: `all_equal_groups` is a share of those, and without
-    any the noise is taken for 0.
+    `baseline_mse_rloo` and `baseline_mse` estimate, in squared reward units, the mean squared
+    distance to the value function of RLOO's baseline and of the live one; that of a biased baseline
+    without a formula for it is not logged. The noise of rewards shows only in groups with two valid
+    responses or more: `share_of_equal_groups` is a share of those, and without any the noise is
+    taken for 0. `shrinkage` is the mean coefficient of an estimator that shrinks.
 
-    With squared score norms w, for any estimator without bias, `gradient_noise`: sum w (r - b)^2
-    over the same sum with RLOO's baseline, which estimates the ratio of the variances of their
-    gradients up to terms in |grad J_i|^2; `gradient_noise_no_baseline`: that of b = 0; and
-    `weight_right_over_wrong`: the mean weight of responses whose reward is above the batch's mean
-    over that of the others. An estimator adds what it says of itself (`Estimator.describe`).
+    With squared score norms w, for any estimator without bias, `gradient_noise_vs_rloo`: sum
+    w (r - b)^2 over the same sum with RLOO's baseline, which estimates the ratio of the variances
+    of their gradients up to terms in |grad J_i|^2; and `weight_right_over_wrong`: the mean weight
+    of responses whose reward is above the batch's mean over that of the others. An estimator adds
+    what it says of itself (`Estimator.describe`).
 
     Args:
         estimator: the live one.
@@ -35,11 +33,7 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
         result: its estimate.
     """
     statistics = batch.statistics
-    present = batch.present
     moments = _moments(batch)
-    shrinkage = result.shrinkage or paper_shrinkage(batch)
-    coefficient = shrinkage.live(batch).expand_as(batch.rewards)
-    counted = coefficient[batch.mask | ~batch.mask.any()]
     error = None
     if estimator.error is not None:
         error = estimator.error(moments, batch)
@@ -48,17 +42,15 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     paired = statistics.valid_responses >= 2
     all_equal = paired & (statistics.reward_variance == 0)
     values = {
-        "js/shrinkage_mean": mean_of_responses(coefficient, batch)[present].mean(),
-        "js/shrinkage_min": counted.min(),
-        "js/shrinkage_max": counted.max(),
-        "js/within_variance": statistics.within_variance[present].mean(),
-        "js/between_variance": statistics.between_variance[present].mean(),
-        "js/all_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
+        "js/share_of_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
         "js/masked_responses": (~batch.mask).sum(),
         "js/baseline_mse_rloo": moments.v2,
     }
     if error is not None:
         values["js/baseline_mse"] = error.clamp(min=0)
+    if result.shrinkage is not None:
+        coefficient = result.shrinkage.live(batch).expand_as(batch.rewards)
+        values["js/shrinkage"] = mean_of_responses(coefficient, batch)[batch.present].mean()
     if batch.squared_score_norms is not None:
         values |= _gradient_noise(estimator, batch, result)
     if estimator.describe is not None:
@@ -70,16 +62,14 @@ def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dic
     """What the squared score norms tell; a figure whose divisor is 0 is left out."""
     paired = batch.mask & (batch.statistics.valid_responses >= 2)[:, None]
 
-    def noise(baseline: Tensor | float) -> Tensor:
+    def noise(baseline: Tensor) -> Tensor:
         squares = batch.weights * (batch.rewards - baseline).square()
         return squares[paired].sum()
 
     values = {}
     of_rloo = noise(batch.statistics.loo_prompt_mean)
-    if of_rloo > 0:
-        if estimator.unbiased:
-            values["js/gradient_noise"] = noise(result.baseline) / of_rloo
-        values["js/gradient_noise_no_baseline"] = noise(0.0) / of_rloo
+    if of_rloo > 0 and estimator.unbiased:
+        values["js/gradient_noise_vs_rloo"] = noise(result.baseline) / of_rloo
     return values | _weights_of_right_and_wrong(batch)
 
 

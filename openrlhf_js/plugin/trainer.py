@@ -95,9 +95,23 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         self, global_step: int, logs_dict: dict, client_states: dict
     ) -> None:
         self.keep(client_states)
+        ours = {name: logs_dict.pop(name) for name in list(logs_dict) if name.startswith("js/")}
+        if global_step % self.args.logger.logging_steps == 0:
+            self.log_panel(global_step, ours)
         super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
         if self.tensorboard_logger:  # which keeps two minutes to itself
             self.tensorboard_logger.writer.flush()
+
+    def log_panel(self, global_step: int, curves: dict[str, float]) -> None:
+        """Logs curves under their own names, for a panel of their own.
+
+        Upstream would put them among its forty below `train/`.
+        """
+        if self.wandb_logger:
+            self.wandb_logger.handle.log({"train/global_step": global_step, **curves})
+        if self.tensorboard_logger:
+            for name, value in curves.items():
+                self.tensorboard_logger.writer.add_scalar(name, value, global_step)
 
     def save_best_checkpoint(
         self, eval_metrics: dict, global_step: int, client_states: dict
@@ -223,7 +237,8 @@ class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # ty
 
 
 def draw_over_steps(wandb: Any) -> None:
-    """Gives W&B's evaluations the axis that upstream logs; the one it defines it never does."""
+    """Gives our curves an axis in W&B, and evaluations the one that upstream logs for them."""
+    wandb.define_metric("js/*", step_metric="train/global_step", step_sync=True)
     wandb.define_metric("eval/global_step")
     wandb.define_metric("eval/*", step_metric="eval/global_step", step_sync=True)
 

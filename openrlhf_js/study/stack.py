@@ -252,18 +252,16 @@ def figures(run: Run, settings: StackStudy) -> Figures:
         policy = prompts.policy_in(folder_of(run, settings) / "model", settings)
         pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
     means = {tag: fmean(scalars[tag]) for tag in scalars.tags if len(scalars[tag])}
-    variance = means.get("train/js/gradient_variance")
+    variance = means.get("js/gradient_variance")
     return Figures(
         pass1=pass1,
         reward=fmean(rewards),
         curve=learning_curve(rewards),
         steps=settings.steps,
-        dead=means.get("train/js/all_equal_groups"),
-        baseline_error=_ratio(
-            means.get("train/js/baseline_mse"), means.get("train/js/baseline_mse_rloo")
-        ),
+        dead=means.get("js/share_of_equal_groups"),
+        baseline_error=_ratio(means.get("js/baseline_mse"), means.get("js/baseline_mse_rloo")),
         gradient_variance=variance,
-        gradient_snr=_ratio(means.get("train/js/gradient_norm_squared"), variance),
+        gradient_snr=_ratio(means.get("js/gradient_norm_squared"), variance),
     )
 
 

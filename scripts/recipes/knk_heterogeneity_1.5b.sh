@@ -4,7 +4,7 @@
 #
 # Usage:     PEOPLE="4 5" (low heterogeneity, the default), "3 7" (medium) or "2 9" (high)
 # Paper:     test accuracy low / medium / high: JS 25.69 / 23.85 / 34.25 %, RLOO 20.25 / 17.69 / 31.13 %;
-#            the shrinkage falls as heterogeneity rises (train/js/shrinkage_mean).
+#            the shrinkage falls as heterogeneity rises (js/shrinkage).
 # Hardware:  4 GPUs of 80 GB; the paper does not say. About 5 hours each (an estimate).
 # Unclear:   it has no table: all settings are those of knk_1.5b.sh, the same model. "800 gradient steps"
 #            are taken as steps; if updates are meant, of which a step has 2, --js.max_steps 400.

@@ -76,7 +76,7 @@ def test_unusable_reward_names_its_prompt(value):
 def test_all_rewards_equal(value):
     rewards = torch.full((6, 7), value)
     assert (group_statistics(rewards).shrinkage == 0).all()
-    assert diagnostics("js", rewards)["js/all_equal_groups"] == 1
+    assert diagnostics("js", rewards)["js/share_of_equal_groups"] == 1
     starting_elsewhere = {"no_baseline", "remax", "krpo", "spo"}
     starting_elsewhere |= {name for name, one in ESTIMATORS.items() if one.needs_unit_rewards}
     for name in ESTIMATORS.keys() - starting_elsewhere:

@@ -154,9 +154,9 @@ def _check_js_grad(
         logged = live.describe(seen, result)
         assert logged.keys() == set(JS_METRICS)
         for name, value in logged.items():
-            assert scalars[f"train/{name}"][step - 1] == pytest.approx(value, rel=1e-6), name
+            assert scalars[name][step - 1] == pytest.approx(value, rel=1e-6), name
         live.learn(seen)
-    past_slopes = scalars["train/js/past_slope"]
+    past_slopes = scalars["js/slope_past"]
     assert past_slopes[0] == 0
     assert max(past_slopes[STEPS:]) > 0  # of prompts that have come again
     first_step = estimators.advantage("js_grad", batch["rewards"], squared_score_norms=norms)
@@ -166,12 +166,12 @@ def _check_js_grad(
 def _check_logged(scalars: dict[str, list[float]], batches: list[dict]) -> None:
     """The rewards of each step once, and gradient variances that fit the gradients' norms."""
     for name in JS_METRICS:
-        assert all(map(math.isfinite, scalars[f"train/{name}"])), name
+        assert all(map(math.isfinite, scalars[name])), name
     rewards = [batch["rewards"].mean() for batch in batches]
     np.testing.assert_allclose(scalars["train/reward"], rewards, atol=1e-5)
-    variance = scalars["train/js/gradient_variance"][-STEPS:]
-    norm_squared = scalars["train/js/gradient_norm_squared"][-STEPS:]
-    snr = scalars["train/js/gradient_snr"][-STEPS:]
+    variance = scalars["js/gradient_variance"][-STEPS:]
+    norm_squared = scalars["js/gradient_norm_squared"][-STEPS:]
+    snr = scalars["js/gradient_snr"][-STEPS:]
     norms = scalars["train/actor_grad_norm"][-STEPS:]
     assert all(value > 0 and math.isfinite(value) for value in variance)
     for step in range(STEPS):
@@ -230,7 +230,7 @@ def test_zero_3_on_two_ranks_with_dynamic_batches_and_bad_rewards_masked(start):
     scalars = run.scalars()
     masked = [int((~batch["valid"]).sum()) for batch in batches]
     assert sum(masked) == 3 * 8 * 4 // 5
-    assert scalars["train/js/masked_responses"][:STEPS] == masked
+    assert scalars["js/masked_responses"][:STEPS] == masked
     assert all(map(math.isfinite, scalars["train/reward"]))
     for batch in batches:
         assert (batch["advantages"][~batch["valid"]] == 0).all()
@@ -305,7 +305,7 @@ def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajector
     # what the agent was told is no action, and vLLM has the adapter that DeepSpeed trains
     assert len(scalars["train/vllm_kl"]) == STEPS
     assert max(map(abs, scalars["train/vllm_kl"])) < 0.05
-    assert all(variance > 0 for variance in scalars["train/js/gradient_variance"])
+    assert all(variance > 0 for variance in scalars["js/gradient_variance"])
     assert re.search(r"trainable params: [\d,]+ \|\| all params", log)
     saved = torch.load(tmp_path / "model" / "adapter_model.bin", weights_only=True)
     assert all(weight.abs().max() > 0.01 for name, weight in saved.items() if "lora_B" in name)

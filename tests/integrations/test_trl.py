@@ -209,7 +209,7 @@ def part_of_run(folder: Path) -> tuple[torch.Tensor, torch.Tensor, list[list[str
     trainer = make(folder, "GRPO", reward, estimator="js_grad", **rows)
     trainer.train()
     logged = trainer.state.log_history[-2]
-    assert 0 < logged["js/gradient_noise"] < 2 and 0 <= logged["js/slope"] <= 1
+    assert 0 < logged["js/gradient_noise_vs_rloo"] < 2 and 0 <= logged["js/slope_group"] <= 1
     return torch.stack(trainer.seen), torch.stack(trainer.norms), batches
 
 
@@ -272,7 +272,7 @@ def test_the_figures_are_logged_and_a_single_prompt_is_a_warning(tmp_path: Path)
     assert sum("other prompts" in str(each.message) for each in caught) == 1
     for step, logged in enumerate(trainer.state.log_history[:2], 1):
         assert logged["step"] == step
-        assert logged["js/shrinkage_mean"] == 0
+        assert logged["js/shrinkage"] == 0
         assert logged["js/baseline_mse"] == pytest.approx(logged["js/baseline_mse_rloo"])
 
 

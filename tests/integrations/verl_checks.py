@@ -195,7 +195,7 @@ def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
         expected = live.estimate(batch).advantages.flatten().float()
         live.learn(batch)
         torch.testing.assert_close(found, (expected[:, None] * mask)[SIX])
-        assert "js/gradient_noise" in js_grad.metrics
+        assert "js/gradient_noise_vs_rloo" in js_grad.metrics
 
 
 def test_the_figures_are_kept_and_what_lacks_is_a_warning(js_grad: OutcomeAdvantage) -> None:
@@ -203,7 +203,7 @@ def test_the_figures_are_kept_and_what_lacks_is_a_warning(js_grad: OutcomeAdvant
         in_verl("js_grad", EQUAL)
     figures = diagnostics("js_grad", flat(EQUAL).view(5, 4))
     assert js_grad.metrics == pytest.approx(figures)
-    assert 0 < js_grad.metrics["js/slope"] < 1
+    assert 0 < js_grad.metrics["js/slope_group"] < 1
     alone = {"alone": [1.0, 0.0]}
     with pytest.warns(UserWarning, match="js needs the other prompts of a batch"):
         in_verl("js", alone, padding=3)

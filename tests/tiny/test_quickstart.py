@@ -61,11 +61,11 @@ def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys
     for name in ("rloo", "js"):
         folder = tmp_path / "run" / "stack" / f"maze-natural-64x4-{name}-0.0003-0"
         log = folder / "tensorboard" / folder.name
-        logged = {"rollout/reward_mean": 0.5, "js/baseline_mse": 0.1, "js/baseline_mse_rloo": 0.2}
+        logged = {"train/rollout/reward_mean": 0.5, "js/baseline_mse": 0.1, "js/baseline_mse_rloo": 0.2}
         with SummaryWriter(str(log)) as writer:
             for step in range(1, 21):
                 for tag, value in logged.items():
-                    writer.add_scalar(f"train/{tag}", value, step)
+                    writer.add_scalar(tag, value, step)
         (log / "openrlhf_js.yaml").write_text("record: {outcome: done}\n")
         (folder / "model").symlink_to(warm_start)
         (folder / "command.txt").write_text("python x")

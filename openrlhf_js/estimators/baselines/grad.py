@@ -113,16 +113,14 @@ def grad_baseline(batch: Batch) -> Tensor:
 
 
 def describe_line(batch: Batch) -> dict[str, Tensor]:
-    """Means over a batch: the slopes alpha and beta, and R_{-i} less the rewards."""
+    """Means over a batch of the slopes alpha and beta."""
     origin = _origin(batch)
     responses = _responses(batch, origin)
     line = _line_of_others(batch, responses)
     counted = batch.mask | ~batch.mask.any()
-    distance = line.reward - responses.rewards
     return {
-        "js/slope": line.alpha[counted].mean(),
-        "js/past_slope": line.beta[counted].mean(),
-        "js/intercept": distance[counted].mean(),
+        "js/slope_group": line.alpha[counted].mean(),
+        "js/slope_past": line.beta[counted].mean(),
     }
 
 
