@@ -36,6 +36,7 @@ from openrlhf_js.plugin.run import failures
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import prepare_device
 from openrlhf_js.plugin.run.leftovers import SIGNALS, end_run
+from openrlhf_js.plugin.run.model_card import NOT_DONE, open_repository, upload, write_card
 from openrlhf_js.plugin.run.overview import print_overview
 from openrlhf_js.plugin.run.ray_session import train
 from openrlhf_js.plugin.run.record import recorded
@@ -44,7 +45,10 @@ from openrlhf_js.plugin.upstream import BadInput
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a training; its exit status is 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    """Runs a training; its exit status.
+
+    0 done, 1 failed, 2 bad input, 3 done but not uploaded, 130 interrupted.
+    """
     words = sys.argv[1:] if argv is None else argv
     flat: Flat = {}
     gc.disable()  # until all is imported, which takes a sixth less time so
@@ -74,13 +78,18 @@ def main(argv: list[str] | None = None) -> int:
         if not starts:
             say("openrlhf_js: all checks passed, nothing was started (--verbose: every setting)")
             return 0
+        if flat["js.push_to_hub"] and not flat["ckpt.load_enable"]:
+            open_repository(flat)
         if flat["ckpt.load_enable"]:
             choose_checkpoint(flat)
         with shown(flat), recorded(args, parser):
             train(nested, device)
         if flat["logger.tensorboard_dir"]:
             say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
+        write_card(args, parser)
         say(f"openrlhf_js: done; the model is in {flat['ckpt.output_dir']}")
+        if flat["js.push_to_hub"]:
+            return upload(flat)
     except KeyboardInterrupt:
         return complain("interrupted", 130)
     except Exception as error:
@@ -129,7 +138,7 @@ def keep_running(arguments: Sequence[str], flat: Flat) -> int:
         if saved != before:
             restarts_left = flat["js.restarts"]
         restarts_left -= 1
-        if status in (0, 2, 130) or restarts_left < 0:
+        if status in (0, 2, NOT_DONE, 130) or restarts_left < 0:
             return status if status >= 0 else 1
         before = saved
         resume = ["--ckpt.load_enable"] if saved else []

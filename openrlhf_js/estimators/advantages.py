@@ -129,7 +129,7 @@ def diagnostics(name: str, rewards: Any, **inputs: Any) -> dict[str, float]:
 
     Examples:
         >>> logged = diagnostics("rloo", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))
-        >>> round(logged["js/share_of_equal_groups"], 2), round(logged["js/baseline_mse"], 2)
+        >>> round(logged["js/share_of_equal_groups"], 2), round(logged["js/value_error"], 2)
         (0.67, 0.17)
     """
     batch = make_batch(rewards, **inputs)

@@ -15,7 +15,7 @@ from openrlhf_js.estimators.record import Estimate, Estimator, Moments, mean_of_
 def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
-    `baseline_mse_rloo` and `baseline_mse` estimate, in squared reward units, the mean squared
+    `value_error_rloo` and `value_error` estimate, in squared reward units, the mean squared
     distance to the value function of RLOO's baseline and of the live one; that of a biased baseline
     without a formula for it is not logged. The noise of rewards shows only in groups with two valid
     responses or more: `share_of_equal_groups` is a share of those, and without any the noise is
@@ -44,10 +44,10 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
     values = {
         "js/share_of_equal_groups": all_equal.sum() / paired.sum().clamp(min=1),
         "js/masked_responses": (~batch.mask).sum(),
-        "js/baseline_mse_rloo": moments.v2,
+        "js/value_error_rloo": moments.v2,
     }
     if error is not None:
-        values["js/baseline_mse"] = error.clamp(min=0)
+        values["js/value_error"] = error.clamp(min=0)
     if result.shrinkage is not None:
         coefficient = result.shrinkage.live(batch).expand_as(batch.rewards)
         values["js/shrinkage"] = mean_of_responses(coefficient, batch)[batch.present].mean()

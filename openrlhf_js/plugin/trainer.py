@@ -33,8 +33,10 @@ from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
 from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.prompts import CheckedPrompts
 from openrlhf_js.plugin.rollout import OrderedSamples, rollout_actor
+from openrlhf_js.plugin.run.model_card import keep_evaluation
 from openrlhf_js.plugin.schedule import FLAGS, Schedule
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
+from openrlhf_js.stats import clustered_mean, clustered_proportion
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
 PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
@@ -70,6 +72,7 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         super().fit(*args, **kwargs)
         if self.experience_maker.step == 0:  # upstream would save the model as it was
             raise BadInput(nothing_trained(self.args))
+        self.keep_evaluation(self.experience_maker.step, {})
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
         status, step = super().train_step(rollout_samples, global_step)
@@ -116,7 +119,7 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
     def save_best_checkpoint(
         self, eval_metrics: dict, global_step: int, client_states: dict
     ) -> None:
-        say_evaluation(global_step, eval_metrics)
+        self.keep_evaluation(global_step, eval_metrics)
         self.keep(client_states)
         super().save_best_checkpoint(eval_metrics, global_step, client_states)
 
@@ -129,7 +132,14 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
             writer = self.tensorboard_logger.writer
             writer.close()
             writer.purge_step = states["global_step"] + 1
+        if states["global_step"] == 0:
+            self.keep_evaluation(0, {})
         return states
+
+    def keep_evaluation(self, step: int, metrics: dict[str, Any]) -> None:
+        """Says what an evaluation found, and keeps it for the model's card."""
+        say_evaluation(step, metrics)
+        keep_evaluation(self.args.ckpt.output_dir, step, metrics)
 
 
 @watch.announce_phases
@@ -178,7 +188,7 @@ class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: 
         if self.samples_generator.selector is not None and SELECTION in states:
             self.samples_generator.selector.load_state_dict(states[SELECTION])
         if step == 0:
-            say_evaluation(0, self.evaluate_now(0))
+            self.keep_evaluation(0, self.evaluate_now(0))
         return states
 
     def evaluate_now(self, global_step: int) -> dict[str, Any]:
@@ -306,7 +316,30 @@ def metrics_by_datasource(loader: Any, samples: list[Any], responses: int) -> di
     for place, sample in enumerate(samples):
         sample.prompts = [str(place // responses)]
     metrics: dict[str, float] = compute_eval_metrics(numbered, samples, responses)
+    rewards = torch.tensor([sample.rewards for sample in samples]).double()
+    of_prompts = rewards.reshape(-1, responses).mean(1).tolist()
+    for source in {datasource for (datasource,), *_ in numbered}:
+        means = [
+            mean
+            for mean, (datasources, *_) in zip(of_prompts, numbered, strict=True)
+            if datasources == [source]
+        ]
+        metrics |= pass1_interval(source, means)
     return metrics
+
+
+def pass1_interval(datasource: str, of_prompts: list[float]) -> dict[str, float]:
+    """The 95 % interval of the mean of prompts' mean rewards; {} where one is missing."""
+    if not all(map(math.isfinite, of_prompts)):
+        return {}
+    in_range = min(of_prompts) >= 0 and max(of_prompts) <= 1
+    estimate = (clustered_proportion if in_range else clustered_mean)(of_prompts)
+    ends = {"low": estimate.low, "high": estimate.high}
+    return {
+        f"eval_{datasource}_pass1_{end}": value
+        for end, value in ends.items()
+        if math.isfinite(value)
+    }
 
 
 def nothing_trained(args: argparse.Namespace) -> str:

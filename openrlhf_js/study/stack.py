@@ -259,7 +259,7 @@ def figures(run: Run, settings: StackStudy) -> Figures:
         curve=learning_curve(rewards),
         steps=settings.steps,
         dead=means.get("js/share_of_equal_groups"),
-        baseline_error=_ratio(means.get("js/baseline_mse"), means.get("js/baseline_mse_rloo")),
+        baseline_error=_ratio(means.get("js/value_error"), means.get("js/value_error_rloo")),
         gradient_variance=variance,
         gradient_snr=_ratio(means.get("js/gradient_norm_squared"), variance),
     )

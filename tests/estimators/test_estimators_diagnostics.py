@@ -18,8 +18,8 @@ def test_values_by_hand():
             "js/shrinkage": mean,
             "js/share_of_equal_groups": 2 / 3,
             "js/masked_responses": 0.0,
-            "js/baseline_mse_rloo": 1 / 6,
-            "js/baseline_mse": mse,
+            "js/value_error_rloo": 1 / 6,
+            "js/value_error": mse,
         }
     )
 
@@ -51,8 +51,8 @@ WITH_AN_ERROR = [
 
 
 def test_an_error_that_cannot_be_estimated_is_not_logged():
-    assert "js/baseline_mse" not in diagnostics("krpo", REWARDS)
-    assert "js/baseline_mse_rloo" in diagnostics("krpo", REWARDS)
+    assert "js/value_error" not in diagnostics("krpo", REWARDS)
+    assert "js/value_error_rloo" in diagnostics("krpo", REWARDS)
 
 
 @pytest.mark.parametrize("name", WITH_AN_ERROR)
@@ -71,5 +71,5 @@ def test_estimated_errors_match_the_true_ones(name):
         greedy = (values + noise)[:, m]
         options = dict(greedy_rewards=greedy, shrinkage=0.3)
         truth += (baseline(name, rewards, **options) - values).square().mean().item()
-        estimate += diagnostics(name, rewards, **options)["js/baseline_mse"]
+        estimate += diagnostics(name, rewards, **options)["js/value_error"]
     assert estimate / truth == pytest.approx(1, abs=0.07)

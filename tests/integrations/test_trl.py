@@ -273,7 +273,7 @@ def test_the_figures_are_logged_and_a_single_prompt_is_a_warning(tmp_path: Path)
     for step, logged in enumerate(trainer.state.log_history[:2], 1):
         assert logged["step"] == step
         assert logged["js/shrinkage"] == 0
-        assert logged["js/baseline_mse"] == pytest.approx(logged["js/baseline_mse_rloo"])
+        assert logged["js/value_error"] == pytest.approx(logged["js/value_error_rloo"])
 
 
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,8 @@ def trained(run, settings):
     with SummaryWriter(str(log)) as writer:
         for step in range(1, 21):
             writer.add_scalar("train/rollout/reward_mean", step / 20, step)
-            writer.add_scalar("js/baseline_mse", 1.0, step)
-            writer.add_scalar("js/baseline_mse_rloo", 4.0, step)
+            writer.add_scalar("js/value_error", 1.0, step)
+            writer.add_scalar("js/value_error_rloo", 4.0, step)
         writer.add_scalar("eval/eval_d_pass1", 0.25, 10)
         writer.add_scalar("eval/eval_d_pass1", 0.75, 20)
     (log / "openrlhf_js.yaml").write_text("record: {outcome: done}\n")

@@ -61,7 +61,8 @@ def test_a_comparison_on_the_stack_says_what_each_estimator_gained(start, capsys
     for name in ("rloo", "js"):
         folder = tmp_path / "run" / "stack" / f"maze-natural-64x4-{name}-0.0003-0"
         log = folder / "tensorboard" / folder.name
-        logged = {"train/rollout/reward_mean": 0.5, "js/baseline_mse": 0.1, "js/baseline_mse_rloo": 0.2}
+        errors = {"js/value_error": 0.1, "js/value_error_rloo": 0.2}
+        logged = {"train/rollout/reward_mean": 0.5, **errors}
         with SummaryWriter(str(log)) as writer:
             for step in range(1, 21):
                 for tag, value in logged.items():

@@ -292,6 +292,25 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "evaluations (default: only at the model's own end, or at --rollout.max_new_tokens)",
     )
     group.add_argument(
+        "--js.push_to_hub",
+        "--push_to_hub",
+        action="store_true",
+        help="upload the trained model and its card to the Hugging Face hub at the end; needs "
+        "--js.hub_model_id, and a token that may write, which is tried before the run starts",
+    )
+    group.add_argument(
+        "--js.hub_model_id",
+        "--hub_model_id",
+        metavar="USER/NAME",
+        help="where --js.push_to_hub uploads to; the repository is made if it is not there",
+    )
+    group.add_argument(
+        "--js.hub_private_repo",
+        "--hub_private_repo",
+        action="store_true",
+        help="make that repository a private one",
+    )
+    group.add_argument(
         "--js.verbose",
         "--verbose",
         action="store_true",

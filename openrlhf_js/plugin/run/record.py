@@ -28,7 +28,8 @@ HEADER = """\
 # What a resumed run may change: it trains the same. Every other flag must be as it was.
 MAY_CHANGE = {
     "what is logged, saved and evaluated": (
-        "ckpt.* eval.* logger.* critic.save_value_network js.save_batches js.gradient_variance"
+        "ckpt.* eval.* logger.* critic.save_value_network js.save_batches js.gradient_variance "
+        "js.push_to_hub js.hub_*"
     ),
     "where and how fast it computes": (
         "*.num_nodes *.num_gpus_per_node ref.offload reward.offload vllm.* train.colocate_* "

@@ -41,10 +41,10 @@ def _figures(steps: Sequence[Step], pass1: float, groups: int) -> Figures:
     gradients = [step.gradient for step in steps if step.gradient is not None]
     variance = fmean(gradient.variance for gradient in gradients)
     mean_square = fmean(gradient.mean_square for gradient in gradients)
-    rloo_error = sum(_logged(steps, "js/baseline_mse_rloo"))
+    rloo_error = sum(_logged(steps, "js/value_error_rloo"))
     baseline_error = None
-    if rloo_error > 0 and "js/baseline_mse" in steps[0].logged:
-        baseline_error = sum(_logged(steps, "js/baseline_mse")) / rloo_error
+    if rloo_error > 0 and "js/value_error" in steps[0].logged:
+        baseline_error = sum(_logged(steps, "js/value_error")) / rloo_error
     rewards = [step.reward for step in steps]
     late_steps = steps[-max(1, len(steps) // LATE_SHARE) :]
     return Figures(

@@ -1,0 +1,220 @@
+"""What a trained model is published with: a card beside it, and its upload to the hub."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from openrlhf_js.common.console import complain, say
+from openrlhf_js.common.files import write_json
+from openrlhf_js.estimators.catalogue import in_training
+from openrlhf_js.plugin.data_files import looks_local
+from openrlhf_js.plugin.flags import Flat
+from openrlhf_js.plugin.flags.parser import SECRETS, changed
+from openrlhf_js.plugin.run.device import versions
+from openrlhf_js.plugin.upstream import BadInput
+
+CARD = "README.md"
+EVALUATIONS = "evaluations.json"  # step -> metric -> value; the last step in any case
+NOT_UPLOADED = ["*/*", "*.log"]  # by default checkpoints lie in a folder below the model
+MESSAGE = "Trained with openrlhf-js"
+NOT_DONE = 3  # the exit status of a run that is done, but not uploaded
+OF_ONE_START = ("ckpt.load_enable", "js.requeued", "js.changed")
+TEXT = """
+# {name}
+
+{base}, trained by reinforcement learning with [OpenRLHF](https://github.com/OpenRLHF/OpenRLHF) and openrlhf_js.
+
+## Training
+
+{settings}
+
+## Evaluation
+
+{evaluation}
+
+## How it was started
+
+```bash
+{command}
+```
+
+With {versions}.
+"""  # noqa: E501
+
+
+# --- the card ----------------------------------------------------------------------------------
+
+
+def keep_evaluation(folder: str, step: int, metrics: dict[str, Any]) -> None:
+    """Adds the metrics of a step to those of earlier ones, beside the model; step 0 begins anew."""
+    path = Path(folder, EVALUATIONS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = _read(path) if step else {}
+    kept[str(step)] = {**kept.get(str(step), {}), **_finite(metrics)}
+    write_json(path, kept)
+
+
+def write_card(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Writes the card of the model that a run has saved; `args` is flat."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    flat: Flat = vars(args)
+    folder = Path(flat["ckpt.output_dir"])
+    by_step = _read(folder / EVALUATIONS)
+    if not by_step:
+        say(f"openrlhf_js: no model card: {folder} is on the disk of another node")
+        return
+    base = flat["actor.model_name_or_path"]
+    data_sets = flat["data.prompt_dataset"].split(",")
+    header = ModelCardData(
+        base_model=None if _is_local(base) else base,
+        datasets=[name for name in data_sets if not _is_local(name)] or None,
+        library_name="peft" if (folder / "adapter_config.json").is_file() else "transformers",
+        tags=["openrlhf", "openrlhf_js", "reinforcement-learning"],
+    )
+    text = TEXT.format(
+        name=flat["js.hub_model_id"] or folder.name,
+        base=base,
+        settings=_table(("Setting", "Value"), _settings(flat, steps=max(map(int, by_step)))),
+        evaluation=_evaluation(flat, by_step),
+        command=_command(flat, parser),
+        versions=", ".join(f"{name} {version}" for name, version in versions().items()),
+    )
+    ModelCard(f"---\n{header.to_yaml()}\n---\n{text}").save(folder / CARD)
+
+
+def _settings(flat: Flat, steps: int) -> Iterator[tuple[str, object]]:
+    """What matters of a run, as rows."""
+    name, record, _ = in_training(flat["algo.advantage.estimator"])
+    yield "advantage estimator", f"`{name}`: {record.summary}" if record else f"`{name}`"
+    yield "prompts", f"`{flat['data.prompt_dataset']}`"
+    grader = flat["train.agent_func_path"] or flat["reward.remote_url"]
+    yield "rewards", f"`{grader or flat['reward.model_name_or_path']}`"
+    longest = flat["rollout.max_new_tokens"] or flat["data.max_len"]
+    yield (
+        "steps",
+        f"{steps:,} of {flat['rollout.batch_size']:,} prompts x "
+        f"{flat['rollout.n_samples_per_prompt']:,} responses of at most {longest:,} tokens",
+    )
+    yield "learning rate", f"{flat['actor.adam.lr']:g}, {flat['actor.lr_scheduler']}"
+    yield "KL coefficient", f"{flat['algo.kl.init_coef']:g}"
+    if flat["ds.lora.rank"]:
+        yield "LoRA", f"rank {flat['ds.lora.rank']}, alpha {flat['ds.lora.alpha']}"
+    yield "seed", flat["train.seed"]
+
+
+def _evaluation(flat: Flat, by_step: dict[str, dict[str, float]]) -> str:
+    """pass@1 of the first and the last evaluation, with the intervals that were computed."""
+    evaluated = [step for step in by_step if "eval_num_samples" in by_step[step]]
+    if not evaluated or not flat["eval.dataset"]:
+        return "None in the run."
+    rows = []
+    for step in dict.fromkeys((evaluated[0], evaluated[-1])):
+        metrics = by_step[step]
+        for name in sorted(metrics):
+            if name.endswith("_pass1"):
+                figures = [metrics.get(name + end) for end in ("", "_low", "_high")]
+                data = name.removeprefix("eval_").removesuffix("_pass1")
+                rows.append((data, step, *map(_percent, figures)))
+    last = by_step[evaluated[-1]]
+    return (
+        f"`{flat['eval.dataset']}`: {last['eval_num_samples']:,.0f} responses, "
+        f"{flat['eval.n_samples_per_prompt']} a prompt, at temperature "
+        f"{flat['eval.temperature']:g}. pass@1 is the mean reward; the 95 % interval, with prompts "
+        "as clusters, says how sure it is of other prompts like these, not of another training "
+        "run.\n\n" + _table(("Prompts", "After step", "pass@1, %", "low", "high"), rows)
+    )
+
+
+def _command(flat: Flat, parser: argparse.ArgumentParser) -> str:
+    """The command line of a run, without secrets and what was of one start."""
+    lines = ["openrlhf-js train"]
+    for name, value in sorted(flat.items()):
+        if changed(name, value, parser) and name not in (*SECRETS, *OF_ONE_START):
+            values = value if isinstance(value, list | tuple) else [value]
+            words = [str(word) for word in values if word is not True]
+            lines.append(shlex.join([f"--{name}", *words]))
+    return " \\\n    ".join(lines)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [tuple(header), *rows]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def _finite(metrics: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def _is_local(name: str) -> bool:
+    return looks_local(name) or Path(name).exists()
+
+
+def _read(path: Path) -> dict[str, dict[str, float]]:
+    if not path.is_file():
+        return {}
+    kept: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
+    return kept
+
+
+# --- the upload --------------------------------------------------------------------------------
+
+
+def hub_problems(flat: Flat) -> Iterator[str]:
+    """What is wrong with the flags of the upload, without asking the hub."""
+    name = flat["js.hub_model_id"]
+    if flat["js.push_to_hub"] and not re.fullmatch(r"[\w.-]+/[\w.-]+", name or ""):
+        yield f"--js.push_to_hub needs --js.hub_model_id USER/NAME, got {name}"
+    if not flat["js.push_to_hub"] and (name or flat["js.hub_private_repo"]):
+        yield "--js.hub_model_id and --js.hub_private_repo do nothing without --js.push_to_hub"
+
+
+def open_repository(flat: Flat) -> None:
+    """Makes the model's repository on the hub, unless it is there, before hours of training.
+
+    Raises BadInput where it cannot be made or written to.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    name = flat["js.hub_model_id"]
+    try:
+        api.create_repo(name, private=flat["js.hub_private_repo"] or None, exist_ok=True)
+        api.auth_check(name, write=True)
+    except Exception as error:  # of the hub's client, of the connection, of a name
+        raise BadInput(
+            f"--js.push_to_hub: cannot write to {name} on {api.endpoint}: {error}\n"
+            "It needs a token that may write (`hf auth login`, or HF_TOKEN)"
+        ) from error
+
+
+def upload(flat: Flat) -> int:
+    """Uploads model and card; the exit status of the run, `NOT_DONE` with the way to do it."""
+    from huggingface_hub import HfApi
+
+    name, folder = flat["js.hub_model_id"], flat["ckpt.output_dir"]
+    try:
+        if not any(Path(folder).glob("*.safetensors")):
+            raise FileNotFoundError(f"there is no model in {folder} on this node")
+        commit = HfApi().upload_folder(
+            repo_id=name, folder_path=folder, ignore_patterns=NOT_UPLOADED, commit_message=MESSAGE
+        )
+    except Exception as error:  # whatever it is, the model is there
+        by_hand = ["hf", "upload", name, folder, "."]
+        for pattern in NOT_UPLOADED:
+            by_hand += ["--exclude", pattern]
+        return complain(f"not uploaded: {error}\nUpload it: {shlex.join(by_hand)}", NOT_DONE)
+    say(f"openrlhf_js: uploaded: {commit.commit_url}")
+    return 0
