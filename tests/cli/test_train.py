@@ -74,6 +74,17 @@ def started(monkeypatch, tmp_path):
     return run
 
 
+def test_an_upload_is_tried_before_the_run_and_that_it_failed_is_a_status_of_its_own(
+    started, monkeypatch
+):
+    done = []
+    monkeypatch.setattr(train, "open_repository", lambda _: done.append("opened"))
+    monkeypatch.setattr(train, "upload", lambda _: done.append("uploaded") or train.NOT_DONE)
+    words = ("--push_to_hub", "--hub_model_id", "ada/sorter")
+    assert started(lambda: done.append("trained"), *words) == 3
+    assert done == ["opened", "trained", "uploaded"]
+
+
 def test_the_screen_has_our_lines_and_the_log_all(started, capfd, tmp_path):
     def work():
         os.write(1, b"openrlhf_js: the live advantage estimator is js\n")

@@ -1,5 +1,8 @@
 """What is logged: keys, values by hand, and errors that are right on average."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -22,6 +25,17 @@ def test_values_by_hand():
             "js/value_error": mse,
         }
     )
+
+
+def test_the_table_of_curves_has_all_that_is_logged():
+    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text()
+    rows = page.split("| Curve, `js/...` |")[1].split("\n\n")[0].splitlines()[2:]
+    listed = [f"js/{name}" for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    options = dict(greedy_rewards=REWARDS[:, 0], shrinkage=0.3, squared_score_norms=REWARDS + 1)
+    options["lengths"] = torch.ones_like(REWARDS)
+    logged = {key for name in ESTIMATORS for key in diagnostics(name, REWARDS, **options)}
+    measured = {"js/gradient_snr", "js/gradient_variance", "js/gradient_norm_squared"}
+    assert sorted(listed) == sorted(logged | measured)
 
 
 def test_shrinkage_is_of_the_live_estimator():

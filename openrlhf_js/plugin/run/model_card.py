@@ -22,14 +22,13 @@ from openrlhf_js.plugin.upstream import BadInput
 
 CARD = "README.md"
 EVALUATIONS = "evaluations.json"  # step -> metric -> value; the last step in any case
-NOT_UPLOADED = ["*/*", "*.log"]  # by default checkpoints lie in a folder below the model
-MESSAGE = "Trained with openrlhf-js"
+NOT_UPLOADED = ("*/*", "*.log")  # by default checkpoints lie in a folder below the model
 NOT_DONE = 3  # the exit status of a run that is done, but not uploaded
 OF_ONE_START = ("ckpt.load_enable", "js.requeued", "js.changed")
 TEXT = """
 # {name}
 
-{base}, trained by reinforcement learning with [OpenRLHF](https://github.com/OpenRLHF/OpenRLHF) and openrlhf_js.
+`{base}`, trained by reinforcement learning with [OpenRLHF](https://github.com/OpenRLHF/OpenRLHF) and openrlhf_js.
 
 ## Training
 
@@ -209,7 +208,10 @@ def upload(flat: Flat) -> int:
         if not any(Path(folder).glob("*.safetensors")):
             raise FileNotFoundError(f"there is no model in {folder} on this node")
         commit = HfApi().upload_folder(
-            repo_id=name, folder_path=folder, ignore_patterns=NOT_UPLOADED, commit_message=MESSAGE
+            repo_id=name,
+            folder_path=folder,
+            ignore_patterns=list(NOT_UPLOADED),  # to which it adds its own
+            commit_message="Trained with openrlhf-js",
         )
     except Exception as error:  # whatever it is, the model is there
         by_hand = ["hf", "upload", name, folder, "."]
