@@ -143,9 +143,9 @@ def _command(flat: Flat, parser: argparse.ArgumentParser) -> str:
     return " \\\n    ".join(lines)
 
 
-def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    lines = [tuple(header), *rows]
-    lines.insert(1, ["---"] * len(lines[0]))
+def _table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
+    lines: list[tuple[object, ...]] = [header, *rows]
+    lines.insert(1, ("---",) * len(header))
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
