@@ -122,8 +122,9 @@ BASES = {
 
 
 @pytest.fixture
-def start(monkeypatch):
+def start(monkeypatch, tmp_path):
     """Starts one of our actors, whose base has the methods of a stand-in; by default js_grad."""
+    monkeypatch.chdir(tmp_path)  # where a model and its evaluations go by default
     for module in (ppo_trainer, ppo_trainer_async):
         for name in ("SamplesGenerator", "compute_eval_metrics"):
             monkeypatch.setattr(module, name, None)
@@ -368,6 +369,11 @@ def test_wandb_draws_evaluations_over_the_step_that_upstream_logs(start, monkeyp
     assert name == "log"
     assert ours in logged
     assert upstreams not in logged  # as long as it is so, ours is needed
+
+    actor.save_logs_and_checkpoints(3, {"js/slope_group": 0.5, "reward": 1.0}, {})
+    axes = {args: named["step_metric"] for _, args, named in wandb.calls if "step_metric" in named}
+    _, (logged,), _ = wandb.calls[-1]  # not below train/, and without what is upstream's
+    assert logged == {axes[("js/*",)]: 3, "js/slope_group": 0.5}
 
 
 # --- the place in the data ----------------------------------------------------------------------
