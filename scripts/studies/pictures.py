@@ -25,6 +25,7 @@ BY_RATE = ("smollm2_js_grad", "js_grad_grid", "js_grad_held_out")
 CURVES = ("smollm2_js_grad", "js_grad", "js_grad_again")  # with enough seeds for mean curves
 FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
+IN_DIRECTION = "reduction_at_best_length_percent"
 SCALE = ["#B2182B", "#F4F4F2", "#2166AC"]  # in capitals, which dark pages leave as they are
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
@@ -236,8 +237,11 @@ def forest(rows: list[ForestRow]) -> alt.ConcatChart:
 def main() -> None:
     folder = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
     rows = gradients()
-    reductions = rows[(rows.quantity == REDUCTION) & rows.estimator.isin(SHOWN) & (rows.n == 16)]
+    of_16 = rows[rows.estimator.isin(SHOWN) & (rows.n == 16)]
+    reductions = of_16[of_16.quantity == REDUCTION]
     print_gradients(reductions)
+    print("\nat the length that fits best:\n")
+    print_gradients(of_16[of_16.quantity == IN_DIRECTION])
     print_expected(rows)
     print_training()
     print_samples()
