@@ -27,9 +27,15 @@ class Handler(BaseHTTPRequestHandler):
     server: Hub
 
     def do_GET(self) -> None:
-        parts = self.path.split("/")  # /api/models/USER/NAME/auth-check/write
-        known = "/".join(parts[3:5]) in self.server.repositories
-        self._answer(200 if known else 404, {"id": "/".join(parts[3:5])})
+        parts = self.path.split("/")  # /api/models/USER/NAME or .../auth-check/write
+        name = "/".join(parts[3:5])
+        made = self.server.repositories.get(name)
+        if made is None:
+            self._answer(404, {"error": "Repository not found"})
+        elif parts[-1] == "write" and self.headers["Authorization"] != f"Bearer {TOKEN}":
+            self._answer(403, {"error": "this token may not write"})
+        else:
+            self._answer(200, {"id": name, "private": made.get("visibility") == "private"})
 
     def do_PUT(self) -> None:
         self.server.stored[self.path.removeprefix("/store/")] = self._body()

@@ -36,7 +36,13 @@ from openrlhf_js.plugin.run import failures
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import prepare_device
 from openrlhf_js.plugin.run.leftovers import SIGNALS, end_run
-from openrlhf_js.plugin.run.model_card import NOT_DONE, open_repository, upload, write_card
+from openrlhf_js.plugin.run.model_card import (
+    NOT_DONE,
+    hub_problems,
+    open_repository,
+    upload,
+    write_card,
+)
 from openrlhf_js.plugin.run.overview import print_overview
 from openrlhf_js.plugin.run.ray_session import train
 from openrlhf_js.plugin.run.record import recorded
@@ -60,8 +66,9 @@ def main(argv: list[str] | None = None) -> int:
         if flat["js.requeued"]:
             flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
         if flat["js.restarts"] > 0 and not flat["js.dry_run"] and RUN_ID not in os.environ:
-            if problems := earlier_run_problems(flat):
+            if problems := [*earlier_run_problems(flat), *hub_problems(flat)]:
                 raise BadInput("\n".join(problems))
+            try_upload(flat)
             return keep_running(words, flat)
         checked = check(args)
         device = prepare_device(flat["js.device"])
@@ -74,12 +81,12 @@ def main(argv: list[str] | None = None) -> int:
             checked = checked._replace(prompts=prompts_left(flat, lengths))
         if flat["js.verbose"] and not starts:
             print(settings_text(flat, parser))
-        print_overview(flat, checked, lengths, download=starts)
+        print_overview(flat | {"js.device": device}, checked, lengths, download=starts)
         if not starts:
             say("openrlhf_js: all checks passed, nothing was started (--verbose: every setting)")
             return 0
-        if flat["js.push_to_hub"] and not flat["ckpt.load_enable"]:
-            open_repository(flat)
+        if RUN_ID not in os.environ:  # else the first of these processes has
+            try_upload(flat)
         if flat["ckpt.load_enable"]:
             choose_checkpoint(flat)
         with shown(flat), recorded(args, parser):
@@ -103,6 +110,13 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         gc.enable()
     return 0
+
+
+def try_upload(flat: Flat) -> None:
+    """Asks the hub whether it will take the model; not where a scheduler starts the run again."""
+    resumed_by_scheduler = flat["js.requeued"] and flat["ckpt.load_enable"]
+    if flat["js.push_to_hub"] and not resumed_by_scheduler:
+        open_repository(flat)
 
 
 def keep_running(arguments: Sequence[str], flat: Flat) -> int:

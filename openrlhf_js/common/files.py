@@ -172,10 +172,20 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The names of flags with their values; ValueError for a file that has something else."""
     import yaml  # type: ignore[import-untyped]
 
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Refuses a name that is given twice, of which the first would be lost."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [key.value for key, _ in node.value]
+            if twice := {name for name in names if names.count(name) > 1}:
+                problem = f"{', '.join(sorted(twice))} is given twice"
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+            return super().construct_mapping(node, deep)
+
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {error}") from None
+        raise ValueError(f"{path} cannot be read as YAML: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must have the names of flags with their values, one a line")
     return values

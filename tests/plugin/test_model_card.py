@@ -1,6 +1,8 @@
 """The card of a trained model, and its upload to a stand-in of the hub."""
 
 import argparse
+import re
+import shlex
 from pathlib import Path
 
 import huggingface_hub
@@ -50,7 +52,10 @@ def test_the_card_says_what_was_trained_how_and_how_good_it_is(parsed, tmp_path)
     folder = tmp_path / "model"
     model_card.keep_evaluation(str(folder), 7, {"eval_old_pass1": 1.0})  # of an earlier run
     trained(folder)
-    model_card.write_card(parse(), parser)
+    model_card.keep_evaluation(str(folder), 60, {"eval_sort_pass1": 1.0})  # undone by a resume
+    model_card.keep_evaluation(str(folder), 12, {})
+    args = parse("--rollout.stop=-q")
+    model_card.write_card(args, parser)
     card = huggingface_hub.ModelCard.load(folder / "README.md")
     assert card.data.base_model == "Qwen/Qwen2.5-0.5B"
     assert card.data.datasets == ["openai/gsm8k"]  # on the hub; the other is a file
@@ -61,11 +66,15 @@ def test_the_card_says_what_was_trained_how_and_how_good_it_is(parsed, tmp_path)
         "| steps | 12 of",
         f"| sort | 10 | 75.0 | {low} | {high} |",
         "| sort | 0 | 25.0 |",
-        "    --reward.remote_url 'my rewards.py'",
+        "    '--reward.remote_url=my rewards.py'",
     ):
         assert words in card.text
     for words in ("secret", "load_enable", "eval_old", "| sort | 12 |"):
         assert words not in card.text
+    (command,) = re.findall(r"```bash\nopenrlhf-js train (.*?)```", card.text, re.DOTALL)
+    again = vars(parser.parse_args(shlex.split(command.replace("\\\n", ""))))
+    differs = {name for name, value in vars(args).items() if again[name] != value}
+    assert differs == {"ckpt.load_enable", "logger.wandb.key"}
     unknown = pass1_interval(SOURCE, [float("nan"), 1.0])
     assert unknown == {}
     assert pass1_interval(SOURCE, [-3.0, -1.0])["eval_sort_pass1_low"] < -3
@@ -79,7 +88,8 @@ def test_a_model_is_uploaded_and_what_would_fail_then_fails_before(
     trained(folder)
     weights = bytes(range(256)) * 40
     (folder / "model.safetensors").write_bytes(weights)
-    (folder / "train.log").write_text("private")
+    for private in ("train.log", "openrlhf_js.yaml", ".env", "batch_0.npz"):
+        (folder / private).write_text("private")
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints" / "x.safetensors").write_bytes(b"large")
     args = parse("--push_to_hub", "--hub_model_id", "ada/sorter", "--hub_private_repo")
@@ -105,11 +115,18 @@ def test_a_model_is_uploaded_and_what_would_fail_then_fails_before(
         assert header["base_model"] == "Qwen/Qwen2.5-0.5B"
         assert b"# ada/sorter" in server.files["README.md"]
 
+        server.repositories["ada/sorter"]["visibility"] = "public"
+        with pytest.raises(BadInput, match="is there already, and public"):
+            model_card.open_repository(flat)
         server.broken = True
         assert model_card.upload(flat) == model_card.NOT_DONE
         said = capsys.readouterr().err
         assert "not uploaded: " in said
-        assert f"hf upload ada/sorter {folder} . --exclude '*/*' --exclude '*.log'\n" in said
+        assert f"hf upload ada/sorter {folder} . --private --include '*.safetensors'" in said
+        (folder / "README.md").unlink()
+        (folder / "README.md").mkdir()  # cannot be written
+        model_card.write_card(args, parser)
+        assert "no model card: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

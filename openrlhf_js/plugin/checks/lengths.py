@@ -218,7 +218,9 @@ def _one_thread() -> Iterator[None]:
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"
-    yield
-    del os.environ[name]
-    if before is not None:
-        os.environ[name] = before
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before

@@ -15,7 +15,7 @@ from openrlhf_js.plugin.run.record import resume_problems
 
 EARLIER_RUNS = {  # flag of a folder -> what a run leaves there
     "ckpt.path": "_actor/*",
-    "ckpt.output_dir": "*.safetensors",
+    "ckpt.output_dir": "*model*.[sb]*",  # .safetensors, .bin
     "logger.tensorboard_dir": "{run_name}/events.out.tfevents.*",
     "js.save_batches": "batch_*.npz",
 }

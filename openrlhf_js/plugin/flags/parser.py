@@ -175,7 +175,8 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"takes {kind}, got {value}")
         words = list(map(str, items))
         if self._match_argument(action, "A" * len(words)) != len(words):
-            raise argparse.ArgumentError(action, f"takes one value, got {value}")
+            count = f"{action.nargs} values" if isinstance(action.nargs, int) else "one value"
+            raise argparse.ArgumentError(action, f"takes {count}, got {value}")
         return self._get_values(action, words)
 
     def _renamed(self, args: Sequence[str]) -> list[str]:

@@ -18,13 +18,16 @@ from openrlhf_js.plugin.data_files import looks_local
 from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.flags.parser import SECRETS, changed
 from openrlhf_js.plugin.run.device import versions
+from openrlhf_js.plugin.run.record import OF_ONE_START
 from openrlhf_js.plugin.upstream import BadInput
 
 CARD = "README.md"
 EVALUATIONS = "evaluations.json"  # step -> metric -> value; the last step in any case
-NOT_UPLOADED = ("*/*", "*.log")  # by default checkpoints lie in a folder below the model
+WEIGHTS = ("*.safetensors", "adapter_model.bin")  # the latter of LoRA under ZeRO 3
+UPLOADED = (*WEIGHTS, "*.json", "*.jinja", "*.py", "merges.txt", "vocab.txt", "*.model", CARD)
+NOT_UPLOADED = "*/*"  # by default checkpoints lie in a folder below the model
 NOT_DONE = 3  # the exit status of a run that is done, but not uploaded
-OF_ONE_START = ("ckpt.load_enable", "js.requeued", "js.changed")
+ADDRESS = re.compile(r"(https?://)(?:[^/@\s,]*@)?([^\s,?]*)(?:\?[^\s,]*)?")
 TEXT = """
 # {name}
 
@@ -52,19 +55,31 @@ With {versions}.
 
 
 def keep_evaluation(folder: str, step: int, metrics: dict[str, Any]) -> None:
-    """Adds the metrics of a step to those of earlier ones, beside the model; step 0 begins anew."""
+    """Adds the metrics of a step to those of earlier ones, beside the model; step 0 begins anew.
+
+    Of later steps there may be some, which a run made before it was stopped and resumed.
+    """
     path = Path(folder, EVALUATIONS)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = _read(path) if step else {}
+    kept = {earlier: of for earlier, of in _read(path).items() if int(earlier) <= step and step}
     kept[str(step)] = {**kept.get(str(step), {}), **_finite(metrics)}
     write_json(path, kept)
 
 
 def write_card(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Writes the card of the model that a run has saved; `args` is flat."""
+    """Writes the card of the model that a run has saved; `args` is flat.
+
+    What fails is said: the model is there, and the run is done.
+    """
+    try:
+        _write_card(vars(args), parser)
+    except Exception as error:
+        say(f"openrlhf_js: no model card: {error}", error=True)
+
+
+def _write_card(flat: Flat, parser: argparse.ArgumentParser) -> None:
     from huggingface_hub import ModelCard, ModelCardData
 
-    flat: Flat = vars(args)
     folder = Path(flat["ckpt.output_dir"])
     by_step = _read(folder / EVALUATIONS)
     if not by_step:
@@ -86,7 +101,8 @@ def write_card(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Non
         command=_command(flat, parser),
         versions=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
-    ModelCard(f"---\n{header.to_yaml()}\n---\n{text}").save(folder / CARD)
+    public = ADDRESS.sub(r"\1\2", text)  # without what may be a password
+    ModelCard(f"---\n{header.to_yaml()}\n---\n{public}").save(folder / CARD)
 
 
 def _settings(flat: Flat, steps: int) -> Iterator[tuple[str, object]]:
@@ -137,10 +153,19 @@ def _command(flat: Flat, parser: argparse.ArgumentParser) -> str:
     lines = ["openrlhf-js train"]
     for name, value in sorted(flat.items()):
         if changed(name, value, parser) and name not in (*SECRETS, *OF_ONE_START):
-            values = value if isinstance(value, list | tuple) else [value]
-            words = [str(word) for word in values if word is not True]
-            lines.append(shlex.join([f"--{name}", *words]))
+            lines.append(shlex.join(_words(name, value, parser)))
     return " \\\n    ".join(lines)
+
+
+def _words(name: str, value: Any, parser: argparse.ArgumentParser) -> list[str]:
+    """A flag with its value as the parser reads them."""
+    if isinstance(value, bool):
+        switches = (action for action in parser._actions if action.dest == name)
+        return [switch.option_strings[0] for switch in switches if switch.const is value]
+    values = value if isinstance(value, list | tuple) else [value]
+    if len(values) == 1:
+        return [f"--{name}={values[0]}"]  # which may begin with a dash
+    return [f"--{name}", *map(str, values)]
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
@@ -183,20 +208,24 @@ def hub_problems(flat: Flat) -> Iterator[str]:
 def open_repository(flat: Flat) -> None:
     """Makes the model's repository on the hub, unless it is there, before hours of training.
 
-    Raises BadInput where it cannot be made or written to.
+    Raises BadInput where it cannot be made or written to, or is public and ought not to be.
     """
     from huggingface_hub import HfApi
 
     api = HfApi()
     name = flat["js.hub_model_id"]
+    private = flat["js.hub_private_repo"]
     try:
-        api.create_repo(name, private=flat["js.hub_private_repo"] or None, exist_ok=True)
+        api.create_repo(name, private=private or None, exist_ok=True)
         api.auth_check(name, write=True)
+        is_private = api.repo_info(name).private
     except Exception as error:  # of the hub's client, of the connection, of a name
         raise BadInput(
             f"--js.push_to_hub: cannot write to {name} on {api.endpoint}: {error}\n"
             "It needs a token that may write (`hf auth login`, or HF_TOKEN)"
         ) from error
+    if private and not is_private:
+        raise BadInput(f"--js.hub_private_repo: {name} is there already, and public")
 
 
 def upload(flat: Flat) -> int:
@@ -205,18 +234,21 @@ def upload(flat: Flat) -> int:
 
     name, folder = flat["js.hub_model_id"], flat["ckpt.output_dir"]
     try:
-        if not any(Path(folder).glob("*.safetensors")):
+        if not any(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)):
             raise FileNotFoundError(f"there is no model in {folder} on this node")
         commit = HfApi().upload_folder(
             repo_id=name,
             folder_path=folder,
-            ignore_patterns=list(NOT_UPLOADED),  # to which it adds its own
+            allow_patterns=list(UPLOADED),
+            ignore_patterns=NOT_UPLOADED,
             commit_message="Trained with openrlhf-js",
         )
     except Exception as error:  # whatever it is, the model is there
         by_hand = ["hf", "upload", name, folder, "."]
-        for pattern in NOT_UPLOADED:
-            by_hand += ["--exclude", pattern]
+        by_hand += ["--private"] if flat["js.hub_private_repo"] else []
+        for pattern in UPLOADED:
+            by_hand += ["--include", pattern]
+        by_hand += ["--exclude", NOT_UPLOADED]
         return complain(f"not uploaded: {error}\nUpload it: {shlex.join(by_hand)}", NOT_DONE)
     say(f"openrlhf_js: uploaded: {commit.commit_url}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -16,9 +17,11 @@ from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.flags.parser import RECORD, changed, settings_text, yaml_text
 from openrlhf_js.plugin.run.device import versions
 from openrlhf_js.plugin.run.screen import log_of
+from openrlhf_js.plugin.upstream import BadInput
 
 SETTINGS = "openrlhf_js.yaml"  # read by `openrlhf-js study`
 RUN_NAME = "logger.wandb.run_name"
+OF_ONE_START = ("ckpt.load_enable", "js.requeued", "js.changed")
 HEADER = """\
 # The settings of a run. This starts it again, and with --ckpt.load_enable resumes it:
 #   openrlhf-js train {file}
@@ -71,11 +74,15 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
         "versions": versions(),
         "earlier_starts": [],
     }
-    if files[1].is_file():
-        before = read_yaml(files[1])
+    earlier = files[0] if flags["ckpt.load_enable"] and files[0].is_file() else files[1]
+    if earlier.is_file():
+        before = read_yaml(earlier)
+        if RECORD not in before:
+            raise BadInput(f"{earlier} is no file that a run has left: give it another name")
         if flags["ckpt.load_enable"] or before[RUN_NAME] == flags[RUN_NAME]:
             record["earlier_starts"] = _starts(before, parser)
-    text = HEADER.format(file=files[1]) + settings_text(flags, parser)
+    of_any_start = flags | {name: parser.get_default(name) for name in OF_ONE_START}
+    text = HEADER.format(file=shlex.quote(str(files[1]))) + settings_text(of_any_start, parser)
 
     def write() -> None:
         for file in files:
