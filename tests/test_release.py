@@ -144,7 +144,7 @@ def test_the_command_needs_no_extra_for_its_help_version_and_mistyped_names(monk
     monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
     monkeypatch.setattr(cli, "find_spec", lambda name: name != "altair" or None)
     assert main(["--help"]) == main([]) == main(["--version"]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert f"openrlhf-js {openrlhf_js.__version__}" in shown
     assert "compared (needs openrlhf-js[lab])" in shown and "[train]" not in shown
     assert main(["stduy"]) == 2

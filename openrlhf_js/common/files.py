@@ -179,7 +179,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
             names = [key.value for key, _ in node.value]
             if twice := {name for name in names if names.count(name) > 1}:
                 problem = f"{', '.join(sorted(twice))} is given twice"
-                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
             return super().construct_mapping(node, deep)
 
     try:

@@ -57,6 +57,7 @@ def _usage(prog: str, programs: Mapping[str, tuple[str, str]], noun: str) -> str
             min(100, shutil.get_terminal_size().columns),
             initial_indent=f"  {name}".ljust(width),
             subsequent_indent=" " * width,
+            break_on_hyphens=False,
         )
         lines.append(line or f"  {name}")
     return "\n".join(lines)

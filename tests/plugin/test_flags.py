@@ -123,7 +123,8 @@ WRONG = {
     "rollout_batch_size: 4\nrollout: {batch_size: 8}": "rollout.batch_size is given twice",
     "logger.wandb.key: (hidden)": "logger.wandb.key is not kept in a file: give --logger.wandb.key",
     "- js": "must have the names of flags",
-    "a: [": "is not YAML",
+    "a: [": "cannot be read as YAML",
+    "actor.adam: {lr: 1}\nactor.adam: {lr: 2}": "actor.adam is given twice",
 }
 
 

@@ -120,7 +120,7 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
     assert settings.train == ["--a", "1", "--b", "2"]
     path.write_text("seeds: [\n")
     assert study.main([str(path)]) == 2
-    assert "study.yaml is not YAML" in capsys.readouterr().err
+    assert "study.yaml cannot be read as YAML" in capsys.readouterr().err
     path.write_text("seeds\n")
     assert study.main([str(path)]) == 2
     assert "the names of flags with their values" in capsys.readouterr().err
