@@ -81,7 +81,8 @@ def main(argv: list[str] | None = None) -> int:
             checked = checked._replace(prompts=prompts_left(flat, lengths))
         if flat["js.verbose"] and not starts:
             print(settings_text(flat, parser))
-        print_overview(flat | {"js.device": device}, checked, lengths, download=starts)
+        on_device = flat | {"js.device": device} if starts else flat
+        print_overview(on_device, checked, lengths, download=starts)
         if not starts:
             say("openrlhf_js: all checks passed, nothing was started (--verbose: every setting)")
             return 0
