@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Set up, check the code, run every test.
-#   bash scripts/test.sh                        everything: 12 to 14 minutes on two cores
+#   bash scripts/test.sh                        everything: 12 to 30 minutes on two cores
 #   bash scripts/test.sh --fast                 without the runs of Ray, DeepSpeed and vLLM
 #   bash scripts/test.sh tests/lab -k gradient  any pytest arguments
 set -uo pipefail

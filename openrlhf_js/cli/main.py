@@ -19,7 +19,7 @@ PROGRAMS = {
     "eval": ("openrlhf_js.cli.eval:main", "measure a model: checked answers, or a judge"),
     "quickstart": ("openrlhf_js.cli.quickstart:main", "make a tiny model and train it, anywhere"),
     "study": ("openrlhf_js.cli.study:main", "many paired runs of several estimators, compared"),
-    "data": ("openrlhf_js.cli.data:main", "build, check and show prompts with checkable answers"),
+    "data": ("openrlhf_js.cli.data:main", "build and check prompts with checkable answers"),
     "lab": ("openrlhf_js.cli.lab:main", "measure baselines and gradients against the truth"),
 }
 # Each program's extra, and a module that comes with it.

@@ -176,7 +176,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         """Refuses a name that is given twice, of which the first would be lost."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [key.value for key, _ in node.value]
+            names = [str(key.value) for key, _ in node.value]
             if twice := {name for name in names if names.count(name) > 1}:
                 problem = f"{', '.join(sorted(twice))} is given twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)

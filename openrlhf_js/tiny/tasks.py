@@ -19,7 +19,6 @@ from openrlhf_js.tasks.sort import END, SOLVED, UNSOLVABLE
 
 PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
 INLINE = ("reverse", "unique", "odometer")  # without a grader for the stack
-MIXES = ("alike", "natural", "mixed")
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"

@@ -17,12 +17,14 @@ from openrlhf_js.lab.pool import open_samples
 from openrlhf_js.study.design import InlineStudy, Run
 from openrlhf_js.study.inline.prompts import policy_in, training_problems, warm_start
 from openrlhf_js.study.inline.training import Training
-from openrlhf_js.tiny.tasks import MIXES, PRETRAINED, TASKS, write_lines
+from openrlhf_js.study.tables import MIXES_EXPLAINED
+from openrlhf_js.tiny.tasks import PRETRAINED, TASKS, write_lines
 
 HERE = Path(__file__).parent
 REWARDS = HERE / "tiny_rewards.py"
 ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "ebpo")
 TINY = ("sort", "countdown", "maze", "reverse")
+MIXES = tuple(MIXES_EXPLAINED)
 PROMPTS = 128
 RESPONSES = 64  # to each
 BATCH_PROMPTS = (8, 16, 64)

@@ -213,3 +213,14 @@ def test_a_run_under_nohup_outlives_its_terminal(tmp_path, children, monkeypatch
 
     children[1][:] = [1, ends]
     assert train.keep_running([], flags_of(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("requeued", "resumed", "asked"), [(False, False, 1), (False, True, 1), (True, True, 0)]
+)
+def test_the_hub_is_asked_by_every_start_but_a_schedulers(monkeypatch, requeued, resumed, asked):
+    starts = []
+    monkeypatch.setattr(train, "open_repository", starts.append)
+    flat = {"js.push_to_hub": True, "js.requeued": requeued, "ckpt.load_enable": resumed}
+    train.try_upload(flat)
+    assert len(starts) == asked

@@ -75,6 +75,8 @@ def test_the_card_says_what_was_trained_how_and_how_good_it_is(parsed, tmp_path)
     again = vars(parser.parse_args(shlex.split(command.replace("\\\n", ""))))
     differs = {name for name, value in vars(args).items() if again[name] != value}
     assert differs == {"ckpt.load_enable", "logger.wandb.key"}
+    address = "http://ada:secret@host:5000/x?token=secret"
+    assert model_card.ADDRESS.sub(r"\1\2", address) == "http://host:5000/x"
     unknown = pass1_interval(SOURCE, [float("nan"), 1.0])
     assert unknown == {}
     assert pass1_interval(SOURCE, [-3.0, -1.0])["eval_sort_pass1_low"] < -3
@@ -123,6 +125,10 @@ def test_a_model_is_uploaded_and_what_would_fail_then_fails_before(
         said = capsys.readouterr().err
         assert "not uploaded: " in said
         assert f"hf upload ada/sorter {folder} . --private --include '*.safetensors'" in said
+        (folder / "model.safetensors").rename(folder / "adapter_model.bin")
+        server.broken = False
+        assert model_card.upload(flat) == 0  # of LoRA under ZeRO 3
+        assert "adapter_model.bin" in server.files
         (folder / "README.md").unlink()
         (folder / "README.md").mkdir()  # cannot be written
         model_card.write_card(args, parser)
