@@ -26,6 +26,8 @@ class Figures(NamedTuple):
     gradient_variance: float | None
     gradient_snr: float | None
     """Squared norm of the mean gradient over the variance."""
+    pass4: float | None = None
+    """As pass1, where each prompt's pass rate is known exactly."""
     length: float | None = None
     """Mean tokens of a response, late in training."""
     entropy: float | None = None

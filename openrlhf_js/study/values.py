@@ -11,6 +11,7 @@ from openrlhf_js.study.design import Cell, Run
 
 OUTCOMES = ("pass1", "reward")
 CAUSES = {
+    "pass4": "pass@4 after training",
     "baseline_error": "error of the baseline / rloo's",
     "gradient_variance": "gradient variance",
     "gradient_snr": "gradient signal / noise",

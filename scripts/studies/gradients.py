@@ -11,6 +11,7 @@ import io
 import json
 import lzma
 from pathlib import Path
+from random import Random
 
 from openrlhf_js.cli import lab
 from openrlhf_js.lab.pool import open_samples
@@ -18,10 +19,11 @@ from openrlhf_js.study.design import InlineStudy, Run
 from openrlhf_js.study.inline.prompts import policy_in, training_problems, warm_start
 from openrlhf_js.study.inline.training import Training
 from openrlhf_js.study.tables import MIXES_EXPLAINED
+from openrlhf_js.tasks.questions import WORDS
 from openrlhf_js.tiny.tasks import PRETRAINED, TASKS, write_lines
 
 HERE = Path(__file__).parent
-REWARDS = HERE / "tiny_rewards.py"
+REWARDS = HERE / "gradient_rewards.py"
 ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "ebpo")
 TINY = ("sort", "countdown", "maze", "reverse")
 MIXES = tuple(MIXES_EXPLAINED)
@@ -31,8 +33,15 @@ BATCH_PROMPTS = (8, 16, 64)
 BATCH_RESPONSES = (2, 4, 8, 16)
 BATCHES = 500
 PRETRAINED_PROMPTS = 64
+PRETRAINED_RESPONSES = 32
 PRETRAINED_BATCH_PROMPTS = (8, 16, 32)
 PRETRAINED_STEPS = (0, 30, 100)  # of rloo, before the gradients are measured
+STORY = "Write a short story about a {} and a {}. Mention a {}."
+STORIES = 32
+STORY_RESPONSES = 16
+STORY_TOKENS = 192  # of a response at most
+STORY_BATCH_PROMPTS = (8, 16)
+STORY_BATCH_RESPONSES = (2, 4, 8)
 COLUMNS = ("task", "prompts_are", "steps", "n", "m", "estimator", "quantity")
 COLUMNS += ("value", "low", "high")
 
@@ -96,7 +105,7 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
         folder = out / f"{PRETRAINED}-{steps}"
         sample = ["--model", policy, "--prompts", prompts, "--apply_chat_template"]
         sample += ["--max_new_tokens", TASKS[PRETRAINED].max_new_tokens]
-        sample += ["--prompts_count", PRETRAINED_PROMPTS, "--responses", RESPONSES]
+        sample += ["--prompts_count", PRETRAINED_PROMPTS, "--responses", PRETRAINED_RESPONSES]
         found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS)
         rows += [
             {"task": "SmolLM2", "prompts_are": "natural", "steps": steps, **row} for row in found
@@ -123,14 +132,37 @@ def trained(out: Path, settings: InlineStudy, steps: int) -> Path:
     return folder
 
 
-def measure(folder: Path, sample: list, sizes: tuple[int, ...]) -> list[dict]:
+def measure_stories(out: Path, model: Path) -> list[dict]:
+    """The rows of SmolLM2 as it comes, on responses of some 150 tokens."""
+    prompts = out / "stories.jsonl"
+    if not prompts.is_file():
+        random = Random(0)
+        drawn = [random.sample(WORDS.split(), 3) for _ in range(STORIES)]
+        rows = [
+            {"input": STORY.format(*words), "label": " ".join(words), "datasource": "stories"}
+            for words in drawn
+        ]
+        write_lines(prompts, rows)
+    sample = ["--model", model, "--prompts", prompts, "--reward", REWARDS, "--apply_chat_template"]
+    sample += ["--max_new_tokens", STORY_TOKENS]
+    sample += ["--prompts_count", STORIES, "--responses", STORY_RESPONSES]
+    found = measure(out / "stories", sample, STORY_BATCH_PROMPTS, STORY_BATCH_RESPONSES)
+    return [{"task": "stories", "prompts_are": "natural", "steps": 0, **row} for row in found]
+
+
+def measure(
+    folder: Path,
+    sample: list,
+    sizes: tuple[int, ...],
+    responses: tuple[int, ...] = BATCH_RESPONSES,
+) -> list[dict]:
     """Rows of `lab gradient` in batches of every size; responses are sampled once."""
     rows = []
     for prompts in sizes:
         path = folder / f"gradient-{prompts}.json"
         if not path.is_file():
             words = [*sample, "--out", folder, "--batch_prompts", prompts, "--batches", BATCHES]
-            words += ["--m", *BATCH_RESPONSES, "--baselines", *ESTIMATORS]
+            words += ["--m", *responses, "--baselines", *ESTIMATORS]
             if lab.main(["gradient", *map(str, words)]):
                 raise SystemExit(1)
             (folder / "gradient.json").rename(path)
@@ -158,6 +190,7 @@ def main() -> None:
     rows = measure_tiny(arguments.out)
     if arguments.model:
         rows += measure_pretrained(arguments.out, arguments.model)
+        rows += measure_stories(arguments.out, arguments.model)
     write(rows, arguments.out / "gradients.csv.xz")
 
 

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from openrlhf_js.study.design import InlineStudy, Run
 from openrlhf_js.study.figures import Figures, learning_curve
-from openrlhf_js.study.inline.prompts import held_out_pass1, policy_in, training_problems
+from openrlhf_js.study.inline.prompts import held_out_rates, policy_in, training_problems
 from openrlhf_js.study.inline.training import Step, Training
 from openrlhf_js.tiny.policy import TinyPolicy
 
@@ -32,12 +32,12 @@ def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures
     for number in range(settings.steps):
         first = number * run.prompts
         steps.append(training.step(number, problems[first : first + run.prompts]))
-    pass1 = held_out_pass1(run.task, settings, policy, settings.samples)
-    return _figures(steps, pass1, groups=len(problems))
+    rates = held_out_rates(run.task, settings, policy, settings.samples)
+    return _figures(steps, rates, settings.samples, groups=len(problems))
 
 
-def _figures(steps: Sequence[Step], pass1: float, groups: int) -> Figures:
-    """What was measured in these steps of so many groups, and after them."""
+def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: int) -> Figures:
+    """What was measured in these steps of so many groups, and of held-out prompts after them."""
     gradients = [step.gradient for step in steps if step.gradient is not None]
     variance = fmean(gradient.variance for gradient in gradients)
     mean_square = fmean(gradient.mean_square for gradient in gradients)
@@ -48,7 +48,8 @@ def _figures(steps: Sequence[Step], pass1: float, groups: int) -> Figures:
     rewards = [step.reward for step in steps]
     late_steps = steps[-max(1, len(steps) // LATE_SHARE) :]
     return Figures(
-        pass1=pass1,
+        pass1=fmean(rates),
+        pass4=None if samples else fmean(1 - (1 - rate) ** 4 for rate in rates),
         reward=fmean(rewards),
         curve=learning_curve(rewards),
         steps=len(steps),

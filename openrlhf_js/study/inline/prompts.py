@@ -166,10 +166,17 @@ def held_out(task: str, settings: StudySettings) -> list[Problem]:
 
 def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy, samples: int) -> float:
     """pass@1 on the held-out prompts, by so many responses to each; exact with 0 of them."""
+    return fmean(held_out_rates(task, settings, policy, samples))
+
+
+def held_out_rates(
+    task: str, settings: StudySettings, policy: TinyPolicy, samples: int
+) -> list[float]:
+    """The pass rate of each held-out prompt, by so many responses; exact with 0 of them."""
     problems = held_out(task, settings)
     if samples == 0:
-        return fmean(right_probabilities(policy, TASKS[task], problems))
-    return fmean(pass_rates(policy, TASKS[task], problems, samples))
+        return right_probabilities(policy, TASKS[task], problems)
+    return pass_rates(policy, TASKS[task], problems, samples)
 
 
 def _problems_of(task: str, items: list[Any]) -> list[Problem]:

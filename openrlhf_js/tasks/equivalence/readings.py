@@ -107,7 +107,8 @@ def _dates(text: str) -> list[Tree]:
 def _times(text: str) -> list[Tree]:
     """The time of day that the text is, or none; the half of the day is like a unit.
 
-    A time in the other half than its hour alone says, such as 8:34 pm, is also 20:34.
+    A time in the other half than its hour alone says, such as 8:34 pm, is also 20:34. An hour with
+    a leading 0 is before noon.
     """
     clock = _CLOCK.match(text)
     if not clock or not (clock["minute"] or clock["half"]):
@@ -115,6 +116,8 @@ def _times(text: str) -> list[Tree]:
     hour = int(clock["hour"])
     minute = clock["minute"] or "00"
     half = (clock["half"] or "").lower()
+    if not half and clock["hour"].startswith("0"):
+        half = "a"
     times = [node("measure", node("text", f"{hour}:{minute}"), (half,) if half else ())]
     hour_of_day = {"a": hour % 12, "p": hour % 12 + 12}.get(half, hour)
     if hour_of_day != hour <= 12:

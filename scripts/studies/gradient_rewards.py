@@ -1,0 +1,22 @@
+"""Rewards for `gradients.py`: a row's datasource is its task."""
+
+from openrlhf_js.tiny.tasks import TASKS
+
+STORIES = "stories"
+
+
+def reward_func(
+    queries: list[str], prompts: list[str], labels: list[str], datasources: list[str]
+) -> list[float]:
+    """The rewards of responses; a query is a prompt with its response."""
+    rewards = []
+    for query, prompt, label, task in zip(queries, prompts, labels, datasources, strict=True):
+        response = query.removeprefix(prompt)
+        reward = mentions if task == STORIES else TASKS[task].reward
+        rewards.append(reward(response, label))
+    return rewards
+
+
+def mentions(story: str, words: str) -> float:
+    """1 if every word of the label is in the story."""
+    return float(all(word in story.lower() for word in words.split()))
