@@ -232,7 +232,8 @@ PLAIN_RULES = [
     Rule(r"\bdegrees? (?=(?:celsius|fahrenheit)\b)", "", ("20 degrees celsius", "20 celsius"),
          where="egree"),
     Rule(r"\bdegrees? C(?=elsius\b)", "c", ("20 degrees Celsius", "20 celsius"), where="egree"),
-    Rule(r"\bdegrees? F(?=ahrenheit\b)", "f", ("68 degrees Fahrenheit", "68 fahrenheit"), where="egree"),
+    Rule(r"\bdegrees? F(?=ahrenheit\b)", "f", ("68 degrees Fahrenheit", "68 fahrenheit"),
+         where="egree"),
     Rule(r"""(?x) (?<![A-Za-z]) \\?(usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs)\b\.?
                   \ ?(?=[-\d.{\\(]|[a-z]\b) ((?:[^,;=]|,(?=\d{3}))*?)  # the amount, up to
                   (?=\ ?(?:,(?!\d{3})|[;=]|\b(?:and|or|per)\b|/\ ?[a-z]|\Z))""",
