@@ -60,7 +60,7 @@ def measure_tiny(out: Path) -> list[dict]:
             sample = ["--model", start, "--prompts", prompts, "--reward", REWARDS]
             sample += ["--prompts_count", PROMPTS, "--responses", RESPONSES]
             sample += ["--max_new_tokens", TASKS[task].max_new_tokens]
-            found = measure(folder, sample, BATCH_PROMPTS)
+            found = measure(folder, sample, BATCH_PROMPTS, BATCH_RESPONSES)
             rows += [{"task": task, "prompts_are": mix, "steps": 0, **row} for row in found]
     return rows
 
@@ -106,7 +106,7 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
         sample = ["--model", policy, "--prompts", prompts, "--apply_chat_template"]
         sample += ["--max_new_tokens", TASKS[PRETRAINED].max_new_tokens]
         sample += ["--prompts_count", PRETRAINED_PROMPTS, "--responses", PRETRAINED_RESPONSES]
-        found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS)
+        found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS, BATCH_RESPONSES)
         rows += [
             {"task": "SmolLM2", "prompts_are": "natural", "steps": steps, **row} for row in found
         ]
@@ -151,10 +151,7 @@ def measure_stories(out: Path, model: Path) -> list[dict]:
 
 
 def measure(
-    folder: Path,
-    sample: list,
-    sizes: tuple[int, ...],
-    responses: tuple[int, ...] = BATCH_RESPONSES,
+    folder: Path, sample: list, sizes: tuple[int, ...], responses: tuple[int, ...]
 ) -> list[dict]:
     """Rows of `lab gradient` in batches of every size; responses are sampled once."""
     rows = []
