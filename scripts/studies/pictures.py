@@ -27,7 +27,7 @@ FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
 IN_DIRECTION = "reduction_at_best_length_percent"
 SCALE = ["#B2182B", "#F4F4F2", "#2166AC"]  # in capitals, which dark pages leave as they are
-IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
+IN_WORDS = results["IN_WORDS"]
 SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
     "smollm2_js_grad": "SmolLM2",
     "js_grad": "sort, larger model",

@@ -19,6 +19,7 @@ from openrlhf_js.study.values import RunRecord, grouped
 HERE = Path(__file__).parent
 REFERENCES = ("rloo", "bloo")  # the latter where each prompt has one response
 SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first that there is, with its interval
+IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 
 
 def read(path: Path) -> list[RunRecord]:
@@ -48,11 +49,11 @@ def print_table(rows: pd.DataFrame) -> None:
     """Prints averages in Markdown; bold where the 95 % interval leaves out 0."""
     first = _first(SHOWN_FIRST, set(rows.estimator))
     estimators = [first, *sorted(set(rows.estimator) - {first})]
-    print(f"| responses | mix | {' | '.join(estimators)} | {first} low | {first} high |")
+    print(f"| responses | prompts | {' | '.join(estimators)} | {first} low | {first} high |")
     print(f"|---:|---|{'---:|' * (len(estimators) + 2)}")
     for (responses, mix), of_mix in rows.groupby(["responses", "mix"], sort=False):
         by_estimator = {row.estimator: row for row in of_mix.itertuples()}
-        cells = [str(responses), mix]
+        cells = [str(responses), IN_WORDS[mix]]
         for estimator in estimators:
             row = by_estimator.get(estimator)
             cells.append(_points(row) if row else "")

@@ -61,8 +61,8 @@ def test_a_studys_averages_are_a_table(results, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["results.py", str(tmp_path)])
     results["main"]()
     *_, head, _, row = capsys.readouterr().out.splitlines()
-    assert head == "| responses | mix | js | bloo | js low | js high |"
-    assert row == "| 2 | natural | **+3.0** | -0.5 | +2.0 | +4.0 |"
+    assert head == "| responses | prompts | js | bloo | js low | js high |"
+    assert row == "| 2 | as drawn | **+3.0** | -0.5 | +2.0 | +4.0 |"
 
 
 @pytest.mark.parametrize("responses", [2, 4, 16])
