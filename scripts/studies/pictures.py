@@ -11,6 +11,7 @@ from pathlib import Path
 import altair as alt
 import numpy as np
 import pandas as pd
+from scipy.stats import gmean
 
 from openrlhf_js.report import figures, style
 from openrlhf_js.report.forest import Forest, ForestRow
@@ -221,6 +222,24 @@ def print_samples() -> None:
             print(f"| {setting} | {responses} | {rate:g} | {len(seeds)} | {share} |")
 
 
+def print_variances() -> None:
+    """How far the gradient's variance over training is below RLOO's, in percent.
+
+    The geometric mean over tasks, learning rates and seeds of the grid.
+    """
+    names = ("js", "js_grad")
+    print("\n| mix | responses | js | js_grad |\n|---|---:|---:|---:|")
+    runs = pd.DataFrame(results["read"](HERE / "js_grad_grid.jsonl.xz"))
+    for (mix, responses), group in runs.groupby(["mix", "responses"]):
+        pairs = group.pivot(
+            index=["task", "learning_rate", "seed"],
+            columns="estimator",
+            values="gradient_variance",
+        )
+        below = [100 - 100 * gmean(pairs[name] / pairs.rloo, nan_policy="omit") for name in names]
+        print(f"| {IN_WORDS[mix]} | {responses} | {below[0]:.0f} | {below[1]:.0f} |")
+
+
 def forest(rows: list[ForestRow]) -> alt.ConcatChart:
     plot = Forest(
         title="pass@1 after training, points over RLOO",
@@ -246,6 +265,7 @@ def main() -> None:
     print_training()
     print_samples()
     print_rates()
+    print_variances()
     style.save_both(heat_map(reductions), folder / "results_gradients.png")
     style.save_both(forest(training()), folder / "results_training.png")
 
