@@ -37,8 +37,8 @@ def read(argv: Sequence[str]) -> Study:
         flags = flags[:place]
     values: dict[str, Any] = {}
     if flags and flags[0].endswith((".yaml", ".yml")):
-        values.update(read_yaml(Path(flags.pop(0))))
-    train = [str(word) for word in values.get("train") or ()] + train
+        values.update(read_yaml(Path(flags.pop(0)), numbers=False))
+    train = [*(values.get("train") or ()), *train]
     engine = values.pop("engine", "stack" if train else "inline")
     if train:
         values["train"] = train

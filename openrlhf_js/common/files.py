@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 ROW_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
+NO_TEXT = {  # in a file of flags, by the names of YAML
+    "null": "(?i:null|~|)$",
+    "bool": "(?i:true|false)$",
+    "float": r"(?i:[-+]?\.inf)$",
+    "merge": "<<$",
+}
 
 
 @contextmanager
@@ -168,8 +175,12 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The names of flags with their values; ValueError for a file that has something else."""
+def read_yaml(path: Path, *, numbers: bool = True) -> dict[str, Any]:
+    """The names of flags with their values; ValueError for a file that has something else.
+
+    Without `numbers`, all but null, true, false and infinity is the text in the file, as words of a
+    command line are; YAML reads 0.10 as 0.1, 12:30 as 750, 010 as 8 and `on` as true.
+    """
     import yaml  # type: ignore[import-untyped]
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -182,6 +193,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
             return super().construct_mapping(node, deep)
 
+    if not numbers:
+        resolvers = [(f"tag:yaml.org,2002:{kind}", re.compile(NO_TEXT[kind])) for kind in NO_TEXT]
+        Loader.yaml_implicit_resolvers = {None: resolvers}
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:

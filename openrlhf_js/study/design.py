@@ -101,7 +101,6 @@ class StudySettings(Settings):
     )
     seeds: str = Field(
         "10",
-        coerce_numbers_to_str=True,
         pattern=r"^\d{1,9}(-\d{1,9})?$",
         description="of paired runs: a number, for seeds 0, 1, ..., or FIRST-LAST: 100-109",
     )

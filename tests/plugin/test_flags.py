@@ -1,5 +1,6 @@
 """Upstream's parser, our flags in it, and the old names of flags."""
 
+import math
 import re
 import subprocess
 import sys
@@ -76,7 +77,10 @@ actor: {adam: {lr: 5e-6, betas: [0.9, 0.98]}, muon.nesterov: false}
 pretrain: m
 js.max_steps: 3
 js.gradient_variance: true
-rollout.stop: ["--- ", -q]
+rollout.stop: ["--- ", -q, 0.10, 12:30, 010, on, 2024-01-01 00:00:00]
+logger.wandb: {run_name: 1e5, project: 0x1F}
+data.input_template: 1_000
+ckpt.max_mem: .inf
 reward.clip_range: [-5, 5]
 vllm.enforce_eager: true
 train: {colocate_all: false, agent_func_path: null}
@@ -93,13 +97,17 @@ def test_a_file_has_flags_nested_with_dots_or_old_and_the_command_line_wins(tmp_
     flat = vars(PARSER.parse_args([path, "--js.max_steps", "5"]))
     expected = {
         "algo.advantage.estimator": "js",
-        "actor.adam.lr": 5e-6,  # which YAML takes for text
+        "actor.adam.lr": 5e-6,
         "actor.adam.betas": [0.9, 0.98],
         "actor.muon.nesterov": False,
         "actor.model_name_or_path": "m",
         "js.max_steps": 5,
         "js.gradient_variance": 1,
-        "rollout.stop": ["--- ", "-q"],
+        "rollout.stop": ["--- ", "-q", "0.10", "12:30", "010", "on", "2024-01-01 00:00:00"],
+        "logger.wandb.run_name": "1e5",
+        "logger.wandb.project": "0x1F",
+        "data.input_template": "1_000",
+        "ckpt.max_mem": math.inf,
         "reward.clip_range": [-5, 5],
         "vllm.enforce_eager": True,
         "train.colocate_all": False,
@@ -117,7 +125,8 @@ WRONG = {
     "algo: {advantage: {estimater: js}}": "unknown setting algo.advantage.estimater, did you mean "
     "algo.advantage.estimator",
     "js.device: gpo": "'auto', 'cpu', 'gpu') (did you mean 'gpu'?)",
-    "vllm.enforce_eager: 3": "vllm.enforce_eager: takes true or false, got 3",
+    "vllm.enforce_eager: on": "vllm.enforce_eager: takes true or false, got on",
+    "train.seed: 0x10": "train.seed: invalid int value: '0x10'",
     "js.restarts: false": "js.restarts: takes text or numbers, got False",
     "ckpt.path: [a, b]": "ckpt.path: takes one value, got ['a', 'b']",
     "rollout_batch_size: 4\nrollout: {batch_size: 8}": "rollout.batch_size is given twice",
@@ -143,7 +152,7 @@ def test_the_settings_of_a_run_are_a_file_that_sets_the_same(tmp_path):
     line = (
         "--algo.advantage.estimator js --actor.adam.betas .9 .99 --ckpt.max_mem inf --train.seed 7"
     )
-    line += " --ds.lora.target_modules q k --rollout.stop 1e-6 é --logger.wandb.key s3cret"
+    line += " --ds.lora.target_modules q k --rollout.stop 1e-6 é 0.10 on --logger.wandb.key s3cret"
     flat = parse(line)
     text = settings_text(flat, PARSER)
     was_set, _, defaults = text.partition("# defaults")

@@ -21,7 +21,8 @@ from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.files import read_yaml
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.checks.rewards import load_file
-from openrlhf_js.plugin.flags.parser import upstream_parser
+from openrlhf_js.plugin.flags import add_flags
+from openrlhf_js.plugin.flags.parser import changed, upstream_parser
 from openrlhf_js.plugin.run import failures, leftovers, ray_session
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import versions
@@ -196,11 +197,12 @@ def test_attention_falls_back_to_sdpa_and_rings_are_refused():
 
 def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
     parser = upstream_parser()
+    add_flags(parser)
     words = ["--ckpt.path", str(tmp_path / "checkpoints"), "--logger.wandb.run_name", "js"]
     words += ["--logger.tensorboard_dir", str(tmp_path), "--logger.wandb.key", "hush-hush"]
 
-    def start(seed):
-        return recorded(parser.parse_args([*words, "--train.seed", seed]), parser)
+    def start(seed, *flags):
+        return recorded(parser.parse_args([*words, "--train.seed", seed, *flags]), parser)
 
     def read():
         text = (tmp_path / "js" / SETTINGS).read_text()
@@ -211,7 +213,7 @@ def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
     for seed, error in (("1", RuntimeError), ("2", KeyboardInterrupt)):
         with pytest.raises(error), start(seed):
             raise error
-    with start("3"):
+    with start("3", "--ckpt.load_enable", "--js.requeued", "--js.changed", "train.seed"):
         settings = read()
         record = settings["record"]
         assert settings["train.seed"] == 3
@@ -224,6 +226,12 @@ def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
     record = read()["record"]
     assert record["outcome"] == "done"
     assert record["ended"] >= record["started"]
+    file = str(tmp_path / "js" / SETTINGS)  # starts the run again, and does not resume it
+    again = vars(parser.parse_args([file, "--logger.wandb.key", "hush-hush"]))
+    expected = vars(parser.parse_args([*words, "--train.seed", "3"]))
+    assert {name for name in again if changed(name, again[name], parser)} == {
+        name for name in expected if changed(name, expected[name], parser)
+    }
     assert (SETTINGS, record["outcome"]) == (stack.SETTINGS, stack.DONE)  # as a study reads it
 
 

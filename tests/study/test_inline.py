@@ -24,7 +24,7 @@ def settings(tmp_path_factory):
         estimators=["rloo", "js", "remax"],
         mixes=["natural", "mixed"],
         steps=20,
-        seeds=2,
+        seeds="2",
         held_out=20,
         samples=2,
         width=16,
@@ -236,7 +236,7 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
         ({"estimators": ["gae"]}, "unknown estimator 'gae'"),
         ({"estimators": ["rloo", "js_plus"]}, "js_plus is js_grad since 0.4"),
         ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
-        ({"seeds": 0}, "--seeds 0: give a number above 0, or FIRST-LAST: 100-109"),
+        ({"seeds": "0"}, "--seeds 0: give a number above 0, or FIRST-LAST: 100-109"),
         ({"seeds": "9-8"}, "--seeds 9-8: give"),
         ({"seeds": "1,2"}, "--seeds '1,2': string should match"),
         ({"tasks": ["questions"]}, "are for each other: give both"),
@@ -284,7 +284,7 @@ def test_a_changed_task_is_another_task(settings, monkeypatch):
 
 
 def test_runs_of_seeds_from_anywhere_are_listed_once():
-    assert list(InlineStudy(seeds=3).seed_range) == [0, 1, 2]
+    assert list(InlineStudy(seeds="3").seed_range) == [0, 1, 2]
     twice = InlineStudy(estimators=["js", "js"], learning_rates=[1e-4, 0.0001], seeds="7-8")
     assert [run.seed for run in twice.runs()] == [7, 8]
     assert twice.compared_with == "js"

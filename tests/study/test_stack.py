@@ -24,7 +24,7 @@ OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl"]
 
 
 def study(folder, **changes):
-    settings = {"estimators": ["rloo", "grpo"], "steps": 20, "seeds": 2}
+    settings = {"estimators": ["rloo", "grpo"], "steps": 20, "seeds": "2"}
     return StackStudy(**(settings | changes), out=folder)
 
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import model_validator
 
 from openrlhf_js.common.console import progress, say
-from openrlhf_js.common.files import ROW_FORMATS
+from openrlhf_js.common.files import ROW_FORMATS, read_yaml
 from openrlhf_js.common.settings import Field, Settings, SettingsError
 from openrlhf_js.tasks import TASKS
 from openrlhf_js.tasks import benchmarks as task_benchmarks
@@ -69,12 +68,12 @@ def name_of(task: str) -> str:
 
 def read_benchmark(path: Path) -> Benchmark:
     """The benchmark of a YAML file, named after it."""
+    values = {"name": name_of(path.name), **read_yaml(path)}
+    if "file" in values:
+        values["file"] = path.parent / str(values["file"])
     try:
-        values = dict(yaml.safe_load(path.read_text(encoding="utf-8-sig")))
-        if "file" in values:
-            values["file"] = path.parent / str(values["file"])
-        return Benchmark(**{"name": name_of(path.name), **values})
-    except (yaml.YAMLError, ValueError, TypeError, SettingsError) as error:
+        return Benchmark(**values)
+    except (TypeError, SettingsError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 

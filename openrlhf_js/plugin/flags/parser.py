@@ -137,7 +137,7 @@ class Parser(argparse.ArgumentParser):
         values, and what is null keeps its default. What a run adds under `RECORD` is skipped.
         """
         try:
-            settings = read_yaml(path)
+            settings = read_yaml(path, numbers=False)
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from None
         except ValueError as error:
