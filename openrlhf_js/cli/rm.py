@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -171,29 +171,29 @@ def _show_results(results: dict[str, Any], out: Path) -> None:
     say(str(out / "evaluation.json"))
 
 
-class _RewardFlags(Settings):
-    model_name_or_path: str = Field(description="a folder, or a name on the hub")
-    normalize_enable: bool = Field(False, description="serve (reward - mean) / std of config.json")
-
-
-class _DataFlags(Settings):
-    max_len: int = Field(default=2048, ge=1, description="tokens of a text, as in training")
-
-
-class _DeepSpeedFlags(Settings):
-    value_head_prefix: str = Field(default="score", description="if config.json gives none")
-    param_dtype: Dtype = Field(default="bf16", description="of the weights")
-    attn_implementation: str = Field(default="sdpa", description="as transformers names it")
-
-
 class RewardServeSettings(Settings):
     """Serve a reward model over HTTP, as OpenRLHF asks for rewards: POST {"query": [texts]} to
     /get_reward. The scores are those of training. Flags of OpenRLHF's own server keep their names.
     """
 
-    reward: _RewardFlags
-    data: _DataFlags = _DataFlags()
-    ds: _DeepSpeedFlags = _DeepSpeedFlags()
+    model: Annotated[str, tyro.conf.arg(name="reward.model_name_or_path")] = Field(
+        description="a folder, or a name on the hub"
+    )
+    normalize: Annotated[bool, tyro.conf.arg(name="reward.normalize_enable")] = Field(
+        False, description="serve (reward - mean) / std of config.json"
+    )
+    max_len: Annotated[int, tyro.conf.arg(name="data.max_len")] = Field(
+        2048, ge=1, description="tokens of a text, as in training"
+    )
+    value_head_prefix: Annotated[str, tyro.conf.arg(name="ds.value_head_prefix")] = Field(
+        "score", description="if config.json gives none"
+    )
+    dtype: Annotated[Dtype, tyro.conf.arg(name="ds.param_dtype")] = Field(
+        "bf16", description="of the weights"
+    )
+    attention: Annotated[str, tyro.conf.arg(name="ds.attn_implementation")] = Field(
+        "sdpa", description="as transformers names it"
+    )
     device: str | None = Field(None, description="such as cuda:1; default: a GPU if there is one")
     batch_size: int = Field(64, ge=1, description="texts in the model at a time")
     max_tokens_per_batch: int = Field(16384, ge=1, description="tokens, with padding")
@@ -216,13 +216,13 @@ def _serve(settings: RewardServeSettings) -> None:
         )
     with server.bind(settings.host, settings.port) as listener:
         model = RewardModel.load(
-            settings.reward.model_name_or_path,
-            max_len=settings.data.max_len,
+            settings.model,
+            max_len=settings.max_len,
             device=settings.device,
-            dtype=settings.ds.param_dtype,
-            normalize=settings.reward.normalize_enable,
-            value_head_prefix=settings.ds.value_head_prefix,
-            attention=settings.ds.attn_implementation,
+            dtype=settings.dtype,
+            normalize=settings.normalize,
+            value_head_prefix=settings.value_head_prefix,
+            attention=settings.attention,
             trust_remote_code=settings.trust_remote_code,
         )
         model.score(["a text"])  # the first one is slow

@@ -40,6 +40,7 @@ from openrlhf_js.plugin.run.model_card import (
     NOT_DONE,
     hub_problems,
     open_repository,
+    place,
     upload,
     write_card,
 )
@@ -95,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         if flat["logger.tensorboard_dir"]:
             say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
         write_card(args, parser)
-        say(f"openrlhf_js: done; the model is in {flat['ckpt.output_dir']}")
+        say(f"openrlhf_js: done; the model is in {place(flat)}")
         if flat["js.push_to_hub"]:
             return upload(flat)
     except KeyboardInterrupt:

@@ -21,10 +21,15 @@ VLLM_ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each engine takes the same cores
     "TORCHDYNAMO_DISABLE": "1",  # else vLLM compiles a sampler, which wants a C++ compiler
 }
+VLLM_QUIET = {"VLLM_LOGGING_LEVEL": "ERROR"}
 VLLM_IN_THIS_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # whose seeds and threads it sets
 TRAINING_ON_CPU = {
     "DS_ACCELERATOR": "cpu",
     "RAY_prestart_worker_first_driver": "0",  # workers are forks of the nursery
+}
+STARTING_RAY = {
+    "RAY_raylet_start_wait_time_s": "180",  # on a busy machine Ray's own 30 are too few
+    "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # that of a submitted job may name the same variables
 }
 OF_UPSTREAM = {  # where it starts Ray itself
     "TOKENIZERS_PARALLELISM": "true",
@@ -38,6 +43,7 @@ OF_ONE_RANK = {  # what a launcher sets for each of its ranks
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "0",  # any that is free
 }
+OF_GRADERS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}  # equal answers get equal scores
 NO_BARS = {"nrows": -1, "delay": 1e9}  # of tqdm: upstream sets `disable` itself, this hides those
 RAY_JOB = "01000000"  # the number of the first job in a cluster of its own
 

@@ -16,7 +16,7 @@ import inspect
 import shutil
 import signal
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -43,7 +43,9 @@ class Settings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise SettingsError("; ".join(map(_explained, error.errors()))) from None
+            flags = _flags(type(self))
+            problems = [_explained(problem, flags) for problem in error.errors()]
+            raise SettingsError("; ".join(problems)) from None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -92,18 +94,19 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(f"  {line}" if line.strip("\u200b") else line for line in lines[:-1])
 
 
-def _explained(error: Mapping[str, Any]) -> str:
+def _explained(error: Mapping[str, Any], flags: Mapping[str, str]) -> str:
     """One line: the flag, what is wrong, and what came."""
     message = str(error["msg"]).removeprefix("Value error, ")
     if not error["loc"]:
         return message
-    flag = f"--{error['loc'][0]}"
-    return f"{flag} {error['input']!r:.80}: {message[:1].lower()}{message[1:]}"
+    field = error["loc"][0]
+    flag = flags.get(field, field)
+    return f"--{flag} {error['input']!r:.80}: {message[:1].lower()}{message[1:]}"
 
 
 def _check_names(settings: type[Settings], argv: Sequence[str]) -> None:
     """Raises SettingsError for an unknown flag, before tyro speaks of others that are missing."""
-    known = list(_flags(settings))
+    known = list(_flags(settings).values())
     for word in argv:
         if word.startswith("--"):
             name = word.removeprefix("--").partition("=")[0].replace("-", "_")
@@ -112,14 +115,13 @@ def _check_names(settings: type[Settings], argv: Sequence[str]) -> None:
                 raise SettingsError(f"unknown flag {word}{hint}")
 
 
-def _flags(settings: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """The names of all flags; settings within settings have a prefix."""
+def _flags(settings: type[BaseModel]) -> dict[str, str]:
+    """The flag of each field, which has its name or that of its `tyro.conf.arg`."""
+    flags = {}
     for name, field in settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _flags(field.annotation, f"{prefix}{name}.")
-        else:
-            names = [entry.name for entry in field.metadata if getattr(entry, "name", None)]
-            yield prefix + (names[0] if names else name)
+        names = [entry.name for entry in field.metadata if getattr(entry, "name", None)]
+        flags[name] = names[0] if names else name
+    return flags
 
 
 def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None = None) -> S:

@@ -153,8 +153,9 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
         ]
     if name not in shapes:
         return [
-            f"{folder} has no value head {name} in {WEIGHTS}: give its name as value_head_prefix; "
-            "of a language model `openrlhf-js rm train` makes a reward model"
+            f"{folder} has no value head {name} in {WEIGHTS}: give its name as "
+            "--ds.value_head_prefix (--value_head_prefix of `rm eval`); of a language model "
+            "`openrlhf-js rm train` makes a reward model"
         ]
     if shapes[name] != (1, width):
         shape = list(shapes[name])

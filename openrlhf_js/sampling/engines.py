@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from openrlhf_js.common.environment import VLLM_IN_THIS_PROCESS, VLLM_ON_CPU, or_as_set
+from openrlhf_js.common.environment import VLLM_IN_THIS_PROCESS, VLLM_ON_CPU, VLLM_QUIET, or_as_set
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.sampling.models import ModelFiles
 from openrlhf_js.sampling.settings import EngineSettings
@@ -124,11 +124,9 @@ class Vllm:
     """vLLM on one device, used as `Transformers`."""
 
     def __init__(self, files: ModelFiles, settings: EngineSettings, room: int):
-        environment = {"VLLM_LOGGING_LEVEL": "ERROR"}
         on_cpu = settings.device_name == "cpu"
-        if on_cpu:
-            environment |= VLLM_ON_CPU | VLLM_IN_THIS_PROCESS
-        os.environ.update(or_as_set(environment))  # before vLLM is imported
+        for_cpu = VLLM_ON_CPU | VLLM_IN_THIS_PROCESS if on_cpu else {}
+        os.environ.update(or_as_set(VLLM_QUIET | for_cpu))  # before vLLM is imported
         from vllm import LLM
 
         self.ends = files.ends()

@@ -24,6 +24,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from openrlhf_js.common.environment import OF_GRADERS
 from openrlhf_js.tasks.record import Score, scored
 
 MOST_WORKERS = 16
@@ -149,8 +150,7 @@ class _Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                # equal answers get equal scores in every run
-                env=os.environ | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+                env=os.environ | OF_GRADERS,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # out of reach of the terminal's Ctrl-C
             )

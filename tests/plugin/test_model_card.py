@@ -129,6 +129,14 @@ def test_a_model_is_uploaded_and_what_would_fail_then_fails_before(
         server.broken = False
         assert model_card.upload(flat) == 0  # of LoRA under ZeRO 3
         assert "adapter_model.bin" in server.files
+        (folder / "adapter_model.bin").unlink()
+        (folder / "evaluations.json").unlink()  # as where nodes share no disk
+        model_card.write_card(args, parser)
+        assert model_card.upload(flat) == model_card.NOT_DONE
+        said = capsys.readouterr()
+        assert f"the trainer wrote into {folder} of another node: put --ckpt.output_dir" in said.out
+        assert f"not uploaded: the model is in {folder} of another node, which has to" in said.err
+        trained(folder)
         (folder / "README.md").unlink()
         (folder / "README.md").mkdir()  # cannot be written
         model_card.write_card(args, parser)

@@ -29,7 +29,7 @@ def test_a_reward_model_has_no_problems_and_its_head_any_name(tmp_path: Path) ->
     assert checkpoint_problems(tmp_path, "score", normalize=True) == []
     change_json(tmp_path / "config.json", value_head_prefix=None)
     assert checkpoint_problems(tmp_path, "value_head") == []
-    assert "as value_head_prefix" in only(checkpoint_problems(tmp_path, "score"))
+    assert "as --ds.value_head_prefix (" in only(checkpoint_problems(tmp_path, "score"))
 
 
 @pytest.mark.parametrize(

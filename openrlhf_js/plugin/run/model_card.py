@@ -83,7 +83,10 @@ def _write_card(flat: Flat, parser: argparse.ArgumentParser) -> None:
     folder = Path(flat["ckpt.output_dir"])
     by_step = _read(folder / EVALUATIONS)
     if not by_step:
-        say(f"openrlhf_js: no model card: {folder} is on the disk of another node")
+        say(
+            f"openrlhf_js: no model card: the trainer wrote into {folder} of another node: put "
+            "--ckpt.output_dir on a disk that all nodes share"
+        )
         return
     base = flat["actor.model_name_or_path"]
     data_sets = flat["data.prompt_dataset"].split(",")
@@ -193,6 +196,13 @@ def _read(path: Path) -> dict[str, dict[str, float]]:
     return kept
 
 
+def place(flat: Flat) -> str:
+    """Where the trained model is, as this node sees it."""
+    folder = flat["ckpt.output_dir"]
+    is_here = any(path for pattern in WEIGHTS for path in Path(folder).glob(pattern))
+    return folder if is_here else f"{folder} of another node"
+
+
 # --- the upload --------------------------------------------------------------------------------
 
 
@@ -234,8 +244,8 @@ def upload(flat: Flat) -> int:
 
     name, folder = flat["js.hub_model_id"], flat["ckpt.output_dir"]
     try:
-        if not any(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)):
-            raise FileNotFoundError(f"there is no model in {folder} on this node")
+        if place(flat) != folder:
+            raise FileNotFoundError(f"the model is in {place(flat)}, which has to upload it")
         commit = HfApi().upload_folder(
             repo_id=name,
             folder_path=folder,

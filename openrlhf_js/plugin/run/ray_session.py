@@ -37,6 +37,7 @@ NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports
 
 def train(args: argparse.Namespace, device: str) -> None:
     """Trains as OpenRLHF's `train(args)` does, with our actors; `device` is "cpu" or "gpu"."""
+    os.environ.update(environment.or_as_set(environment.STARTING_RAY))  # read at Ray's import
     alone = device == "cpu" and not os.environ.get("RAY_ADDRESS")
     with environment.ray_of_forks() if alone else contextlib.nullcontext():
         from openrlhf.cli import train_ppo_ray
@@ -70,9 +71,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         _without_bars()
     remove_dead_folders()
     with contextlib.ExitStack() as stack:
-        if cluster:  # a submitted job has an environment of its own, which may name the same
-            os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
-        elif device == "cpu":
+        if device == "cpu" and not cluster:
             node = _node_without_gpu(cpu.pretend_gpus(args), stack)
         runtime_env["py_executable"] = shlex.join(node.python)  # Ray hands it to a shell as it is
         stack.callback(remove_dead_folders)
