@@ -100,7 +100,8 @@ def work(settings: QuickstartSettings) -> None:
     default_folder = Path("runs", f"quickstart-{datetime.now():%Y%m%d-%H%M%S}")
     folder = (settings.out or default_folder).absolute()
     make_folder(folder)
-    say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}, in {folder}")
+    say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}")
+    say(f"if stopped, it resumes with --out {folder}")
     prepare_libraries()
     _train_on_the_stack(settings, folder)
     if settings.seeds:

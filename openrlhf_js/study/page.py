@@ -37,6 +37,7 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
         verdicts=tables.verdicts(findings),
         mixes=tables.mixes(findings),
         undecided=tables.UNDECIDED,
+        no_difference=tables.NO_DIFFERENCE,
         interval=_interval_note(findings.averages_by_mix),
         forest=figures.page(_forests(findings)),
         curves=figures.page(_curves(findings, findings.estimators)),

@@ -22,6 +22,7 @@ UNDECIDED = (
     "undecided: the 95 % interval holds 0, so there may be a gain, a loss or neither; detects: the "
     "smallest true difference that would be found with a probability of 80 %"
 )
+NO_DIFFERENCE = "No difference has an interval yet: it takes two seeds of two estimators."
 
 Table: TypeAlias = list[dict[str, str]]
 
@@ -30,9 +31,12 @@ def print_tables(findings: Findings) -> None:
     """Prints how each estimator did, cell by cell."""
     for cell in findings.cells:
         console.table(results_table(findings, cell, quantities=["pass1"]), title=cell)
+    if not findings.differences:
+        console.say(f"{findings.result} in percent. {NO_DIFFERENCE}")
+        return
     console.say(
-        f"{findings.result} in points of a hundred; ±: a 95 % interval; "
-        f"- {findings.reference}: paired by seed, p after Holm's correction;\n{UNDECIDED}"
+        f"{findings.result} in percent; ±: a 95 % interval; - {findings.reference}: in points, "
+        f"paired by seed, p after Holm's correction;\n{UNDECIDED}"
     )
 
 
@@ -66,9 +70,10 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
         columns = {"estimator": estimator, "learning rate": means["reward"].learning_rate}
         for quantity in quantities:
             label = labels[quantity]
-            difference = differences.get(estimator, {}).get(quantity)
             columns[label] = _with_interval(means.get(quantity))
-            columns[f"{label} - {findings.reference}"] = _tested(difference)
+            if findings.differences:
+                difference = differences.get(estimator, {}).get(quantity)
+                columns[f"{label} - {findings.reference}"] = _tested(difference)
         table.append(columns)
     return table
 

@@ -12,7 +12,7 @@ from openrlhf_js.study.analysis import analyse
 from openrlhf_js.study.design import Run
 from openrlhf_js.study.figures import Figures
 from openrlhf_js.study.page import picture, write
-from openrlhf_js.study.tables import cause_table, results_table, verdicts
+from openrlhf_js.study.tables import cause_table, print_tables, results_table, verdicts
 
 
 def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0), **more):
@@ -103,6 +103,13 @@ def test_the_tables_of_one_cell(findings):
     assert (js["learning rate"], js["pass@1"]) == ("0.0002", "55.0 ± 32.9")
     assert js["pass@1 - rloo"] == "+15.0 ± 12.4, p 0.035"
     assert js["training reward - rloo"].startswith("+7.5 ± 6.2")
+
+
+def test_one_seed_has_no_differences(capsys):
+    print_tables(analyse([record(name, 0, 0.5) for name in ("rloo", "js")], "rloo"))
+    said = capsys.readouterr().out
+    assert "pass@1 in percent. No difference has an interval yet" in said
+    assert "- rloo" not in said
 
 
 def test_the_result_of_a_users_own_grader_is_a_mean_reward(tmp_path):
