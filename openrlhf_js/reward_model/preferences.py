@@ -162,7 +162,10 @@ def rendered(
     chosen: Any = pair.chosen
     rejected: Any = pair.rejected
     if isinstance(chosen, str) != (template is None):
-        raise ValueError("apply_chat_template is for sides that hold messages, and for all of them")
+        raise ValueError(
+            "--data.apply_chat_template (--apply_chat_template of `rm eval`) is for sides that "
+            "hold messages, and for all of them"
+        )
     if template is None:
         if prompt is None:
             return RenderedPair(chosen, rejected)

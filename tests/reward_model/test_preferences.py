@@ -48,9 +48,9 @@ def test_the_margin_loss_wants_a_finite_number(margin):
 
 
 def test_text_and_messages_are_not_confused():
-    with pytest.raises(ValueError, match="apply_chat_template is for sides that hold messages"):
+    with pytest.raises(ValueError, match="is for sides that hold messages"):
         rendered(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""))
-    with pytest.raises(ValueError, match="apply_chat_template is for sides that hold messages"):
+    with pytest.raises(ValueError, match="is for sides that hold messages"):
         rendered(PreferencePair(None, "a", "b", ""), template)
 
     def refuses(*_: object, **__: object) -> str:
