@@ -93,21 +93,8 @@ def _of_rewards(
     name: str, rewards: Any, groups: Iterable[Any] | None, inputs: dict[str, Any]
 ) -> Estimate:
     """An estimate of one batch, in the shape, the order and at least the precision of rewards."""
-    estimator = find_estimator(name)
-    if estimator.remembers and inputs.get("past") is None:
-        _warn_once(
-            f"{name} knows nothing of earlier batches here, and computes as for a run's first "
-            "batch. A LiveEstimator remembers."
-        )
-    if estimator.reads_score_norms and inputs.get("squared_score_norms") is None:
-        _warn_once(NO_NORMS.format(name))
+    estimator, batch, grouping = _batch_of(name, rewards, groups, inputs)
     dtype = torch.promote_types(as_tensor(rewards, "rewards").dtype, torch.float32)
-    grouping = None if groups is None else Groups(groups)
-    if grouping is not None:
-        inputs = grouping.pad_inputs(inputs)
-        rewards = grouping.pad(rewards, "rewards")
-    batch = make_batch(rewards, **inputs)
-    check_range(estimator, batch)
     result = estimate(estimator, batch)
     baselines = result.baseline.to(dtype)
     advantages = result.advantages.to(dtype)
@@ -117,12 +104,35 @@ def _of_rewards(
     return result._replace(baseline=baselines, advantages=advantages)
 
 
+def _batch_of(
+    name: str, rewards: Any, groups: Iterable[Any] | None, inputs: dict[str, Any]
+) -> tuple[Estimator, Batch, Groups | None]:
+    """The estimator of that name, a checked batch for it, and the groups of flat rewards."""
+    estimator = find_estimator(name)
+    if estimator.remembers and inputs.get("past") is None:
+        _warn_once(
+            f"{name} knows nothing of earlier batches here, and computes as for a run's first "
+            "batch. A LiveEstimator remembers."
+        )
+    if estimator.reads_score_norms and inputs.get("squared_score_norms") is None:
+        _warn_once(NO_NORMS.format(name))
+    grouping = None if groups is None else Groups(groups)
+    if grouping is not None:
+        inputs = grouping.pad_inputs(inputs)
+        rewards = grouping.pad(rewards, "rewards")
+    batch = make_batch(rewards, **inputs)
+    check_range(estimator, batch)
+    return estimator, batch, grouping
+
+
 @functools.cache
 def _warn_once(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(message, stacklevel=5)
 
 
-def diagnostics(name: str, rewards: Any, **inputs: Any) -> dict[str, float]:
+def diagnostics(
+    name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Any
+) -> dict[str, float]:
     """Return what a training step logs about its batch, as `log.describe` says.
 
     Arguments and errors: `baseline`.
@@ -132,8 +142,7 @@ def diagnostics(name: str, rewards: Any, **inputs: Any) -> dict[str, float]:
         >>> round(logged["js/share_of_equal_groups"], 2), round(logged["js/value_error"], 2)
         (0.67, 0.17)
     """
-    batch = make_batch(rewards, **inputs)
-    estimator = find_estimator(name)
+    estimator, batch, _ = _batch_of(name, rewards, groups, inputs)
     return describe(estimator, batch, estimate(estimator, batch))
 
 

@@ -102,11 +102,6 @@ def make_batch(
         lengths = _one_a_response("lengths", lengths, mask)
     if squared_score_norms is not None:
         squared_score_norms = _one_a_response("squared_score_norms", squared_score_norms, mask)
-        if not (squared_score_norms.isfinite() & (squared_score_norms >= 0)).all():
-            raise ValueError(
-                "squared_score_norms must be finite and not negative; mask the responses that have "
-                "none."
-            )
     if greedy_rewards is not None:
         greedy_rewards = _one_a_prompt("greedy_rewards", greedy_rewards, rewards)
         greedy_rewards = greedy_rewards.to(rewards).where(mask.any(1), 0.0)
@@ -144,4 +139,9 @@ def _one_a_response(name: str, values: Any, mask: Tensor) -> Tensor:
         raise ValueError(
             f"{name} must have the rewards' shape {tuple(mask.shape)}; got {tuple(numbers.shape)}."
         )
-    return numbers.where(mask, 0.0)
+    numbers = numbers.where(mask, 0.0)
+    if not (numbers.isfinite() & (numbers >= 0)).all():
+        raise ValueError(
+            f"{name} must be finite and not negative; mask the responses that have none."
+        )
+    return numbers

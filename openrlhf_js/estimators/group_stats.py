@@ -66,8 +66,8 @@ def check_rewards(rewards: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
         )
     mask = mask.to(rewards.device)
     rewards = rewards.to(torch.promote_types(rewards.dtype, torch.float32)).where(mask, 0.0)
-    # Squares are summed below: within this limit no sum can overflow.
-    limit = torch.finfo(rewards.dtype).max ** 0.5 / rewards.numel()
+    # Within this limit no sum of squares overflows float32, and no product of two float64.
+    limit = torch.finfo(torch.float32).max ** 0.5 / rewards.numel()
     usable = rewards.abs() <= limit
     if not usable.all():
         prompt, response = (~usable).nonzero()[0].tolist()

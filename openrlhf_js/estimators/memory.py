@@ -23,7 +23,8 @@ def key_of(*texts: str | None) -> int:
 
 def keys_of(batch: Batch) -> Tensor:
     """(n,) the keys of a batch, on the CPU."""
-    assert batch.keys is not None  # LiveEstimator has seen to it
+    if batch.keys is None:
+        raise ValueError("this needs the keys of the prompts (key_of): give keys=.")
     return batch.keys.cpu()
 
 

@@ -64,7 +64,7 @@ def test_nothing_valid():
 
 @pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf"), 1e30])
 def test_unusable_reward_names_its_prompt(value):
-    rewards = torch.zeros(3, 2)
+    rewards = torch.zeros(3, 2, dtype=torch.float64)
     rewards[1, 0] = value
     with pytest.raises(ValueError, match="prompt 1, response 0"):
         group_statistics(rewards)

@@ -25,6 +25,9 @@ def test_values_by_hand():
             "js/value_error": mse,
         }
     )
+    assert diagnostics("js", REWARDS.flatten(), groups=[0, 0, 1, 1, 2, 2]) == values
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        diagnostics("bnpo", -REWARDS)
 
 
 def test_the_table_of_curves_has_all_that_is_logged():

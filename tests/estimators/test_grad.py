@@ -417,6 +417,14 @@ def test_samples_of_the_untrained_policy_tell_of_prompts_and_not_of_weights():
     assert max(errors) < 0.02  # without a past 1 / 12
 
 
+def test_samples_of_no_weight_tell_nothing():
+    keys = torch.arange(2)
+    live = LiveEstimator("js_grad")
+    zeros = torch.zeros(2, 2)
+    live.start(live.batch(zeros, squared_score_norms=zeros, keys=keys))
+    assert live.batch(zeros, keys=keys).past is None
+
+
 # --- its inputs -----------------------------------------------------------------------------------
 
 
@@ -433,14 +441,15 @@ def test_squared_score_norms_by_hand():
 @pytest.mark.parametrize(
     ("norms", "message"),
     [
-        ([[1.0, 2.0]], "must have the rewards' shape"),
+        ([[1.0, 2.0]], "have the rewards' shape"),
         ([[1.0, -1.0], [1.0, 1.0]], "finite and not negative"),
         ([[1.0, math.nan], [1.0, 1.0]], "finite and not negative"),
     ],
 )
-def test_norms_that_do_not_fit_are_refused(norms, message):
-    with pytest.raises(ValueError, match=message):
-        baseline("js_grad", [[1.0, 0.0], [0.0, 0.0]], squared_score_norms=norms)
+def test_norms_and_lengths_that_do_not_fit_are_refused(norms, message):
+    for name, inputs in (("js_grad", "squared_score_norms"), ("opo", "lengths")):
+        with pytest.raises(ValueError, match=f"{inputs} must .*{message}"):
+            baseline(name, [[1.0, 0.0], [0.0, 0.0]], **{inputs: norms})
 
 
 def test_masked_norms_may_be_anything():

@@ -345,8 +345,9 @@ class Memory(TableMemory):
     def start(self, batch: Batch) -> None:
         """Remembers the prompts' samples of the untrained policy. Their weights are not those of
         the run, so that they tell of the prompts and of t, and nothing of the line."""
-        self._choose_origin(batch)
-        self._learn_prompts(batch, batch.weights.max().cpu())
+        if (batch.weights > 0).any():
+            self._choose_origin(batch)
+            self._learn_prompts(batch, batch.weights.max().cpu())
 
     def _choose_origin(self, batch: Batch) -> None:
         if not self._knows_anything:
