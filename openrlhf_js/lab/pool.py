@@ -215,17 +215,18 @@ def open_samples(out: Path, prompts: int | None = None) -> Samples:
     rewards = {_key(record): float(record["reward"]) for record in _records(rewards_path)}
 
     draws = _complete_draws(responses, len(asked))
-    greedy = [ResponseKey(place, GREEDY) for place in range(len(asked))]
+    greedy_keys = [ResponseKey(place, GREEDY) for place in range(len(asked))]
     keys = [[ResponseKey(place, draw) for draw in range(draws)] for place in range(len(asked))]
-    needed = set(greedy).union(*keys)
-    if not draws or not needed <= rewards.keys():
+    is_graded = rewards.keys() >= set(greedy_keys).union(*keys)
+    if not (draws and is_graded):
         raise ValueError(f"{folder} is unfinished; the command that sampled it resumes")
+    drawn = [[responses[key] for key in row] for row in keys]
     return Samples(
         prompts=asked,
-        response_tokens=[[_tokens(responses[key]) for key in row] for row in keys],
+        response_tokens=[[_tokens(record) for record in row] for row in drawn],
         rewards=np.array([[rewards[key] for key in row] for row in keys]),
-        finished=np.array([[responses[key]["finished"] for key in row] for row in keys]),
-        greedy_rewards=np.array([rewards[key] for key in greedy]),
+        finished=np.array([[record["finished"] for record in row] for row in drawn]),
+        greedy_rewards=np.array([rewards[key] for key in greedy_keys]),
         settings=settings,
     )
 

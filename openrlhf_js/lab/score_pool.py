@@ -96,11 +96,10 @@ def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePoo
     with Store(folder / "responses.jsonl", identity, ("response",)) as store:
         sketches = _sketches(sketcher, different, store, folder / "sketches.npy")
         records = [store.records[number,] for number in range(len(different))]
-    squared_norms = [record["squared_norm"] for record in records]
     gram = _gram_matrix(sketches, sketcher.model.device)
-    np.fill_diagonal(gram, squared_norms)
+    np.fill_diagonal(gram, [record["squared_norm"] for record in records])
     weights = np.array([record["weight"] for record in records])
-    return ScorePool(samples, places, gram, weights)
+    return ScorePool(samples=samples, places=places, gram=gram, weights=weights)
 
 
 def _sketches(

@@ -178,17 +178,17 @@ class TinyPolicy:
         columns: list[Tensor] = []  # the tokens at one place of every response
         log_probs: list[Tensor] = []
         ended = torch.zeros(len(positions), dtype=torch.bool)
-        while True:
+        for place in range(1, tokens + 1):
             logits = F.linear(hidden[:, 0], weights.head)
             chosen, chosen_log_probs = _next_tokens(logits.float(), generator)
             log_probs.append(chosen_log_probs)
             columns.append(chosen.masked_fill(ended, self.tokenizer.pad_token_id))
             ended |= chosen == self.tokenizer.eos_token_id
-            if len(columns) == tokens or bool(ended.all()):
-                return Sampled(torch.stack(columns, 1), torch.stack(log_probs, 1))
-            positions = positions + 1
+            if place == tokens or ended.all():
+                break
             mask = F.pad(mask, (0, 1), value=True)
-            hidden, cache = self._forward(weights, chosen[:, None], positions, mask, cache)
+            hidden, cache = self._forward(weights, chosen[:, None], positions + place, mask, cache)
+        return Sampled(tokens=torch.stack(columns, 1), log_probs=torch.stack(log_probs, 1))
 
     def log_probs(self, prompts: PaddedPrompts, responses: Tensor) -> Tensor:
         """Log-probabilities (n * m, T) of tokens as `sample` returns them, with gradient."""

@@ -120,30 +120,35 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     features' differences; every model has won and lost something.
     """
     import pandas as pd
-    import statsmodels.api as sm
 
     weight = games.weight.to_numpy(float)
     model_number, models = pd.factorize(games.model, sort=True)
-    question_number, questions = pd.factorize(games.uid)
     one_hot = np.eye(len(models))[model_number]
     features = _standardised(games[list(FEATURES)], weight)
-    design = np.column_stack([one_hot, features])  # so that the first coefficients are theta
-    if np.linalg.matrix_rank(design) < design.shape[1]:
-        raise ValueError("too few games to tell style from strength: judge more questions")
-    with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
-        warnings.simplefilter("ignore")
-        regression = sm.GLM(
-            games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight
-        )
-        fit = regression.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": question_number})
-    if not (fit.converged and np.isfinite(fit.bse).all()):
-        raise ValueError("style decides every game, so it cannot be held equal")
+    fit = _fit(games, design=np.column_stack([one_hot, features]), weight=weight)
+    degrees = games.uid.nunique() - 1
     scores = {}
-    for number, model in enumerate(models):
-        logit = t_estimate(fit.params[number], fit.bse[number], len(questions) - 1)
-        score, low, high = special.expit(logit).tolist()
+    for model, theta, error in zip(models, fit.params, fit.bse, strict=False):  # beta is behind
+        score, low, high = special.expit(t_estimate(theta, error, degrees)).tolist()
         scores[str(model)] = Estimate(score, low, high)
     return scores
+
+
+def _fit(games: pd.DataFrame, design: Floats, weight: Floats) -> Any:
+    """The logistic regression of points, with errors by question; ValueError if there is none."""
+    import statsmodels.api as sm
+
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        raise ValueError("too few games to tell style from strength: judge more questions")
+    points = games.points.to_numpy()
+    regression = sm.GLM(points, design, sm.families.Binomial(), var_weights=weight)
+    questions = games.uid.factorize()[0]
+    with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
+        warnings.simplefilter("ignore")
+        fit = regression.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": questions})
+    if not (fit.converged and np.isfinite(fit.bse).all()):
+        raise ValueError("style decides every game, so it cannot be held equal")
+    return fit
 
 
 def _standardised(features: pd.DataFrame, weight: Floats) -> Floats:

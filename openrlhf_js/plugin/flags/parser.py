@@ -164,15 +164,15 @@ class Parser(argparse.ArgumentParser):
 
     def _value(self, action: argparse.Action, value: Any) -> Any:
         """What a flag makes of a value in YAML, as of words; raises ArgumentError as it does."""
-        is_switch = action.nargs == 0
-        if isinstance(value, bool) and is_switch:
+        if action.nargs == 0:
+            if not isinstance(value, bool):
+                raise argparse.ArgumentError(action, f"takes true or false, got {value}")
             return action.const if value else not action.const
         if value is True and action.nargs == "?":
             return action.const
         items = value if isinstance(value, list) else [value]
-        if is_switch or any(isinstance(item, bool | list | dict | type(None)) for item in items):
-            kind = "true or false" if is_switch else "text or numbers"
-            raise argparse.ArgumentError(action, f"takes {kind}, got {value}")
+        if any(isinstance(item, bool | list | dict | type(None)) for item in items):
+            raise argparse.ArgumentError(action, f"takes text or numbers, got {value}")
         words = list(map(str, items))
         if self._match_argument(action, "A" * len(words)) != len(words):
             count = f"{action.nargs} values" if isinstance(action.nargs, int) else "one value"
