@@ -59,7 +59,7 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[Tensor, 
         text, label = preprocess_data(
             columns, data.input_template, "input", "label", apply_chat_template=chat or False
         )
-        keys.append(prompt_key(text, Label(label, item["datasource"])))
+        keys.append(prompt_key(text, Label(label, item["datasource"]), item.get("images")))
         prompt_rewards.append(torch.tensor(rewards.get(item["uid"], [])))
     padded = pad_sequence(prompt_rewards, batch_first=True, padding_value=math.nan)
     return torch.tensor(keys), padded

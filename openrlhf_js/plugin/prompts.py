@@ -33,9 +33,9 @@ class CheckedPrompts(PromptDataset):  # type: ignore[misc]
 
     def keys(self) -> torch.Tensor:
         """(N,) what the prompts are known by."""
-        return torch.tensor(
-            [prompt_key(text, self._label(place)) for place, text in enumerate(self.prompts)]
-        )
+        rows = enumerate(zip(self.prompts, self.images, strict=True))
+        keys = [prompt_key(text, self._label(place), images) for place, (text, images) in rows]
+        return torch.tensor(keys)
 
     def _label(self, place: int) -> Label:
         datasource = self.datasources[place]

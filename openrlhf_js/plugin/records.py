@@ -60,9 +60,11 @@ class Sample(Experience):  # type: ignore[misc]
         return cls(**vars(experience), outcomes=outcomes)
 
 
-def prompt_key(text: str, label: Label) -> int:
-    """What a prompt is known by to what remembers: its text, its label and its datasource."""
+def prompt_key(text: str, label: Label, images: Any = None) -> int:
+    """What a prompt is known by to what remembers: its text, label, datasource and images."""
     value = label.value
     datasource = label.datasource if type(value) in (str, int) else ""
     # pass@k, whose samples may have warmed the memory, keeps whole numbers as text
-    return key_of(text, str(value) if isinstance(value, int) else value, datasource)
+    listed = images if isinstance(images, list) else [images]
+    pictures = [repr(image) for image in listed if isinstance(image, str | bytes)]
+    return key_of(text, str(value) if isinstance(value, int) else value, datasource, *pictures)

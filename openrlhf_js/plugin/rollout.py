@@ -387,7 +387,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         for response, error in zip(responses, errors, strict=True):
             response[OUTCOME] = Outcome(
                 prompt_number=prompt.number,
-                prompt_key=prompt_key(prompt.text, label),
+                prompt_key=prompt_key(prompt.text, label, more.get("images")),
                 error=error,
                 greedy_reward=greedy_reward,
             )

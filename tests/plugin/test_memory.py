@@ -14,11 +14,13 @@ from openrlhf_js.plugin.records import Label, prompt_key
 from openrlhf_js.plugin.upstream import BadInput
 
 
-def test_a_prompt_is_known_by_its_text_label_and_datasource():
+def test_a_prompt_is_known_by_its_text_label_datasource_and_images():
     """A number and its text are one, since pass@k, whose samples warm it, keeps labels as text."""
     labels = [Label(*pair) for pair in [("4", "maze"), ("4", ""), ("5", ""), (None, "maze")]]
     keys = {prompt_key("a", label) for label in labels} | {prompt_key("b", labels[0])}
-    assert len(keys) == 5
+    keys |= {prompt_key("a", labels[0], [image]) for image in ("1.png", "2.png", b"1")}
+    assert len(keys) == 8
+    assert prompt_key("a", labels[0], "1.png") == prompt_key("a", labels[0], ["1.png"])
     assert prompt_key("a", Label(4, "maze")) == prompt_key("a", labels[0])
     assert prompt_key("a", labels[0]) == key_of("a", "4", "maze")
     assert prompt_key("a", labels[3]) == key_of("a", None, "")

@@ -53,6 +53,8 @@ def test_a_label_has_the_datasource_of_its_row_through_upstreams_loader_and_its_
     ]
     keys = [prompt_key(prompt, label) for prompt, label in zip(prompts, labels, strict=True)]
     assert data.keys().tolist() == keys
+    figures = data_of([{**ROWS[0], "images": [name]} for name in ("1.png", "2.png")])
+    assert figures.keys().tolist() == [prompt_key("a", labels[0], n) for n in ("1.png", "2.png")]
 
 
 def count_words(text, **_):

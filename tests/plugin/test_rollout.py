@@ -176,8 +176,10 @@ class _Rollout:
     executor = object()  # an agent's, of its own making
     rewards = itertools.repeat(1.0)
 
-    async def generate_responses(self, prompt, label, sampling_params, num_samples, hf_tokenizer):
-        assert (prompt, label) == ("prompt", "label")
+    async def generate_responses(
+        self, prompt, label, sampling_params, num_samples, hf_tokenizer, images=None
+    ):
+        assert (prompt, label, images) == ("prompt", "label", ["1.png"])
         self.tokenizers = [*getattr(self, "tokenizers", []), hf_tokenizer]
         await self.generate([1, 2], sampling_params)
         reward = 9.0 if sampling_params.temperature == 0 else next(self.rewards)
@@ -221,6 +223,7 @@ async def responses_of(actor, number=0, params=_Params, count=3):
         sampling_params=params(),
         num_samples=count,
         hf_tokenizer=Stored(fetched),
+        images=["1.png"],
     )
     fetched.close()
     return responses
@@ -236,7 +239,7 @@ def test_a_response_has_the_number_and_the_key_of_its_prompt_and_an_engine_one_t
     actor = engine()
     for number in (7, 8):
         responses, _ = asked(actor, number)
-        key = key_of("prompt", "label", "maze")
+        key = key_of("prompt", "label", "maze", repr("1.png"))
         assert [response[OUTCOME] for response in responses] == [Outcome(number, key)] * 3
     assert actor.tokenizers == ["tokenizer"] * 6
 
