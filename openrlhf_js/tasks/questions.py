@@ -139,11 +139,16 @@ def score(response: str, label: str) -> Score:
     """Right is the answer and nothing else; ValueError where the label is no number or letter."""
     if not label.isalnum():
         raise ValueError(f"a label is a number or a letter, got {label!r:.80}")
-    answer = without_end_marks(after_thinking(response)).strip()
+    answer = answer_of(response)
     if not answer:
         return scored("no_answer", "nothing that follows the thoughts")
     right = answer == label
     return scored("correct" if right else "wrong", f"{answer!r:.40}, expected {label}")
+
+
+def answer_of(response: str) -> str:
+    """What follows the thoughts, without the tokens that end it."""
+    return without_end_marks(after_thinking(response)).strip()
 
 
 def right_response(label: str) -> str:
@@ -175,6 +180,7 @@ TASK = Task(
     wrong_response=wrong_response,
     kind=lambda item: str(item["kind"]),
     reward_file="questions.py",
+    voted_answer=answer_of,
     benchmarks={
         "questions": BenchmarkRecord(count=350, samples=4, temperature=1.0, max_new_tokens=6),
     },

@@ -55,6 +55,7 @@ def test_questions_are_right_and_of_all_kinds(split):
 )
 def test_the_answer_alone_is_right(response, right):
     assert questions.score(response, "84").value == float(right)
+    assert (questions.TASK.voted_answer(response) == "84") == right
 
 
 def test_what_cannot_be_asked_or_graded_is_refused():
