@@ -119,10 +119,8 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     is fitted over all models. `games` has columns model, uid, points in [0, 1], weight, and the
     features' differences; every model has won and lost something.
     """
-    import pandas as pd
-
     weight = games.weight.to_numpy(float)
-    model_number, models = pd.factorize(games.model, sort=True)
+    model_number, models = games.model.factorize(sort=True)
     one_hot = np.eye(len(models))[model_number]
     features = _standardised(games[list(FEATURES)], weight)
     fit = _fit(games, design=np.column_stack([one_hot, features]), weight=weight)
@@ -140,8 +138,7 @@ def _fit(games: pd.DataFrame, design: Floats, weight: Floats) -> Any:
 
     if np.linalg.matrix_rank(design) < design.shape[1]:
         raise ValueError("too few games to tell style from strength: judge more questions")
-    points = games.points.to_numpy()
-    regression = sm.GLM(points, design, sm.families.Binomial(), var_weights=weight)
+    regression = sm.GLM(games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight)
     questions = games.uid.factorize()[0]
     with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
         warnings.simplefilter("ignore")
