@@ -17,6 +17,6 @@ def reward_func(
     return rewards
 
 
-def mentions(story: str, words: str) -> float:
-    """1 if every word of the label is in the story."""
-    return float(all(word in story.lower() for word in words.split()))
+def mentions(story: str, word: str) -> float:
+    """1 if the story has the word."""
+    return float(word in story.lower())

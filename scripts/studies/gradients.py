@@ -139,7 +139,7 @@ def measure_stories(out: Path, model: Path) -> list[dict]:
         random = Random(0)
         drawn = [random.sample(WORDS.split(), 3) for _ in range(STORIES)]
         rows = [
-            {"input": STORY.format(*words), "label": " ".join(words), "datasource": "stories"}
+            {"input": STORY.format(*words), "label": words[-1], "datasource": "stories"}
             for words in drawn
         ]
         write_lines(prompts, rows)
