@@ -100,8 +100,7 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
     prompts = out / "questions.jsonl"
     if not prompts.is_file():
         write_prompts(prompts, PRETRAINED, "natural", settings)
-    for steps in PRETRAINED_STEPS:
-        policy = trained(out, settings, steps)
+    for steps, policy in trained(out, settings).items():
         folder = out / f"{PRETRAINED}-{steps}"
         sample = ["--model", policy, "--prompts", prompts, "--apply_chat_template"]
         sample += ["--max_new_tokens", TASKS[PRETRAINED].max_new_tokens]
@@ -113,23 +112,24 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
     return rows
 
 
-def trained(out: Path, settings: InlineStudy, steps: int) -> Path:
-    """The folder of the warm start after so many steps of rloo, 16 prompts and two responses."""
+def trained(out: Path, settings: InlineStudy) -> dict[int, Path]:
+    """The folders of the warm start, and of it after steps of rloo: 16 prompts, two responses."""
     start = warm_start(PRETRAINED, settings, lambda step: print(f"imitation, step {step}"))
-    folder = out / f"policy-{steps}"
-    if steps == 0 or folder.is_dir():
-        return folder if steps else start
+    folders = {steps: out / f"policy-{steps}" if steps else start for steps in PRETRAINED_STEPS}
+    if all(folder.is_dir() for folder in folders.values()):
+        return folders
     run = run_of(PRETRAINED, "natural", prompts=16)
     problems = training_problems(run, settings)
     policy = policy_in(start, settings)
     training = Training(run, policy, run.estimator)
-    for number in range(steps):
+    for number in range(max(folders)):
         first = number * run.prompts
         step = training.step(number, problems[first : first + run.prompts])
-        print(f"rloo, step {number + 1} of {steps}, reward {step.reward:.2f}", flush=True)
-    policy.model.save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)
-    return folder
+        print(f"rloo, step {number + 1} of {max(folders)}, reward {step.reward:.2f}", flush=True)
+        if number + 1 in folders:
+            policy.model.save_pretrained(folders[number + 1])
+            policy.tokenizer.save_pretrained(folders[number + 1])
+    return folders
 
 
 def measure_stories(out: Path, model: Path) -> list[dict]:

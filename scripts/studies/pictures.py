@@ -73,6 +73,8 @@ def print_expected(rows: pd.DataFrame) -> None:
 
 
 def _setting(row) -> str:
+    if row.task == "stories":
+        return "SmolLM2, stories"
     text = f"{row.task}, {IN_WORDS[row.prompts_are]}"
     return f"{text}, step {row.steps}" if row.task == "SmolLM2" else text
 
