@@ -160,12 +160,11 @@ def measured_names(
     greedy: bool = True,
     lengths: bool = True,
     unit: bool = True,
-    visits: bool = True,
 ) -> tuple[str, ...]:
     """The reference and these. Raises ValueError for one that is not known, or needs what is not.
 
-    `greedy` and `lengths` say whether these are known, `unit` whether rewards lie in [0, 1], and
-    `visits` whether prompts come again.
+    `greedy` and `lengths` say whether these are known, and `unit` whether rewards lie in [0, 1].
+    Prompts never come again.
     """
     for name in names:
         estimator = find_estimator(name)
@@ -173,7 +172,7 @@ def measured_names(
             "the reward of a greedy response": estimator.needs_greedy and not greedy,
             "the lengths of the responses": estimator.needs_lengths and not lengths,
             "rewards between 0 and 1": estimator.needs_unit_rewards and not unit,
-            "an earlier visit to each prompt": estimator.needs_keys and not visits,
+            "an earlier visit to each prompt": estimator.needs_keys,
         }
         for need, lacks in lacking.items():
             if lacks:

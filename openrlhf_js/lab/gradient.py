@@ -20,7 +20,8 @@ them the other way round. The T's half gives two estimates, T_1 and T_2, each un
 independent of the other and of g, so <g, T_1 + T_2> and <T_1, T_2> stand for 2 <g, T> and ||T||^2.
 
 Estimators that remember see streams of batches, all from this one policy. They are judged in a
-stream's first batch, and in its second half.
+stream's first batch, and in its second half. Every prompt of a stream is new to them: a past of a
+prompt would hold the very responses that its batch has.
 
 Axes: N prompts and M responses of the pool, U different responses; B batches of n prompts and m
 responses; e estimators.
@@ -227,6 +228,7 @@ def gradients_of_batches(
 ) -> Iterator[Gradients]:
     """Those of every batch, in streams of which each begins with estimators that know nothing."""
     lengths = pool.samples.lengths
+    prompts_of_pool = len(pool.samples.prompts)
     live: list[LiveEstimator] = []
     for batch, step in enumerate(draws.steps):
         if step == 0:
@@ -242,7 +244,7 @@ def gradients_of_batches(
                 greedy_rewards=torch.from_numpy(pool.samples.greedy_rewards[prompts]),
                 lengths=lengths[places],
                 squared_score_norms=pool.weights[responses],
-                keys=torch.from_numpy(prompts),
+                keys=torch.from_numpy(prompts + batch * prompts_of_pool),  # none comes again
                 step=1 + int(step),
             )
             estimate = estimator.estimate(given)

@@ -168,9 +168,9 @@ def measure(
 
 def errors(settings: MseSettings) -> LabResult:
     """`lab mse`."""
-    measured_names(settings.baselines, visits=False)  # before any work
+    measured_names(settings.baselines)  # before any work
     pool = sampled(settings)
-    names = measured_names(settings.baselines, visits=False, unit=pool.in_unit)
+    names = measured_names(settings.baselines, unit=pool.in_unit)
     return mse(pool, BatchPlan.of(settings, pool.rewards), names)
 
 

@@ -99,7 +99,7 @@ def simulated(settings: SimulateSettings) -> LabResult:
             for name, record in ESTIMATORS.items()
             if not (record.needs_greedy or record.needs_lengths or record.needs_keys)
         ]
-    names = measured_names(baselines, greedy=False, lengths=False, visits=False)
+    names = measured_names(baselines, greedy=False, lengths=False)
     return simulate(
         parse(settings.values),
         settings.prompts_count,

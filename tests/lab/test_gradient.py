@@ -120,7 +120,7 @@ def test_draws_are_different_prompts_and_halves_take_turns(samples):
 
 def test_estimators_that_remember_see_streams(samples, own):
     """Their memory begins anew in each, and what they know is of the stream's earlier batches, with
-    the weights of log-probabilities."""
+    the weights of log-probabilities. A prompt that a stream draws again is a new one."""
     pool = pool_of(samples, own)
     pool = pool._replace(weights=np.arange(1.0, len(pool.gram) + 1))
     measured = measure(pool, PLAN, ["rloo", "js_grad"])
@@ -132,7 +132,7 @@ def test_estimators_that_remember_see_streams(samples, own):
         given = live.batch(
             torch.from_numpy(samples.rewards[places]),
             squared_score_norms=pool.weights[pool.places[places]],
-            keys=torch.from_numpy(chosen),
+            keys=torch.from_numpy(chosen + batch * len(samples.prompts)),
             step=batch - 1,
         )
         advantages = live.estimate(given).advantages.numpy()
@@ -158,6 +158,7 @@ def test_estimators_that_remember_see_streams(samples, own):
         (("rloo", "nonsense"), "unknown estimator 'nonsense'"),
         (("grpo",), "take dr_grpo"),
         (("js_fixed",), "lab heterogeneity"),
+        (("spo",), "spo needs an earlier visit"),
     ],
 )
 def test_baselines_that_cannot_be_compared(names, message):
