@@ -104,8 +104,8 @@ class GradientSettings(ScoreSettings):
     of any size and every estimator are sums of those. Distance: the mean of ||g - T||^2, T the
     true gradient of the batch's prompts; to all: of all prompts, as in the paper. Reductions are
     against rloo, paired by batch. Estimators that remember are judged in the second half of streams
-    of --steps batches, and in the first batch. dr_grpo has rloo's gradient times (m - 1)/m: its
-    shorter steps are nearer, but biased.
+    of --steps batches, where every prompt is new to them, and in the first batch. dr_grpo has
+    rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
     """
 
     steps: int = Field(10, ge=1, description="batches in a stream, all of this one policy")
