@@ -35,13 +35,13 @@ BATCHES = 500
 PRETRAINED_PROMPTS = 64
 PRETRAINED_RESPONSES = 32
 PRETRAINED_BATCH_PROMPTS = (8, 16, 32)
+PRETRAINED_BATCH_RESPONSES = (2, 4, 8)
 PRETRAINED_STEPS = (0, 30, 100)  # of rloo, before the gradients are measured
 STORY = "Write a short story about a {} and a {}. Mention a {}."
 STORIES = 32
 STORY_RESPONSES = 16
 STORY_TOKENS = 192  # of a response at most
 STORY_BATCH_PROMPTS = (8, 16)
-STORY_BATCH_RESPONSES = (2, 4, 8)
 COLUMNS = ("task", "prompts_are", "steps", "n", "m", "estimator", "quantity")
 COLUMNS += ("value", "low", "high")
 
@@ -105,7 +105,7 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
         sample = ["--model", policy, "--prompts", prompts, "--apply_chat_template"]
         sample += ["--max_new_tokens", TASKS[PRETRAINED].max_new_tokens]
         sample += ["--prompts_count", PRETRAINED_PROMPTS, "--responses", PRETRAINED_RESPONSES]
-        found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS, BATCH_RESPONSES)
+        found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS, PRETRAINED_BATCH_RESPONSES)
         rows += [
             {"task": "SmolLM2", "prompts_are": "natural", "steps": steps, **row} for row in found
         ]
@@ -146,7 +146,7 @@ def measure_stories(out: Path, model: Path) -> list[dict]:
     sample = ["--model", model, "--prompts", prompts, "--reward", REWARDS, "--apply_chat_template"]
     sample += ["--max_new_tokens", STORY_TOKENS]
     sample += ["--prompts_count", STORIES, "--responses", STORY_RESPONSES]
-    found = measure(out / "stories", sample, STORY_BATCH_PROMPTS, STORY_BATCH_RESPONSES)
+    found = measure(out / "stories", sample, STORY_BATCH_PROMPTS, PRETRAINED_BATCH_RESPONSES)
     return [{"task": "stories", "prompts_are": "natural", "steps": 0, **row} for row in found]
 
 
