@@ -10,7 +10,7 @@ from typing import Any
 
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import read_yaml
-from openrlhf_js.common.settings import parse, run
+from openrlhf_js.common.settings import SettingsError, parse, run
 from openrlhf_js.study.design import InlineStudy, StackStudy, Study
 from openrlhf_js.tiny.supervise import ProgramFailed, explained
 
@@ -38,7 +38,10 @@ def read(argv: Sequence[str]) -> Study:
     values: dict[str, Any] = {}
     if flags and flags[0].endswith((".yaml", ".yml")):
         values.update(read_yaml(Path(flags.pop(0)), numbers=False))
-    train = [*(values.get("train") or ()), *train]
+    listed = values.get("train") or []
+    if not isinstance(listed, list):
+        raise SettingsError("train: give a list of words, such as [--actor.adam.lr, 1e-6]")
+    train = [*map(str, listed), *train]
     engine = values.pop("engine", "stack" if train else "inline")
     if train:
         values["train"] = train

@@ -20,7 +20,7 @@ ROW_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
 NO_TEXT = {  # in a file of flags, by the names of YAML
     "null": "(?i:null|~|)$",
     "bool": "(?i:true|false)$",
-    "float": r"(?i:[-+]?\.inf)$",
+    "float": r"(?i:[-+]?\.inf|\.nan)$",
     "merge": "<<$",
 }
 

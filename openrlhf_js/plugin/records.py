@@ -8,7 +8,11 @@ the strings, `Outcome` in the dict and then in `Sample`, upstream's experience w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf.trainer.ppo_utils.experience import Experience
@@ -66,5 +70,22 @@ def prompt_key(text: str, label: Label, images: Any = None) -> int:
     datasource = label.datasource if type(value) in (str, int) else ""
     # pass@k, whose samples may have warmed the memory, keeps whole numbers as text
     listed = images if isinstance(images, list) else [images]
-    pictures = [repr(image) for image in listed if isinstance(image, str | bytes)]
+    pictures = [_content_of(image) for image in listed if image]
     return key_of(text, str(value) if isinstance(value, int) else value, datasource, *pictures)
+
+
+def _content_of(image: Any) -> str:
+    """What an image is known by, wherever its file lies: its bytes, or a decoded one's pixels."""
+    if isinstance(image, Mapping):  # as `datasets` holds one that it has not decoded
+        image = image.get("bytes") or image.get("path")
+    if isinstance(image, str):
+        return _content_of_file(image)
+    return sha256(image if isinstance(image, bytes) else image.tobytes()).hexdigest()
+
+
+@cache
+def _content_of_file(path: str) -> str:
+    try:
+        return sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:  # an address, or an image written as text
+        return path

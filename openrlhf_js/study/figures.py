@@ -27,7 +27,7 @@ class Figures(NamedTuple):
     gradient_snr: float | None
     """Squared norm of the mean gradient over the variance."""
     pass4: float | None = None
-    """As pass1, where each prompt's pass rate is known exactly."""
+    """As pass1, with `--samples 0`: from the probability of each prompt's right response."""
     length: float | None = None
     """Mean tokens of a response, late in training."""
     entropy: float | None = None

@@ -81,10 +81,14 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
 def cause_table(findings: Findings, cell: str) -> Table:
     """Why: what was measured of each estimator's baseline and gradient, with p-values."""
     differences = _by_estimator(findings.differences, cell)
+    means_by_estimator = _by_estimator(findings.means, cell)
+    measured = {quantity for means in means_by_estimator.values() for quantity in means}
     table = []
-    for estimator, means in _by_estimator(findings.means, cell).items():
+    for estimator, means in means_by_estimator.items():
         columns = {"estimator": estimator}
         for quantity, label in CAUSES.items():
+            if quantity not in measured:
+                continue
             columns[label] = _with_interval(means.get(quantity))
             difference = differences.get(estimator, {}).get(quantity)
             if difference is not None:

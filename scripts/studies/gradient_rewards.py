@@ -1,5 +1,7 @@
 """Rewards for `gradients.py`: a row's datasource is its task."""
 
+import re
+
 from openrlhf_js.tiny.tasks import TASKS
 
 STORIES = "stories"
@@ -18,5 +20,5 @@ def reward_func(
 
 
 def mentions(story: str, word: str) -> float:
-    """1 if the story has the word."""
-    return float(word in story.lower())
+    """1 if the story has the word, or its plural with an s."""
+    return float(bool(re.search(rf"\b{word}s?\b", story.lower())))

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from kit import upstream_args, write_lines
+from PIL import Image
 
 from openrlhf_js.common.store import Store
 from openrlhf_js.estimators import LiveEstimator, key_of, make_batch
@@ -14,13 +15,19 @@ from openrlhf_js.plugin.records import Label, prompt_key
 from openrlhf_js.plugin.upstream import BadInput
 
 
-def test_a_prompt_is_known_by_its_text_label_datasource_and_images():
+def test_a_prompt_is_known_by_its_text_label_datasource_and_images(tmp_path):
     """A number and its text are one, since pass@k, whose samples warm it, keeps labels as text."""
     labels = [Label(*pair) for pair in [("4", "maze"), ("4", ""), ("5", ""), (None, "maze")]]
     keys = {prompt_key("a", label) for label in labels} | {prompt_key("b", labels[0])}
     keys |= {prompt_key("a", labels[0], [image]) for image in ("1.png", "2.png", b"1")}
     assert len(keys) == 8
     assert prompt_key("a", labels[0], "1.png") == prompt_key("a", labels[0], ["1.png"])
+    pictures = [Image.new("L", (1, 1), color) for color in (0, 9)]
+    assert prompt_key("a", labels[0], pictures[:1]) != prompt_key("a", labels[0], pictures[1:])
+    for name in ("here.png", "there.png"):  # as pass@k keeps a copy of a data set's images
+        (tmp_path / name).write_bytes(b"1")
+        file = str(tmp_path / name)
+        assert prompt_key("a", labels[0], [file]) == prompt_key("a", labels[0], [{"bytes": b"1"}])
     assert prompt_key("a", Label(4, "maze")) == prompt_key("a", labels[0])
     assert prompt_key("a", labels[0]) == key_of("a", "4", "maze")
     assert prompt_key("a", labels[3]) == key_of("a", None, "")

@@ -229,8 +229,8 @@ def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
     file = str(tmp_path / "js" / SETTINGS)  # starts the run again, and does not resume it
     again = vars(parser.parse_args([file, "--logger.wandb.key", "hush-hush"]))
     expected = vars(parser.parse_args([*words, "--train.seed", "3"]))
-    assert {name for name in again if changed(name, again[name], parser)} == {
-        name for name in expected if changed(name, expected[name], parser)
+    assert {name: again[name] for name in again if changed(name, again[name], parser)} == {
+        name: expected[name] for name in expected if changed(name, expected[name], parser)
     }
     assert (SETTINGS, record["outcome"]) == (stack.SETTINGS, stack.DONE)  # as a study reads it
 
