@@ -72,6 +72,12 @@ def test_with_score_gradients_of_one_length_the_best_constant_saves_one_response
     assert expected(0.3, 0.1, responses) > 100 / responses
 
 
+def test_a_story_mentions_whole_words():
+    reward = runpy.run_path(str(STUDIES / "gradient_rewards.py"))["reward_func"]
+    stories = ["During spring.", "A ring!", "Two Rings."]
+    assert reward(stories, [""] * 3, ["ring"] * 3, ["stories"] * 3) == [0, 1, 1]
+
+
 def score_of_even_lengths(response, label):
     return scored("wrong" if len(response) % 2 else "correct", "")
 
