@@ -129,7 +129,8 @@ def test_a_run_over_two_nodes_outlives_one_of_them(start, cluster, tmp_path):
     killed = run.finish()
     assert killed.status == 1, killed.output[-3000:]
     # whichever comes first: Ray's table of actors, or the error of a call to one
-    line = r"^openrlhf_js: (.* on 127.0.0.2\) died.* node was lost|a process of the run died)"
+    table = r".* on 127.0.0.2\) died.* node was lost"
+    line = rf"^openrlhf_js: ({table}|policy rank 1 died while|a process of the run died)"
     assert re.search(line, killed.output, re.MULTILINE), killed.output[-3000:]
     assert not left_of(str(cluster.folder))
 
