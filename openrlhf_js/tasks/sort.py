@@ -45,7 +45,7 @@ def wrong_response(label: str) -> str:
 TASK = Task(
     name=NAME,
     summary="Sort: digits in order, the quickstart's own task",
-    right_if="it holds the digits in order: the quickstart's own task, `sort`",
+    right_if="it is the digits in order: the quickstart's own task, `sort`",
     label_form="the digits in order",
     prompt=prompt,
     label=label,
