@@ -239,7 +239,7 @@ def test_a_response_has_the_number_and_the_key_of_its_prompt_and_an_engine_one_t
     actor = engine()
     for number in (7, 8):
         responses, _ = asked(actor, number)
-        key = key_of("prompt", "label", "maze", repr("1.png"))
+        key = key_of("prompt", "label", "maze", "1.png")
         assert [response[OUTCOME] for response in responses] == [Outcome(number, key)] * 3
     assert actor.tokenizers == ["tokenizer"] * 6
 
