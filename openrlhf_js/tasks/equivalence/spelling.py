@@ -229,11 +229,8 @@ PLAIN_RULES = [
          (r"67^\circ30'", r"{67+30/60+0/3600}^\circ"), where="circ"),
     Rule(r"\^\\circ ?C(?![A-Za-z])", " celsius", (r"20^\circC", "20 celsius"), where="circ"),
     Rule(r"\^\\circ ?F(?![A-Za-z])", " fahrenheit", (r"68^\circ F", "68 fahrenheit"), where="circ"),
-    Rule(r"\bdegrees? (?=(?:celsius|fahrenheit)\b)", "", ("20 degrees celsius", "20 celsius"),
-         where="egree"),
-    Rule(r"\bdegrees? C(?=elsius\b)", "c", ("20 degrees Celsius", "20 celsius"), where="egree"),
-    Rule(r"\bdegrees? F(?=ahrenheit\b)", "f", ("68 degrees Fahrenheit", "68 fahrenheit"),
-         where="egree"),
+    Rule(r"\bdegrees? ([Cc]elsius|[Ff]ahrenheit)\b", lambda scale: scale[1].lower(),
+         ("20 degrees Celsius", "20 celsius"), where="egree"),
     Rule(r"""(?x) (?<![A-Za-z]) \\?(usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs)\b\.?
                   \ ?(?=[-\d.{\\(]|[a-z]\b) ((?:[^,;=]|,(?=\d{3}))*?)  # the amount, up to
                   (?=\ ?(?:,(?!\d{3})|[;=]|\b(?:and|or|per)\b|/\ ?[a-z]|\Z))""",
