@@ -68,7 +68,8 @@ def baseline(
     Raises:
         ValueError: unknown name, input that does not fit, or too few prompts or responses.
     """
-    return _of_rewards(name, rewards, groups, inputs).baseline
+    estimator, batch, grouping = _batch_of(name, rewards, groups, inputs)
+    return _as_given(estimate(estimator, batch).baseline, rewards, grouping)
 
 
 def advantage(
@@ -86,22 +87,15 @@ def advantage(
         >>> advantage("rloo", [1, 0, 0, 1], groups=["a", "b", "a", "b"])
         tensor([ 1., -1., -1.,  1.])
     """
-    return _of_rewards(name, rewards, groups, inputs).advantages
-
-
-def _of_rewards(
-    name: str, rewards: Any, groups: Iterable[Any] | None, inputs: dict[str, Any]
-) -> Estimate:
-    """An estimate of one batch, in the shape, the order and at least the precision of rewards."""
     estimator, batch, grouping = _batch_of(name, rewards, groups, inputs)
+    return _as_given(estimate(estimator, batch).advantages, rewards, grouping)
+
+
+def _as_given(values: Tensor, rewards: Any, grouping: Groups | None) -> Tensor:
+    """The values (n, m) in the shape, the order and at least the precision of the rewards."""
     dtype = torch.promote_types(as_tensor(rewards, "rewards").dtype, torch.float32)
-    result = estimate(estimator, batch)
-    baselines = result.baseline.to(dtype)
-    advantages = result.advantages.to(dtype)
-    if grouping is not None:
-        baselines = grouping.flatten(baselines)
-        advantages = grouping.flatten(advantages)
-    return result._replace(baseline=baselines, advantages=advantages)
+    values = values.to(dtype)
+    return values if grouping is None else grouping.flatten(values)
 
 
 def _batch_of(
@@ -112,10 +106,11 @@ def _batch_of(
     if estimator.remembers and inputs.get("past") is None:
         _warn_once(
             f"{name} knows nothing of earlier batches here, and computes as for a run's first "
-            "batch. A LiveEstimator remembers."
+            "batch. A LiveEstimator remembers.",
+            stacklevel=4,
         )
     if estimator.reads_score_norms and inputs.get("squared_score_norms") is None:
-        _warn_once(NO_NORMS.format(name))
+        _warn_once(NO_NORMS.format(name), stacklevel=4)
     grouping = None if groups is None else Groups(groups)
     if grouping is not None:
         inputs = grouping.pad_inputs(inputs)
@@ -126,8 +121,8 @@ def _batch_of(
 
 
 @functools.cache
-def _warn_once(message: str) -> None:
-    warnings.warn(message, stacklevel=5)
+def _warn_once(message: str, stacklevel: int) -> None:
+    warnings.warn(message, stacklevel=stacklevel)
 
 
 def diagnostics(
@@ -175,7 +170,7 @@ class LiveEstimator:
         batch = make_batch(rewards, shrinkage=self.shrinkage, **inputs)
         check_range(self.record, batch)
         if self.record.reads_score_norms and batch.squared_score_norms is None:
-            _warn_once(NO_NORMS.format(self.record.name))
+            _warn_once(NO_NORMS.format(self.record.name), stacklevel=3)
         if self.memory is None:
             return batch
         return replace(batch, past=self.memory.recall(batch))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, advantage, baseline
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, advantage, baseline, diagnostics
+from openrlhf_js.estimators.advantages import _warn_once
 
 FLAT = sorted(ESTIMATORS.keys() - {"remax"})
 REWARDS = torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
@@ -79,10 +80,14 @@ def test_what_does_not_fit(rewards, groups, message):
         advantage("rloo", rewards, groups=groups)
 
 
-def test_without_a_past_it_is_said_once():
-    advantages_module = __import__("openrlhf_js.estimators.advantages", fromlist=["_"])
-    advantages_module._warn_once.cache_clear()
+def test_without_a_past_it_is_said_once_at_the_users_line():
+    _warn_once.cache_clear()
     with pytest.warns(UserWarning, match="js_grad knows nothing of earlier batches here"):
         first = advantage("js_grad", REWARDS)
     live = LiveEstimator("js_grad")
+    for call in (baseline, advantage, diagnostics, lambda _, rewards: live.batch(rewards)):
+        _warn_once.cache_clear()
+        with pytest.warns(UserWarning, match="js_grad weighs all responses alike here") as said:
+            call("js_grad", REWARDS)
+        assert {warning.filename for warning in said} == {__file__}
     assert torch.equal(first, live.estimate(live.batch(REWARDS)).advantages)
