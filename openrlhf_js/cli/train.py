@@ -39,8 +39,8 @@ from openrlhf_js.plugin.run.leftovers import SIGNALS, end_run
 from openrlhf_js.plugin.run.model_card import (
     NOT_DONE,
     hub_problems,
+    missing_in,
     open_repository,
-    place,
     upload,
     write_card,
 )
@@ -96,7 +96,8 @@ def main(argv: list[str] | None = None) -> int:
         if flat["logger.tensorboard_dir"]:
             say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
         write_card(args, parser)
-        say(f"openrlhf_js: done; the model is in {place(flat)}")
+        folder = flat["ckpt.output_dir"]
+        say(f"openrlhf_js: done; {missing_in(folder) or f'the model is in {folder}'}")
         if flat["js.push_to_hub"]:
             return upload(flat)
     except KeyboardInterrupt:

@@ -134,8 +134,8 @@ def test_a_model_is_uploaded_and_what_would_fail_then_fails_before(
         model_card.write_card(args, parser)
         assert model_card.upload(flat) == model_card.NOT_DONE
         said = capsys.readouterr()
-        assert f"the trainer wrote into {folder} of another node: put --ckpt.output_dir" in said.out
-        assert f"not uploaded: the model is in {folder} of another node, which has to" in said.err
+        assert f"there is no evaluations.json in {folder} on this node; with several" in said.out
+        assert f"not uploaded: there are no weights in {folder} on this node; with" in said.err
         trained(folder)
         (folder / "README.md").unlink()
         (folder / "README.md").mkdir()  # cannot be written

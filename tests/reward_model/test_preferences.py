@@ -48,9 +48,10 @@ def test_the_margin_loss_wants_a_finite_number(margin):
 
 
 def test_text_and_messages_are_not_confused():
-    with pytest.raises(ValueError, match="is for sides that hold messages"):
+    flags = r"--data\.apply_chat_template \(--apply_chat_template of `rm eval`\) is for sides"
+    with pytest.raises(ValueError, match=flags):
         rendered(PreferencePair(None, [said("user", "a")], [said("user", "b")], ""))
-    with pytest.raises(ValueError, match="is for sides that hold messages"):
+    with pytest.raises(ValueError, match=flags):
         rendered(PreferencePair(None, "a", "b", ""), template)
 
     def refuses(*_: object, **__: object) -> str:

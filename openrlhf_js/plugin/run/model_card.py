@@ -84,8 +84,8 @@ def _write_card(flat: Flat, parser: argparse.ArgumentParser) -> None:
     by_step = _read(folder / EVALUATIONS)
     if not by_step:
         say(
-            f"openrlhf_js: no model card: the trainer wrote into {folder} of another node: put "
-            "--ckpt.output_dir on a disk that all nodes share"
+            f"openrlhf_js: no model card: there is no {EVALUATIONS} in {folder} on this node; with "
+            "several nodes, put --ckpt.output_dir on a disk that all share"
         )
         return
     base = flat["actor.model_name_or_path"]
@@ -196,11 +196,10 @@ def _read(path: Path) -> dict[str, dict[str, float]]:
     return kept
 
 
-def place(flat: Flat) -> str:
-    """Where the trained model is, as this node sees it."""
-    folder = flat["ckpt.output_dir"]
+def missing_in(folder: str) -> str | None:
+    """What to say where this node sees no model in the folder."""
     is_here = any(path for pattern in WEIGHTS for path in Path(folder).glob(pattern))
-    return folder if is_here else f"{folder} of another node"
+    return None if is_here else f"there are no weights in {folder} on this node"
 
 
 # --- the upload --------------------------------------------------------------------------------
@@ -244,8 +243,8 @@ def upload(flat: Flat) -> int:
 
     name, folder = flat["js.hub_model_id"], flat["ckpt.output_dir"]
     try:
-        if place(flat) != folder:
-            raise FileNotFoundError(f"the model is in {place(flat)}, which has to upload it")
+        if missing := missing_in(folder):
+            raise FileNotFoundError(f"{missing}; with several nodes, the trainer's has them")
         commit = HfApi().upload_folder(
             repo_id=name,
             folder_path=folder,
