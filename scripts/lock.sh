@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 locks=scripts/locks
 case "${1:-}" in
     "" | --check | --upgrade) mode=${1:-} ;;
+    -h | --help) sed -n '2,/^[^#]/s/^# //p' scripts/lock.sh; exit ;;
     *) echo "lock: unknown argument '$1'; allowed are --check and --upgrade" >&2; exit 2 ;;
 esac
 upgrade=()

@@ -13,6 +13,7 @@ while [ $# -gt 0 ]; do
     case "$1 ${2:-}" in
         "--torch "?*) torches+=("$2") ;;
         "--out "?*) out=$2 ;;
+        "-h "* | "--help "*) sed -n '2,/^[^#]/s/^# //p' scripts/release.sh; exit ;;
         *) echo "release: unknown argument '$1'; allowed are --torch VERSION and --out FOLDER" >&2; exit 2 ;;
     esac
     shift 2

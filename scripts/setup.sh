@@ -25,6 +25,7 @@ parse_arguments() {
         case "$argument" in
             cpu | gpu) mode=$argument ;;
             --with-flash-attn) with_flash_attn=yes ;;
+            -h | --help) sed -n '2,/^[^#]/s/^# //p' scripts/setup.sh; exit ;;
             *) fail "unknown argument '$argument'; allowed are cpu, gpu and --with-flash-attn" ;;
         esac
     done

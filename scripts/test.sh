@@ -6,6 +6,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
+case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# //p' scripts/test.sh; exit ;; esac
 bash scripts/setup.sh || exit
 # The tools find each other, and the tests the right Python, wherever this was called from. Nothing
 # else is set: tests have a user's environment.

@@ -95,6 +95,15 @@ def test_what_is_missing_is_named_with_what_to_do(machine, argument, environment
     assert not (machine.root / ".venv").exists()
 
 
+@pytest.mark.parametrize("name", ["setup", "quickstart", "test", "lock", "release"])
+def test_help_is_there_before_anything_is_set_up(machine, name):
+    command = ["bash", machine.root / f"scripts/{name}.sh", "--help"]
+    text = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True).stdout
+    assert f"\n  bash scripts/{name}.sh" in text
+    assert "#" not in text
+    assert not (machine.root / ".venv").exists()
+
+
 def test_too_new_a_python_gives_way_to_a_fitting_one_further_on(machine):
     machine.fake("python3", "#!/bin/sh\necho 3.13\n")
     machine.fake("python3.11", PYTHON)
