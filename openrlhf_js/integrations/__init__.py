@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import functools
+import json
 import warnings
+from typing import Any
 
-from openrlhf_js.estimators import Batch, Estimator
+from openrlhf_js.estimators import Batch, Estimator, key_of
+
+
+def prompt_key(*columns: Any) -> int:
+    """What a prompt is known by: text and messages as they are, images by their pixels."""
+    return key_of(json.dumps(columns, default=_contents))
+
+
+def _contents(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # an array
+        return value.tolist()
+    return value.tobytes().hex() if hasattr(value, "tobytes") else repr(value)
 
 
 def check_prompts(record: Estimator, batch: Batch) -> None:

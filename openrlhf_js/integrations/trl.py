@@ -21,11 +21,10 @@ from openrlhf_js.estimators import (
     LiveEstimator,
     advantage,
     find_estimator,
-    key_of,
     squared_score_norms,
 )
 from openrlhf_js.estimators.catalogue import RECOMMENDED
-from openrlhf_js.integrations import check_prompts
+from openrlhf_js.integrations import check_prompts, prompt_key
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as Trainer
@@ -33,6 +32,7 @@ else:
     Trainer = object
 
 WORKS_WITH = "1.16.0"
+PROMPT = ("prompt", "image", "images")  # TRL's columns
 # What TRL must say for this to work, by method: in both trainers, and in each.
 RELIED_ON = {
     "_calculate_rewards": ("rewards_per_func = gather(rewards_per_func)",),
@@ -170,7 +170,7 @@ class ShrinkageMixin(Trainer):
         self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]], output: dict[str, Any]
     ) -> Batch:
         """What the estimator sees, of all processes."""
-        keys = torch.tensor([key_of(repr(row.get("prompt"))) for row in inputs])
+        keys = torch.tensor([prompt_key(*map(row.get, PROMPT)) for row in inputs])
         all_keys = self.accelerator.gather(keys.to(rewards.device)).cpu()
         # what tools and environments say is no part of a response
         written = output["completion_mask"] * output.get("tool_mask", 1)

@@ -24,11 +24,11 @@ from torch import Tensor
 from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
-from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, key_of, squared_score_norms
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, squared_score_norms
 from openrlhf_js.estimators.catalogue import RECOMMENDED
 from openrlhf_js.estimators.flat import Groups
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.integrations import check_prompts
+from openrlhf_js.integrations import check_prompts, prompt_key
 
 PROMPT = "raw_prompt"  # verl's column of the prompts, as chat messages
 LOG_PROBS = "old_log_probs"  # verl's column of the policy's log-probabilities, before the update
@@ -101,7 +101,7 @@ class OutcomeAdvantage:
         if not self._live.record.remembers_prompts:
             return None
         if PROMPT in columns:
-            keys = torch.tensor([key_of(repr(prompt)) for prompt in columns[PROMPT]])
+            keys = torch.tensor([prompt_key(prompt) for prompt in columns[PROMPT]])
             return groups.pad(keys, PROMPT)[:, 0].contiguous()
         if self._live.record.needs_keys:
             raise ValueError(

@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from openrlhf_js.estimators import LiveEstimator, advantage, key_of
-from openrlhf_js.integrations import _warn_of_one_prompt
+from openrlhf_js.estimators import LiveEstimator, advantage
+from openrlhf_js.integrations import _warn_of_one_prompt, prompt_key
 
 M = 4
 
@@ -231,7 +233,7 @@ def check_by_hand(found: torch.Tensor, norms: torch.Tensor, batches: list[list[s
     live = LiveEstimator("js_grad")
     assert len(found) == 10
     for step, prompts in enumerate(batches):
-        keys = torch.tensor([key_of(repr(prompt)) for prompt in prompts[::M]])
+        keys = torch.tensor([prompt_key(prompt, None, None) for prompt in prompts[::M]])
         means = torch.tensor([float(prompt[6]) for prompt in prompts])
         rewards = (means + rewards_noise(step)).view(-1, M)
         weights = norms[step].view(-1, M)
@@ -323,3 +325,15 @@ def test_what_does_not_fit_ends_with_one_line(
     monkeypatch.setattr("trl.GRPOTrainer._calculate_rewards", lambda self, inputs: None)
     with pytest.raises(RuntimeError, match=r"TRL .* has no '.*gather.*' in _calculate_rewards"):
         make(tmp_path, "GRPO", sevens)
+
+
+def test_a_prompt_is_known_by_its_images() -> None:
+    """Decoded anew at each visit, at another address."""
+
+    def key(*pixels: int) -> int:
+        images = [Image.new("L", (2, 2), pixel) for pixel in pixels]
+        parts = [{"type": "image", "image": image} for image in images]
+        return prompt_key([{"role": "user", "content": np.array(parts)}], images[0], images)
+
+    assert key(1, 2) == key(1, 2)
+    assert len({key(1, 2), key(2, 1), key(1, 1)}) == 3

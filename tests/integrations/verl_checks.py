@@ -15,14 +15,9 @@ from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
-from openrlhf_js.estimators import (
-    LiveEstimator,
-    advantage,
-    diagnostics,
-    key_of,
-    squared_score_norms,
-)
+from openrlhf_js.estimators import LiveEstimator, advantage, diagnostics, squared_score_norms
 from openrlhf_js.estimators.advantages import _warn_once
+from openrlhf_js.integrations import prompt_key
 from openrlhf_js.integrations.verl import OutcomeAdvantage, register
 
 Groups = dict[str, list[float]]
@@ -183,7 +178,7 @@ def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
         data.reorder(SIX)
         found = compute_advantage(data, "js_grad", config=algorithm).batch["advantages"]
 
-        known = torch.tensor([key_of(repr([{"content": str(key)}])) for key in keys.tolist()])
+        known = torch.tensor([prompt_key([{"content": str(key)}]) for key in keys.tolist()])
         batch = live.batch(
             rewards.view(3, 2),
             squared_score_norms=squared_score_norms(
