@@ -23,7 +23,7 @@ IMAGES = HERE.parents[1] / "docs/images"
 results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
 BY_RATE = ("smollm2_js_grad", "js_grad_grid", "js_grad_held_out")
-CURVES = ("smollm2_js_grad", "js_grad", "js_grad_again")  # with enough seeds for mean curves
+CURVES = ("smollm2_js_grad", "js_grad", "js_grad_stack", "js_grad_again")  # with enough seeds for mean curves
 FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
 IN_DIRECTION = "reduction_at_best_length_percent"
@@ -32,6 +32,7 @@ IN_WORDS = results["IN_WORDS"]
 SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
     "smollm2_js_grad": "SmolLM2",
     "js_grad": "sort, larger model",
+    "js_grad_stack": "sort, on the stack",
     "js_grad_grid": "four small tasks",
     "js_grad_held_out": "two held-out tasks",
     "js_grad_again": "prompts that come again",
