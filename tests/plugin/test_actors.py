@@ -116,16 +116,18 @@ def trainer_of(policy: torch.Tensor, loss: str) -> SimpleNamespace:
         metrics = {"ppo_kl": (0 * log_probs * mask).sum() / tokens, "actor_lr": 1e-3}
         return {"metrics": metrics, "num_action_tokens": float(tokens)}
 
-    trainer = SimpleNamespace(
+    actor = actors.OurPolicy.__new__(actors.OurPolicy)
+    actor.trainer = SimpleNamespace(
         training_step=training_step, strategy=SimpleNamespace(), replay_buffer=None
     )
-    actors.divide_loss(trainer, LONGEST if loss == "constant" else None)
-    return trainer
+    # without --rollout.max_new_tokens, as with most agents
+    actor._wrap_training_step(upstream_args(js__loss=loss, data__max_len=LONGEST))
+    return actor.trainer
 
 
 def expected_gradient(loss: str, baseline: float, masked: int = 0) -> torch.Tensor:
     """The gradient of a batch of two responses, expected over all pairs that can be sampled;
-    `masked` more responses have no action token."""
+    `masked` more responses have no action token, and the optimizer step has 8 micro-batches."""
     policy = torch.tensor([0.3, -0.4], requires_grad=True)
     trainer = trainer_of(policy, loss)
     go = policy.detach().sigmoid()
@@ -138,8 +140,10 @@ def expected_gradient(loss: str, baseline: float, masked: int = 0) -> torch.Tens
         advantages = (rewards - baseline).unsqueeze(1).expand(mask.shape)
         policy.grad = None
         info = get_loss_batch_info(trainer.strategy, mask)
+        for count in ("batch_num_tokens", "global_batch_size"):
+            info[count] = info[count] / 8  # as upstream does, since DeepSpeed averages over them
         trainer.training_step(SimpleNamespace(action_mask=mask, advantages=advantages), 0, 0, info)
-        total += chance[first] * chance[second] * policy.grad
+        total += chance[first] * chance[second] * policy.grad / 8
     return total
 
 
@@ -158,12 +162,14 @@ def test_a_constant_denominator_leaves_the_gradient_unbiased(baseline, masked):
     torch.testing.assert_close(expected_gradient("constant", baseline, masked), expected)
 
 
-def test_a_micro_batch_of_masked_responses_is_logged_as_zero_and_weighs_nothing():
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("others", [6.0, 0.0])  # tokens and responses of the optimizer step
+def test_a_micro_batch_of_masked_responses_is_logged_as_zero_and_weighs_nothing(loss, others):
     policy = torch.zeros(2, requires_grad=True)
     mask = torch.zeros(2, LONGEST, dtype=torch.bool)
     nothing = SimpleNamespace(action_mask=mask, advantages=torch.zeros(mask.shape))
-    info = {"dp_size": 1, "batch_num_tokens": torch.tensor(6.0), "global_batch_size": 2.0}
-    status = trainer_of(policy, "token_mean").training_step(nothing, 0, 0, info)
+    counts = dict.fromkeys(("batch_num_tokens", "global_batch_size"), torch.tensor(others))
+    status = trainer_of(policy, loss).training_step(nothing, 0, 0, {"dp_size": 1, **counts})
     assert status["metrics"]["ppo_kl"] == 0
     assert 0 < status["num_action_tokens"] < 1e-3  # upstream divides by it
     assert policy.grad.eq(0).all()

@@ -171,8 +171,8 @@ FLAGS: dict[str, dict[str, Any]] = {
         choices=list(LOSSES),
         help="what the sum of all tokens' losses is divided by: token_mean, by the tokens of the "
         "batch; sequence_mean, each response by its own tokens; constant, by the responses x "
-        "--rollout.max_new_tokens, which alone leaves the gradient unbiased (default: as "
-        "--actor.loss_agg_mode says, which is token_mean)",
+        "--rollout.max_new_tokens (--data.max_len without it), which alone leaves the gradient "
+        "unbiased (default: as --actor.loss_agg_mode says, which is token_mean)",
     ),
     "max_steps": dict(
         type=Number("at least 0", int),

@@ -23,6 +23,8 @@ from openrlhf_js.plugin.learner.gradient_variance import GradientVariance
 from openrlhf_js.plugin.learner.lora import refuse_tied, send_merged_weights
 from openrlhf_js.plugin.upstream import UpstreamMismatch, plain_class
 
+NEXT_TO_NONE = 1e-6  # stands for a count of 0, by which upstream divides
+
 
 def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
     """Makes every micro-batch of a dynamic batch count in its optimizer step.
@@ -55,30 +57,34 @@ def seed_step(seed: int, engine: Any) -> None:
 
 
 def divide_loss(trainer: Any, tokens_each: int | None) -> None:
-    """Divides the loss by a constant, and logs 0 for a micro-batch whose responses are masked.
+    """Divides the loss by a constant, and makes masked responses weigh nothing.
 
     With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected gradient
     is the true one times a constant, whatever the baseline (docs/how_it_works.md). Upstream divides
-    by the tokens that the batch happens to have. Masked responses have no action token, and count
-    in neither. `tokens_each` is `--rollout.max_new_tokens`; None leaves upstream's denominator.
+    by the tokens that the batch happens to have; None for `tokens_each` leaves that. Masked
+    responses have no action token, and count in neither. A micro-batch of them is logged as 0, and
+    an optimizer step of them has the gradient 0.
     """
     one_step: Callable[..., dict] = trainer.training_step
 
     def training_step(experience: Any, kl_ctl: float, step: int, info: dict | None = None) -> dict:
+        info = info or get_loss_batch_info(
+            trainer.strategy,
+            experience.action_mask,
+            replay_buffer=trainer.replay_buffer,
+            step=step,
+            dynamic_batch=True,
+        )
+        responses = info["global_batch_size"].clamp(min=NEXT_TO_NONE)
+        tokens = info["batch_num_tokens"].clamp(min=NEXT_TO_NONE)
         if tokens_each is not None:
-            info = info or get_loss_batch_info(
-                trainer.strategy,
-                experience.action_mask,
-                replay_buffer=trainer.replay_buffer,
-                step=step,
-                dynamic_batch=True,
-            )
-            info = {**info, "batch_num_tokens": info["global_batch_size"] * tokens_each}
+            tokens = responses * tokens_each
+        info = {**info, "global_batch_size": responses, "batch_num_tokens": tokens}
         status = one_step(experience, kl_ctl, step, info)
         if not experience.action_mask.any():  # upstream logs means over no token
             means = status["metrics"]
             means |= {name: torch.as_tensor(mean).nan_to_num() for name, mean in means.items()}
-            status["num_action_tokens"] = 1e-6  # their weight, by which upstream divides
+            status["num_action_tokens"] = NEXT_TO_NONE
         return status
 
     trainer.training_step = training_step
@@ -205,9 +211,8 @@ class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
     def _wrap_training_step(self, args: Any) -> None:
         """Replaces upstream's step on one micro-batch, each time by one around what was there."""
         # innermost, since it gives upstream's own step the denominators of its loss
-        divide_loss(
-            self.trainer, args.rollout.max_new_tokens if args.js.loss == "constant" else None
-        )
+        longest = args.rollout.max_new_tokens or args.data.max_len
+        divide_loss(self.trainer, longest if args.js.loss == "constant" else None)
         # around it, since DeepSpeed must know before the step whether it is the optimizer's
         if args.train.dynamic_batch_enable:
             sum_dynamic_batches(self.trainer, self.trainer.actor.model, step_at=2)
