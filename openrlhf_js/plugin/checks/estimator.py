@@ -16,6 +16,7 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),
 }
+DISCOUNTING = ("gae", "reinforce")
 NOT_WITH_CHOSEN_PROMPTS = {
     "algo.dynamic_filtering_enable": "which chooses prompts by their rewards, too",
     "train.async_enable": "which samples a step before the last one has taught",
@@ -43,6 +44,10 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
     if flat["js.warm_memory"] and (record is None or not record.remembers_prompts):
         remembering = ", ".join(key for key, added in ADDED.items() if added.remembers_prompts)
         yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
+    gamma = flat["algo.advantage.gamma"]
+    if gamma != 1 and name not in DISCOUNTING:
+        allowed = " and ".join(DISCOUNTING)
+        yield f"--algo.advantage.gamma {gamma:g} is for {allowed}, not {name}: leave it out"
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
