@@ -69,7 +69,16 @@ class OutcomeAdvantage:
         **given: Any,
     ) -> tuple[Tensor, Tensor]:
         """(responses, tokens) each of rewards and mask, the uid of each response, and verl's
-        `algorithm` settings."""
+        `algorithm` settings.
+
+        Raises ValueError where these drop groups by their rewards (DAPO).
+        """
+        if _filters_groups(config):
+            raise ValueError(
+                "algorithm.filter_groups drops groups of equal rewards. They have no gradient "
+                f"under rloo but teach under {self._live.record.name}, so dropping them biases the "
+                "gradient: leave it out."
+            )
         columns = _columns(given)
         groups = Groups(index)
         trained = groups.pad(response_mask.any(-1), "response_mask")
@@ -127,6 +136,12 @@ def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(data, DataProto):
         return {}
     return {**data.batch, **data.non_tensor_batch}
+
+
+def _filters_groups(config: Any) -> bool:
+    """Whether verl drops groups of equal rewards before an estimator sees them."""
+    filtering = config.get("filter_groups") if config is not None else None
+    return bool(filtering and filtering.enable)
 
 
 def _means_over_tokens(config: Any) -> bool:

@@ -155,7 +155,10 @@ def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
     js_grad: OutcomeAdvantage, actor: object, means: bool, knows_prompts: bool
 ) -> None:
     """As a live estimator led by hand; the second step knows what came in the first."""
-    settings = {"algorithm": {"adv_estimator": "js_grad"}, "actor_rollout_ref": {"actor": actor}}
+    settings = {
+        "algorithm": {"adv_estimator": "js_grad", "filter_groups": {"enable": False}},
+        "actor_rollout_ref": {"actor": actor},
+    }
     algorithm = OmegaConf.create(settings if actor else {"algorithm": {}}).algorithm
     live = LiveEstimator("js_grad")
     seed = torch.manual_seed(0)
@@ -221,3 +224,6 @@ def test_what_cannot_work_raises() -> None:
         in_verl("bloo", {"alone": [1.0, 0.0]})
     with pytest.raises(ValueError, match="is nan; allowed are finite"):
         in_verl("js", {"one": [math.nan, 0.5], "two": [1.0, 0.0]})
+    filtered = OmegaConf.create({"filter_groups": {"enable": True, "metric": "reward"}})
+    with pytest.raises(ValueError, match="but teach under js, so dropping them biases"):
+        step_of("js", [1.0, 0.0, 0.5, 0.5], config=filtered)
