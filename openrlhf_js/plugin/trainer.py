@@ -120,6 +120,8 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         self, eval_metrics: dict, global_step: int, client_states: dict
     ) -> None:
         self.keep_evaluation(global_step, eval_metrics)
+        if global_step == 0:  # of the asynchronous trainer, which has no place in the data yet
+            return
         self.keep(client_states)
         super().save_best_checkpoint(eval_metrics, global_step, client_states)
 

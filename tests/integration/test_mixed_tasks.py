@@ -297,6 +297,7 @@ def test_async_remax_is_interrupted_and_resumes(start, mixed):
     assert logged_steps >= 5
     _check_remax_logs(logged, first.batches()[:logged_steps])
     assert len(logged["eval/eval_knights_knaves/2_pass1"]) == 1  # before the first step
+    assert not list((first.folder / "checkpoints").rglob("best*"))  # of which nothing is saved
 
     _forget_after_step_2(first.folder)
     slower = ("--actor.adam.lr", "1e-5", "--js.changed", "actor.adam.lr")

@@ -269,12 +269,17 @@ def test_a_run_is_evaluated_before_its_first_step_and_at_its_last(start):
     assert len(actor.evaluated) == 2
 
 
-def test_the_asynchronous_trainer_is_evaluated_before_its_first_step(start):
+def test_the_asynchronous_trainer_is_evaluated_before_its_first_step(start, capsys):
     half = start(AsyncGenerator)
     assert half._should_eval(0)
     assert half.max_steps == 10
     half._last_eval_step = 0
     assert not half._should_eval(0)
+    training = start(AsyncTrainer)
+    before = dict(training.disk)
+    training.save_best_checkpoint({"eval_default_pass1": 0.5}, 0, {"global_step": 0})
+    assert "evaluation after rollout 0: default_pass1 0.500" in capsys.readouterr().out
+    assert training.disk == before  # a checkpoint without a place in the data could not be resumed
 
 
 @pytest.mark.parametrize(("rollouts", "resumed_after", "fails"), [(0, 0, 1), (1, 0, 0), (0, 3, 0)])
