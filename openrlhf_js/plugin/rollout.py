@@ -16,6 +16,7 @@ import copy
 import itertools
 import logging
 import math
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -316,6 +317,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
     executor: Any
     forbidden: dict[int, float] | None = None  # tokens, and what their logits get
     hf_tokenizer: Any = None
+    draws: defaultdict[int, Counter[int]]  # by a trajectory's seed, then the length of the context
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
@@ -323,6 +325,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         ours = self.run_args.js
         if not ours.trust_remote_code:  # which upstream always gives vLLM
             kwargs.pop("trust_remote_code", None)
+        self.draws = defaultdict(Counter)
         asyncio.get_running_loop().set_task_factory(task_without_exits)
         await without_exits(super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs))
         self.watching = asyncio.create_task(watch.end_with_engine(self.llm))
@@ -337,8 +340,11 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
     async def generate(self, prompt_token_ids: Any, sampling_params: Any, **more: Any) -> Any:
         """Upstream's, for every response and every turn of an agent."""
         sampling_params = copy.copy(sampling_params)
-        if sampling_params.seed is not None:  # an agent's turns differ in their context
-            sampling_params.seed = key(sampling_params.seed, len(prompt_token_ids), 0)
+        seed = sampling_params.seed
+        if seed is not None:  # an agent's turns differ in their context, and draws in their number
+            length = len(prompt_token_ids)
+            sampling_params.seed = key(seed, length, self.draws[seed][length])
+            self.draws[seed][length] += 1
         if self.forbidden:
             sampling_params.logit_bias = (sampling_params.logit_bias or {}) | self.forbidden
         stop = self.run_args.rollout.stop
@@ -378,6 +384,8 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         groups = await asyncio.gather(
             *(generate(sampling_params=request, num_samples=1, **more) for request in requests)
         )
+        for request in requests:
+            self.draws.pop(request.seed, None)
         known = {"prompt": prompt.text, "label": label.value}
         responses = [{**response, **known} for (response,) in groups]
         errors = self._settle(responses, prompt)

@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 import sys
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -202,6 +203,7 @@ def engine(monkeypatch):
         cls = plain_class(rollout_actor(upstream_args(**settings)))
         actor = cls.__new__(cls)
         actor.executor = base.executor
+        actor.draws = defaultdict(Counter)
         if hasattr(base, "rewards"):
             actor.rewards = base.rewards
         return actor
@@ -270,11 +272,14 @@ def test_every_response_has_a_seed_of_its_own_that_the_runs_seed_decides(engine)
         return [each.seed for each in asked(engine(train__seed=seed), number, count=count)[1]]
 
     assert seeds(5) == seeds(5) == seeds(5, count=9)[:3]
+    actor = engine(train__seed=42)
+    for _ in range(2):  # as evaluations ask for the same responses again
+        assert [each.seed for each in asked(actor, 5)[1]] == seeds(5)
     every = [seeds(5), seeds(6), seeds(EVALUATION), seeds(5, seed=43)]
     assert len({seed for four in every for seed in four}) == 12
 
 
-def test_the_turns_of_an_agent_have_seeds_of_their_own(engine):
+def test_the_turns_of_an_agent_and_its_draws_in_a_turn_have_seeds_of_their_own(engine):
     actor = engine()
     parameters = _Params()
     for seed, tokens in ((7, [1]), (7, [1]), (7, [1, 2]), (None, [1])):
@@ -282,7 +287,7 @@ def test_the_turns_of_an_agent_have_seeds_of_their_own(engine):
         asyncio.run(actor.generate(tokens, parameters))
         assert parameters.seed == seed
     first, again, longer, unseeded = (each.seed for each in actor.asked)
-    assert first == again != longer
+    assert len({first, again, longer}) == 3
     assert unseeded is None
 
 
