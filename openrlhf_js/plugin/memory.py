@@ -65,16 +65,25 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[Tensor, 
     return torch.tensor(keys), padded
 
 
-def keep_memory(states: dict[str, Any], estimator: LiveEstimator | None) -> None:
-    """Adds what an estimator remembers to the states of a checkpoint."""
+def keep_memory(
+    states: dict[str, Any], estimator: LiveEstimator | None, *, over_tokens: bool
+) -> None:
+    """Adds what an estimator remembers to the states of a checkpoint.
+
+    `over_tokens` is whether the loss, and so the weight, of a response is a mean over its tokens.
+    """
     if estimator is not None and estimator.memory is not None:
-        states[ESTIMATOR] = {"name": _kept_name(estimator), "state": estimator.state_dict()}
+        states[ESTIMATOR] = {
+            "name": _kept_name(estimator),
+            "over_tokens": over_tokens,
+            "state": estimator.state_dict(),
+        }
 
 
 def resume_memory(
-    states: dict[str, Any], estimator: LiveEstimator | None, *, is_warm: bool
+    states: dict[str, Any], estimator: LiveEstimator | None, *, is_warm: bool, over_tokens: bool
 ) -> None:
-    """Gives an estimator what its checkpoint remembers.
+    """Gives an estimator what its checkpoint remembers, unless its weights have another unit.
 
     A checkpoint without a memory will do for one that `--js.warm_memory` has warmed. Raises
     BadInput for any other, and for the memory of another estimator or version.
@@ -91,7 +100,7 @@ def resume_memory(
             "without --ckpt.load_enable"
         )
     kept = states[ESTIMATOR]
-    fits = kept["name"] == name
+    fits = kept["name"] == name and "over_tokens" in kept
     if parse_own(estimator.record.name) is None:  # a class has attributes as it likes
         fits &= kept["state"].keys() == estimator.state_dict().keys()
     if not fits:
@@ -100,7 +109,14 @@ def resume_memory(
             "another version of openrlhf_js: resume it with that one, or start afresh without "
             "--ckpt.load_enable"
         )
-    estimator.load_state_dict(kept["state"])
+    if estimator.record.reads_score_norms and kept["over_tokens"] != over_tokens:
+        print(
+            f"openrlhf_js: the loss now weighs responses otherwise: {name} begins with what it "
+            "knew at the start",
+            flush=True,
+        )
+    else:
+        estimator.load_state_dict(kept["state"])
 
 
 def _kept_name(estimator: LiveEstimator) -> str:
