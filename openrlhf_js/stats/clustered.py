@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openrlhf_js.stats.estimate import (
-    CONFIDENCE,
     Difference,
     Estimate,
     Floats,
     t_difference,
     t_estimate,
+    welch,
 )
-
-RESAMPLES = 10_000  # of `mean_of_means`
 
 Labels = Sequence[Any] | NDArray[Any]
 
@@ -111,28 +109,27 @@ def paired_difference(
     )
 
 
-def mean_of_means(groups: Sequence[ArrayLike]) -> Estimate:
-    """The mean of the groups' means, with a 95 % interval over groups and what is in them.
+def mean_of_means(groups: Sequence[ArrayLike]) -> Difference:
+    """The mean of the groups' means, with a 95 % interval for these very groups.
 
-    Each resample draws as many groups as there are, with replacement, and from each drawn group as
-    many of its values; the ends are the 2.5 and the 97.5 percentile of its mean of means. Of few
-    groups the interval is too narrow: of G it has about sqrt(1 - 1 / G) of its width.
+    What is drawn again is what is in each group, not the groups: about others it says nothing.
+
+        y = 1/G sum_g mean_g        Var y = 1/G^2 sum_g s_g^2 / n_g
+
+    with Welch and Satterthwaite's degrees of freedom. A group of one value bounds nothing.
 
     Args:
         groups: the values of each group, such as the differences of each cell by seed.
     """
     values = [checked(group) for group in groups]
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
-    means = np.empty(drawn.shape)
-    for number, group in enumerate(values):
-        places = drawn == number
-        shape = (int(places.sum()), len(group))
-        means[places] = rng.choice(group, size=shape).mean(axis=1)
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(means.mean(axis=1), [tail, 100 - tail])
-    value = np.mean([group.mean() for group in values])
-    return Estimate(float(value), float(low), float(high))
+    degrees = [len(group) - 1.0 for group in values]
+    variances = [float(group.var()) / max(len(group) - 1, 1) for group in values]
+    return t_difference(
+        value=float(np.mean([group.mean() for group in values])),
+        error=float(np.sqrt(sum(variances))) / len(values),
+        degrees=welch(variances, degrees),
+        clusters=sum(map(len, values)),
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

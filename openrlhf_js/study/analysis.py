@@ -25,8 +25,6 @@ from openrlhf_js.study.values import (
     setting_of,
 )
 
-DETECTABLE = (1.96 + 0.84) / 1.96  # of half of a normal 95 % interval, with a probability of 80 %
-
 
 class StudyRow(NamedTuple):
     """One figure with its interval over seeds: a row of rows.csv."""
@@ -211,7 +209,7 @@ def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> StudyRow:
 
 
 def _averages_by_mix(groups: Sequence[Sequence[Pair]], estimators: Sequence[str]) -> list[Average]:
-    """The differences of pass@1 by mix, with intervals over seeds, and over cells if several."""
+    """The differences of pass@1 by mix, with intervals over seeds."""
     by_mix: dict[str, dict[str, list[list[float]]]] = {}
     for pairs in groups:
         first = pairs[0].value
@@ -227,15 +225,10 @@ def _averages_by_mix(groups: Sequence[Sequence[Pair]], estimators: Sequence[str]
 
 
 def _average(mix: str, estimator: str, cells: Sequence[Sequence[float]]) -> Average:
-    """The mean over cells of differences by seed."""
-    if len(cells) > 1:
-        estimate = mean_of_means(cells)
-        detectable = DETECTABLE * (estimate.high - estimate.low) / 2
-    else:
-        difference = paired_difference(cells[0], [0] * len(cells[0]))
-        estimate = difference.estimate
-        detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
-    return Average(mix, estimator, *estimate, cells=len(cells), detectable=detectable)
+    """The mean over these cells of differences by seed."""
+    difference = mean_of_means(cells)
+    detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
+    return Average(mix, estimator, *difference.estimate, cells=len(cells), detectable=detectable)
 
 
 def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:

@@ -70,7 +70,7 @@ def _interval_note(averages: Sequence[Average]) -> str:
     """What intervals of averages are over."""
     cells = max((average.cells for average in averages), default=0)
     if cells > 1:
-        return f"95 % intervals over seeds and {cells} cells"
+        return f"means of {cells} cells, 95 % intervals over seeds"
     return "95 % intervals over paired seeds"
 
 

@@ -171,12 +171,26 @@ def print_training() -> None:
         runs = results["read"](HERE / f"{name}.jsonl.xz")
         table = results["averages"](runs)
         for row in table[table.estimator != "rloo"].itertuples():
-            of_size = [run for run in runs if run["responses"] == row.responses]
+            of_size = results["comparable"](runs)[row.responses]
             rates = len({run["learning_rate"] for run in of_size})
             seeds = len({run["seed"] for run in of_size})
             setting = f"{title}, {IN_WORDS[row.mix]} | {row.estimator}"
             gain = f"{row.value:+.1f} | {row.low:.1f} | {row.high:.1f}"
             print(f"| {setting} | {row.responses} | {row.cells} | {rates} | {seeds} | {gain} |")
+
+
+def print_tasks() -> None:
+    """What js_grad gained on every task of the grid and of the held-out ones."""
+    columns = ("task", "mix", "responses", "over", "low", "high")
+    print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
+    for name in ("js_grad_grid", "js_grad_held_out"):
+        by_size = results["comparable"](results["read"](HERE / f"{name}.jsonl.xz"))
+        for responses, runs in by_size.items():
+            for row in results["analysed"](runs).differences:
+                if (row.estimator, row.quantity) == ("js_grad", "pass1"):
+                    points = (f"{100 * number:.1f}" for number in (row.value, row.low, row.high))
+                    setting = f"{row.task} | {IN_WORDS[row.mix]} | {responses}"
+                    print(f"| {setting} | {' | '.join(points)} |")
 
 
 def print_rates() -> None:
@@ -200,11 +214,13 @@ def print_rates() -> None:
 
 
 def print_samples() -> None:
-    """The share of the samples after which js_grad has RLOO's final reward, at the same rate.
+    """The share of the samples after which js_grad, and RLOO itself, has RLOO's final reward.
 
-    A curve has twenty stretches; four of them are a mean, and RLOO's last four the final one.
+    At the same rate. A curve has twenty stretches; four of them are a mean, and RLOO's last four
+    the final one, which noise lets RLOO reach before its end.
     """
-    print("\n| setting | responses | rate | seeds | share % |\n|---|---:|---:|---:|---:|")
+    print("\n| setting | responses | rate | seeds | js_grad % | rloo % |")
+    print(f"|---|{'---:|' * 5}")
     for name in CURVES:
         title = SETTINGS[name]
         runs = pd.DataFrame(results["read"](HERE / f"{name}.jsonl.xz"))
@@ -219,10 +235,12 @@ def print_samples() -> None:
                 np.convolve(np.mean([curves[name][seed] for seed in seeds], 0), FOUR, "valid")
                 for name in ("js_grad", "rloo")
             )
-            reached = np.flatnonzero(ours >= theirs[-1])
-            share = f"{5 * (reached[0] + len(FOUR)):.0f}" if len(reached) else "never"
+            shares = []
+            for curve in (ours, theirs):
+                reached = np.flatnonzero(curve >= theirs[-1])
+                shares.append(f"{5 * (reached[0] + len(FOUR)):.0f}" if len(reached) else "never")
             setting = f"{title}: {task}, {IN_WORDS[mix]}"
-            print(f"| {setting} | {responses} | {rate:g} | {len(seeds)} | {share} |")
+            print(f"| {setting} | {responses} | {rate:g} | {len(seeds)} | {' | '.join(shares)} |")
 
 
 def print_variances() -> None:
@@ -266,6 +284,7 @@ def main() -> None:
     print_gradients(of_16[of_16.quantity == IN_DIRECTION])
     print_expected(rows)
     print_training()
+    print_tasks()
     print_samples()
     print_rates()
     print_variances()

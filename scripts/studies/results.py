@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from openrlhf_js.study.analysis import analyse
+from openrlhf_js.study.analysis import Findings, analyse
 from openrlhf_js.study.values import RunRecord, grouped
 
 HERE = Path(__file__).parent
@@ -31,14 +31,29 @@ def read(path: Path) -> list[RunRecord]:
     return [json.loads(line) for line in lines[1:]]
 
 
+def comparable(runs: Sequence[RunRecord]) -> dict[int, list[RunRecord]]:
+    """By number of responses, the runs at the learning rates that every estimator was given."""
+    kept = {}
+    for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
+        by_estimator = grouped(of_size, lambda run: run["estimator"]).values()
+        rates = set.intersection(*({run["learning_rate"] for run in own} for own in by_estimator))
+        kept[responses] = [run for run in of_size if run["learning_rate"] in rates]
+    return kept
+
+
+def analysed(runs: Sequence[RunRecord]) -> Findings:
+    """The findings of runs with one number of responses, beside their reference."""
+    return analyse(runs, _first(REFERENCES, {run["estimator"] for run in runs}))
+
+
 def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """pass@1 less the reference's in points, averaged over tasks and numbers of prompts.
 
     Each seed counts at the learning rate that is best on the other seeds.
     """
     tables = []
-    for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
-        findings = analyse(of_size, _first(REFERENCES, {run["estimator"] for run in of_size}))
+    for responses, of_size in comparable(runs).items():
+        findings = analysed(of_size)
         table = pd.DataFrame(findings.averages_by_mix)
         table.insert(0, "responses", responses)
         tables.append(table)

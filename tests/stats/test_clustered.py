@@ -11,7 +11,6 @@ from scipy import linalg, stats
 
 from openrlhf_js.stats import (
     Estimate,
-    clustered,
     clustered_mean,
     detectable_effect,
     holm,
@@ -200,20 +199,17 @@ def test_p_values_of_any_order_are_corrected_and_no_p_values_are_none():
     assert holm([]) == []
 
 
-def test_groups_count_alike_and_constants_have_no_width():
-    estimate = mean_of_means([[1.0, 1.0, 1.0], [1.0]])
-    assert estimate == (1.0, 1.0, 1.0)
-    assert mean_of_means([[0.0, 2.0], [5.0]]).value == 3.0
+def test_groups_count_alike_and_each_has_its_own_spread():
+    assert mean_of_means([[1.0, 1.0, 1.0], [1.0, 1.0]]).estimate == (1.0, 1.0, 1.0)
+    assert mean_of_means([[0.0, 2.0], [5.0]]).estimate == (3.0, -math.inf, math.inf)
+    # one group is the t test
+    alone = mean_of_means([[1.0, 2.0, 4.0, 7.0]])
+    assert alone == paired_difference([1.0, 2.0, 4.0, 7.0], [0.0] * 4)
+    # Welch's test of a and -b is that of a difference
+    a, b = [1.0, 2.0, 4.0, 9.0], [0.5, 0.0, 1.0]
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    both = mean_of_means([a, [-value for value in b]])
+    assert both.p_value == pytest.approx(expected.pvalue)
+    assert both.degrees_of_freedom == pytest.approx(expected.df)
     with pytest.raises(ValueError, match="must be finite"):
         mean_of_means([[1.0, float("nan")]])
-
-
-def test_the_interval_has_the_spread_of_groups_and_of_values(monkeypatch):
-    monkeypatch.setattr(clustered, "RESAMPLES", 1000)
-    rng = np.random.default_rng(3)
-    covered = 0
-    for _ in range(60):
-        truths = rng.normal(size=(25, 1))
-        estimate = mean_of_means(list(truths + rng.normal(size=(25, 4))))
-        covered += estimate.low <= 0 <= estimate.high
-    assert covered >= 50  # 83 to 100 % of 60

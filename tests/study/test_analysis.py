@@ -178,7 +178,7 @@ def test_a_verdict_has_the_difference_in_each_mix():
     )
     assert mixed[2:5] == pytest.approx((100 * row.value, 100 * row.low, 100 * row.high))
     assert natural.detectable == pytest.approx(detectable_effect(1 / math.sqrt(3), 2))
-    assert alike.detectable == pytest.approx((alike.high - alike.low) / 2 * 2.8 / 1.96)
+    assert alike.detectable == pytest.approx(detectable_effect(1 / math.sqrt(6), 4))
     assert verdict.startswith("+16.0 (")
     undecided = f"+0.0 (-2.5 to 2.5) as drawn, undecided (detects {natural.detectable:.1f})"
     assert f" where alike; {undecided}; -4.0 (-6.5 to -1.5) in the mix" in verdict
