@@ -56,7 +56,7 @@ class Settings(BaseModel):
         cls.__pydantic_fields__ = dict(sorted(cls.model_fields.items(), key=cls._rank))
         for name in vars(cls).get("__annotations__", {}):
             field = cls.model_fields.get(name)
-            if field is not None and field.default in ("", [], ()):
+            if field is not None and field.default in (None, "", [], ()):
                 cls.__annotations__[name] = Annotated[cls.__annotations__[name], NO_HINT]
 
     @classmethod

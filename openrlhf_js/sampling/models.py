@@ -64,10 +64,10 @@ def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         if len(tokenizer) < 4:  # which transformers makes up where there is none
             raise ValueError("it has no tokenizer")
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         processor = None
         if hasattr(config, "vision_config"):
             processor = load_processor(folder, trust_remote_code)

@@ -65,6 +65,7 @@ def test_help_shows_types_defaults_and_no_none(capsys: pytest.CaptureFixture[str
     assert "Does a thing." in shown
     assert "{maze,sort}" in shown
     assert "(default: 8)" in shown
+    assert "None" not in shown
 
 
 @pytest.mark.parametrize(

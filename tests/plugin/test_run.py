@@ -17,7 +17,7 @@ import pytest
 import torch
 from kit import save_seeing_policy, until, upstream_args
 
-from openrlhf_js.common.environment import RUN_ID
+from openrlhf_js.common.environment import RUN_ID, STARTING_RAY
 from openrlhf_js.common.files import read_yaml
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.checks.rewards import load_file
@@ -36,6 +36,13 @@ from openrlhf_js.tiny.tasks import TASKS
 def test_the_installed_stack_has_every_name_that_we_rely_on():
     upstream.check([upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU])
     upstream.check([upstream.RELIED_ON_FOR_REWARD_TRAINING])
+
+
+def test_ray_reads_the_variables_of_its_start():
+    folder = Path(importlib.util.find_spec("ray").origin).parent
+    readers = [folder / "_raylet.so", folder / "_private/worker.py"]
+    for name, reader in zip(STARTING_RAY, readers, strict=True):
+        assert name.encode() in reader.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The kept records of studies, and the table that is printed of them."""
 
 import json
+import re
 import runpy
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from openrlhf_js.estimators import ESTIMATORS
 from openrlhf_js.study.design import InlineStudy
 from openrlhf_js.tasks.record import scored
+from openrlhf_js.tiny import model
 from openrlhf_js.tiny.tasks import TASKS
 
 STUDIES = Path(__file__).parents[2] / "scripts/studies"
@@ -89,14 +91,27 @@ def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     smaller = {"TINY": ["sort"], "MIXES": ["mixed"], "PROMPTS": 32, "RESPONSES": 8, "BATCHES": 10}
     smaller |= {"BATCH_PROMPTS": [16], "BATCH_RESPONSES": [2, 4]}
     smaller |= {"InlineStudy": partial(InlineStudy, width=16, layers=1)}
+    smaller |= {"measure_pretrained": lambda out, policy: [], "WORDS": "a b c d"}
+    smaller |= {"STORY_BATCH_PROMPTS": [16], "PRETRAINED_BATCH_RESPONSES": [2]}
+    smaller |= {"STORY_RESPONSES": 8, "STORY_TOKENS": 30}
     gradients["main"].__globals__.update(smaller)
-    monkeypatch.setattr(sys, "argv", ["gradients.py", str(tmp_path)])
+    tokenizer = model.make_tokenizer([*"abcd.,;"])
+    policy = tmp_path / "policy"
+    model.save(model.make_model(tokenizer, 0, width=16, layers=1), tokenizer, policy)
+    monkeypatch.setattr(sys, "argv", ["gradients.py", str(tmp_path), "--model", str(policy)])
     gradients["main"]()
     capsys.readouterr()
     pictures = runpy.run_path(str(STUDIES / "pictures.py"))
     pictures["main"].__globals__["GRADIENTS"] = tmp_path / "gradients.csv.xz"
     monkeypatch.setattr(sys, "argv", ["pictures.py", str(tmp_path)])
     pictures["main"]()
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| sort, mix")]
-    assert [row.split("|")[2].strip() for row in rows] == ["2", "4"] * 2
+    tables = [row.split(" | ") for row in capsys.readouterr().out.splitlines()]
+    assert [row[1] for row in tables if row[0] == "| sort, mix"] == ["2", "4"] * 2
+    stories = [row for row in tables if row[0] == "| SmolLM2, stories"]
+    assert [row[1] for row in stories] == ["2"] * 2
+    page = (STUDIES.parents[1] / "docs/reproduce.md").read_text()
+    claimed = re.findall(r"^\| gradient's variance.*four small tasks, (.*) \|$", page, re.M)
+    assert claimed
+    for row in claimed:
+        assert f"| {row} |".split(" | ") in tables
     assert (tmp_path / "results_gradients-dark.png").stat().st_size > 10_000

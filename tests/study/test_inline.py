@@ -92,6 +92,13 @@ def test_a_run_is_repeated_exactly_and_starts_as_its_pair_does(settings):
     assert js.baseline_error != 1
 
 
+def test_without_samples_pass_at_4_is_that_of_each_prompts_probability(settings, monkeypatch):
+    assert train(settings).pass4 is None
+    monkeypatch.setattr(engine, "held_out_rates", lambda *_: [0.5, 0.0])
+    exact = engine.train(first_run(settings), settings.model_copy(update={"samples": 0}))
+    assert (exact.pass1, exact.pass4) == (0.25, (1 - 0.5**4) / 2)
+
+
 def test_a_mix_has_a_third_that_is_solved_and_a_third_that_cannot_be(settings, policy):
     problems = prompts.training_problems(first_run(settings, mix="mixed"), settings)
     labels = [problem.label for problem in problems[:300]]
