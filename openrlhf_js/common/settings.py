@@ -100,6 +100,8 @@ def _explained(error: Mapping[str, Any], flags: Mapping[str, str]) -> str:
     if not error["loc"]:
         return message
     field = error["loc"][0]
+    if error["type"] == "extra_forbidden":  # of a file
+        return f"unknown name {field!r}{did_you_mean(str(field), flags.values())}"
     flag = flags.get(field, field)
     return f"--{flag} {error['input']!r:.80}: {message[:1].lower()}{message[1:]}"
 

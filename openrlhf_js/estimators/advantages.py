@@ -104,13 +104,13 @@ def _batch_of(
     """The estimator of that name, a checked batch for it, and the groups of flat rewards."""
     estimator = find_estimator(name)
     if estimator.remembers and inputs.get("past") is None:
-        _warn_once(
+        warn_once(
             f"{name} knows nothing of earlier batches here, and computes as for a run's first "
             "batch. A LiveEstimator remembers.",
             stacklevel=4,
         )
     if estimator.reads_score_norms and inputs.get("squared_score_norms") is None:
-        _warn_once(NO_NORMS.format(name), stacklevel=4)
+        warn_once(NO_NORMS.format(name), stacklevel=4)
     grouping = None if groups is None else Groups(groups)
     if grouping is not None:
         inputs = grouping.pad_inputs(inputs)
@@ -121,7 +121,8 @@ def _batch_of(
 
 
 @functools.cache
-def _warn_once(message: str, stacklevel: int) -> None:
+def warn_once(message: str, stacklevel: int) -> None:
+    """Warns at the caller that is so many frames away; this function is the first."""
     warnings.warn(message, stacklevel=stacklevel)
 
 
@@ -170,7 +171,7 @@ class LiveEstimator:
         batch = make_batch(rewards, shrinkage=self.shrinkage, **inputs)
         check_range(self.record, batch)
         if self.record.reads_score_norms and batch.squared_score_norms is None:
-            _warn_once(NO_NORMS.format(self.record.name), stacklevel=3)
+            warn_once(NO_NORMS.format(self.record.name), stacklevel=3)
         if self.memory is None:
             return batch
         return replace(batch, past=self.memory.recall(batch))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, advantage, baseline, diagnostics
-from openrlhf_js.estimators.advantages import _warn_once
+from openrlhf_js.estimators.advantages import warn_once
 
 FLAT = sorted(ESTIMATORS.keys() - {"remax"})
 REWARDS = torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
@@ -81,12 +81,12 @@ def test_what_does_not_fit(rewards, groups, message):
 
 
 def test_without_a_past_it_is_said_once_at_the_users_line():
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     with pytest.warns(UserWarning, match="js_grad knows nothing of earlier batches here"):
         first = advantage("js_grad", REWARDS)
     live = LiveEstimator("js_grad")
     for call in (baseline, advantage, diagnostics, lambda _, rewards: live.batch(rewards)):
-        _warn_once.cache_clear()
+        warn_once.cache_clear()
         with pytest.warns(UserWarning, match="js_grad weighs all responses alike here") as said:
             call("js_grad", REWARDS)
         assert {warning.filename for warning in said} == {__file__}

@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 
 from openrlhf_js.estimators import LiveEstimator, advantage
-from openrlhf_js.integrations import _warn_of_one_prompt, prompt_key
+from openrlhf_js.estimators.advantages import warn_once
+from openrlhf_js.integrations import prompt_key
 
 M = 4
 
@@ -266,7 +267,7 @@ def test_js_grad_weighs_and_remembers_over_all_processes(tmp_path: Path) -> None
 
 def test_the_figures_are_logged_and_a_single_prompt_is_a_warning(tmp_path: Path) -> None:
     """Of two batches with one prompt, as TRL's sizes have it by default."""
-    _warn_of_one_prompt.cache_clear()
+    warn_once.cache_clear()
     sizes = {"per_device_train_batch_size": M, "max_steps": 2, "logging_steps": 1}
     trainer = make(tmp_path, "GRPO", sevens, estimator="js", **sizes)
     with pytest.warns(UserWarning, match="js needs the other prompts of a batch") as caught:

@@ -16,7 +16,7 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from openrlhf_js.estimators import LiveEstimator, advantage, diagnostics, squared_score_norms
-from openrlhf_js.estimators.advantages import _warn_once
+from openrlhf_js.estimators.advantages import warn_once
 from openrlhf_js.integrations import prompt_key
 from openrlhf_js.integrations.verl import OutcomeAdvantage, register
 
@@ -130,7 +130,7 @@ def test_a_memory_needs_the_prompts() -> None:
 @pytest.fixture
 def js_grad(monkeypatch: pytest.MonkeyPatch) -> OutcomeAdvantage:
     """Without a past; and nothing has been warned of."""
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     fresh = OutcomeAdvantage("js_grad")
     monkeypatch.setitem(ADV_ESTIMATOR_REGISTRY, "js_grad", fresh)
     return fresh
