@@ -63,6 +63,10 @@ class Groups:
         padded[self._rows, self._columns] = flat
         return padded
 
+    def first_rows(self) -> list[int]:
+        """The place of each group's first response."""
+        return (self._columns == 0).nonzero().flatten().tolist()
+
     def pad_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """What comes with flat rewards, as `make_batch` takes it."""
         padded = dict(inputs)

@@ -21,6 +21,11 @@ def key_of(*texts: str | None) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def digest_of(content: Any) -> str:
+    """What bytes, or the pixels of a decoded image, are known by."""
+    return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).hexdigest()
+
+
 def keys_of(batch: Batch) -> Tensor:
     """(n,) the keys of a batch, on the CPU."""
     if batch.keys is None:

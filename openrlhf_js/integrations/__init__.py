@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from openrlhf_js.estimators import Batch, Estimator, key_of
+import numpy as np
+
+from openrlhf_js.estimators import Batch, Estimator
 from openrlhf_js.estimators.advantages import warn_once
+from openrlhf_js.estimators.memory import digest_of, key_of
 
 
-def prompt_key(*columns: Any) -> int:
-    """What a prompt is known by: text and messages as they are, images by their pixels."""
-    return key_of(json.dumps(columns, default=_contents))
+def prompt_key(prompt: Any) -> int:
+    """What a prompt is known by, its text, messages or row: images in it by their pixels."""
+    return key_of(json.dumps(prompt, default=_known_by))
 
 
-def _contents(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # an array
+def _known_by(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # of messages
         return value.tolist()
-    return value.tobytes().hex() if hasattr(value, "tobytes") else repr(value)
+    return digest_of(value) if hasattr(value, "tobytes") else repr(value)
 
 
 def check_prompts(record: Estimator, batch: Batch) -> None:

@@ -32,7 +32,6 @@ else:
     Trainer = object
 
 WORKS_WITH = "1.16.0"
-PROMPT = ("prompt", "image", "images")  # TRL's columns
 # What TRL must say for this to work, by method: in both trainers, and in each.
 RELIED_ON = {
     "_calculate_rewards": ("rewards_per_func = gather(rewards_per_func)",),
@@ -170,8 +169,11 @@ class ShrinkageMixin(Trainer):
         self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]], output: dict[str, Any]
     ) -> Batch:
         """What the estimator sees, of all processes."""
-        keys = torch.tensor([prompt_key(*map(row.get, PROMPT)) for row in inputs])
-        all_keys = self.accelerator.gather(keys.to(rewards.device)).cpu()
+        keys = None
+        if self.estimator.record.remembers_prompts:
+            own_keys = torch.tensor(self._keys(inputs)).to(rewards.device)
+            all_keys = self.accelerator.gather(own_keys).cpu()
+            keys = all_keys[:: self.num_generations].contiguous()
         # what tools and environments say is no part of a response
         written = output["completion_mask"] * output.get("tool_mask", 1)
         lengths = self.accelerator.gather(written.sum(1)).cpu()
@@ -186,9 +188,17 @@ class ShrinkageMixin(Trainer):
             mask=mask.cpu(),
             lengths=lengths.view(rewards.shape),
             squared_score_norms=norms,
-            keys=all_keys[:: self.num_generations].contiguous(),
+            keys=keys,
             step=self.state.global_step,
         )
+
+    def _keys(self, inputs: list[dict[str, Any]]) -> list[int]:
+        """What the prompts of this process's rows are known by; 0 but for a group's first row."""
+        start = self.accelerator.process_index * len(inputs)
+        return [
+            0 if place % self.num_generations else prompt_key(row)
+            for place, row in enumerate(inputs, start)
+        ]
 
 
 class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):

@@ -110,8 +110,7 @@ class OutcomeAdvantage:
         if not self._live.record.remembers_prompts:
             return None
         if PROMPT in columns:
-            keys = torch.tensor([prompt_key(prompt) for prompt in columns[PROMPT]])
-            return groups.pad(keys, PROMPT)[:, 0].contiguous()
+            return torch.tensor([prompt_key(columns[PROMPT][row]) for row in groups.first_rows()])
         if self._live.record.needs_keys:
             raise ValueError(
                 f"{self._live.record.name} remembers prompts, and this trainer's batch has no "

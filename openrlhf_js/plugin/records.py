@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from openrlhf_js.estimators import key_of
+from openrlhf_js.estimators.memory import digest_of, key_of
 
 EVALUATION = 2**32  # the number of an evaluation's first prompt; every one has the same seeds
 
@@ -80,12 +79,12 @@ def _content_of(image: Any) -> str:
         image = image.get("bytes") or image.get("path")
     if isinstance(image, str):
         return _content_of_file(image)
-    return sha256(image if isinstance(image, bytes) else image.tobytes()).hexdigest()
+    return digest_of(image)
 
 
 @cache
 def _content_of_file(path: str) -> str:
     try:
-        return sha256(Path(path).read_bytes()).hexdigest()
+        return digest_of(Path(path).read_bytes())
     except OSError:  # an address, or an image written as text
         return path

@@ -360,7 +360,10 @@ def hold_place(loader: Any, changed: Collection[str]) -> None:
     Where `changed`, of `--js.changed`, names a flag of the data, other prompts begin at the first.
     `load_state_dict` raises BadInput for them otherwise: their first rows would be skipped.
     """
-    prompts = hashlib.sha256(loader.dataset.keys().numpy().tobytes()).hexdigest()
+    digest = hashlib.sha256()
+    for row in zip(loader.dataset.prompts, loader.dataset.labels, strict=True):
+        digest.update(repr(row).encode(errors="surrogatepass"))
+    prompts = digest.hexdigest()
     state_dict = loader.state_dict
     load_state_dict = loader.load_state_dict
 

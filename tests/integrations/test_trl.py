@@ -234,7 +234,7 @@ def check_by_hand(found: torch.Tensor, norms: torch.Tensor, batches: list[list[s
     live = LiveEstimator("js_grad")
     assert len(found) == 10
     for step, prompts in enumerate(batches):
-        keys = torch.tensor([prompt_key(prompt, None, None) for prompt in prompts[::M]])
+        keys = torch.tensor([prompt_key({"prompt": prompt}) for prompt in prompts[::M]])
         means = torch.tensor([float(prompt[6]) for prompt in prompts])
         rewards = (means + rewards_noise(step)).view(-1, M)
         weights = norms[step].view(-1, M)
@@ -334,7 +334,7 @@ def test_a_prompt_is_known_by_its_images() -> None:
     def key(*pixels: int) -> int:
         images = [Image.new("L", (2, 2), pixel) for pixel in pixels]
         parts = [{"type": "image", "image": image} for image in images]
-        return prompt_key([{"role": "user", "content": np.array(parts)}], images[0], images)
+        return prompt_key([{"role": "user", "content": np.array(parts)}, images])
 
     assert key(1, 2) == key(1, 2)
     assert len({key(1, 2), key(2, 1), key(1, 1)}) == 3

@@ -15,7 +15,7 @@ from openrlhf.trainer.ray import launcher, vllm_engine
 from openrlhf.utils.logging_utils import WandbLogger
 from ray.cloudpickle import cloudpickle
 
-from openrlhf_js.estimators import LiveEstimator, key_of, make_batch
+from openrlhf_js.estimators import LiveEstimator, make_batch
 from openrlhf_js.plugin import trainer
 from openrlhf_js.plugin.memory import keep_memory
 from openrlhf_js.plugin.prompts import CheckedPrompts
@@ -297,8 +297,8 @@ def test_a_run_that_trains_nothing_fails(start, rollouts, resumed_after, fails):
 @pytest.mark.parametrize("ours", [ShrinkageTrainer, AsyncGenerator])
 def test_prompts_with_a_problem_are_refused(start, ours):
     actor = start(ours)
-    dataset = _Prompts(20)
-    dataset.problem = "too long"
+    data = [f"prompt {number}" for number in range(20)]
+    dataset = type("Data", (list,), {"problem": "too long", "prompts": data, "labels": data})(data)
     loader = SimpleNamespace(dataset=dataset, state_dict=dict, load_state_dict=id)
     actor.eval_dataloader, actor.prompts_dataloader = None, loader
     with pytest.raises(BadInput, match=r"--data\.prompt_dataset: too long"):
@@ -389,9 +389,7 @@ class _Prompts(list):
 
     def __init__(self, count):
         super().__init__(f"prompt {number}" for number in range(count))
-
-    def keys(self):
-        return torch.tensor([key_of(prompt) for prompt in self])
+        self.prompts = self.labels = list(self)
 
 
 @pytest.mark.parametrize("changed", [[], ["train.seed"], ["data.prompt_dataset"]])
