@@ -69,11 +69,9 @@ class OutcomeAdvantage:
         **given: Any,
     ) -> tuple[Tensor, Tensor]:
         """(responses, tokens) each of rewards and mask, the uid of each response, and verl's
-        `algorithm` settings.
-
-        Raises ValueError where these drop groups by their rewards (DAPO).
-        """
-        if _filters_groups(config):
+        `algorithm` settings, which must not drop groups by their rewards (DAPO)."""
+        filtering = config.get("filter_groups") if config is not None else None
+        if filtering and filtering.enable:
             raise ValueError(
                 "algorithm.filter_groups drops groups of equal rewards. They have no gradient "
                 f"under rloo but teach under {self._live.record.name}, so dropping them biases the "
@@ -135,12 +133,6 @@ def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(data, DataProto):
         return {}
     return {**data.batch, **data.non_tensor_batch}
-
-
-def _filters_groups(config: Any) -> bool:
-    """Whether verl drops groups of equal rewards before an estimator sees them."""
-    filtering = config.get("filter_groups") if config is not None else None
-    return bool(filtering and filtering.enable)
 
 
 def _means_over_tokens(config: Any) -> bool:

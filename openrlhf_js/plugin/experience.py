@@ -49,7 +49,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
 
     def keep(self, states: dict[str, Any]) -> None:
         """Adds what the estimator remembers to the states of a checkpoint."""
-        keep_memory(states, self.estimator, over_tokens=means_over_tokens(self.args))
+        keep_memory(states, self.estimator, self.args)
 
     def resume(self, states: dict[str, Any]) -> None:
         """Goes on from the states of a checkpoint; of a run that begins, they are those of step 0.
@@ -58,12 +58,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         """
         self.step = states["global_step"]
         if self.step:
-            resume_memory(
-                states,
-                self.estimator,
-                is_warm=bool(self.args.js.warm_memory),
-                over_tokens=means_over_tokens(self.args),
-            )
+            resume_memory(states, self.estimator, self.args)
 
     def split_rollout_samples(self, rollout_samples: list[Sample]) -> list[Sample]:
         """Upstream's micro-batches, with the outcomes of their responses."""

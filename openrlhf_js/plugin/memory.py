@@ -15,6 +15,7 @@ from openrlhf_js.common.files import read_rows
 from openrlhf_js.estimators import LiveEstimator, make_batch
 from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.plugin.flags import means_over_tokens
 from openrlhf_js.plugin.records import Label, prompt_key
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.sampling.complete import ITEMS, read_samples
@@ -65,24 +66,17 @@ def _earlier_rewards(samples: Path, data: Any, tokenizer: Any) -> tuple[Tensor, 
     return torch.tensor(keys), padded
 
 
-def keep_memory(
-    states: dict[str, Any], estimator: LiveEstimator | None, *, over_tokens: bool
-) -> None:
-    """Adds what an estimator remembers to the states of a checkpoint.
-
-    `over_tokens` is whether the loss, and so the weight, of a response is a mean over its tokens.
-    """
+def keep_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
+    """Adds what an estimator remembers to the states of a checkpoint."""
     if estimator is not None and estimator.memory is not None:
         states[ESTIMATOR] = {
             "name": _kept_name(estimator),
-            "over_tokens": over_tokens,
+            "over_tokens": means_over_tokens(args),  # which gives the weights their unit
             "state": estimator.state_dict(),
         }
 
 
-def resume_memory(
-    states: dict[str, Any], estimator: LiveEstimator | None, *, is_warm: bool, over_tokens: bool
-) -> None:
+def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
     """Gives an estimator what its checkpoint remembers, unless its weights have another unit.
 
     A checkpoint without a memory will do for one that `--js.warm_memory` has warmed. Raises
@@ -92,7 +86,7 @@ def resume_memory(
         return
     name = _kept_name(estimator)
     if ESTIMATOR not in states:
-        if is_warm:
+        if args.js.warm_memory:
             return
         raise BadInput(
             f"--ckpt.load_enable: that checkpoint holds no memory, and {name} would begin with an "
@@ -109,7 +103,7 @@ def resume_memory(
             "another version of openrlhf_js: resume it with that one, or start afresh without "
             "--ckpt.load_enable"
         )
-    if estimator.record.reads_score_norms and kept["over_tokens"] != over_tokens:
+    if estimator.record.reads_score_norms and kept["over_tokens"] != means_over_tokens(args):
         print(
             f"openrlhf_js: the loss now weighs responses otherwise: {name} begins with what it "
             "knew at the start",

@@ -69,6 +69,7 @@ class Lazy:
 class Other(Lazy):
     pass
 """
+ARGS = upstream_args()
 SOME = torch.rand(2, 3, generator=torch.Generator().manual_seed(1))
 
 
@@ -77,7 +78,7 @@ def learnt(name):
     estimator = LiveEstimator(name)
     estimator.learn(make_batch(SOME, keys=torch.tensor([7, 5]), step=3))
     states = {"global_step": 3, "episode": 1}
-    keep_memory(states, estimator, over_tokens=False)
+    keep_memory(states, estimator, ARGS)
     return estimator, states
 
 
@@ -86,7 +87,7 @@ def test_saved_with_real_files_and_restored(tmp_path, capsys):
     torch.save(states, tmp_path / "states.pt")
     loaded = torch.load(tmp_path / "states.pt", weights_only=True)
     fresh = LiveEstimator("js_grad")
-    resume_memory(loaded, fresh, is_warm=False, over_tokens=False)
+    resume_memory(loaded, fresh, ARGS)
     keys = torch.tensor([5, 6, 7])
     one, other = (live.batch(torch.zeros(3, 1), keys=keys) for live in (fresh, kept))
     assert json.dumps(one.past, default=torch.Tensor.tolist) == json.dumps(
@@ -94,12 +95,12 @@ def test_saved_with_real_files_and_restored(tmp_path, capsys):
     )
     # a loss that divides by lengths weighs responses otherwise: the past would drown the present
     other_loss = LiveEstimator("js_grad")
-    resume_memory(loaded, other_loss, is_warm=False, over_tokens=True)
+    resume_memory(loaded, other_loss, upstream_args(js__loss="sequence_mean"))
     assert other_loss.batch(torch.zeros(3, 1), keys=keys).past is None
     assert "js_grad begins with what it knew at the start" in capsys.readouterr().out
     del loaded[ESTIMATOR]["state"]["moments"]
     with pytest.raises(BadInput, match="of another version of openrlhf_js: resume it with that"):
-        resume_memory(loaded, fresh, is_warm=False, over_tokens=False)
+        resume_memory(loaded, fresh, ARGS)
 
 
 def test_a_class_of_the_users_own_is_restored_and_no_other(tmp_path):
@@ -108,18 +109,18 @@ def test_a_class_of_the_users_own_is_restored_and_no_other(tmp_path):
     _, states = learnt(f"{path}:Lazy")
     moved = path.rename(tmp_path / "moved.py")
     fresh = LiveEstimator(f"{moved}:Lazy")
-    resume_memory(states, fresh, is_warm=False, over_tokens=False)
+    resume_memory(states, fresh, ARGS)
     assert math.isclose(fresh.memory.object.mean, SOME.mean(), rel_tol=1e-6)
     with pytest.raises(BadInput, match="holds the memory of another estimator"):
-        resume_memory(states, LiveEstimator(f"{moved}:Other"), is_warm=False, over_tokens=False)
+        resume_memory(states, LiveEstimator(f"{moved}:Other"), ARGS)
 
 
 def test_a_resumed_run_does_not_begin_with_an_empty_memory():
     states = {}
     for forgetful in (None, LiveEstimator("js")):
-        keep_memory(states, forgetful, over_tokens=False)
-        resume_memory(states, forgetful, is_warm=False, over_tokens=False)
+        keep_memory(states, forgetful, ARGS)
+        resume_memory(states, forgetful, ARGS)
     assert states == {}
     with pytest.raises(BadInput, match="holds no memory, and js_grad would begin with an empty"):
-        resume_memory(states, LiveEstimator("js_grad"), is_warm=False, over_tokens=False)
-    resume_memory(states, LiveEstimator("js_grad"), is_warm=True, over_tokens=False)
+        resume_memory(states, LiveEstimator("js_grad"), ARGS)
+    resume_memory(states, LiveEstimator("js_grad"), upstream_args(js__warm_memory="p.jsonl"))

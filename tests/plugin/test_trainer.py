@@ -41,7 +41,7 @@ class Maker:
         self.batch = make_batch([[1.0, 0.0], [1.0, 1.0]], keys=torch.tensor([7, 5]))
 
     def keep(self, states):
-        keep_memory(states, self.estimator, over_tokens=False)
+        keep_memory(states, self.estimator, self.args)
 
     resume = trainer.ShrinkageExperienceMaker.resume
 
