@@ -16,11 +16,13 @@ from openrlhf_js.tasks.equivalence.sets import is_domain, same_set
 from openrlhf_js.tasks.equivalence.statements import (
     SIGN_UNITS,
     as_vector,
+    integration_constant,
     is_name,
     name_the_same,
     named_tuple,
+    parameter,
     quantity,
-    same_constant,
+    same_letter,
     same_variable,
     stated_values,
     with_equals_sign,
@@ -148,6 +150,10 @@ class Judge:
             values.append(value)
         return values
 
+    def fits(self, answer: Tree, golds: Sequence[Tree]) -> bool:
+        """Whether an answer is one of the readings of a gold answer."""
+        return any(self.same(same_letter(answer, gold, parameter), gold) for gold in golds)
+
     def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
         if answer.kind == "rel" and "approx" in signs_of(answer):
@@ -155,7 +161,7 @@ class Judge:
             if not is_name(before_last):
                 return self._rounded(answer, gold)
             answer = with_equals_sign(answer)
-        answer = as_vector(same_constant(answer, gold), gold)
+        answer = as_vector(same_letter(answer, gold, integration_constant), gold)
         gold = as_vector(gold, answer)
         if answer == gold:
             return True

@@ -26,8 +26,8 @@ _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
 _RATIO = re.compile(r"\d{1,2} ?: ?\d\d", re.ASCII)
 _LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,\d{3}", re.ASCII)  # grouped as in India
-_LETTER_UNIT = re.compile(  # the whole answer is a number and a unit: `5 m`
-    r"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+) ([ABCFJKLNVWghlms])\Z"
+_LETTER_UNIT = re.compile(  # behind a number that is the rest of the text: `5 m`
+    r"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+)(?<![*/^]) ([ABCFJKLNVWghlms])\Z"
 )
 
 
@@ -102,10 +102,12 @@ def _canonical(answer: str, label: str) -> str:
 
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
+    """The readings of a gold answer: `5 m` may be metres, `x m` and `1/2 m` only a product."""
+    readings_of = _answers if unit or _NUMERAL.match(text[:-2]) else readings
     for spelling in (normal(f"{text} {unit}"), text):
         with contextlib.suppress(NotRead, RecursionError):
             trees: list[Tree] = []
-            for tree in readings(spelling):
+            for tree in readings_of(spelling):
                 trees += gold_statements(tree)
             return tuple(trees)
     return ()
@@ -169,7 +171,7 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     tests = []
     for gold in golds:
         gold_judge = replace(judge, within=gold.within, unit_is_asked_for=gold.unit_is_asked_for)
-        tests.append(partial(_fits, gold_judge, gold.trees))
+        tests.append(partial(gold_judge.fits, golds=gold.trees))
     for answer in _answers(text):
         if is_number:
             answer = without_modulus(answer)
@@ -182,7 +184,7 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
 def _answers(text: str) -> list[Tree]:
     """The readings of an answer: an option may have a small letter, and a time be a ratio.
 
-    A number that is grouped as in India may be a list, too.
+    A number that is grouped as in India may be a list, too, and `5 m` a product.
     """
     if _OPTION.fullmatch(text):
         small_letter = node("sym", text)
@@ -192,9 +194,4 @@ def _answers(text: str) -> list[Tree]:
     if _LAKHS.fullmatch(text):
         return [*readings(text), read(text.replace(",", ""))]
     with_unit = _LETTER_UNIT.sub(r"\1 \\\2", text)
-    return readings(with_unit)
-
-
-def _fits(judge: Judge, golds: tuple[Tree, ...], answer: Tree) -> bool:
-    """Whether an answer is one of the readings of a gold answer."""
-    return any(judge.same(answer, gold) for gold in golds)
+    return [tree for spelling in dict.fromkeys([with_unit, text]) for tree in readings(spelling)]

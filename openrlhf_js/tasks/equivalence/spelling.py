@@ -209,8 +209,6 @@ PLAIN_RULES = [
          "", ("2x for all x > 0", "2x"), where="for"),
     Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{[NZ]\}[ .)]*\Z",
          r"\1", (r"k\pi, k\in\mathbb{Z}", r"k\pi"), where=r"\in"),
-    Rule(r"\A([^,]*(?<![a-zA-Z\\]))[km] ?(\\pi(?![^,]*[a-z]))", r"\1n\2", (r"k\pi", r"n\pi"),
-         where=r"\pi"),
     Rule(r"(\\\{ ?\(?[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
          (r"\{x : 3 < x <= 4\}", r"\{x \mid   3 < x <= 4\}"), where=":"),
     Rule(r"\\mathbb\{R\}(?!\^)", r"(-\\infty,\\infty)", (r"\mathbb{R}", r"(-\infty,\infty)"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from openrlhf_js.tasks.equivalence.tree import (
+    CONSTANTS,
     Tree,
     is_equation,
     is_group,
@@ -16,6 +17,7 @@ from openrlhf_js.tasks.equivalence.tree import (
     sides_of,
     signs_of,
     substituted,
+    subtrees,
     words,
 )
 from openrlhf_js.tasks.equivalence.vocabulary import (
@@ -80,10 +82,7 @@ def _names_a_value(call: Tree) -> bool:
     function = call.args[0]
     arguments = call.args[1:]
     if function in _OF_NAMES:
-        for argument in arguments:
-            if argument.kind not in ("sym", "mul") or not is_name(argument):
-                return False
-        return True
+        return all(argument.kind in ("sym", "mul") and is_name(argument) for argument in arguments)
     if function != "abs":
         return False
     content = arguments[0]
@@ -110,9 +109,7 @@ def _is_sum_of_names(tree: Tree) -> bool:
     if tree.kind != "add":
         return False
     for term in tree.args:
-        value = term
-        if value.kind == "neg":
-            (value,) = value.args
+        value = term.args[0] if term.kind == "neg" else term
         name = value
         if value.kind == "mul" and value.args[0].kind == "num":
             _, name = value.args
@@ -191,16 +188,28 @@ def _components(tree: Tree) -> dict[str, Tree]:
     return {axis: node(kind, own, factor) for axis, own in _components(vector).items()}
 
 
-def same_constant(answer: Tree, gold: Tree) -> Tree:
-    """The answer with the gold answer's name of a constant of integration: `x + C` for `x + c`."""
-    constant = _integration_constant(gold)
-    own_constant = _integration_constant(answer)
-    if constant and own_constant:
-        return substituted(answer, own_constant, node("sym", constant))
+def same_letter(answer: Tree, gold: Tree, letter_of: Callable[[Tree], str]) -> Tree:
+    """The answer with the gold answer's letter, where both have one: `x + C` for `x + c`."""
+    letter = letter_of(gold)
+    own_letter = letter_of(answer)
+    if letter and own_letter:
+        return substituted(answer, own_letter, node("sym", letter))
     return answer
 
 
-def _integration_constant(tree: Tree) -> str:
+def parameter(tree: Tree) -> str:
+    r"""The k, m or n of a general solution, the only letter beside \pi and `x =`, or ""."""
+    letters = names(tree) - CONSTANTS
+    for kind, args in subtrees(tree):
+        if kind == "rel":
+            letters -= {side.args[0] for side in args[1:] if side.kind == "sym"}
+        if kind == "mul" and "\\pi" in names(args[0]) and "m" in names(args[1]):
+            return ""  # perhaps metres
+    is_parameter = letters in ({"k"}, {"m"}, {"n"}) and "\\pi" in names(tree)
+    return letters.pop() if is_parameter else ""
+
+
+def integration_constant(tree: Tree) -> str:
     """The `C` or `c` that is added to an expression in a usual variable such as x, or ""."""
     expression = sides_of(tree)[-1] if is_equation(tree) else tree
     constants = [term.args[0] for term in _terms(expression) if term in _INTEGRATION_CONSTANTS]
@@ -227,11 +236,8 @@ def same_variable(answer: Tree, gold: Tree) -> Tree:
     is_taken = gold_variable in names(answer)
     if not function or function != gold_function or is_taken:
         return answer
-    renamed = [gold_head]
-    wanted = node("sym", gold_variable)
-    for value in values:
-        renamed.append(substituted(value, variable, wanted))
-    return relation_node(signs_of(answer), renamed)
+    renamed = relation_node(signs_of(answer), [gold_head, *values])
+    return substituted(renamed, variable, node("sym", gold_variable))
 
 
 def _rule_head(head: Tree) -> tuple[str, str]:

@@ -55,6 +55,8 @@ def tokens_of(text: str, thousands: bool = True) -> list[Token]:
             following = text[position : position + 1]
             alone = after_space and following in " ,;.^/)}"
             last_kind = tokens[-1].kind if tokens else ""
+            if len(tokens) > 1 and tokens[-1].text == "/" and tokens[-2].kind == "word":
+                last_kind = "word"  # `eggs/day`
             tokens += _tokens_of_letters(piece, last_kind, alone)
         elif kind == "based":
             numeral, base = re.findall(r"[^{}_]+", piece)
@@ -74,7 +76,7 @@ def _tokens_of_letters(letters: str, last_kind: str, alone: bool) -> list[Token]
         return [Token("sign", lower)]
     if lower == "to":
         return [Token("sign", ":")]
-    is_minutes = letters == "min" and last_kind == "number"
+    is_minutes = letters == "min" and last_kind in ("number", "word")
     if letters in FUNCTIONS and not is_minutes:
         return [Token("sign", letters)]
     if letters in _SPELT_OUT:
@@ -87,13 +89,11 @@ def _tokens_of_letters(letters: str, last_kind: str, alone: bool) -> list[Token]
 
 
 def _is_word(letters: str, last_kind: str, alone: bool) -> bool:
-    if letters == "in":
-        return last_kind in ("number", "word")  # inches
     if len(letters) == 1:
         return False
-    if len(letters) == 2:
-        return letters in SHORT_WORDS or last_kind == "word"
-    return alone or len(letters) >= 4 or letters in SHORT_WORDS
+    is_inches = letters == "in" and last_kind == "number"
+    is_unit = is_inches or letters in SHORT_WORDS or last_kind == "word"
+    return is_unit or len(letters) >= 4 or (alone and len(letters) == 3)
 
 
 # commas
