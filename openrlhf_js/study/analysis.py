@@ -19,7 +19,6 @@ from openrlhf_js.study.values import (
     RunRecord,
     Value,
     chosen_runs,
-    final_of,
     grouped,
     measured_values,
     setting_of,
@@ -154,7 +153,8 @@ def _means(kind: str, groups: Iterable[Sequence[Value]]) -> list[StudyRow]:
 def _from_the_highest(chosen: Sequence[RunRecord]) -> list[str]:
     """The estimators by the mean of their results."""
     by_estimator = grouped(chosen, lambda run: run["estimator"])
-    return sorted(by_estimator, key=lambda name: -fmean(map(final_of, by_estimator[name])))
+    finals = {name: fmean(run["pass1"] for run in runs) for name, runs in by_estimator.items()}
+    return sorted(finals, key=lambda name: -finals[name])
 
 
 def _paired(values: Sequence[Value], reference: str) -> list[list[Pair]]:

@@ -289,7 +289,8 @@ class InlineStudy(StudySettings):
       openrlhf-js study --estimators rloo bloo js_grad --seeds 10
       openrlhf-js study STUDY.yaml --out runs/study            # the same names, without dashes
       openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
-          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
+          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA \\
+          --eval.dataset HELD_OUT --eval.steps 50 ...
 
     results, in --out:
       runs-*.jsonl    one record a run
@@ -333,7 +334,8 @@ class StackStudy(StudySettings):
     examples:
       openrlhf-js study --engine stack --estimators rloo bloo --mixes mixed --seeds 3
       openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
-          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA ...
+          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA \\
+          --eval.dataset HELD_OUT --eval.steps 50 ...
 
     results, in --out: as without --engine stack; stack/ has what each run leaves.
     """
@@ -351,6 +353,12 @@ class StackStudy(StudySettings):
     def _check_stack(self) -> StackStudy:
         if "mixed" in self.mixes and self.tasks != ["sort"]:
             raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
+        given = dict(training_flags(self.train))
+        missing = [f"--{name}" for name in ("eval.dataset", "eval.steps") if not given.get(name)]
+        if self.train and missing:
+            raise ValueError(
+                f"your model is compared by its evaluations: give {' and '.join(missing)} behind --"
+            )
         return self
 
     @staticmethod

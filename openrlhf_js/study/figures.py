@@ -12,7 +12,7 @@ MAX_CURVE_POINTS = 20
 class Figures(NamedTuple):
     """Of one run; None where it was not measured."""
 
-    pass1: float | None
+    pass1: float
     """After training, on the held-out prompts."""
     reward: float
     """Mean over the steps."""

@@ -245,7 +245,7 @@ def figures(run: Run, settings: StackStudy) -> Figures:
     if len(rewards) != settings.steps:
         raise ValueError(f"{run.name} has logged {len(rewards)} of {settings.steps} steps")
     if run.task == OWN:
-        pass1 = _last_pass1(scalars)
+        pass1 = _last_pass1(run, scalars)
     else:
         from openrlhf_js.study.inline import prompts  # slow to import
 
@@ -271,7 +271,9 @@ def _ratio(numerator: float | None, denominator: float | None) -> float | None:
     return numerator / denominator
 
 
-def _last_pass1(scalars: Scalars) -> float | None:
-    """The last evaluation, averaged over the datasets; None where none was logged."""
-    last = [scalars[tag].iloc[-1] for tag in scalars.tags if tag.endswith("_pass1")]
-    return fmean(last) if last else None
+def _last_pass1(run: Run, scalars: Scalars) -> float:
+    """The last evaluation, averaged over the datasets."""
+    evaluations = [scalars[tag] for tag in scalars.tags if tag.endswith("_pass1")]
+    if not evaluations or any(values.empty for values in evaluations):
+        raise ValueError(f"{run.name} has logged no finite evaluation, so it cannot be compared")
+    return fmean(values.iloc[-1] for values in evaluations)

@@ -19,8 +19,9 @@ MIXES_EXPLAINED = {
     "a third that cannot be solved",
 }
 UNDECIDED = (
-    "undecided: the 95 % interval holds 0, so there may be a gain, a loss or neither; detects: the "
-    "smallest true difference that would be found with a probability of 80 %"
+    "undecided: p is 0.05 or more, or an interval without a p holds 0, so there may be a gain, a "
+    "loss or neither; detects: the smallest true difference that would be found with a probability "
+    "of 80 %"
 )
 NO_DIFFERENCE = "No difference has an interval yet: it takes two seeds of two estimators."
 
@@ -101,10 +102,10 @@ def _tested(difference: StudyRow | None) -> str:
     """A difference with its test, and what that could have found where it is undecided."""
     if difference is None:
         return ""
+    assert difference.p_holm is not None and difference.detectable is not None, "each has both"
     text = f"{_with_interval(difference, sign='+')}, p {difference.p_holm:.2g}"
-    if not difference.low <= 0 <= difference.high:
+    if difference.p_holm < 0.05:
         return text
-    assert difference.detectable is not None, "every difference has one"
     return f"{text}, undecided (detects {_number(difference, difference.detectable)})"
 
 

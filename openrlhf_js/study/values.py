@@ -68,16 +68,11 @@ def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
 def _final_of_others(run: RunRecord, group: Sequence[RunRecord]) -> float:
     """The mean at the run's learning rate over the seeds of the group but its own."""
     others = [
-        final_of(other)
+        other["pass1"]
         for other in group
         if other["learning_rate"] == run["learning_rate"] and other["seed"] != run["seed"]
     ]
-    return fmean(others) if others else final_of(run)
-
-
-def final_of(run: RunRecord) -> float:
-    """pass@1 after training, or where nothing was evaluated the reward."""
-    return float(run["reward"] if run["pass1"] is None else run["pass1"])
+    return fmean(others) if others else float(run["pass1"])
 
 
 def measured_values(runs: Iterable[RunRecord]) -> list[Value]:

@@ -20,7 +20,7 @@ def record(estimator, seed, pass1, rate=1e-4, task="sort", curve=(0.0, 0.5, 1.0)
     run = Run(task, "natural", 16, 2, estimator, rate, seed)
     figures = Figures(
         pass1=pass1,
-        reward=(pass1 or 0) / 2,
+        reward=pass1 / 2,
         curve=list(curve),
         steps=30,
         dead=1.0,
@@ -83,6 +83,23 @@ def test_p_values_are_corrected_over_all_cells():
     least = min(rows, key=lambda row: row.p)
     assert len(rows) == 4
     assert least.p_holm == pytest.approx(4 * least.p)
+
+
+def test_what_the_correction_leaves_open_is_undecided():
+    finals = {
+        "rloo": [0.5, 0.5, 0.5],
+        "js": [0.55, 0.6, 0.62],
+        "bloo": [0.5, 0.6, 0.7],
+        "opo": [0.7, 0.5, 0.6],
+    }
+    records = []
+    for name, values in finals.items():
+        records += [record(name, seed, value) for seed, value in enumerate(values)]
+    findings = analyse(records, "rloo")
+    row = row_of(findings.differences, "js", "pass1")
+    assert row.low > 0 and row.p < 0.05 < row.p_holm
+    by_estimator = {row["estimator"]: row for row in results_table(findings, row.cell)}
+    assert "undecided (detects" in by_estimator["js"]["pass@1 - rloo"]
 
 
 def test_a_seed_has_no_say_in_its_learning_rate():
@@ -192,13 +209,14 @@ def test_a_browser_shows_the_page_of_a_study(tmp_path):
     for text in (laptop, phone):
         first = text.index("js_grad: +16.0 (")
         assert first < text.index("Learning curves") < text.index("Why")
-        assert "-4.0 (-6.5 to -1.5)" in text and "Undecided: the 95 % interval holds 0" in text
+        assert "-4.0 (-6.5 to -1.5)" in text and "Undecided: p is 0.05 or more" in text
+        assert "not corrected for the number of comparisons" in text
         assert "alike (where alike): the middle third" in text
         assert text.count("mean over seeds, 95 % intervals") == 4
 
 
-def test_one_seed_without_an_evaluation_has_means_alone(tmp_path):
-    records = [record("rloo", 0, None, reward=0.5), record("js", 0, None, reward=1)]
+def test_one_seed_has_means_alone(tmp_path):
+    records = [record("rloo", 0, 0.5), record("js", 0, 1)]
     findings = analyse(records, "rloo")
     assert findings.differences == []
     assert verdicts(findings) == {}

@@ -20,7 +20,8 @@ from openrlhf_js.study.inline import prompts
 from openrlhf_js.study.stack import Scalars
 from openrlhf_js.tiny.supervise import ProgramFailed
 
-OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl"]
+EVALUATION = ["--eval.dataset", "held_out.jsonl", "--eval.steps", "10"]
+OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl", *EVALUATION]
 
 
 def study(folder, **changes):
@@ -49,6 +50,8 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
         ({"mixes": ["mixed"], "tasks": ["maze"]}, "only --tasks sort has the mix 'mixed'"),
         ({"tasks": ["unique"]}, "unknown task of engine stack 'unique'; choose from"),
         ({"device": "cpu"}, "unknown name 'device'"),
+        ({"train": OWN[:-2]}, "compared by its evaluations.*--eval.steps"),
+        ({"train": [*OWN[:-4], *OWN[-2:]]}, "compared by its evaluations.*--eval.dataset"),
     ],
 )
 def test_what_the_stack_cannot_train_is_refused(flags, message):
@@ -86,7 +89,7 @@ def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
         assert row["label"] == problem.label
 
 
-def trained(run, settings):
+def trained(run, settings, evaluations=((10, 0.25), (20, 0.75))):
     """Leaves what a finished job leaves: log, outcome and command."""
     folder = stack.folder_of(run, settings)
     log = folder / "tensorboard" / run.name
@@ -95,8 +98,8 @@ def trained(run, settings):
             writer.add_scalar("train/rollout/reward_mean", step / 20, step)
             writer.add_scalar("js/value_error", 1.0, step)
             writer.add_scalar("js/value_error_rloo", 4.0, step)
-        writer.add_scalar("eval/eval_d_pass1", 0.25, 10)
-        writer.add_scalar("eval/eval_d_pass1", 0.75, 20)
+        for step, pass1 in evaluations:
+            writer.add_scalar("eval/eval_d_pass1", pass1, step)
     (log / "openrlhf_js.yaml").write_text("record: {outcome: done}\n")
     (folder / "command.txt").write_text(shlex.join(stack.training_command(run, settings)))
 
@@ -105,7 +108,7 @@ def test_a_cluster_gets_the_runs_that_have_not_finished(tmp_path, capsys):
     folder = tmp_path / "a study"
     data = tmp_path / "d.jsonl"
     data.write_text("{}")
-    printed = study(folder, train=["--data.prompt_dataset", str(data)], print=True)
+    printed = study(folder, train=["--data.prompt_dataset", str(data), *EVALUATION], print=True)
     cli.work(printed)
     commands = (folder / "commands.txt").read_text().splitlines()
     assert capsys.readouterr().out.splitlines() == commands  # and nothing else
@@ -142,6 +145,7 @@ def test_data_and_models_are_known_by_their_contents(tmp_path):
         f"--data.prompt_dataset={tmp_path}/a,{tmp_path}/b",
         *("--ckpt.path", f"{tmp_path}/checkpoints"),
         *("--actor.model_name_or_path", f"{tmp_path}/model"),
+        *EVALUATION,
     ]
     before = study(tmp_path, train=train).files()
     assert before.keys() == {f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/model"}
@@ -163,6 +167,10 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
     assert len(trained_figures.curve) == 20
     with pytest.raises(ValueError, match="trained with other flags"):
         stack.train(run, study(tmp_path, train=OWN, steps=30), print)
+    other = settings.runs()[1]
+    trained(other, settings, evaluations=[(20, math.nan)])
+    with pytest.raises(ValueError, match=r"-grpo-0\.0003-0 has logged no finite evaluation"):
+        stack.train(other, settings, print)
 
 
 def test_a_log_that_grows_is_followed_and_what_a_resume_undid_is_gone(tmp_path):

@@ -115,13 +115,14 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
     path = tmp_path / "study.yaml"
     path.write_text(
         "estimators: [rloo, js]\nseeds: 010\nsteps: 3\nengine: stack\n"
-        "train: [--a, 0.10]\nlearning_rates: [1e-4]\nprint: true\njobs: null\n"
+        "train: [--eval.dataset, d, --eval.steps, 010]\n"
+        "learning_rates: [1e-4]\nprint: true\njobs: null\n"
     )
     assert study.read([str(path)]).seeds == "010"
     settings = study.read([str(path), "--seeds", "5", "--", "--b", "2"])
     assert settings.estimators == ["rloo", "js"]
     assert settings.seeds == "5"
-    assert settings.train == ["--a", "0.10", "--b", "2"]
+    assert settings.train == ["--eval.dataset", "d", "--eval.steps", "010", "--b", "2"]
     assert (settings.steps, settings.learning_rates) == (3, [1e-4])
     assert (settings.print, settings.jobs) == (True, None)
     path.write_text("seeds: [\n")

@@ -26,16 +26,16 @@ Scores = dict[str, stats.Estimate]  # by model, in [0, 1]
 
 
 def games(judged: pd.DataFrame, both: bool = True) -> pd.DataFrame:
-    """The games that count, a row each: model, uid, points in {0, 1/2, 1}, weight.
+    """The games that count, a row each: judge, model, uid, points in {0, 1/2, 1}, weight.
 
     With `both` a judgment counts only if both games have a verdict, for fairness to both sides.
     """
     if both:
         judged = judged[judged[MARGINS].notna().all(axis=1)]
-    long = judged.melt(["model", "uid"], MARGINS, value_name="margin").dropna()
+    long = judged.melt(["judge", "model", "uid"], MARGINS, value_name="margin").dropna()
     points = (np.sign(long.margin) + 1) / 2
     weight = np.where(long.margin.abs() == 2, float(MUCH_WEIGHT), 1.0)
-    rows = long[["model", "uid"]].assign(points=points, weight=weight)
+    rows = long[["judge", "model", "uid"]].assign(points=points, weight=weight)
     return rows.reset_index(drop=True)
 
 
@@ -116,7 +116,7 @@ class ModelComparison(NamedTuple):
     score_b: float
     difference: stats.Difference  # score of a minus score of b, in [0, 1]
     questions: int
-    left_out: int  # questions of one of the two alone
+    left_out: int  # judgments of one of the two alone
 
     def __str__(self) -> str:
         difference = self.difference
@@ -131,21 +131,23 @@ class ModelComparison(NamedTuple):
             f"{self.a} against {self.b}, paired by question: {self.score_a:.1f} - "
             f"{self.score_b:.1f} = {100 * difference.value:+.1f} points (95 %: "
             f"{100 * difference.low:.1f} to {100 * difference.high:.1f}), {p_value}; {outcome}. On "
-            f"the {self.questions} questions of both ({self.left_out} left out); a difference of "
-            f"{100 * detectable:.1f} points would have been found with a probability of 80 %."
+            f"the {self.questions} questions of both ({self.left_out} judgments of one alone left "
+            f"out); a difference of {100 * detectable:.1f} points would have been found with a "
+            "probability of 80 %."
         )
 
 
 def compare(pool: Pool, judges: Sequence[str], a: str, b: str) -> ModelComparison:
-    """The scores of two models, paired by the questions of both.
+    """The scores of two models, paired by the questions that a judge judged of both.
 
     What makes a question hard is the same for both and drops out. Style is not held equal.
     """
     rows = games(pool.judged[pool.judged.judge.isin(list(judges))])
     rows["won"] = rows.points * rows.weight
     rows_of_two = rows[rows.model.isin([a, b])]
-    won = rows_of_two.pivot_table("won", "uid", "model", "sum").reindex(columns=[a, b])
-    weight = rows_of_two.pivot_table("weight", "uid", "model", "sum").reindex(columns=[a, b])
+    item = ["judge", "uid"]
+    won = rows_of_two.pivot_table("won", item, "model", "sum").reindex(columns=[a, b])
+    weight = rows_of_two.pivot_table("weight", item, "model", "sum").reindex(columns=[a, b])
     both = weight.notna().all(axis=1)
     if a == b or not both.any():
         models = ", ".join(sorted(rows.model.unique()))
@@ -155,6 +157,7 @@ def compare(pool: Pool, judges: Sequence[str], a: str, b: str) -> ModelCompariso
         )
     won = won[both]
     weight = weight[both]
+    questions = won.index.get_level_values("uid")
     points = won / weight
     scores = 100 * won.sum() / weight.sum()
     return ModelComparison(
@@ -165,9 +168,10 @@ def compare(pool: Pool, judges: Sequence[str], a: str, b: str) -> ModelCompariso
         difference=stats.paired_difference(
             points[a].to_numpy(),
             points[b].to_numpy(),
+            clusters=questions.to_numpy(),
             weights_a=weight[a],
             weights_b=weight[b],
         ),
-        questions=int(both.sum()),
+        questions=questions.nunique(),
         left_out=int((~both).sum()),
     )

@@ -263,7 +263,7 @@ def test_equal_weights_are_a_paired_t_test(pool):
     assert difference.low == pytest.approx(low)
     assert difference.high == pytest.approx(high)
     sentence = str(comparison)
-    assert "no difference is shown. On the 8 questions of both (0 left out);" in sentence
+    assert "no difference is shown. On the 8 questions of both (0 judgments of" in sentence
     detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
     assert f"a difference of {100 * detectable:.1f} points would have been found" in sentence
 
@@ -300,7 +300,19 @@ def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
     comparison = compare(two_models, ["j"], "a", "b")
     sentence = str(comparison)
     assert "66.7 - 33.3 = +33.3" in sentence
-    assert "On the 3 questions of both (2 left out)" in sentence
+    assert "On the 3 questions of both (2 judgments of one alone left out)" in sentence
     for a, b in (("a", "a"), ("a", "base"), ("nobody", "b"), ("nobody", "base")):
         with pytest.raises(ValueError, match="have no question in common, or are the same"):
             compare(two_models, ["j"], a, b)
+
+
+def test_a_judge_of_one_model_alone_is_left_out_of_a_question(pool):
+    """The models are equal; k is lenient, and judged b on half of the questions."""
+    rows = []
+    for model, judged_by_k in (("a", 8), ("b", 4)):
+        rows += judged_alike([-1, -1, -1, 1] * 2, model=model)
+        rows += judged_alike(([1, 1, 1, -1] * 2)[:judged_by_k], model=model, judge="k")
+    comparison = compare(pool(rows, ["j", "k"]), ["j", "k"], "a", "b")
+    assert "41.7 - 41.7 = +0.0" in str(comparison)
+    assert "On the 8 questions of both (4 judgments of one alone left out)" in str(comparison)
+    assert comparison.difference.degrees_of_freedom < 7  # by question
