@@ -29,6 +29,7 @@ TRAINING_ON_CPU = {
 }
 STARTING_RAY = {
     "RAY_raylet_start_wait_time_s": "180",  # on a busy machine Ray's own 30 are too few
+    "RAY_worker_niceness": "0",  # with Ray's own 15, any other program takes nearly all their time
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # that of a submitted job may name the same variables
 }
 OF_UPSTREAM = {  # where it starts Ray itself

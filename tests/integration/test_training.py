@@ -82,6 +82,8 @@ def _killed_after_seven_steps(running) -> list[dict[str, np.ndarray]]:
     """Kills the driver, and damages all that it has saved since step 2; returns its batches."""
     running.until_batches(7)
     (driver,) = psutil.Process(running.process.pid).children()
+    priorities = {process.nice() for process in driver.children(recursive=True)}
+    assert priorities == {driver.nice()}
     driver.kill()
     # by then all processes of the first start have ended, and the second still imports
     running.until(lambda: "status -9 and is started again" in running.log.read_text())
