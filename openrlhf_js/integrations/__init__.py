@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import torch
 
 from openrlhf_js.estimators import Batch, Estimator
 from openrlhf_js.estimators.advantages import warn_once
@@ -18,6 +19,8 @@ def prompt_key(prompt: Any) -> int:
 
 
 def _known_by(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        value = value.cpu().numpy()
     if isinstance(value, np.ndarray) and value.dtype.hasobject:  # of messages
         return value.tolist()
     return digest_of(value) if hasattr(value, "tobytes") else repr(value)

@@ -94,7 +94,8 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
             "without --ckpt.load_enable"
         )
     kept = states[ESTIMATOR]
-    fits = kept["name"] == name and "over_tokens" in kept
+    reads_norms = estimator.record.reads_score_norms
+    fits = kept["name"] == name and ("over_tokens" in kept or not reads_norms)
     if parse_own(estimator.record.name) is None:  # a class has attributes as it likes
         fits &= kept["state"].keys() == estimator.state_dict().keys()
     if not fits:
@@ -103,7 +104,7 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
             "another version of openrlhf_js: resume it with that one, or start afresh without "
             "--ckpt.load_enable"
         )
-    if estimator.record.reads_score_norms and kept["over_tokens"] != means_over_tokens(args):
+    if reads_norms and kept["over_tokens"] != means_over_tokens(args):
         print(
             f"openrlhf_js: the loss now weighs responses otherwise: {name} begins with what it "
             "knew at the start",

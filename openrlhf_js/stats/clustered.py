@@ -113,6 +113,7 @@ def mean_of_means(groups: Sequence[ArrayLike]) -> Difference:
     """The mean of the groups' means, with a 95 % interval for these very groups.
 
     What is drawn again is what is in each group, not the groups: about others it says nothing.
+    Groups are taken as independent of each other.
 
         y = 1/G sum_g mean_g        Var y = 1/G^2 sum_g s_g^2 / n_g
 

@@ -20,9 +20,18 @@ if [ ! -d "$folder/reward_model" ]; then
         --prompt_key prompt --out "$folder/reward_model/eval"
 fi
 
+health=http://127.0.0.1:5000/health
+if curl --silent --fail --output /dev/null $health; then
+    echo "rlhf.sh: another server answers on port 5000: stop it first" >&2
+    exit 1
+fi
 openrlhf-js rm serve --reward.model_name_or_path "$folder/reward_model" --device cpu &
-trap 'kill $!' EXIT
-until curl --silent --fail --output /dev/null http://127.0.0.1:5000/health; do sleep 1; done
+server=$!
+trap 'kill $server' EXIT
+until curl --silent --fail --output /dev/null $health; do
+    kill -0 $server
+    sleep 1
+done
 
 openrlhf-js study --engine stack --estimators rloo js_grad --prompts 64 --responses 2 --steps 50 \
     --learning_rates 3e-4 --seeds 3 --out "$folder/study" -- \

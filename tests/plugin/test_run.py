@@ -40,9 +40,9 @@ def test_the_installed_stack_has_every_name_that_we_rely_on():
 
 def test_ray_reads_the_variables_of_its_start():
     folder = Path(importlib.util.find_spec("ray").origin).parent
-    readers = [folder / "_raylet.so", folder / "_private/worker.py"]
-    for name, reader in zip(STARTING_RAY, readers, strict=True):
-        assert name.encode() in reader.read_bytes()
+    for name in STARTING_RAY:
+        readers = [folder / "_raylet.so", folder / "_private/worker.py"]
+        assert any(name.encode() in reader.read_bytes() for reader in readers)
 
 
 @pytest.mark.parametrize(

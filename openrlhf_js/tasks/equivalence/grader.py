@@ -23,6 +23,7 @@ from openrlhf_js.tasks.record import Score, scored
 
 MAX_CHARS = 2_000  # of an answer
 _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
+_METRIC = "gmL"  # units of a gold numeral; other letters, as in `5 h`, are variables
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
 _RATIO = re.compile(r"\d{1,2} ?: ?\d\d", re.ASCII)
 _LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,\d{3}", re.ASCII)  # grouped as in India
@@ -102,8 +103,9 @@ def _canonical(answer: str, label: str) -> str:
 
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
-    """The readings of a gold answer: `5 m` may be metres, `x m` and `1/2 m` only a product."""
-    readings_of = _answers if unit or _NUMERAL.match(text[:-2]) else readings
+    """The readings of a gold answer: `5 m` may be metres; `5 h`, `x m`, `1/2 m` are products."""
+    may_be_unit = unit or (text[-1] in _METRIC and _NUMERAL.match(text[:-2]))
+    readings_of = _answers if may_be_unit else readings
     for spelling in (normal(f"{text} {unit}"), text):
         with contextlib.suppress(NotRead, RecursionError):
             trees: list[Tree] = []
