@@ -31,6 +31,7 @@ SCALE = ["#B2182B", "#F4F4F2", "#2166AC"]  # in capitals, which dark pages leave
 IN_WORDS = results["IN_WORDS"]
 SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
     "smollm2_js_grad": "SmolLM2",
+    "smollm2_long": "SmolLM2, 150 steps",
     "js_grad": "sort, larger model",
     "js_grad_stack": "sort, on the stack",
     "js_grad_grid": "four small tasks",
