@@ -86,7 +86,7 @@ def test_benchmarks_in_the_layout_of_the_hub(name, tmp_path):
     ("text", "message"),
     [
         ("task: [", "own.yaml cannot be read as YAML"),
-        ("task: maze\ntemprature: 1", "temprature 1: extra inputs are not permitted"),
+        ("task: maze\ntemprature: 1", "unknown name .temprature. .did you mean .temperature"),
         ("task: labyrinth", "no task 'labyrinth'; there are countdown"),
         ("task: maze\nfile: x", "either a task or a file"),
     ],

@@ -34,6 +34,7 @@ _COORDINATES = frozenset("abcpqrxyz")  # names that have an order in a tuple
 _FUNCTIONS = frozenset("fghFGHPQRST")  # names that a rule `f(x) = ...` is of
 _INDICES = ("i", "j", "k", "m", "n", "t")  # of sequences
 _UNKNOWNS = frozenset("xyz")  # `x + y = 5` is a condition rather than the value of a sum
+MOST_PARTS = 60  # of a tree in which metres are told from a letter
 NO_RULE = ("", "")
 _AXES = ("i", "j", "k")
 _INTEGRATION_CONSTANTS = (node("sym", "C"), node("sym", "c"))
@@ -203,10 +204,19 @@ def parameter(tree: Tree) -> str:
     for kind, args in subtrees(tree):
         if kind == "rel":
             letters -= {side.args[0] for side in args[1:] if side.kind == "sym"}
-        if kind == "mul" and "\\pi" in names(args[0]) and "m" in names(args[1]):
-            return ""  # perhaps metres
-    is_parameter = letters in ({"k"}, {"m"}, {"n"}) and "\\pi" in names(tree)
-    return letters.pop() if is_parameter else ""
+    if letters not in ({"k"}, {"m"}, {"n"}) or "\\pi" not in names(tree):
+        return ""
+    (letter,) = letters
+    return "" if letter == "m" and _may_be_metres(tree) else letter
+
+
+def _may_be_metres(tree: Tree) -> bool:
+    r"""Whether an m stands behind \pi in a product, or the tree is too large to look."""
+    parts = list(subtrees(tree))
+    products = [args for kind, args in parts if kind == "mul"]
+    return len(parts) > MOST_PARTS or any(
+        "\\pi" in names(left) and "m" in names(right) for left, right in products
+    )
 
 
 def integration_constant(tree: Tree) -> str:
