@@ -10,13 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from openrlhf_js.study.design import InlineStudy, Run
-from openrlhf_js.study.inline.prompts import (
-    held_out_rates,
-    policy_in,
-    training_problems,
-    warm_start,
-)
-from openrlhf_js.study.inline.training import Training
+from openrlhf_js.study.inline.engine import train_policy
+from openrlhf_js.study.inline.prompts import held_out_rates, policy_in, warm_start
 from openrlhf_js.tiny.tasks import PRETRAINED
 
 ESTIMATORS = ("rloo", "js_grad")
@@ -35,13 +30,9 @@ def rates_of(estimator: str, seed: int, start: Path, settings: InlineStudy) -> l
         learning_rate=5e-6,
         seed=seed,
     )
+    print(f"{estimator}, seed {seed}: {settings.steps} steps, two to three minutes", flush=True)
     policy = policy_in(start, settings)
-    problems = training_problems(run, settings)
-    training = Training(run, policy, estimator)
-    for number in range(settings.steps):
-        first = number * run.prompts
-        training.step(number, problems[first : first + run.prompts])
-        print(f"{estimator}, seed {seed}: step {number + 1} of {settings.steps}", flush=True)
+    train_policy(policy, run, settings)
     return held_out_rates(PRETRAINED, settings, policy, samples=0)
 
 
@@ -69,6 +60,7 @@ def main() -> None:
         model=arguments.model,
         steps=30,
         held_out=350,
+        samples=0,
         dtype="bf16",
     )
     start = warm_start(PRETRAINED, settings, lambda step: print(f"imitation, step {step}"))
