@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from openrlhf_js.tasks.thinking import after_thinking
+from openrlhf_js.tasks.thinking import after_thinking, answer_marks, is_mark, unwrapped
 
 # Each alternative begins with its own character, so that the engine skips plain text fast.
 _BRACES = re.compile(
     r"\\(?:(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
-_TAGS = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_BEGIN_OF_BOX = "<|begin_of_box|>"  # GLM's
+_END_OF_BOX = "<|end_of_box|>"
 _PRESENTATION = re.compile(
     r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()\[\]])"""
     r"""|(?:boxed|fbox|quad|qquad|(?:text|math)(?:bf|it|rm|tt)?)(?![A-Za-z]))"""
@@ -30,10 +31,13 @@ _LONGEST_END_MARK = 48
 def last_boxed(response: str) -> str | None:
     """The content of the last complete `\\boxed{...}` or `\\fbox{...}`, with balanced braces.
 
-    Of nested boxes the outer one counts. `\\boxed 7` holds the next word. None without any.
+    Of nested boxes the outer one counts. `\\boxed 7` holds the next word. None without any. Some
+    models write `<|begin_of_box|>7<|end_of_box|>`.
     """
     if "box" not in response:  # at a tenth of the pattern's time
         return None
+    if _END_OF_BOX in response:
+        response = response.replace(_BEGIN_OF_BOX, r"\boxed{").replace(_END_OF_BOX, "}")
     content: slice | None = None  # cut out at the end: a copy for each would be quadratic
     starts: list[int | None] = []  # of every open brace: where its box begins, if it is a box's
     for match in _BRACES.finditer(response):
@@ -52,12 +56,12 @@ def last_boxed(response: str) -> str | None:
 
 def last_answer_tag(response: str) -> str | None:
     """The content of the last complete `<answer>...</answer>`, or None."""
-    pieces = _TAGS.split(response)  # text, then a slash or none, what follows that tag, and so on
     content = None
-    for place in range(1, len(pieces) - 2, 2):
-        slash, text, next_slash = pieces[place : place + 3]
-        if not slash and next_slash:
-            content = text
+    opening = None
+    for mark in answer_marks(response):
+        if opening is not None and not mark.kind.opens and mark.kind.family == opening.kind.family:
+            content = response[opening.end : mark.start]
+        opening = mark if mark.kind.opens else None
     return content
 
 
@@ -72,7 +76,7 @@ def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | 
 
     The places are looked for behind the thoughts.
     """
-    reply = after_thinking(response)
+    reply = unwrapped(after_thinking(response))
     for place in places:
         answer = place(reply)
         if answer is not None:
@@ -100,6 +104,8 @@ def without_end_marks(text: str, start: int = 0) -> str:
             continue
         mark = text.rfind("<", max(start, end - _LONGEST_END_MARK), end)
         if mark < 0 or not _END_MARK.fullmatch(text, mark, end):
+            break
+        if text.startswith(_END_OF_BOX, mark) or is_mark(text[mark:end]):
             break
         end = mark
     return text[start:end]

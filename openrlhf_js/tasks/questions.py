@@ -25,7 +25,7 @@ from openrlhf_js.tasks.record import (
     scored,
     split_of,
 )
-from openrlhf_js.tasks.thinking import after_thinking
+from openrlhf_js.tasks.thinking import after_thinking, unwrapped
 
 NAME = "questions"
 TRIES = 2000  # in a row without a new question of a kind
@@ -148,7 +148,7 @@ def score(response: str, label: str) -> Score:
 
 def answer_of(response: str) -> str:
     """What follows the thoughts, without the tokens that end it."""
-    return without_end_marks(after_thinking(response)).strip()
+    return unwrapped(without_end_marks(after_thinking(response)))
 
 
 def right_response(label: str) -> str:

@@ -1,50 +1,96 @@
-"""A model's thinking, apart from its answer."""
+"""A model's thinking, apart from its answer.
+
+A mark opens or closes a thought if it has the form of a tag or of a special token, and a name that
+says thinking: `<think>`, `[THINK]`, `<|START_THINKING|>`, `<|channel>thought`. No list of models
+is kept, and a mark of another name is named by the user. In doubt a text is a thought.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
-TAGS = (
-    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, QwQ
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"),  # Seed-OSS
-    ("[THINK]", "[/THINK]"),  # Magistral
-    ("◁think▷", "◁/think▷"),  # Kimi
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
+_THINKING_NAME = re.compile(
+    r"think|thought|reason|analy[sz]|scratch|refle[ckx]|monolog|draft|deliberat|contemplat|ponder"
+    r"|cogitat|introspect|meditat|rationale|brainstorm|(?:^|_)cot(?:_|$)|^inner(?:_voice)?$"
+    r"|\u601d\u8003|\u63a8\u7406"
 )
-# gpt-oss thinks in messages of other channels than `final`.
+# What chat templates and models put around an answer, and around a whole reply.
+_ANSWER_NAMES = ("answer", "final_answer")
+_REPLY_NAMES = ("response", "final_response", "reply", "solution", "output", "final")
+_ANSWER_CHANNELS = (*_ANSWER_NAMES, *_REPLY_NAMES, "content")
+_named_marks: set[str] = set()  # by the user, in this process
+
+# In messages of other channels than `final`, gpt-oss thinks: `<|channel|>analysis<|message|>`.
+# Gemma's channel is `<|channel>thought` ... `<channel|>`.
 _CHANNEL = (
-    r"<\|channel\|>(?:analysis|commentary|final)[^<>]{0,80}"
-    r"(?:<\|constrain\|>\w{1,16})?<\|message\|>"
+    r"(?:\|start\|>assistant<)?\|channel\|?>\s{0,2}(?P<channel>\w{0,30})"
+    r"(?:[^<>]{0,80}(?:<\|constrain\|>\w{1,16})?<\|message\|>)?"
 )
-_CHANNEL_MARKS = (_CHANNEL, rf"<\|start\|>assistant{_CHANNEL}", r"<\|end\|>", r"<\|call\|>")
-_TAG_MARKS = (re.escape(tag) for pair in TAGS for tag in pair)
-# Each alternative begins with its own character, so that the engine skips plain text fast.
-_MARK = re.compile("|".join((*_TAG_MARKS, *_CHANNEL_MARKS)))
-_LONGEST_MARK = 160
-_CLOSINGS = dict(TAGS)
-_OPENINGS = {closing: opening for opening, closing in TAGS}
+_TAG = (
+    r"(?P<front>/?[|\uff5c]{0,2} ?/?)(?P<name>[^\W\d][\w:.\u2581-]{1,60})"
+    r"(?:\s{1,3}[\w:-]{1,30}\s?=[^<>\[\]]{0,200}?)?"  # attributes
+    r"(?P<back>[ /]{0,2}[|\uff5c]{0,2})[>\uff1e\u25b7\]]"
+)
+# A set of characters at first, and then what most brackets lack: a fast search.
+_MARK = re.compile(rf"[<\uff1c\u25c1\[](?=[/|\uff5c ]{{0,4}}[^\W\d]\w)(?:{_CHANNEL}|{_TAG})")
+_LONGEST_MARK = 320
+_CHANNEL_FAMILY = "<channel"
+_SEPARATORS = re.compile(r"[-:.\u2581_]+")
+_OPENS = re.compile(r"^(?:start|begin|open)(?:_?of)?_?|_?(?:start|begin|open|prefix)$")
+_CLOSES = re.compile(r"^(?:end|stop|close)(?:_?of)?_?|_?(?:end|stop|close|suffix)$")
+
+_QUOTES = "`'\"\u2018\u2019\u201c\u201d"
+_IN_SENTENCE = re.compile(r"[\w,;] \(?\Z")  # what stands before a mark that is only mentioned
+_SENTENCE_GOES_ON = re.compile(r" [a-z(]|[,;.:)!?]")
 
 
-class _Kind(NamedTuple):
-    """What a mark does, in which family of marks."""
+class Kind(NamedTuple):
+    """What a mark is, wherever it stands."""
 
+    family: str  # the bracket and the name: the same at both ends
     opens: bool
-    family: str
+    says_thinking: bool
+    is_token: bool = False  # between bars
+    may_be_heading: bool = False  # as `[Analysis]`: it opens a thought only if one is closed
     ends_message: bool = False  # of any channel: alone, it closes no thought
 
+    @property
+    def name(self) -> str:
+        """The name without the bracket."""
+        return self.family[1:]
 
-def _kind_of(mark: str) -> _Kind:
-    if mark in _CLOSINGS:
-        return _Kind(opens=True, family=mark)
-    if mark in _OPENINGS:
-        return _Kind(opens=False, family=_OPENINGS[mark])
-    if mark in ("<|end|>", "<|call|>"):
-        return _Kind(opens=False, family="channel", ends_message=True)
-    return _Kind(opens="<|channel|>final" not in mark, family="channel")
+
+class Mark(NamedTuple):
+    """A mark in a text."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+def name_marks(names: Iterable[str]) -> None:
+    """Lets marks of these names stand around thoughts, too, in this process.
+
+    `musing` is `<musing>` with `</musing>`, `<|musing_start|>` with `<|musing_end|>`, and so on.
+    ValueError for what is no name.
+    """
+    for name in names:
+        mark = _MARK.fullmatch(name) or _MARK.fullmatch(f"<{name}>")
+        if mark is None:
+            raise ValueError(
+                f"{name!r:.80} cannot name the mark of a thought: give what stands between its "
+                "brackets, such as think for <think>"
+            )
+        _named_marks.add(_kind_of(mark[0]).name)
+    _kind_of.cache_clear()
+
+
+def named_marks() -> tuple[str, ...]:
+    """The names that `name_marks` was given in this process, sorted."""
+    return tuple(sorted(_named_marks))
 
 
 def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> tuple[str, str]:
@@ -54,37 +100,45 @@ def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> 
     prompt. `thinking` is what the endpoint has split off.
 
     Args:
-        anywhere: every mark counts, so that the answer is the unchanged text behind the last
-            closing one. By default thinking stands at the beginning, the answer may mention the
-            marks, and what some models put around it goes.
+        anywhere: every mark counts that is not only mentioned, so that the answer is the unchanged
+            text behind the last closing one. By default thinking stands at the beginning, the
+            answer may mention the marks, and what some models put around it goes.
     """
     thoughts = [thinking]
     start = 0  # of the answer, or of the thought that is open
-    open_family = ""
-    for match in _MARK.finditer(text):
-        mark = _kind_of(match[0])
-        if open_family:
-            if mark.opens or mark.family != open_family:
+    opening: Kind | None = None
+    marks = [mark for mark in _marks(text) if not _is_quoted(text, mark)]
+    if not marks:
+        return text, thinking
+    last_closings = {mark.kind.family: mark.start for mark in marks if not mark.kind.opens}
+    for mark in marks:
+        kind = mark.kind
+        if opening is not None:
+            by_message = kind.ends_message and opening.is_token
+            if kind.opens or (kind.family != opening.family and not by_message):
                 continue
-            open_family = ""
-        elif mark.opens:
-            if not anywhere and text[start : match.start()].strip():
+            opening = None
+        elif kind.opens:
+            if not anywhere and text[start : mark.start].strip():
                 break
-            open_family = mark.family
-            start = match.end()
+            is_heading = kind.may_be_heading and last_closings.get(kind.family, -1) < mark.start
+            if is_heading or (anywhere and _is_in_sentence(text, mark)):
+                continue
+            opening = kind
+            start = mark.end
             continue
-        elif mark.ends_message:
+        elif kind.ends_message:
             continue
-        elif not anywhere and (thinking or _is_mentioned(text, start, match)):
+        elif not anywhere and (thinking or _is_mentioned(text, start, mark)):
             break
-        thoughts.append(text[start : match.start()].strip())
-        start = match.end()
+        thoughts.append(text[start : mark.start].strip())
+        start = mark.end
     answer = text[start:]
-    if open_family:
+    if opening is not None:
         thoughts.append(answer.strip())
         answer = ""
     elif start and not anywhere:
-        answer = _unwrapped(answer.strip())
+        answer = unwrapped(answer.strip().removesuffix("<|return|>"))
     return answer, "\n\n".join(filter(None, thoughts))
 
 
@@ -97,23 +151,95 @@ def after_thinking(text: str) -> str:
 def with_opened_thinking(prompt: str, response: str) -> str:
     """The response with the mark before it by which the prompt has opened a thought, if it has."""
     end = prompt.rstrip()[-_LONGEST_MARK:]
-    for match in _MARK.finditer(end):
-        if match.end() == len(end) and _kind_of(match[0]).opens:
-            return match[0] + response
+    for mark in _marks(end):
+        if mark.end == len(end) and mark.kind.opens:
+            return end[mark.start :] + response
     return response
 
 
-def _is_mentioned(text: str, start: int, closing: re.Match[str]) -> bool:
+def is_mark(text: str) -> bool:
+    """Whether a text is nothing but a mark that opens or closes a thought."""
+    return any(mark.end == len(text) and not mark.kind.ends_message for mark in _marks(text))
+
+
+def answer_marks(text: str) -> Iterator[Mark]:
+    """The marks of answers in a text, in order: `<answer>`, `</answer>`, `<|END_ANSWER|>`."""
+    for match in _MARK.finditer(text):
+        kind = _kind_of(match[0])
+        if kind.name in _ANSWER_NAMES:
+            yield Mark(*match.span(), kind)
+
+
+def unwrapped(answer: str) -> str:
+    """An answer without what some models put around it: `<|START_RESPONSE|>`, `<response>`."""
+    answer = answer.strip()
+    first = _MARK.match(answer)
+    if first is None:
+        return answer
+    kind = _kind_of(first[0])
+    if kind.name not in _REPLY_NAMES:
+        return answer
+    answer = answer[first.end() :].rstrip()
+    last = _MARK.fullmatch(answer, max(0, answer.rfind(kind.family[0])))
+    if last is not None and _kind_of(last[0]).family == kind.family:
+        answer = answer[: last.start()]
+    return answer.strip()
+
+
+def _marks(text: str) -> Iterator[Mark]:
+    """The marks of thoughts in a text, in order."""
+    for match in _MARK.finditer(text):
+        kind = _kind_of(match[0])
+        if kind.says_thinking:
+            yield Mark(*match.span(), kind)
+
+
+@lru_cache(maxsize=4096)
+def _kind_of(mark: str) -> Kind:
+    """What a mark is, from what it consists of."""
+    if mark == "<channel|>":
+        return Kind(_CHANNEL_FAMILY, opens=False, says_thinking=True)
+    if mark in ("<|end|>", "<|call|>"):
+        return Kind(_CHANNEL_FAMILY, opens=False, says_thinking=True, ends_message=True)
+    parts = _MARK.fullmatch(mark)
+    assert parts is not None
+    if parts["channel"] is not None:
+        opens = parts["channel"].casefold() not in _ANSWER_CHANNELS
+        return Kind(_CHANNEL_FAMILY, opens, says_thinking=True)
+    words = _SEPARATORS.sub("_", parts["name"].casefold()).strip("_")
+    front = parts["front"].strip()
+    back = parts["back"].strip()
+    name = _CLOSES.sub("", words)
+    closes = name != words or "/" in front + back or bool(back and not front)
+    name = _OPENS.sub("", name)
+    return Kind(
+        family=mark[0] + name,
+        opens=not closes,
+        says_thinking=name in _named_marks or _THINKING_NAME.search(name) is not None,
+        is_token=bool(front.strip("/")),
+        may_be_heading=mark[0] == "[" and not parts["name"].isupper() and "think" not in name,
+    )
+
+
+def _is_quoted(text: str, mark: Mark) -> bool:
+    """Whether a mark stands between quotation marks, or is a link of Markdown."""
+    before = text[mark.start - 1 : mark.start]
+    after = text[mark.end : mark.end + 1]
+    is_link = text[mark.end - 1] == "]" and after == "("
+    return is_link or (bool(before and after) and before in _QUOTES and after in _QUOTES)
+
+
+def _is_in_sentence(text: str, opening: Mark) -> bool:
+    """Whether an opening mark is only mentioned: words of its sentence stand on both sides."""
+    before = text[max(0, opening.start - 3) : opening.start]
+    return bool(_IN_SENTENCE.search(before) and _SENTENCE_GOES_ON.match(text, opening.end))
+
+
+def _is_mentioned(text: str, start: int, closing: Mark) -> bool:
     """Whether a closing mark is only mentioned: quoted, in code, or within a line."""
-    before = text[start : closing.start()]
-    after = text[closing.end() :]
+    before = text[start : closing.start]
+    after = text[closing.end : closing.end + 1]
     is_quoted = before.endswith(("`", '"', "'")) or before.count("```") % 2 == 1
     begins_line = not before.strip(" \t") or before.endswith("\n")
-    ends_line = after[:1] in ("", "\n", "\r")
+    ends_line = after in ("", "\n", "\r")
     return is_quoted or not (begins_line or ends_line)
-
-
-def _unwrapped(answer: str) -> str:
-    """An answer without what some models put around it."""
-    begun = answer.removeprefix("<|begin_of_solution|>")
-    return begun.removesuffix("<|end_of_solution|>").removesuffix("<|return|>").strip()

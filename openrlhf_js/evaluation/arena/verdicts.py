@@ -6,12 +6,14 @@ stated     the last label that the judge states; a label that it lists, quotes o
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from openrlhf_js.tasks.thinking import split_thinking
+from openrlhf_js.tasks.thinking import after_thinking
 
 Rule: TypeAlias = Literal["stated", "official"]
 
@@ -36,6 +38,14 @@ MARGIN_OF_A = {
 }
 LONGEST_TEXT = 1 << 18  # characters of a reply that are read, from its end
 
+# Spellings of a label: entities, signs of mathematics, and what may stand between its letters.
+SIGNS = str.maketrans({"\u226b": ">>", "\u226a": "<<", "\u27e6": "[[", "\u27e7": "]]"})
+ENTITY = re.compile(r"&(?:amp;)?(#?\w{2,8};)")
+ESCAPED = re.compile(r"\\([\[\]<>=])")
+BRACKETS = re.compile(r"(\[\s{0,3})?\[([^\[\]\n]{3,40})\](\s{0,3}\])?")
+LATEX_SIGNS = {r"\gg": ">>", r"\ll": "<<", r"\gt": ">", r"\lt": "<"}
+DRESS = re.compile(r"\\(?:text|math)(?:rm|bf|it)?(?![a-z])|[\s{}$*`_\\,]")
+
 PATTERNS = (r"\[\[([AB<>=]+)\]\]", r"\[([AB<>=]+)\]")  # the official ones, tried in this order
 
 
@@ -54,9 +64,26 @@ def official_verdict(reply: str) -> str | None:
 
 
 def _answer(reply: str) -> str:
-    """What is read of a reply: what follows its thinking."""
-    answer, _ = split_thinking(reply)
-    return answer[-LONGEST_TEXT:]
+    """What is read of a reply: what follows its thinking, with labels as `[[A>B]]`."""
+    return after_thinking(_normal(reply))[-LONGEST_TEXT:]
+
+
+def _normal(reply: str) -> str:
+    """The reply with its labels in plain spelling: `[[A>B]]` for `[[A &gt; B]]`."""
+    text = ENTITY.sub(lambda entity: html.unescape(f"&{entity[1]}"), reply)
+    text = unicodedata.normalize("NFKC", text.translate(SIGNS))
+    return BRACKETS.sub(_label, ESCAPED.sub(r"\1", text))
+
+
+def _label(brackets: re.Match[str]) -> str:
+    """A label without what stands between its letters; other brackets as they are."""
+    outer_start, label, outer_end = brackets.groups()
+    for latex, sign in LATEX_SIGNS.items():
+        label = label.replace(latex, sign)
+    label = DRESS.sub("", label)
+    if label.upper() not in MEANING:
+        return brackets[0]
+    return f"[[{label}]]" if outer_start and outer_end else f"[{label}]"
 
 
 _SPELLINGS = "|".join(sorted(MEANING, key=len, reverse=True))
@@ -136,7 +163,7 @@ IN_WORDS = re.compile(
 
 def has_label(reply: str) -> bool:
     """Whether a reply holds a label, stated or not, even in its thinking."""
-    return LABEL.search(reply) is not None
+    return LABEL.search(_normal(reply)) is not None
 
 
 def stated_verdict(reply: str) -> str | None:
