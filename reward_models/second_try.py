@@ -12,6 +12,7 @@ import torch
 from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 
 from openrlhf_js.tasks import task_of
+from openrlhf_js.tasks.thinking import with_opened_thinking
 
 TASK = "countdown"
 TRIES = 2
@@ -29,7 +30,8 @@ def second_try(task: str, again: str) -> type[MultiTurnAgentExecutor]:
         async def step(self, states: dict[str, Any], **_: Any) -> dict[str, Any]:
             self.tries += 1
             label = task_of(task).check_label(states["label"])
-            right = task_of(task).score(states["action_text"], label).value
+            response = with_opened_thinking(states["observation_text"], states["action_text"])
+            right = task_of(task).score(response, label).value
             done = right == 1 or self.tries == TRIES
             return {
                 "rewards": torch.tensor(right if done else 0.0),  # those of the turns add up

@@ -11,8 +11,9 @@ from pydantic import model_validator
 
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import make_folder, write_json
+from openrlhf_js.common.marks import name_marks
 from openrlhf_js.common.settings import Field, choose, parse, run
-from openrlhf_js.sampling.settings import PromptForm, ServerSettings
+from openrlhf_js.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
 
 if TYPE_CHECKING:
     from openrlhf_js.report.passk import PasskRun
@@ -25,7 +26,7 @@ PASSK = "openrlhf-js eval passk"
 OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 
 
-class PasskSettings(ServerSettings):
+class PasskSettings(ServerSettings, ThinkingSettings):
     """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
     majority vote, with intervals by item. Or compares results with the first ones, paired by item.
 
@@ -89,6 +90,7 @@ def passk(argv: list[str]) -> int:
     message = "no memory is left: give a smaller --batch_size; the same command resumes"
 
     def work() -> None:
+        name_marks(settings.thinking_mark)
         if settings.compare:
             compare(settings)
         elif settings.model and settings.out:

@@ -11,8 +11,9 @@ import tyro
 
 from openrlhf_js.common.console import say, table
 from openrlhf_js.common.files import atomic_write
+from openrlhf_js.common.marks import name_marks
 from openrlhf_js.common.settings import Field, Settings, choose, program
-from openrlhf_js.sampling.settings import PromptForm, ServerSettings
+from openrlhf_js.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and altair: not for --help
     from openrlhf_js.evaluation.arena.board import Boards
@@ -82,7 +83,7 @@ def _fetch(settings: FetchSettings) -> int:
     return int(bool(missing))
 
 
-class GenerateSettings(BenchSettings, ServerSettings):
+class GenerateSettings(BenchSettings, ServerSettings, ThinkingSettings):
     """Have a model answer the questions of a bench that was fetched.
 
     Thinking before an answer is kept apart from what the judge sees. The same command resumes, and
@@ -107,6 +108,7 @@ def _generate(settings: GenerateSettings) -> int:
     from openrlhf_js.evaluation.arena.generate import generate as answer
     from openrlhf_js.sampling.sampler import Parameters, sampler_of
 
+    name_marks(settings.thinking_mark)
     questions = data.read_questions(settings.folder)
     first = dict(list(questions.items())[: settings.questions])
     wanted = data.select(first, settings.category)
@@ -136,7 +138,7 @@ def _generate(settings: GenerateSettings) -> int:
     return 3 if answered_or_failed < len(wanted) else 0
 
 
-class JudgeFlags(BenchSettings):
+class JudgeFlags(BenchSettings, ThinkingSettings):
     """Have a judge compare models' answers with the baseline's, in two games for each question.
 
     Every reply is written to judge_ledger/ with its cost, and judgments to model_judgment/. The
@@ -185,6 +187,7 @@ def _judge(flags: JudgeFlags) -> int:
     from openrlhf_js.evaluation.arena.judge import Assignment, Judging
     from openrlhf_js.sampling.endpoint import Endpoint
 
+    name_marks(flags.thinking_mark)
     settings = _judge_settings(flags)
     name = data.file_name(flags.judge_name or settings.judge_model)
     if flags.budget is not None and settings.price(name) is None:
@@ -224,7 +227,7 @@ def _judge(flags: JudgeFlags) -> int:
         return int(bool(judging.open_pairs))
 
 
-class ScoreSettings(BenchSettings):
+class ScoreSettings(BenchSettings, ThinkingSettings):
     """Score what judges have judged, apart and pooled: the weighted rows that each model won.
 
     --html makes a page with the leaderboards, and every question with its answers and verdicts.
@@ -286,6 +289,7 @@ def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
 def _score(settings: ScoreSettings) -> int:
     from openrlhf_js.report import arena
 
+    name_marks(settings.thinking_mark)
     pools, scored = _boards(settings)
     for board in scored.boards:
         say(board.title, style="bold")

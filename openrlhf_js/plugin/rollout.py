@@ -28,6 +28,7 @@ from openrlhf.trainer.ray import vllm_engine
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from openrlhf_js.common.labels import call_grader
+from openrlhf_js.common.marks import marks_of_template, name_marks
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.records import EVALUATION, Label, Outcome, Prompt, Sample, prompt_key
@@ -326,6 +327,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         if not ours.trust_remote_code:  # which upstream always gives vLLM
             kwargs.pop("trust_remote_code", None)
         self.draws = defaultdict(Counter)
+        name_marks(ours.thinking_mark or ())
         asyncio.get_running_loop().set_task_factory(task_without_exits)
         await without_exits(super().__init__(*args, remote_rm_url=remote_rm_url, **kwargs))
         self.watching = asyncio.create_task(watch.end_with_engine(self.llm))
@@ -369,6 +371,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         """
         if self.hf_tokenizer is None:
             self.hf_tokenizer = await hf_tokenizer.reference
+            name_marks(marks_of_template(self.hf_tokenizer))
         seed = self.run_args.train.seed
         requests = [
             _changed(sampling_params, seed=key(seed, prompt.number, draw))

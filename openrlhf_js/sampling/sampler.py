@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from openrlhf_js.common.console import say
+from openrlhf_js.common.marks import marks_of_template, name_marks, opening_mark
 from openrlhf_js.common.model_folders import model_folder
 from openrlhf_js.common.processors import IMAGE_TAG, check_images
 from openrlhf_js.common.store import Record, Store, read_store
@@ -26,7 +27,6 @@ from openrlhf_js.sampling.prompts import Form, Prompt, asked
 from openrlhf_js.sampling.run_all import run_all
 from openrlhf_js.sampling.settings import EngineSettings, PromptForm, ServerSettings
 
-OPEN_THOUGHT = re.compile(r"(<(think|thinking|thought|reasoning|seed:think)>|\[THINK\])\s*\Z")
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 # Of a sampler's identity: which model it is.
 MODEL_IDENTITY = ("model_sha256", "url", "served_model", "served_root")
@@ -116,6 +116,8 @@ class LocalSampler:
         if prompt_form == "chat" and not has_template:
             raise ValueError(f"{model} has no chat template; take --prompt_form text")
         self.chat = has_template and prompt_form != "text"
+        if self.chat:
+            name_marks(marks_of_template(self.files.tokenizer))
         self.batch_size = settings.rows
         self.engine = LocalEngine(settings, self.files)
         self.identity: Record = {
@@ -202,13 +204,11 @@ class LocalSampler:
         return samples
 
     def _text(self, prompt: Prompt, response: SampledResponse) -> str:
-        """A response without its end token, after the tag of thoughts that its prompt opens."""
+        """A response without its end token, after the mark of the thought that its prompt opens."""
         tokens = response.tokens.tolist()
         if response.ended:
             tokens.pop()
-        text = str(self.files.tokenizer.decode(tokens))
-        opening = OPEN_THOUGHT.search(prompt.text)  # as some chat templates end
-        return text if opening is None else opening[0].strip() + text
+        return opening_mark(prompt.text) + str(self.files.tokenizer.decode(tokens))
 
 
 class ServedSampler:

@@ -63,6 +63,16 @@ class EngineSettings(Settings):
         return {"engine": self.engine_name, "dtype": self.dtype_name, "device": self.device_name}
 
 
+class ThinkingSettings(Settings):
+    """What else stands around thoughts; inherited by every program that grades or judges."""
+
+    thinking_mark: tuple[str, ...] = Field(
+        (),
+        description="names of marks that stand around thoughts, such as musing for <musing>; "
+        "default: those that say thinking, or that the chat template has",
+    )
+
+
 class ServerSettings(EngineSettings):
     """Where a model runs: in this process, or behind an address."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from openrlhf_js.tasks.thinking import after_thinking, answer_marks, is_mark, unwrapped
+from openrlhf_js.common.marks import answer_marks, is_mark, without_reply_marks
+from openrlhf_js.tasks.thinking import after_thinking
 
 # Each alternative begins with its own character, so that the engine skips plain text fast.
 _BRACES = re.compile(
@@ -76,7 +77,7 @@ def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | 
 
     The places are looked for behind the thoughts.
     """
-    reply = unwrapped(after_thinking(response))
+    reply = without_reply_marks(after_thinking(response))
     for place in places:
         answer = place(reply)
         if answer is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+from openrlhf_js.common.marks import without_reply_marks
 from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.record import (
     BenchmarkRecord,
@@ -25,7 +26,7 @@ from openrlhf_js.tasks.record import (
     scored,
     split_of,
 )
-from openrlhf_js.tasks.thinking import after_thinking, unwrapped
+from openrlhf_js.tasks.thinking import after_thinking
 
 NAME = "questions"
 TRIES = 2000  # in a row without a new question of a kind
@@ -148,7 +149,7 @@ def score(response: str, label: str) -> Score:
 
 def answer_of(response: str) -> str:
     """What follows the thoughts, without the tokens that end it."""
-    return unwrapped(without_end_marks(after_thinking(response)))
+    return without_reply_marks(without_end_marks(after_thinking(response)))
 
 
 def right_response(label: str) -> str:

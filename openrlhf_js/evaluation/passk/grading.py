@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import openrlhf_js.tasks
 from openrlhf_js import __version__
+from openrlhf_js.common import marks
 from openrlhf_js.common.files import fingerprint
 from openrlhf_js.tasks.prompt_files import Example
 from openrlhf_js.tasks.thinking import after_thinking
@@ -29,9 +30,13 @@ class Grade(NamedTuple):
 
 @cache
 def grader_version() -> str:
-    """This package's version with a fingerprint of its graders; samples of another are regraded."""
+    """This package's version with a fingerprint of its graders; samples of another are regraded.
+
+    So are those that were graded with other named marks of thoughts.
+    """
     sources = sorted(Path(openrlhf_js.tasks.__file__).parent.rglob("*.py"))
-    return f"{__version__}+{fingerprint([*sources, Path(__file__)])[:12]}"
+    sources += [Path(marks.__file__), Path(__file__)]
+    return "+".join([__version__, fingerprint(sources)[:12], *marks.named_marks()])
 
 
 def grade(item: Example, text: str) -> Grade:

@@ -8,6 +8,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+from openrlhf_js.common.marks import name_marks
 from openrlhf_js.estimators.catalogue import ADDED, OPENRLHF, in_training
 from openrlhf_js.estimators.own import parse_own
 
@@ -150,6 +151,15 @@ def narrow(parser: argparse.ArgumentParser) -> None:
         action.type = ranges.get(action.dest, action.type)
 
 
+def thinking_mark(name: str) -> str:
+    """A value of --js.thinking_mark, which counts in this process from now on."""
+    try:
+        name_marks([name])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
+
 FLAGS: dict[str, dict[str, Any]] = {
     "shrinkage": dict(
         type=Number("at least 0 and at most 1"),
@@ -209,6 +219,14 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="how long a response waits for its reward, from a file or from servers; a request to "
         "servers is retried until then, each for a fifth of that at most. Then "
         "--js.on_bad_reward applies (default: %(default)s)",
+    ),
+    "thinking_mark": dict(
+        nargs="+",
+        type=thinking_mark,
+        metavar="NAME",
+        help="names of marks that stand around thoughts, which earn no reward, such as musing for "
+        "<musing> ... </musing> (default: names that say thinking, as in <think> and "
+        "<|START_THINKING|>, and those in the chat template)",
     ),
     "save_batches": dict(
         metavar="DIR",

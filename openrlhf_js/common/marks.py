@@ -1,0 +1,192 @@
+"""Marks that chat templates and models put around thoughts and answers.
+
+A mark opens or closes a thought if it has the form of a tag or of a special token, and a name that
+says thinking: `<think>`, `[THINK]`, `<|START_THINKING|>`, `<|channel>thought`. No list of models is
+kept. A mark of another name is named by the user, or found in the model's chat template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+_THINKING_NAME = re.compile(
+    r"think|thought|reason|analy[sz]|scratch|refle[ckx]|monolog|draft|deliberat|contemplat|ponder"
+    r"|cogitat|introspect|meditat|rationale|brainstorm|(?:^|_)cot(?:_|$)|^inner(?:_voice)?$"
+    r"|\u601d\u8003|\u63a8\u7406"
+)
+# What chat templates and models put around an answer, and around a whole reply.
+_ANSWER_NAMES = ("answer", "final_answer")
+_REPLY_NAMES = ("response", "final_response", "reply", "solution", "output", "final")
+_ANSWER_CHANNELS = (*_ANSWER_NAMES, *_REPLY_NAMES, "content")
+_named_marks: set[str] = set()  # by the user, in this process
+
+# In messages of other channels than `final`, gpt-oss thinks: `<|channel|>analysis<|message|>`.
+# Gemma's channel is `<|channel>thought` ... `<channel|>`.
+_CHANNEL = (
+    r"(?:\|start\|>assistant<)?\|channel\|?>\s{0,2}(?P<channel>\w{0,30})"
+    r"(?:[^<>]{0,80}(?:<\|constrain\|>\w{1,16})?<\|message\|>)?"
+)
+_TAG = (
+    r"(?P<front>/?[|\uff5c]{0,2} ?/?)(?P<name>[^\W\d][\w:.\u2581-]{1,60})"
+    r"(?:\s{1,3}[\w:-]{1,30}\s?=[^<>\[\]]{0,200}?)?"  # attributes
+    r"(?P<back>[ /]{0,2}[|\uff5c]{0,2})[>\uff1e\u25b7\]]"
+)
+# A set of characters at first, and then what most brackets lack: a fast search.
+_MARK = re.compile(rf"[<\uff1c\u25c1\[](?=[/|\uff5c ]{{0,4}}[^\W\d]\w)(?:{_CHANNEL}|{_TAG})")
+_LONGEST_MARK = 320
+_CHANNEL_FAMILY = "<channel"
+_THOUGHT = "a thought in a template"
+_SEPARATORS = re.compile(r"[-:.\u2581_]+")
+_OPENS = re.compile(r"^(?:start|begin|open)(?:_?of)?_?|_?(?:start|begin|open|prefix)$")
+_CLOSES = re.compile(r"^(?:end|stop|close)(?:_?of)?_?|_?(?:end|stop|close|suffix)$")
+
+
+class Kind(NamedTuple):
+    """What a mark is, wherever it stands."""
+
+    family: str  # the bracket and the name: the same at both ends
+    opens: bool
+    says_thinking: bool
+    is_token: bool = False  # between bars
+    may_be_heading: bool = False  # as `[Analysis]`: it opens a thought only if one is closed
+    ends_message: bool = False  # of any channel: alone, it closes no thought
+
+    @property
+    def name(self) -> str:
+        """The name without the bracket."""
+        return self.family[1:]
+
+
+class Mark(NamedTuple):
+    """A mark in a text."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+def name_marks(names: Iterable[str]) -> None:
+    """Lets marks of these names stand around thoughts, too, in this process.
+
+    `musing` is `<musing>` with `</musing>`, `<|musing_start|>` with `<|musing_end|>`, and so on.
+    ValueError for what is no name.
+    """
+    for name in names:
+        mark = _MARK.fullmatch(name) or _MARK.fullmatch(f"<{name}>")
+        if mark is None:
+            raise ValueError(
+                f"{name!r:.80} cannot name the mark of a thought: give what stands between its "
+                "brackets, such as think for <think>"
+            )
+        _named_marks.add(_kind_of(mark[0]).name)
+    _kind_of.cache_clear()
+
+
+def named_marks() -> tuple[str, ...]:
+    """The names that `name_marks` was given in this process, sorted."""
+    return tuple(sorted(_named_marks))
+
+
+def marks_of_template(tokenizer: Any) -> list[str]:
+    """The name of the marks that a chat template puts around thoughts; [] where it shows none.
+
+    It is asked for a conversation with a thought, so that the name may be any.
+    """
+    from jinja2 import TemplateError
+
+    thought = dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _THOUGHT)
+    messages = [
+        {"role": "user", "content": "a question"},
+        {"role": "assistant", "content": "an answer", **thought},
+    ]
+    try:
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False))
+    except (TemplateError, ValueError, TypeError):  # a template for other conversations
+        return []
+    before, _, after = text.partition(_THOUGHT)
+    before = before.rstrip()
+    opening = None
+    for match in _MARK.finditer(before[-_LONGEST_MARK:]):
+        opening = match[0]
+    closing = _MARK.match(after.lstrip())
+    if opening is None or closing is None or not before.endswith(opening):
+        return []
+    kind = _kind_of(closing[0])
+    is_pair = kind.name and not kind.opens and _kind_of(opening).family == kind.family
+    return [kind.name] if is_pair else []
+
+
+def opening_mark(prompt: str) -> str:
+    """The mark by which the end of a prompt opens a thought; "" if it opens none."""
+    end = prompt.rstrip()[-_LONGEST_MARK:]
+    for mark in thought_marks(end):
+        if mark.end == len(end) and mark.kind.opens:
+            return end[mark.start :]
+    return ""
+
+
+def is_mark(text: str) -> bool:
+    """Whether a text is nothing but a mark that opens or closes a thought."""
+    return any(mark.end == len(text) and not mark.kind.ends_message for mark in thought_marks(text))
+
+
+def answer_marks(text: str) -> Iterator[Mark]:
+    """The marks of answers in a text, in order: `<answer>`, `</answer>`, `<|END_ANSWER|>`."""
+    for match in _MARK.finditer(text):
+        kind = _kind_of(match[0])
+        if kind.name in _ANSWER_NAMES:
+            yield Mark(*match.span(), kind)
+
+
+def without_reply_marks(answer: str) -> str:
+    """An answer without what some models put around it: `<|START_RESPONSE|>`, `<response>`."""
+    answer = answer.strip()
+    first = _MARK.match(answer)
+    if first is None:
+        return answer
+    kind = _kind_of(first[0])
+    if kind.name not in _REPLY_NAMES:
+        return answer
+    answer = answer[first.end() :].rstrip()
+    last = _MARK.fullmatch(answer, max(0, answer.rfind(kind.family[0])))
+    if last is not None and _kind_of(last[0]).family == kind.family:
+        answer = answer[: last.start()]
+    return answer.strip()
+
+
+def thought_marks(text: str) -> Iterator[Mark]:
+    """The marks of thoughts in a text, in order."""
+    for match in _MARK.finditer(text):
+        kind = _kind_of(match[0])
+        if kind.says_thinking:
+            yield Mark(*match.span(), kind)
+
+
+@lru_cache(maxsize=4096)
+def _kind_of(mark: str) -> Kind:
+    """What a mark is, from what it consists of."""
+    if mark == "<channel|>":
+        return Kind(_CHANNEL_FAMILY, opens=False, says_thinking=True)
+    if mark in ("<|end|>", "<|call|>"):
+        return Kind(_CHANNEL_FAMILY, opens=False, says_thinking=True, ends_message=True)
+    parts = _MARK.fullmatch(mark)
+    assert parts is not None
+    if parts["channel"] is not None:
+        opens = parts["channel"].casefold() not in _ANSWER_CHANNELS
+        return Kind(_CHANNEL_FAMILY, opens, says_thinking=True)
+    words = _SEPARATORS.sub("_", parts["name"].casefold()).strip("_")
+    front = parts["front"].strip()
+    back = parts["back"].strip()
+    name = _CLOSES.sub("", words)
+    closes = name != words or "/" in front + back or bool(back and not front)
+    name = _OPENS.sub("", name)
+    return Kind(
+        family=mark[0] + name,
+        opens=not closes,
+        says_thinking=name in _named_marks or _THINKING_NAME.search(name) is not None,
+        is_token=bool(front.strip("/")),
+        may_be_heading=mark[0] == "[" and not parts["name"].isupper() and "think" not in name,
+    )
