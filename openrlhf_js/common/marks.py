@@ -129,8 +129,11 @@ def opening_mark(prompt: str) -> str:
 
 
 def is_mark(text: str) -> bool:
-    """Whether a text is nothing but a mark that opens or closes a thought."""
-    return any(mark.end == len(text) and not mark.kind.ends_message for mark in thought_marks(text))
+    """Whether a text is nothing but a mark of a thought or of an answer."""
+    if not _MARK.fullmatch(text):
+        return False
+    kind = _kind_of(text)
+    return kind.name in _ANSWER_NAMES or (kind.says_thinking and not kind.ends_message)
 
 
 def answer_marks(text: str) -> Iterator[Mark]:
@@ -188,5 +191,5 @@ def _kind_of(mark: str) -> Kind:
         opens=not closes,
         says_thinking=name in _named_marks or _THINKING_NAME.search(name) is not None,
         is_token=bool(front.strip("/")),
-        may_be_heading=mark[0] == "[" and not parts["name"].isupper() and "think" not in name,
+        may_be_heading=mark[0] == "[" and parts["name"].istitle() and "think" not in name,
     )

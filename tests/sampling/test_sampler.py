@@ -7,6 +7,7 @@ from kit import save_figures, save_seeing_policy
 from passk_kit import CONTEXT, write_model
 from stub_judge import by_seed, serving
 
+from openrlhf_js.common import marks
 from openrlhf_js.common.model_folders import local_folder
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply
 from openrlhf_js.sampling.models import model_files, model_fingerprint
@@ -110,6 +111,21 @@ def test_thoughts_that_the_template_opens_are_part_of_the_text(tmp_path):
     sampler = local(thinking)
     assert sampler.identity["prompt_form"] == "chat"
     assert texts(sampler, [request(0)])[0, 0].startswith("<think>")
+
+
+def test_marks_that_only_the_template_knows(tmp_path, monkeypatch):
+    monkeypatch.setattr(marks, "_named_marks", set())
+    musing = write_model(tmp_path)
+    template = (
+        "{% for m in messages %}{% if m.reasoning_content %}<musing>{{ m.reasoning_content }}"
+        "</musing>{% endif %}{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}<musing>{% endif %}"
+    )
+    (musing / "chat_template.jinja").write_text(template)
+    assert texts(local(musing), [request(0)])[0, 0].startswith("<musing>")
+    assert marks.named_marks() == ("musing",)
+    monkeypatch.undo()
+    marks.name_marks([])
 
 
 def test_a_served_model_is_known_by_what_it_serves():

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from thoughts import MARKS
 
 from openrlhf_js.tasks import TASKS, answers, gsm8k
 from openrlhf_js.tasks.record import TEST_SHARE, split_of
-from openrlhf_js.tasks.thinking import TAGS
 
 FINDERS = {
     "last_boxed": answers.last_boxed,
@@ -107,6 +107,8 @@ CHANNELS = (
     "<|channel|>analysis<|message|>",
     "<|end|><|start|>assistant<|channel|>final<|message|>",
 )
+# `<|end|>` alone ends any message, and so none that the template has begun.
+CLOSED_ALONE = [marks for marks in MARKS if marks[1] not in ("<|end|>", "<|call|>")]
 OWN_FORM = dict.fromkeys(PAPER, BOX) | {"countdown": TAG, "maze": TAG}
 
 
@@ -160,6 +162,6 @@ def test_what_is_behind_the_thoughts_counts(name):
         (f"<think>a</think>{wrong}<think>b</think>{right}", "correct"),
         (f"rethink> {right}", "correct"),
     ]:
-        for opening, closing in [*TAGS, CHANNELS]:
+        for opening, closing in [*CLOSED_ALONE, CHANNELS]:
             marked = response.replace("<think>", opening).replace("</think>", closing)
             assert TASKS[name].score(marked, label).status == status, marked

@@ -1,11 +1,16 @@
 """Thinking is told from the answer, by the marks of every family of models."""
 
+import json
 import time
+from pathlib import Path
 
 import pytest
+from thoughts import MARKS
 
+from openrlhf_js.common import marks
+from openrlhf_js.tasks import GRADED
+from openrlhf_js.tasks.rewards import reward_by_datasource, reward_function
 from openrlhf_js.tasks.thinking import (
-    TAGS,
     after_thinking,
     split_thinking,
     with_opened_thinking,
@@ -16,7 +21,7 @@ CALL = "<|start|>assistant<|channel|>commentary to=python <|constrain|>json<|mes
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 
 
-@pytest.mark.parametrize(("start", "end"), [*TAGS, (ANALYSIS, "<|end|>")])
+@pytest.mark.parametrize(("start", "end"), MARKS)
 def test_thinking_at_the_beginning(start, end):
     assert split_thinking(f"\n{start}\nhm\n{end}\n\nyes") == ("yes", "hm")
     assert split_thinking(f"{start}hm, well") == ("", "hm, well")
@@ -47,6 +52,12 @@ def test_thinking_at_the_beginning(start, end):
         ("<|channel|>final<|message|>b<|return|>", ("b", "")),
         ("yes<|end|>", ("yes<|end|>", "")),  # some models end every turn with it
         ("<think>a <think>b</think>\nc\n</think>\nyes", ("yes", "a <think>b\n\nc")),
+        ("<think>a</think><|START_RESPONSE|>b<|END_RESPONSE|>", ("b", "a")),
+        ("<think>a</think>\n<response>\nb\n</response>", ("b", "a")),
+        ("<think>a</think><response>b</response> c", ("b</response> c", "a")),
+        ("<|channel>thought\n<channel|>b", ("b", "")),
+        ("[Analysis]\nb", ("[Analysis]\nb", "")),  # a heading
+        ("[Analysis]a[/Analysis]b", ("b", "a")),
     ],
 )
 def test_thinking(text, expected):
@@ -81,14 +92,80 @@ def test_what_follows_thoughts_wherever_they_stand(text, answer):
     assert after_thinking(text) == answer
 
 
-@pytest.mark.parametrize("opening", [*(opening for opening, _ in TAGS), ANALYSIS])
+@pytest.mark.parametrize("opening", [opening for opening, _ in MARKS])
 def test_a_thought_that_the_prompt_opens(opening):
     assert after_thinking(with_opened_thinking(f"Why? {opening}\n", "no")) == ""
     assert with_opened_thinking(f"What is {opening}?", "yes") == "yes"
 
 
+def rows():
+    """The rows of `thoughts.txt`: grader, reply, reward."""
+    for line in (Path(__file__).parent / "thoughts.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            yield json.loads(line)
+
+
+def test_what_thoughts_and_answers_earn():
+    wrong = []
+    for task, reply, reward in rows():
+        score = GRADED[task].score(reply, "18")
+        if score.value != reward:
+            wrong.append((task, reply, reward, score))
+    assert not wrong
+
+
+def test_what_rewards_say_of_the_same():
+    """A query ends as the tokenizer ends it, and the prompt may have opened the thought."""
+    wrong = []
+    for task, reply, reward in rows():
+        alone = reward_function(task)([f"Q{reply}"], ["Q"], ["18"])["rewards"].tolist()
+        mixed = reward_by_datasource([f"Q{reply}"], ["Q"], ["18"], [f"{task}/a"])
+        if not alone == mixed["rewards"].tolist() == [reward]:
+            wrong.append((task, reply, reward, alone))
+    assert not wrong
+
+
+def test_an_unclosed_thought_of_the_prompt_earns_nothing():
+    for opening, closing in MARKS:
+        prompt = f"Q {opening}\n"
+        for reply, reward in (
+            (r"\boxed{18}", 0),
+            (rf"\boxed{{18}}{closing}", 0),
+            (rf"{closing}\boxed{{18}}", 1),
+        ):
+            result = reward_function("math")([prompt + reply], [prompt], ["18"])
+            assert result["rewards"].tolist() == [reward], (opening, reply)
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """`name_marks`, forgotten after the test."""
+    monkeypatch.setattr(marks, "_named_marks", set())
+    yield marks.name_marks
+    monkeypatch.undo()
+    marks.name_marks([])
+
+
+def test_a_mark_that_the_user_names(named):
+    thoughts = (
+        r"<musing>\boxed{18}",
+        r"[musing]\boxed{18}[/musing]No.",
+        r"<|musing_start|>\boxed{18}",
+    )
+    for response in thoughts:
+        assert GRADED["math"].score(response, "18").value == 1
+    named(["musing"])
+    for response in thoughts:
+        assert GRADED["math"].score(response, "18").value == 0
+    assert GRADED["math"].score(r"<musing>17?</musing>\boxed{18}", "18").value == 1
+    with pytest.raises(ValueError, match="'a b' cannot name the mark of a thought: give"):
+        named(["a b"])
+
+
 def test_time_grows_with_the_text_alone():
-    for piece in ("<think>", "</think>", "[THINK]a", "<|channel|>", "<|end|>", "<", ANALYSIS):
+    pieces = ("<think>", "</think>", "[THINK]a", "<|channel|>", "<|end|>", "<", ANALYSIS)
+    more = ("<think a=", "<|channel>a", "`<think>`", "a <think> a", "[Analysis]", "<aa")
+    for piece in (*pieces, *more):
         began = time.process_time()
         for anywhere in (True, False):
             split_thinking(piece * (200_000 // len(piece)), anywhere=anywhere)

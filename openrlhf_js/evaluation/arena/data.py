@@ -201,7 +201,7 @@ def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
     bad_rows = []
     for row in read_rows(path) if path.is_file() else ():
         try:
-            yield read(row.object(path))
+            yield read(_in_todays_layout(row.object(path)))
         except (ValueError, LookupError, TypeError) as error:
             bad_rows.append(f"{row.place}: {type(error).__name__} {error}")
     if bad_rows:
@@ -274,6 +274,24 @@ def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
     with atomic_write(path) as file:
         for value in (*kept, *rows.values()):
             file.write(json_line(value))
+
+
+def _in_todays_layout(row: Row) -> Row:
+    """A row as v2.0 has it; v0.1 was first published in another layout, and its clones still are.
+
+    That has `question_id`, the `turns` of a question, and the `choices` of an answer. Its judgments
+    name neither category nor baseline.
+    """
+    if "question_id" not in row:
+        return row
+    fields = {"uid": row["question_id"], "category": "arena-hard-v0.1", **row}
+    if "turns" in row:
+        fields["prompt"] = row["turns"][0]["content"]
+    if "choices" in row:
+        reply = row["choices"][0]["turns"][0]["content"]
+        fields["messages"] = [{"role": "assistant", "content": {"answer": reply}}]
+        fields["metadata"] = row.get("conv_metadata")
+    return fields
 
 
 def _question(row: Row) -> Question:

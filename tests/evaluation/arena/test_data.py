@@ -26,6 +26,7 @@ from openrlhf_js.evaluation.arena.data import (
 from openrlhf_js.evaluation.arena.data import (
     judgment_row as row_of,
 )
+from openrlhf_js.evaluation.arena.pool import load
 from openrlhf_js.evaluation.arena.protocol import JudgeSettings, digest, fetch_texts, prompt_of
 
 V1 = "arena-hard-v0.1"
@@ -103,6 +104,48 @@ def test_judgments(folder, caplog):
     assert [found[uid].complete for uid in "abc"] == [False, False, True]
     assert found["c"].games[0].stated == "A>B"  # the last one counts
     assert "line 5: ValueError not enough values" in caplog.text
+
+
+def test_v01_as_it_was_first_published(tmp_path):
+    """Questions, answers and judgments with `question_id`, which name no category or baseline."""
+    folder = Folder(tmp_path, V1)
+    question = {"question_id": "q", "category": V1, "cluster": "c", "turns": [{"content": "Why?"}]}
+    write_lines(folder.questions, [question])
+    assert read_questions(folder) == {"q": Question("q", V1, "Why?")}
+    for model in ("gpt-4-0314", "m"):
+        choice = {"index": 0, "turns": [{"content": f"{model} says so.", "token_len": 4}]}
+        answer = {"question_id": "q", "answer_id": "x", "model_id": model, "choices": [choice]}
+        row = {**answer, "tstamp": 1.0, "conv_metadata": counts(4, 1)}
+        write_lines(folder.answers(model), [row])
+    assert read_answers(folder, "m") == {"q": ModelAnswer("q", "m says so.", (4, 1, 0, 0))}
+    games = [
+        {"user_prompt": "p", "judgment": "\nMy final verdict is: [[B>>A]].", "score": "B>>A"},
+        {"user_prompt": "p", "judgment": "\nHm.\nSo: [[A>B]]", "score": "A>B"},
+    ]
+    row = {"question_id": "q", "model": "m", "judge": "gpt-4-1106-preview", "games": games}
+    path = write_lines(folder.judgments("gpt-4-1106-preview", "m"), [row])
+    assert read_judgments(path)["q"] == Judgment(
+        uid="q",
+        category=V1,
+        judge="gpt-4-1106-preview",
+        model="m",
+        baseline="",
+        games=(
+            GameResult(games[0]["judgment"], "B>>A", "B>>A"),
+            GameResult(games[1]["judgment"], "A>B", "A>B"),
+        ),
+    )
+    (pool,) = load(folder, ["gpt-4-1106-preview"])
+    assert (pool.baseline, pool.judged.model[0]) == ("gpt-4-0314", "m")
+    assert pool.judged[["margin_1", "margin_2"]].to_numpy().tolist() == [[2, 1]]
+    assert pool.styles.loc[("m", "q")].tolist() == [4, 1, 0, 0]
+    # and as it was published later: as today, but for the games
+    later = {"uid": "q", "category": V1, "judge": "j", "model": "m", "baseline": "gpt-4-0314"}
+    path = write_lines(folder.judgments("j", "m"), [{**later, "games": games}])
+    assert read_judgments(path)["q"].games == (
+        GameResult(games[0]["judgment"], "B>>A", "B>>A"),
+        GameResult(games[1]["judgment"], "A>B", "A>B"),
+    )
 
 
 def test_the_official_programs_read_what_is_written(folder):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from openrlhf_js.evaluation.arena.verdicts import official_verdict, stated_verdict
+from openrlhf_js.evaluation.arena.verdicts import has_label, official_verdict, stated_verdict
 
 SCALE = """1. Assistant A is significantly better: [[A>>B]]
 2. Assistant A is slightly better: [[A>B]]
@@ -88,8 +88,47 @@ ENDINGS = [  # what the judge writes, the verdict that it states, and the offici
     ("Verdict so far: [[A>B]]. Let me check once more whether Assistant", "A>B", SAME),
     ("", None, None),
     ("<think>[[A>B]]</think> hm", None, None),
+    # in a thought, whatever its marks
+    ("<|channel>thought\nI lean [[A>>B]]. But wait", None, None),
+    ("<|channel>thought\nmaybe [[A>B]]<channel|>[[B>A]]", "B>A", SAME),
+    ("<|START_THINKING|>My verdict: [[A>>B]]", None, None),
+    ("<|START_THINKING|>[[A>>B]]<|END_THINKING|>I cannot tell.", None, None),
+    ("<scratch>[[B>>A]]</scratch>\nTie: [[A=B]]", "A=B", SAME),
+    ("Let me see.\n<analysis>My verdict: [[A>B]]", None, None),
+    ("Let me see.\n<analysis>[[A>B]]</analysis>\nNone of them.", None, None),
+    ("My verdict: [[A>B]]</think>", None, None),
+    ("My verdict: [[A>B]]\n</scratchpad>\nMy verdict: [[A=B]]", "A=B", SAME),
+    ("[THINK]My verdict: [[A>B]][/THINK]", None, None),
+    ("&lt;think&gt;My verdict: [[A&gt;B]]", None, None),
+    ("My verdict: [[A>B]], though B has a `<think>` in it.", "A>B", SAME),
+    ("B puts <think> tags around it. My verdict: [[A>B]]", "A>B", SAME),
+    ("[Analysis]\nB is longer.\n[Verdict]\n[[A>B]]", "A>B", SAME),
     ("\ufb06 \u00df [[a>b]] \u0131", "A>B", SAME),  # characters that grow when upper-cased
 ]
+
+
+SPELLINGS = {
+    "A>B": (
+        *("[[A > B]]", "[[ A>B ]]", "[ [A>B] ]", "[[A\u00a0>\u00a0B]]", "[[a > b]]"),
+        *("[[A&gt;B]]", "[[A &gt; B]]", "[[A&amp;gt;B]]", "[[A&#62;B]]", "[[A&#x3E;B]]"),
+        *("$[[A>B]]$", "$$[[A>B]]$$", "[[$A>B$]]", "[[$A > B$]]", "[[A $>$ B]]", r"[[A \gt B]]"),
+        *(r"\[\[A>B\]\]", r"[[A\>B]]", "[[**A>B**]]", "[[`A>B`]]", r"[[\text{A} > \text{B}]]"),
+        *("[[A\uff1eB]]", "\uff3b\uff3bA>B\uff3d\uff3d", "[[\uff21>\uff22]]", "\u27e6A>B\u27e7"),
+        *("[[B < A]]", "[[B&lt;A]]", "[A > B]"),
+    ),
+    "A>>B": ("[[A\u226bB]]", "[[A \u226b B]]", r"[[A \gg B]]", "[[A &gt;&gt; B]]", "[[A&Gt;B]]"),
+    "B>>A": ("[[B > > A]]", "[[A\u226aB]]", r"$[[A \ll B]]$", "[[B&#62;&#62;A]]", "[[A&lt;&lt;B]]"),
+    "A=B": ("[[A = B]]", "[[A\uff1dB]]", "[[A&equals;B]]", "[[B = A]]"),
+    None: ("[[A > C]]", "[[A, B]]", "[[A - B]]", "[[A >>> B]]", "[[A]] > [[B]]", "[[A\nB]]"),
+}
+
+
+@pytest.mark.parametrize("verdict", SPELLINGS)
+def test_a_label_in_any_spelling(verdict):
+    for label in SPELLINGS[verdict]:
+        reply = f"A is longer. My final verdict is: {label}"
+        assert official_verdict(reply) == stated_verdict(reply) == verdict, label
+        assert has_label(reply) == (verdict is not None), label
 
 
 @pytest.mark.parametrize(("reply", "stated", "official"), ENDINGS)
@@ -122,6 +161,7 @@ def test_the_official_rule_takes_single_brackets_where_there_are_no_double_ones(
             ", ",
             "\n",
         ),
+        *("&", "&gt;", "&#9", "\\[", "[ ", "[[A > ", "<think>", "</think>", "\u226b", "[[A > B]] "),
         *("[[A>B]] ", "[[A>B]] not ", '"[[A>B]]" says ', "not ", "Overall ", "I cannot ", "the "),
     ],
 )
