@@ -33,6 +33,7 @@ from openrlhf_js.tasks.record import (
     read_label,
     scored,
     split_of,
+    with_text_label,
 )
 
 NAME = "knights_knaves"
@@ -318,6 +319,7 @@ def _solution(label: str) -> Solution:
     return read_label(label, read, form)
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """Grades the last box, or without one the last `<answer>`, such as "Owen is a sage, ...".
 
