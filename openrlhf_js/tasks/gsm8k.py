@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from openrlhf_js.tasks import answers, hub, math
 from openrlhf_js.tasks.equivalence import grader
@@ -69,12 +70,17 @@ def label(item: Item) -> str:
 @with_text_label
 def score(response: str, label: str) -> Score:
     """Grades the number that `answer_of` finds; ValueError if the label is no number."""
-    if not _NUMBER.fullmatch(label.replace(",", "")):
+    if not _is_number(label):
         raise ValueError(
             f"the label must be a number such as 7, not {label!r:.80}; of a worked solution give "
             "what follows its last ####"
         )
     return grader.grade(answer_of(response), label)
+
+
+@lru_cache(maxsize=1 << 15)
+def _is_number(label: str) -> bool:
+    return bool(_NUMBER.fullmatch(label.replace(",", "")))
 
 
 def answer_of(response: str) -> str | None:
