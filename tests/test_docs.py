@@ -1,5 +1,6 @@
 """The documentation: it builds as a site, a browser shows it, and the tutorial runs."""
 
+import doctest
 import functools
 import json
 import re
@@ -82,6 +83,16 @@ def test_the_repositorys_address_is_that_of_pyproject():
     found = [(page.name, where) for page in pages for where in given.findall(page.read_text())]
     assert {where for _, where in found} == {address}
     assert {"install.md", "tutorial.ipynb"} <= {page for page, _ in found}
+
+
+def test_what_the_rewards_page_says_of_the_graders_is_so():
+    page = (ROOT / "reward_models/README.md").read_text()
+    sessions = "\n".join(re.findall(r"```pycon\n(.*?)```", page, re.DOTALL))
+    examples = doctest.DocTestParser().get_doctest(sessions, {}, "README.md", None, 0)
+    printed: list[str] = []
+    results = doctest.DocTestRunner().run(examples, out=printed.append)
+    assert results.attempted > 10
+    assert results.failed == 0, "".join(printed)
 
 
 @pytest.fixture(scope="module")

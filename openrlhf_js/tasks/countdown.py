@@ -35,6 +35,7 @@ from openrlhf_js.tasks.record import (
     read_label,
     scored,
     split_of,
+    with_text_label,
 )
 
 NAME = "countdown"
@@ -127,6 +128,7 @@ def _problem(label: str) -> CountdownProblem:
     return read_label(label, CountdownProblem.model_validate, form)
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """Grades the expression in the last `<answer>`, or without one in the last box.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from openrlhf_js.tasks import answers, hub, math
 from openrlhf_js.tasks.equivalence import grader
@@ -16,22 +17,27 @@ from openrlhf_js.tasks.record import (
     PublishedProblems,
     Score,
     Task,
+    with_text_label,
 )
+from openrlhf_js.tasks.sentences import only_number, stated, without_bold
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
 SPLITS: tuple[str, ...] = ("train", "test")
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-_ANSWER = r"[\s:*]{0,9}((?:[^.!?]|\.(?=[0-9])){1,80}?)[\s.*]*"
+_TEXT = r"((?:[^.!?]|\.(?=[0-9])){1,300}?)"  # of a sentence
+_ANSWER = rf"[\s:*]{{0,9}}{_TEXT}[\s.*]{{0,20}}"
 _SUBJECT = r"(?:the |my )?(?:final )?answer"
 _HEADING = re.compile(rf"\**{_SUBJECT}[\s:*]*", re.IGNORECASE)
 _HEADED = re.compile(rf"\**{_SUBJECT}(?![a-z])(?: is)?{_ANSWER}", re.IGNORECASE)
+_BEFORE = r"(?:.*[.!?:;]\s)?\W{0,4}"  # other sentences, and marks such as those of bold text
+_CONCLUSION = r"(?:so|thus|hence|therefore),?\s"
 _SENTENCE = re.compile(
-    r"(?:.*[.!?:;]\s)?\W{0,4}(?:(?:so|thus|hence|therefore),? )?"
-    rf"{_SUBJECT}\**(?: is|:){_ANSWER}",
-    re.IGNORECASE,
+    rf"{_BEFORE}(?:{_CONCLUSION})?{_SUBJECT}\**(?: is|:){_ANSWER}", re.IGNORECASE
 )
+_CONCLUDING = re.compile(rf"{_BEFORE}{_CONCLUSION}{_TEXT}\.[\s*]{{0,20}}", re.IGNORECASE)
+_LONGEST_SENTENCE = 600  # characters, with the marks around it
 
 
 def load(split: str, source: str = HUB_ID) -> Iterator[Item]:
@@ -61,11 +67,20 @@ def label(item: Item) -> str:
     return gold
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """Grades the number that `answer_of` finds; ValueError if the label is no number."""
-    if not _NUMBER.fullmatch(label.replace(",", "")):
-        raise ValueError(f"the label must be a number such as 7, not {label!r:.80}")
+    if not _is_number(label):
+        raise ValueError(
+            f"the label must be a number such as 7, not {label!r:.80}; of a worked solution give "
+            "what follows its last ####"
+        )
     return grader.grade(answer_of(response), label)
+
+
+@lru_cache(maxsize=1 << 15)
+def _is_number(label: str) -> bool:
+    return bool(_NUMBER.fullmatch(label.replace(",", "")))
 
 
 def answer_of(response: str) -> str | None:
@@ -83,17 +98,21 @@ def _after_hashes(response: str) -> str | None:
     """What follows the last `####`; below a heading such as `Final Answer`, all that is there."""
     line = answers.last_hashes(response)
     if not line or not _HEADING.match(line):
-        return line
-    headed = _HEADED.fullmatch(response[response.rindex(line) :][:200])
+        return line and stated(line)
+    headed = _HEADED.fullmatch(response[response.rindex(line) :][:_LONGEST_SENTENCE])
     if headed:
-        return headed[1]
+        return stated(headed[1])
     return None if _HEADING.fullmatch(line) else line
 
 
 def _in_last_sentence(response: str) -> str | None:
-    """What follows "The answer is", where the response ends in that."""
-    match = _SENTENCE.fullmatch(response[-200:].rpartition("\n")[2])
-    return match and match[1]
+    """What the response ends in stating: "The answer is 7, ...", "So she has 7 pens."."""
+    line = without_bold(response[-_LONGEST_SENTENCE:].rpartition("\n")[2])
+    sentence = _SENTENCE.fullmatch(line)
+    if sentence:
+        return stated(sentence[1])
+    conclusion = _CONCLUDING.fullmatch(line)
+    return conclusion and only_number(conclusion[1])
 
 
 TASK = Task(
@@ -101,7 +120,7 @@ TASK = Task(
     summary="GSM8K: grade-school word problems whose answer is one number",
     right_if="the number in its last `\\boxed{}` equals the gold one; without a box the last "
     '`<answer>` counts, then what follows the last `####`, then a last sentence "The answer is '
-    '..."',
+    '...", or "So ..." with one number',
     label_form="the gold number",
     problems=PublishedProblems(load=load, splits=SPLITS, options={"source": SOURCE}),
     prompt=prompt,

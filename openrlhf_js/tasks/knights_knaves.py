@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -33,11 +32,20 @@ from openrlhf_js.tasks.record import (
     read_label,
     scored,
     split_of,
+    with_text_label,
+)
+from openrlhf_js.tasks.role_claims import (
+    PAIRS,
+    ROLES,
+    claims_of,
+    is_name,
+    normal,
+    other_role,
+    plural,
 )
 
 NAME = "knights_knaves"
 answer_of = boxed_or_tagged
-MAX_ANSWER_CHARACTERS = 10_000
 TRIES = 20_000  # draws in a row without a new puzzle; one in 3 is one, one in 60 for test
 
 Statement = list[Any]
@@ -51,16 +59,6 @@ KINDS: dict[str, Callable[..., int]] = {
     "if": lambda a, b: ~a | b,
     "iff": lambda a, b: ~(a ^ b),
 }
-# Those who tell the truth, and those who lie; a role belongs to one pair.
-ROLES = (
-    ("knight", "knave"),
-    ("sage", "fool"),
-    ("saint", "sinner"),
-    ("hero", "villain"),
-    ("angel", "devil"),
-    ("altruist", "egoist"),
-    ("pioneer", "laggard"),
-)
 NAMES = """
     Aaron Abigail Adam Alan Alice Amanda Amelia Amy Andrea Andrew Anna Anthony Arthur Barbara
     Benjamin Brandon Brian Carla Carlos Caroline Catherine Charlotte Christopher Clara Claire
@@ -223,7 +221,7 @@ def prompt(item: Item) -> list[Message]:
     for name, statement, template in zip(people, item["statements"], templates, strict=True):
         sayings.append(template.format(name=name, quote=_quote(item, statement, wording)))
     truthful, lying = item["roles"]
-    truthfuls, liars = _plural(truthful), _plural(lying)
+    truthfuls, liars = plural(truthful), plural(lying)
     roles = {"truthful": _one(truthful), "lying": _one(lying)}
     opening = rng.choice(OPENINGS[wording]).format(**roles, truthfuls=truthfuls, liars=liars)
     quiz = QUIZZES[wording].format(
@@ -253,10 +251,6 @@ def _one(role: str) -> str:
     return f"{'an' if role[0] in 'aeiou' else 'a'} {role}"
 
 
-def _plural(role: str) -> str:
-    return role + ("es" if role.endswith("o") else "s")
-
-
 def _listed(texts: Sequence[str]) -> str:
     """The texts as one: "a and b", "a, b, and c"."""
     *first, last = texts
@@ -278,23 +272,8 @@ def label(item: Item) -> str:
     return json.dumps(roles)
 
 
-PAIRS = {role: pair for pair in ROLES for role in pair}
-_SINGULAR = {word: role for role in PAIRS for word in (role, _plural(role))}
-_LAYOUT = re.compile(
-    r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?|\\(?:text|math|boxed|q?quad)[a-z]*"
-    r"|\\(?:[^\w&]|(?=&))|[{}$*]|(?<!\w)\d+[.)](?=\s)"  # the last: in front of lists' items
-)
-_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|\S")
-_JOINTS = {"is", "are", "and", "but", "while", "both", "so", "thus", "hence", "therefore"}
-_JOINTS |= set('",;.:=>&()[]-\u2013\u2014\u2192')
-_ARTICLES = ("a", "an", "the")
-_BETWEEN_NAMES = {",", "and", "&"}
-_HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})\s*:")
-_ENDS = " \t\r\n,;.-"  # around names below headings
-
-
 class Solution(NamedTuple):
-    """What a label says, in lower case."""
+    """What a label says, as `normal` text."""
 
     roles: dict[str, str]  # by name
     pair: tuple[str, str]  # that the roles are of: who tells the truth, and who lies
@@ -305,12 +284,11 @@ def _solution(label: str) -> Solution:
     """The solution of a label; ValueError if it is malformed."""
 
     def read(fields: Any) -> Solution:
-        roles = {name.casefold(): role.casefold() for name, role in fields.items()}
+        roles = {normal(name): normal(role) for name, role in fields.items()}
         first_role = next(iter(roles.values()), "")
         pair = PAIRS[first_role]
-        other_words = _SINGULAR.keys() | _JOINTS | {"not"}
-        names_are_clear = all(_WORD.fullmatch(name) and name not in other_words for name in roles)
-        if not names_are_clear or not set(roles.values()) <= set(pair) or len(roles) < len(fields):
+        names_are_clear = all(map(is_name, roles)) and len(roles) == len(fields)
+        if not names_are_clear or not set(roles.values()) <= set(pair):
             raise ValueError("no solution")
         return Solution(roles, pair)
 
@@ -318,6 +296,7 @@ def _solution(label: str) -> Solution:
     return read_label(label, read, form)
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """Grades the last box, or without one the last `<answer>`, such as "Owen is a sage, ...".
 
@@ -329,7 +308,7 @@ def score(response: str, label: str) -> Score:
     if answer is None:
         return scored("no_answer", "nothing in \\boxed{}")
     try:
-        claims = _claims(answer)
+        claims = claims_of(answer)
     except ValueError as error:
         return scored("malformed", str(error))
     strange_names = claims.keys() - roles.keys()
@@ -346,67 +325,10 @@ def score(response: str, label: str) -> Score:
 def roles_of_response(response: str) -> str:
     """The roles that a response gives, by name, as a majority votes on them; "" if unclear."""
     try:
-        claims = _claims(answer_of(response) or "")
+        claims = claims_of(answer_of(response) or "")
     except ValueError:
         return ""
     return ", ".join(f"{name}: {role}" for name, role in sorted(claims.items()))
-
-
-def _claims(answer: str) -> dict[str, str]:
-    """The role of everyone an answer names, in lower case; ValueError if it is unclear.
-
-    Roles follow names ("Ann and Bob are fools", "Eve is not a sage") or are headings ("Sages: Eve;
-    fools: Ann, Bob"). Names that share a role have only commas or "and" between them.
-    """
-    if len(answer) > MAX_ANSWER_CHARACTERS:
-        raise ValueError(f"an answer of {len(answer)} characters")
-    words = _WORD.findall(_without_headings(_LAYOUT.sub(" ", answer.casefold())))
-    claims: dict[str, str] = {}
-    waiting: list[str] = []  # names, until a role follows them
-    negated = False
-    joints: set[str] = set()  # the words since the last name or role
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        # Only before a role is "a" an article, and not the person A.
-        if word in _JOINTS or (word in _ARTICLES and following in _SINGULAR):
-            joints.add(word)
-            continue
-        if word == "not" and len(waiting) == 1 and not negated:
-            negated = True
-        elif word in _SINGULAR and waiting and not (negated and "both" in joints):
-            role = _other_role(_SINGULAR[word]) if negated else _SINGULAR[word]
-            for name in waiting:
-                claims[name] = role if claims.get(name, role) == role else "both"
-            waiting = []
-            negated = False
-        elif word in _SINGULAR or word == "not" or negated:
-            raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
-        else:
-            if waiting and (not joints or joints - _BETWEEN_NAMES):
-                raise ValueError(f"no role follows {waiting[-1][:40]!r}")
-            waiting.append(word)
-        joints = set()
-    if waiting:
-        raise ValueError(f"no role follows {waiting[-1][:40]!r}")
-    return claims
-
-
-def _without_headings(answer: str) -> str:
-    """An answer of headings, "sages: eve", with each heading behind its names, "eve sages"."""
-    before, *sections = _HEADING.split(answer)
-    if not sections or before.strip(_ENDS):
-        return answer
-    headings = sections[::2]
-    names_below = [names.strip(_ENDS) for names in sections[1::2]]
-    words_below = set(_WORD.findall("; ".join(names_below)))
-    if words_below & {*_SINGULAR, "not"}:
-        raise ValueError("it holds a role or a negation below a heading")
-    pairs = zip(names_below, headings, strict=True)
-    return "; ".join(f"{names} {heading}" for names, heading in pairs)
-
-
-def _other_role(role: str) -> str:
-    truthful, lying = PAIRS[role]
-    return lying if role == truthful else truthful
 
 
 def right_response(label: str) -> str:
@@ -421,7 +343,7 @@ def wrong_response(label: str) -> str:
     _solution(label)
     roles = json.loads(label)
     first_person = next(iter(roles))
-    roles[first_person] = _other_role(roles[first_person].casefold())
+    roles[first_person] = other_role(normal(roles[first_person]))
     return right_response(json.dumps(roles))
 
 

@@ -24,6 +24,7 @@ from openrlhf_js.tasks.record import (
     PublishedProblems,
     Score,
     Task,
+    with_text_label,
 )
 
 NAME = "math"
@@ -143,8 +144,13 @@ def label(item: Item) -> str:
 answer_of = boxed_or_tagged
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
-    """Grades what `answer_of` finds."""
+    """Grades what `answer_of` finds; ValueError if the label is malformed."""
+    if "####" in label:
+        raise ValueError(
+            f"a label is the gold answer alone, not {label!r:.80}: give what follows its last ####"
+        )
     return grader.grade(answer_of(response), label)
 
 

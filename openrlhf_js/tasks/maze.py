@@ -31,6 +31,7 @@ from openrlhf_js.tasks.record import (
     read_label,
     scored,
     split_of,
+    with_text_label,
 )
 
 NAME = "maze"
@@ -196,6 +197,7 @@ def _is_well_formed(maze: Maze) -> bool:
     return is_walled and cells.count("S") == cells.count("E") == 1 and set(cells) <= set("*.SE")
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """Grades the moves in the last `<answer>`, or without one in the last box, by walking them.
 

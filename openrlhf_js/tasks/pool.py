@@ -42,7 +42,14 @@ _REFUSED = re.compile(
 
 
 def grade(function: str, answer: str, label: str) -> Score:
-    """The score of an answer, by the process's own pool: see `GradingPool.grade`."""
+    """The score of an answer, by the process's own pool: see `GradingPool.grade`.
+
+    RuntimeError in a worker, which may start no other.
+    """
+    if _is_worker:
+        raise RuntimeError(
+            "this score hands answers to workers itself: call it in threads, not in a GradingPool"
+        )
     return _POOL.grade(function, answer, label)
 
 
@@ -185,6 +192,8 @@ def _pack(*values: str | float | bool) -> bytes:
 def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes: int) -> None:
     """The worker's life: grades until the parent is gone, or it is not as fresh as it should be."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a parent's habits survive exec
+    global _is_worker
+    _is_worker = True
     connection = multiprocessing.connection.Connection(descriptor)
     try:
         module_name, _, name = function.partition(":")
@@ -242,4 +251,5 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(f"grading may not do this: {event}")
 
 
+_is_worker = False  # whether this process is one
 _POOL = GradingPool()

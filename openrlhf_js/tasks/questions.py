@@ -25,6 +25,7 @@ from openrlhf_js.tasks.record import (
     random_of,
     scored,
     split_of,
+    with_text_label,
 )
 from openrlhf_js.tasks.thinking import after_thinking
 
@@ -136,6 +137,7 @@ def label(item: Item) -> str:
     return str(item["answer"])
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """Right is the answer and nothing else; ValueError where the label is no number or letter."""
     if not label.isalnum():

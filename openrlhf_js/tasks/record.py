@@ -7,6 +7,7 @@ read them at once.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
@@ -46,6 +47,24 @@ class Score(NamedTuple):
 def scored(status: Status, detail: str) -> Score:
     """The score that belongs to a status."""
     return Score(float(status == "correct"), status, detail)
+
+
+def with_text_label(score: Callable[[str, str], Score]) -> Callable[[str, Any], Score]:
+    """A task's `score` that takes labels as rows of data hold them: whole numbers, too.
+
+    Any other label, and a response that is no text, is a ValueError that names its type.
+    """
+
+    @functools.wraps(score)
+    def score_of_row(response: str, label: Any) -> Score:
+        if not isinstance(response, str):
+            raise ValueError(
+                f"a response must be text, got {type(response).__name__}: {response!r:.80}; of a "
+                "conversation give the last message's content"
+            )
+        return score(response, label if isinstance(label, str) else label_text(label))
+
+    return score_of_row
 
 
 def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
@@ -128,8 +147,8 @@ class Task:
     prompt: Callable[[Item], list[Message]]
     label: Callable[[Item], str]
     """The gold answer as text."""
-    score: Callable[[str, str], Score]
-    """`score(response, label)`."""
+    score: Callable[[str, Any], Score]
+    """`score(response, label)`; those of this package are made `with_text_label`."""
     right_response: Callable[[str], str]
     """A response that scores 1, of a label."""
     wrong_response: Callable[[str], str]

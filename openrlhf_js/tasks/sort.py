@@ -5,7 +5,7 @@ The quickstart draws its problems and trains on it; here is what grades them els
 
 from __future__ import annotations
 
-from openrlhf_js.tasks.record import Item, Message, Score, Task, scored
+from openrlhf_js.tasks.record import Item, Message, Score, Task, scored, with_text_label
 
 NAME = "sort"
 END = "<eos>"  # the token that ends a response of the quickstart's model
@@ -22,6 +22,7 @@ def label(item: Item) -> str:
     return "".join(sorted(item["digits"]))
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """`label` is the digits in order, or one of the two that need no answer."""
     if label in (SOLVED, UNSOLVABLE):

@@ -57,6 +57,12 @@ def test_the_function_decides(pool):
         assert pool.grade("gradees:digest", answer, answer).detail == expected
 
 
+def test_a_score_that_uses_the_pool_is_no_workers_function(patient):
+    score = patient.grade("openrlhf_js.tasks.math:score", r"\boxed{\int_0^1 x dx}", "\\frac12")
+    assert (score.status, score.value) == ("error", 0)
+    assert "call it in threads" in score.detail
+
+
 def test_an_answer_that_does_not_end_costs_its_own_time_alone(pool):
     deeds = ["loop", "in C", "in C, alarm off", "sleep", "stop"]
 

@@ -1,6 +1,8 @@
 """GSM8K items come from its own layout; a box, a tag, `####` or the last sentence answers."""
 
 import json
+import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,6 +61,39 @@ def test_an_answer_without_its_number_is_refused_by_row(tmp_path, answer):
 )
 def test_what_states_more_than_the_answer_is_not_right(form, answer):
     assert gsm8k.score(form.format(answer), "7").value == 0
+
+
+def stated_answers():
+    """The rows of `stated_answers.txt`: whether it is right, the label, the response."""
+    table = (Path(__file__).parent / "stated_answers.txt").read_text("utf-8")
+    for line in table.splitlines():
+        if line.startswith(("= ", "! ")):
+            mark, label, response = line.split(" ", 2)
+            yield mark == "=", label, response.replace("⏎", "\n")
+
+
+def test_a_sentence_answers_what_it_states():
+    rows = list(stated_answers())
+    wrong = [row for row in rows if (gsm8k.score(row[2], row[1]).value == 1) != row[0]]
+    assert not wrong
+    assert sum(not is_right for is_right, _, _ in rows) > 100
+
+
+@pytest.mark.parametrize("begin", ["", "The answer is ", "#### ", "So "])
+def test_a_megabyte_of_explanations_takes_no_time(begin):
+    for piece in (
+        " (1 a)",
+        ", not 1",
+        "not 1 a ",
+        ", which ",
+        " - so",
+        ", 3 times",
+        "So a. ",
+        "1,000",
+    ):
+        began = time.process_time()
+        gsm8k.answer_of(begin + piece * (1_000_000 // len(piece)) + ".")
+        assert time.process_time() - began < 3, piece
 
 
 @pytest.mark.parametrize("label", ["7", "2300", "-7", "0.5", "99999999999999999999"])

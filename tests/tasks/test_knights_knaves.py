@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -178,3 +179,40 @@ def test_people_whose_name_is_an_article():
         ("A is a knave, B is a knave, and An is a knave", "wrong"),
     ]:
         assert knights_knaves.score(f"\\boxed{{{answer}}}", label).status == status
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "status"),
+    [
+        ("Zoë", "Zoe\u0308", "correct"),
+        ("Zoe\u0308", "ZOË", "correct"),
+        ("X\u030can", "X\u030cAN", "correct"),  # in no form one letter
+        ("राम", "राम", "correct"),
+        ("Zoe", "\uff3aoe", "correct"),
+        ("Straße", "STRASSE", "correct"),
+        ("Zoë", "Zoe", "malformed"),
+        ("Zoë", "Zo\u0308e", "malformed"),
+    ],
+)
+@pytest.mark.parametrize("form", ["%s is a knight, Owen is a knave", "%s | knight\nOwen | knave"])
+def test_names_are_compared_by_their_unicode_form(form, name, answer, status):
+    label = json.dumps({name: "knight", "Owen": "knave"})
+    assert knights_knaves.score(f"\\boxed{{{form % answer}}}", label).status == status
+    assert knights_knaves.score(knights_knaves.right_response(label), label).status == "correct"
+
+
+def test_tables_end_in_bounded_time():
+    label = json.dumps({"Owen": "knight", "Liam": "knave"})
+    rows = {
+        "5,000 rows": "| Owen | knight |\n" * 5_000,
+        "5,000 rows of LaTeX": rf"\begin{{array}}{{cc}}{'Owen & knight' * 5_000}\end{{array}}",
+        "as many as are read": "| Owen | knight |\n" * 550,
+        "columns": "|a" * 4_900,
+        "cells": "a|b\n" * 2_400,
+        "beginnings": "\\begin{array}" * 700,
+        "marks": "\u0323\u0301" * 4_900,
+    }
+    for name, answer in rows.items():
+        began = time.process_time()
+        assert knights_knaves.score(f"\\boxed{{{answer}}}", label).value == 0
+        assert time.process_time() - began < 2, name

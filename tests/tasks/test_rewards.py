@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 import threading
@@ -134,6 +135,30 @@ def test_a_malformed_label_and_an_unknown_task_are_errors():
 def test_a_missing_label_and_one_of_another_type_are_errors_in_every_task(task, label):
     with pytest.raises(ValueError, match="label"):
         reward_function(task)(["? \\boxed{None}"], ["? "], [label])
+
+
+@pytest.mark.parametrize("task", GRADED)
+@pytest.mark.parametrize("label", [None, 0.5, True, {"answer": "3"}, ["3"], b"3"])
+def test_a_score_names_the_type_of_what_is_no_label(task, label):
+    problem = f'a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        GRADED[task].score(r"\boxed{3}", label)
+    with pytest.raises(ValueError, match="a response must be text, got list: "):
+        GRADED[task].score([{"role": "assistant", "content": "3"}], "3")
+
+
+@pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k", "questions", "sort"])
+def test_a_score_takes_whole_numbers(task):
+    for label in (3, "3"):
+        assert GRADED[task].score(GRADED[task].right_response("3"), label).status == "correct"
+        assert GRADED[task].score(GRADED[task].wrong_response("3"), label).value == 0
+
+
+@pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k"])
+def test_a_worked_solution_is_no_label(task):
+    for label in ("#### 3", "1 + 2 = 3\n#### 3"):
+        with pytest.raises(ValueError, match="give what follows its last ####"):
+            GRADED[task].score(r"\boxed{3}", label)
 
 
 @pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k"])

@@ -28,6 +28,7 @@ from openrlhf_js.tasks.record import (
     read_label,
     scored,
     split_of,
+    with_text_label,
 )
 
 NAME = "reasoning_gym"
@@ -118,6 +119,7 @@ def answer_of(response: str) -> str | None:
     return stated_answer(response, last_answer_tag)
 
 
+@with_text_label
 def score(response: str, label: str) -> Score:
     """The library's score, from 0 to 1, of the last `<answer>`; `correct` is 1.
 

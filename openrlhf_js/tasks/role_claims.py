@@ -1,0 +1,265 @@
+"""Who has which role, as an answer to Knights and Knaves says it: in words, lists or tables.
+
+Names are compared by their Unicode form, so that a combining accent is as good as a composed one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+MAX_ANSWER_CHARACTERS = 10_000
+
+# Those who tell the truth, and those who lie; a role belongs to one pair.
+ROLES = (
+    ("knight", "knave"),
+    ("sage", "fool"),
+    ("saint", "sinner"),
+    ("hero", "villain"),
+    ("angel", "devil"),
+    ("altruist", "egoist"),
+    ("pioneer", "laggard"),
+)
+PAIRS = {role: pair for pair in ROLES for role in pair}
+
+
+def plural(role: str) -> str:
+    """The word for several people of a role."""
+    return role + ("es" if role.endswith("o") else "s")
+
+
+def other_role(role: str) -> str:
+    """The other role of its pair."""
+    truthful, lying = PAIRS[role]
+    return lying if role == truthful else truthful
+
+
+_SINGULAR = {word: role for role in PAIRS for word in (role, plural(role))}
+_LAYOUT = re.compile(
+    r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?"
+    r"|\\(?:text|math|boxed|q?quad|left|right|emph|hline|(?:top|mid|bottom)rule)[a-z]*"
+    r"|\\c(?:line|midrule)(?:\([lr]*\))?\{[0-9-]*\}|\\\\\[[0-9.a-z]*\]"
+    r"|\\(?:[^\w&]|(?=&))|[{}$*]|(?<!\w)\d+[.)](?=\s)"  # the last: in front of lists' items
+)
+# Python's \w holds no combining marks, which no letter of their own may stand for.
+_MARKS = "".join(
+    chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M"
+)
+_LETTERS = rf"[^\W_](?:[^\W_]|[{_MARKS}])*"
+_WORD = re.compile(rf"{_LETTERS}(?:['-]{_LETTERS})*|\S")
+_JOINTS = {"is", "are", "and", "but", "while", "both", "so", "thus", "hence", "therefore"}
+_JOINTS |= set('",;.:=>&()[]-\u2013\u2014\u2192')
+_ARTICLES = ("a", "an", "the")
+_BETWEEN_NAMES = {",", "and", "&"}
+_HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})\s*:")
+_ENDS = " \t\r\n,;.-"  # around names below headings
+
+
+# What tables are made of.
+_RULE = re.compile(r"[\s|+:=-]+")  # a line between the rows of a Markdown one
+_BEGIN = re.compile(r"\\begin\{(\w+\*?)\}")
+_COLUMNS = re.compile(r"(?:\[\w*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\}){0,2}")  # behind \begin{tabular}
+_ROW_END = re.compile(r"\\\\(?:\[[0-9.a-z]*\])?")
+_CELL_END = re.compile(r"(?<!\\)&")
+_CELL_ENDS = " \t\r\n\\_`\ufe0f"  # around what a cell says
+_NAME_END = re.compile(r"[,&]|\band\b")
+_YES = {"✓", "✔", "✅", "☑", "checkmark", "yes", "true"}
+_NO = {"✗", "✘", "✕", "❌", "×", "times", "no", "false", "-", "\u2013", "\u2014", "", "x"}  # noqa: RUF001
+
+Table = Sequence[Sequence[str]]  # rows of cells
+RoleOfNames = tuple[str, str]  # names with commas between them, and their role
+
+
+def normal(text: str) -> str:
+    """A text as names and roles are compared: small letters, in one Unicode form."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def claims_of(answer: str) -> dict[str, str]:
+    """The role of everyone an answer names, as `normal` text; ValueError if it is unclear.
+
+    Roles follow names ("Ann and Bob are fools", "Eve is not a sage"), are headings ("Sages: Eve;
+    fools: Ann, Bob"), or stand in a table. Names that share a role have only commas or "and"
+    between them. In words, a person with two roles has "both".
+    """
+    if len(answer) > MAX_ANSWER_CHARACTERS:
+        raise ValueError(f"an answer of {len(answer)} characters")
+    text = normal(answer)
+    words = _WORD.findall(_table_in_words(text) or _without_headings(_LAYOUT.sub(" ", text)))
+    claims: dict[str, str] = {}
+    waiting: list[str] = []  # names, until a role follows them
+    negated = False
+    joints: set[str] = set()  # the words since the last name or role
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        # Only before a role is "a" an article, and not the person A.
+        if word in _JOINTS or (word in _ARTICLES and following in _SINGULAR):
+            joints.add(word)
+            continue
+        if word == "not" and len(waiting) == 1 and not negated:
+            negated = True
+        elif word in _SINGULAR and waiting and not (negated and "both" in joints):
+            role = other_role(_SINGULAR[word]) if negated else _SINGULAR[word]
+            for name in waiting:
+                claims[name] = role if claims.get(name, role) == role else "both"
+            waiting = []
+            negated = False
+        elif word in _SINGULAR or word == "not" or negated:
+            raise ValueError(f"cannot read {word[:40]!r} as a name or role here")
+        else:
+            if waiting and (not joints or joints - _BETWEEN_NAMES):
+                raise ValueError(f"no role follows {waiting[-1][:40]!r}")
+            waiting.append(word)
+        joints = set()
+    if waiting:
+        raise ValueError(f"no role follows {waiting[-1][:40]!r}")
+    return claims
+
+
+def is_name(text: str) -> bool:
+    """Whether a `normal` text is a name as answers are read: one word, none that means more."""
+    other_words = _SINGULAR.keys() | _JOINTS | {"not"}
+    return bool(_WORD.fullmatch(text)) and text not in other_words
+
+
+def _without_headings(answer: str) -> str:
+    """An answer of headings, "sages: eve", with each heading behind its names, "eve sages"."""
+    before, *sections = _HEADING.split(answer)
+    if not sections or before.strip(_ENDS):
+        return answer
+    headings = sections[::2]
+    names_below = [names.strip(_ENDS) for names in sections[1::2]]
+    words_below = set(_WORD.findall("; ".join(names_below)))
+    if words_below & {*_SINGULAR, "not"}:
+        raise ValueError("it holds a role or a negation below a heading")
+    pairs = zip(names_below, headings, strict=True)
+    return "; ".join(f"{names} {heading}" for names, heading in pairs)
+
+
+def _table_in_words(text: str) -> str:
+    """What a table says, such as "eve is sage; ann is fool", or "" if the text is none.
+
+    ValueError if it gives a person two roles.
+    """
+    rows = _markdown_rows(text) or _latex_rows(text)
+    table = [[_LAYOUT.sub(" ", cell).strip(_CELL_ENDS) for cell in row] for row in rows]
+    table = [row for row in table if any(row)]
+    if not table or len({len(row) for row in table}) > 1 or len(table[0]) < 2:
+        return ""
+    columns = list(zip(*table, strict=True))
+    for read in (_by_marks, _by_headings, _by_role_column):
+        pairs = read(table) or read(columns)
+        if pairs:
+            _check_roles_agree(pairs)
+            return "; ".join(f"{names} is {role}" for names, role in pairs)
+    return ""
+
+
+def _markdown_rows(text: str) -> list[list[str]]:
+    """The rows of a Markdown table, with or without pipes at its sides; none if it is no table."""
+    lines = [line.strip() for line in text.splitlines() if not _RULE.fullmatch(line)]
+    lines = [line for line in lines if line]
+    if "\\begin{" in text or not all("|" in line for line in lines):
+        return []
+    return [line.removeprefix("|").removesuffix("|").split("|") for line in lines]
+
+
+def _latex_rows(text: str) -> list[list[str]]:
+    """The rows of a LaTeX environment that is all of the text; none if there is no such."""
+    begin = _BEGIN.search(text)
+    end = text.rfind(f"\\end{{{begin[1]}}}") if begin else -1
+    if not begin or end < begin.end():
+        return []
+    around = text[: begin.start()] + text[end:]
+    if _LAYOUT.sub(" ", around).strip(_ENDS):
+        return []
+    has_columns = begin[1].startswith(("array", "tabular", "longtable"))
+    columns = _COLUMNS.match(text, begin.end()) if has_columns else None
+    cells = text[columns.end() if columns else begin.end() : end]
+    return [_CELL_END.split(row) for row in _ROW_END.split(cells)]
+
+
+def _by_role_column(table: Table) -> list[RoleOfNames]:
+    """Of the one column whose cells are roles, and the first that holds nothing but names.
+
+    Columns of numbers, and of reasons, are left out. A first row without a role is a heading.
+    """
+    has_heading = not any(map(_role_of, table[0]))
+    body = table[1:] if has_heading else table
+    columns = list(zip(*body, strict=True))
+    roles = [column for column in columns if all(map(_role_of, column))]
+    names = [column for column in columns if all(map(_names_of, column))]
+    if len(roles) != 1 or not names:
+        return []
+    return list(zip(map(_names_of, names[0]), map(_role_of, roles[0]), strict=True))
+
+
+def _by_headings(table: Table) -> list[RoleOfNames]:
+    """Of the names below headings that are all roles."""
+    headings = [_role_of(cell) for cell in table[0]]
+    cells = [cell for row in table[1:] for cell in row]
+    are_names = all(_names_of(cell) or cell in _NO for cell in cells)
+    if not all(headings) or len(set(headings)) < len(headings) or not are_names:
+        return []
+    return [
+        (_names_of(cell), role)
+        for row in table[1:]
+        for role, cell in zip(headings, row, strict=True)
+        if _names_of(cell)
+    ]
+
+
+def _by_marks(table: Table) -> list[RoleOfNames]:
+    """Of the check marks below two roles: one in each row, with a name.
+
+    An x is a check mark where the other cells are empty, and none beside check marks.
+    """
+    heading, *body = table
+    places = {place: role for place, role in enumerate(map(_role_of, heading)) if role}
+    marks = {row[place] for row in body for place in places}
+    checks = marks & _YES or {"x"}
+    is_readable = marks <= checks | _NO if checks != {"x"} else marks == {"x", ""}
+    others = [place for place in range(len(heading)) if place not in places]
+    names = [place for place in others if all(_names_of(row[place]) for row in body)]
+    if len(set(places.values())) != 2 or not is_readable or not names:
+        return []
+    pairs = []
+    for row in body:
+        roles = [role for place, role in places.items() if row[place] in checks]
+        if len(roles) != 1:
+            return []
+        pairs.append((_names_of(row[names[0]]), roles[0]))
+    return pairs
+
+
+def _check_roles_agree(pairs: Iterable[RoleOfNames]) -> None:
+    """ValueError if somebody has two roles."""
+    roles: dict[str, str] = {}
+    for names, role in pairs:
+        for name in names.split(", "):
+            if roles.setdefault(name, role) != role:
+                raise ValueError(f"two roles of {name[:40]!r}")
+
+
+def _words_of(cell: str) -> list[str]:
+    return [word for word in _WORD.findall(cell) if word not in _JOINTS]
+
+
+def _role_of(cell: str) -> str:
+    """The role that a cell holds and nothing else, as in "a knight" or "not a knave", or ""."""
+    words = [word for word in _words_of(cell) if word not in _ARTICLES]
+    if len(words) == 1:
+        return _SINGULAR.get(words[0], "")
+    is_negation = len(words) == 2 and words[0] == "not" and words[1] in _SINGULAR
+    return other_role(_SINGULAR[words[1]]) if is_negation else ""
+
+
+def _names_of(cell: str) -> str:
+    """The names that a cell holds and nothing else, with commas between them, or ""."""
+    names = []
+    for part in _NAME_END.split(cell):
+        words = _words_of(part)
+        if len(words) != 1 or not words[0][0].isalpha() or not is_name(words[0]):
+            return ""
+        names.append(words[0])
+    return ", ".join(names)
