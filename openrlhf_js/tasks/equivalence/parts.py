@@ -59,15 +59,16 @@ def _labels(text: str) -> list[re.Match[str]]:
     announced = _ANNOUNCED.match(text)
     starts = (0, announced.end() if announced else 0)
     labels: list[re.Match[str]] = []
-    depth = 0
+    end = depth = 0
     for piece in _PIECE.finditer(text):
         if not labels and piece.start() > starts[1]:
             break
         style = piece.lastgroup
         is_first = not labels and piece.start() in starts
-        is_next = labels and style == labels[0].lastgroup
+        is_next = labels and style == labels[0].lastgroup and text[end : piece.start()].strip()
         if style and depth == 0 and (is_first or is_next):
             labels.append(piece)
+            end = piece.end()
         else:
             depth += sum(map(piece[0].count, "([{")) - sum(map(piece[0].count, ")]}"))
     return labels

@@ -68,28 +68,32 @@ def _mixed(number: re.Match[str]) -> str:
 
 
 def _rows(environment: re.Match[str]) -> str:
-    r"""The rows of an environment such as `aligned` between semicolons, each on one line.
+    r"""The rows of a system of equations, or of labelled parts, between semicolons.
 
-    A row that begins with a relation sign continues the one before. An `array` of relations is
-    spelt as `cases`, and one that is a matrix stays as it is.
+    A row that begins with a relation sign continues the one before. Matrices stay as they are, and
+    functions with pieces are spelt as `cases`.
     """
-    if environment["array"] and not _LABELLED_ROW.match(environment["rows"]):
-        if not _RELATION_SIGN.search(environment["rows"]):
-            return environment[0]
+    rows: list[str] = []
+    for row in _ROW_END.split(environment["rows"]):
+        row = _ALIGNMENT.sub("", row).strip(" &,;.\n")
+        if rows and _RELATION_SIGN.match(row):
+            rows[-1] += row
+        elif row:
+            rows.append(row)
+    is_table = environment["table"] and not all(map(_LABELLED_ROW.match, rows))
+    if is_table and not any(map(_RELATION_SIGN.search, rows)):
+        return environment[0]
+    if is_table and not all(map(_CONDITION_ROW.match, rows)):
         return rf"\begin{{cases}}{environment['rows']}\end{{cases}}"
-    text = ""
-    for row in re.split(r"\\\\(?:\[\d+(?:\.\d+)?[a-z]{2}\])?", environment["rows"]):
-        row = _COLUMN.sub(", ", _ALIGNMENT.sub("", row)).strip(" ,;\n")
-        if text and row and not _RELATION_SIGN.match(row):
-            text += "; "
-        text += row
-    return text
+    return "; ".join(_COLUMN.sub(", ", row) for row in rows)
 
 
+_ROW_END = re.compile(r"\\\\(?:\[\d+(?:\.\d+)?[a-z]{2}\])?")
 _RELATION_SIGN = re.compile(r"[=<>]|!=|\\(?:approx|in)(?![a-z])")
 _ALIGNMENT = re.compile(rf"\s*&+\s*(?={_RELATION_SIGN.pattern})|(?<=[=<>])\s*&+")
 _COLUMN = re.compile(r"\s*&+\s*")
-_LABELLED_ROW = re.compile(r"[\s&]*(?:\\text\{)?\(?[a-z0-9]{1,4}\)")
+_LABELLED_ROW = re.compile(r"(?:\\text\{)?\(?[a-z0-9]{1,4}\)")
+_CONDITION_ROW = re.compile(rf"(?s)(?=.*(?:{_RELATION_SIGN.pattern}))[^,&]*\Z")
 
 
 def _half_line(reals: re.Match[str]) -> str:
@@ -158,8 +162,9 @@ LATEX_RULES = [  # for texts with a backslash
     Rule(r"\^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})", "'", (r"y^{\prime}=2x", "y'=2x"),
          where="prime"),
     # systems of equations and matrices: `[row],[row]` and `([row],[row])`
-    Rule(r"""(?xs) (?:\\\{\s*)? \\begin\{(?P<name> (?P<array>array) | (?:aligned|alignedat|gathered
-                      |split|align|alignat|gather|eqnarray|equation)\*? )\} (?:\{[lcr|@\d ]*\})?
+    Rule(r"""(?xs) (?:\\\{\s*)? \\begin\{(?P<name> (?P<table>array|cases) | (?:aligned|alignedat
+                      |gathered|split|align|alignat|gather|eqnarray|equation)\*? )\}
+                    (?:\{[lcr|@\d ]*\})?
                     (?P<rows>(?:(?!\\begin|\\end).)*) \\end\{(?P=name)\}""",
          _rows, (r"\begin{aligned} x&=3\\ y&=1\\ &+1 \\ &=2\end{aligned}", "x=3; y=1; +1=2"),
          where=r"\begin"),
@@ -177,6 +182,7 @@ LATEX_RULES = [  # for texts with a backslash
          where="vmatrix"),
     Rule(r"\\begin\{(?:[pbBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?", "([",
          (r"\begin{bmatrix} 1,2])", "([ 1,2])"), where="begin"),
+    Rule(r"[,;] ?(?=\\\\)", "", (r"x=3,\\ y=4", r"x=3\\ y=4"), where=r"\\"),
     # units and words
     Rule(r"""(?x) \\frac \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?\}
                   \ ?    \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?((?:\^\ ?\{?\ ?\d\ ?\}?)?)\ ?\}""",
@@ -310,6 +316,8 @@ PLAIN_RULES = [
     Rule(r"\\(usd|euro|gbp|yen|cents)(?![a-z])", r"\1", (r"5 \usd", "5 usd"), where="\\"),
     Rule(r"\bper cent\b", "percent", ("28 per cent", "28 percent"), where="per cent"),
     # words behind a number
+    Rule(r"\( ?(\\approx [^()]{1,40})\)", r"\1", (r"\pi (\approx 3.14)", r"\pi \approx 3.14"),
+         where=r"\approx"),
     Rule(r"\((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)", "",
          ("100 (approx.) ", "100  "), where="("),
     Rule(r"(?<=[a-z\d}]),? (?:altogether|in total|in all|overall)[ .]*\Z", "",

@@ -6,6 +6,7 @@ elements.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -69,20 +70,23 @@ def diagonal(vector: Tree) -> Tree:
 
 def determinant(rows: Rows) -> Tree:
     """The determinant by its first row and the minors below; exact where all elements are."""
-    if len(rows) > _MOST_ROWS or any(len(row) != len(rows) for row in rows):
+    size = len(rows)
+    if size > _MOST_ROWS or any(len(row) != size for row in rows):
         raise NotRead(f"a determinant that is not square, or of more than {_MOST_ROWS} rows")
-    if len(rows) == 1:
-        return rows[0][0]
-    first, *others = rows
-    total = number(0)
-    for place, element in enumerate(first):
-        if element == number(0):
-            continue
-        minor = determinant([[*row[:place], *row[place + 1 :]] for row in others])
-        term = node("mul", element, minor)
-        total = node("add", total, node("neg", term) if place % 2 else term)
-    value = rational(total)
-    return total if value is None else number(value)
+
+    @functools.cache
+    def minor(columns: tuple[int, ...]) -> Tree:
+        """The determinant of these columns, in as many of the last rows."""
+        total = number(0 if columns else 1)
+        for place, column in enumerate(columns):
+            element = rows[size - len(columns)][column]
+            term = node("mul", element, minor(columns[:place] + columns[place + 1 :]))
+            if element != number(0):
+                total = node("add", total, node("neg", term) if place % 2 else term)
+        value = rational(total)
+        return total if value is None else number(value)
+
+    return minor(tuple(range(size)))
 
 
 def written_out(terms: Sequence[Tree], last: Tree) -> list[Tree]:
