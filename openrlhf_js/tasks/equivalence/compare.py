@@ -7,11 +7,13 @@ by name, and scalars as exact rationals or by a worker's judge.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from openrlhf_js.tasks.equivalence.exact import rational
+from openrlhf_js.tasks.equivalence.parts import are_consecutive, readings_of_parts
 from openrlhf_js.tasks.equivalence.sets import is_domain, same_set
 from openrlhf_js.tasks.equivalence.statements import (
     SIGN_UNITS,
@@ -158,9 +160,14 @@ class Judge:
         """Whether an answer is the gold answer."""
         if answer.kind == "rel" and "approx" in signs_of(answer):
             before_last = sides_of(answer)[-2]
+            is_constant = before_last.kind == "sym" and before_last.args[0] in CONSTANTS
+            if is_constant and self._rounded(answer, gold):
+                return True
             if not is_name(before_last):
                 return self._rounded(answer, gold)
             answer = with_equals_sign(answer)
+        if "parts" in (answer.kind, gold.kind):
+            return self._parts(answer, gold)
         answer = as_vector(same_letter(answer, gold, integration_constant), gold)
         gold = as_vector(gold, answer)
         if answer == gold:
@@ -194,6 +201,25 @@ class Judge:
         if are_leaves and not self.within:
             return False
         return self.same_value(left, right)
+
+    def _parts(self, answer: Tree, gold: Tree) -> bool:
+        """Whether the values of labelled parts agree; a list has them in the labels' order."""
+        if answer.kind == gold.kind:
+            has_labels = answer.args[0] == gold.args[0]
+        elif answer.kind == "parts":
+            has_labels = gold.kind == "list" and are_consecutive(answer.args[0])
+        else:
+            has_labels = True
+        if not has_labels:
+            return False
+        values = readings_of_parts(answer)
+        gold_values = readings_of_parts(gold)
+        if len(values) != len(gold_values):
+            return False
+        for readings, golds in zip(values, gold_values, strict=True):
+            if not any(self.fits(reading, golds) for reading in readings):
+                return False
+        return True
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
         r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
@@ -232,6 +258,10 @@ class Judge:
 
     def _match(self, answers: Sequence[Tree], golds: Sequence[Tree]) -> bool:
         """Whether each answer is its own one of the gold answers."""
+        values = _exact_values(answers)
+        gold_values = _exact_values(golds)
+        if values and gold_values and not self.within:
+            return values == gold_values
         tests = [functools.partial(self.same, gold=gold) for gold in golds]
         return matched(answers, tests)
 
@@ -309,6 +339,17 @@ class Judge:
             if not self.equal(*_cross_ratios(values)):
                 return False
         return self.equal(_root(left_values), _root(right_values))
+
+
+def _exact_values(trees: Sequence[Tree]) -> Counter[Fraction] | None:
+    """The numbers that trees are, with how often each is there; None if one is no plain number."""
+    values: Counter[Fraction] = Counter()
+    for tree in trees:
+        value = tree.args[0] if tree.kind == "neg" else tree
+        if value.kind != "num":
+            return None
+        values[-value.args[0] if tree.kind == "neg" else value.args[0]] += 1
+    return values
 
 
 def _with_named_tuples(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:

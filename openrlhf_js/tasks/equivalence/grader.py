@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -13,6 +14,12 @@ from pydantic import BaseModel, Field
 
 from openrlhf_js.tasks import pool
 from openrlhf_js.tasks.equivalence.compare import Judge, Undecided, matched, members
+from openrlhf_js.tasks.equivalence.parts import (
+    are_consecutive,
+    labelled_parts,
+    parts_tree,
+    readings_of_parts,
+)
 from openrlhf_js.tasks.equivalence.readings import readings
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.statements import gold_statements, without_modulus
@@ -27,6 +34,10 @@ _METRIC = "gmL"  # units of a gold numeral; other letters, as in `5 h`, are vari
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
 _RATIO = re.compile(r"\d{1,2} ?: ?\d\d", re.ASCII)
 _LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,\d{3}", re.ASCII)  # grouped as in India
+_DECIMAL_COMMA = re.compile(  # the only comma, which groups no thousands, and outside brackets
+    r"\A([^()\[\]{},]*?(?<![\d.]))(?![1-9]\d{0,2},\d{3}(?!\d))"
+    r"(\d+|[1-9]\d{0,2}(?:\.\d{3})+),(\d+)(?![\d.])([^()\[\]{},]*)\Z"
+)
 _LETTER_UNIT = re.compile(  # behind a number that is the rest of the text: `5 m`
     r"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+)(?<![*/^]) ([ABCFJKLNVWghlms])\Z"
 )
@@ -104,6 +115,10 @@ def _canonical(answer: str, label: str) -> str:
 
 def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
     """The readings of a gold answer: `5 m` may be metres; `5 h`, `x m`, `1/2 m` are products."""
+    parts = labelled_parts(text)
+    if parts:
+        tree = parts_tree(parts, lambda value: _gold_trees(value, unit))
+        return (tree,) if all(tree.args[1:]) else ()
     may_be_unit = unit or (text[-1] in _METRIC and _NUMERAL.match(text[:-2]))
     readings_of = _answers if may_be_unit else readings
     for spelling in (normal(f"{text} {unit}"), text):
@@ -177,17 +192,32 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     for answer in _answers(text):
         if is_number:
             answer = without_modulus(answer)
-        answers = [answer] if is_plain else members(answer)
-        if matched(answers, tests):
+        if answer.kind == "parts" and len(golds) > 1:
+            is_right = _in_order(answer, tests)
+        else:
+            is_right = matched([answer] if is_plain else members(answer), tests)
+        if is_right:
             return True
     return False
+
+
+def _in_order(parts: Tree, tests: Sequence[Callable[[Tree], bool]]) -> bool:
+    """Whether each labelled part satisfies the test in its place."""
+    values = readings_of_parts(parts)
+    if not are_consecutive(parts.args[0]) or len(values) != len(tests):
+        return False
+    return all(any(map(test, readings)) for test, readings in zip(tests, values, strict=True))
 
 
 def _answers(text: str) -> list[Tree]:
     """The readings of an answer: an option may have a small letter, and a time be a ratio.
 
-    A number that is grouped as in India may be a list, too, and `5 m` a product.
+    A number that is grouped as in India may be a list, too, `5 m` a product, and the list `0,75` a
+    number with a decimal comma.
     """
+    parts = labelled_parts(text)
+    if parts:
+        return [parts_tree(parts, _answers)]
     if _OPTION.fullmatch(text):
         small_letter = node("sym", text)
         return [small_letter, *readings(text.upper())]
@@ -196,4 +226,13 @@ def _answers(text: str) -> list[Tree]:
     if _LAKHS.fullmatch(text):
         return [*readings(text), read(text.replace(",", ""))]
     with_unit = _LETTER_UNIT.sub(r"\1 \\\2", text)
-    return [tree for spelling in dict.fromkeys([with_unit, text]) for tree in readings(spelling)]
+    trees = [tree for spelling in dict.fromkeys([with_unit, text]) for tree in readings(spelling)]
+    if _DECIMAL_COMMA.match(text):
+        with contextlib.suppress(NotRead):
+            trees += _answers(_DECIMAL_COMMA.sub(_with_point, text))
+    return trees
+
+
+def _with_point(number: re.Match[str]) -> str:
+    before, digits, decimals, behind = number.groups()
+    return f"{before}{digits.replace('.', '')}.{decimals}{behind}"

@@ -111,7 +111,8 @@ _DECIMALS_OF_FLOATS = 14  # to which it knows what is written as a decimal numbe
 _ADVANCED = re.compile(  # what math-verify may read: no words, lists, relations or towers of powers
     r"(?=.*\\(?:[io]*nt|sum|prod|lim|det|partial|nabla|frac\{ ?d)(?![a-z]))"
     r"(?!.*(?:\^ ?\{[^{}+-]*\^ ?\{|(?:[({] ?){6}))(?:_ ?\{[^{}]*\}|_(?! ?\{)|\d{1,8}(?!\d)"
-    r"|(?:\\(?!approx)[a-zA-Z]+|[a-zA-Z]{1,3})(?![a-zA-Z])|[-+*/^(){}\[\]|. ]){1,400}"
+    r"|(?:\\(?!approx|ldots|[bx]?cancel|sout|not)[a-zA-Z]+|[a-zA-Z]{1,3})(?![a-zA-Z])"
+    r"|[-+*/^(){}\[\]|. ]){1,400}"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 
 from openrlhf_js.tasks.equivalence.syntax import read
@@ -23,13 +24,21 @@ _CLOCK = re.compile(
     r"(?P<hour>\d{1,2})(?: ?: ?(?P<minute>[0-5]\d))?(?: ?(?P<half>[aApP])\.? ?[mM]\.?)?\Z"
 )
 _ANGLE = re.compile(r"(?:\\|(?<![a-z\\]))angle ([A-Z])([A-Z])([A-Z])")  # also `m\angle ABC`
-_MONTHS = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in sorted(MONTHS))
+_MONTHS = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in sorted(MONTHS)) + "|Sept"
+# fmt: off
+_MONTHS_IN_ORDER = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov",
+                    "dec")
+# fmt: on
+_WEEKDAYS_IN_ORDER = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DATE = re.compile(
-    rf"(?:the )?(?:(?P<day>\d{{1,2}}) (?:of )?(?P<month>{_MONTHS})\.?"
+    r"(?:(?P<weekday>mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?,? )?(?:(?P<first_year>\d{4}),? )?"
+    rf"(?:the )?(?:(?P<day>\d{{1,2}})[- ](?:of )?(?P<month>{_MONTHS})\.?"
     rf"|(?P<first_month>{_MONTHS})\.? (?:the )?(?P<last_day>\d{{1,2}}))"
-    r"(?:,? ?(?P<year>\d{4}))?\Z",
+    r"(?:(?:,? ?| of |-)(?P<year>\d{4}))?\Z",
     re.IGNORECASE,
 )
+_YEAR_FIRST = re.compile(r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d)(?P=sign)(?P<day>\d\d)\Z")
+_YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})\Z")
 _YES_OR_NO = re.compile(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", re.IGNORECASE)
 _CHOICE = re.compile(  # perhaps with its value behind it, which begins as no operation does
     r"(?:(?:[Oo]ption|[Cc]hoice):? )?(?:\((?P<enclosed>[A-J])\)|(?P<bare>[A-J])(?:[.):]|\Z))[ .:]*"
@@ -94,14 +103,50 @@ def _choice(text: str) -> tuple[Tree | None, str]:
 
 
 def _dates(text: str) -> list[Tree]:
-    """The date that the text is, as words: `5 March 2024` as `march 5 2024`; or none."""
+    """The date that the text is, as words: `5 March 2024` as `mar 5 2024`; or none.
+
+    A day of the week must be right.
+    """
     date = _DATE.match(text)
     if not date:
+        return _dates_in_numbers(text)
+    month = (date["month"] or date["first_month"])[:3].lower()
+    day = int(date["day"] or date["last_day"])
+    year = date["first_year"] or date["year"] or ""
+    if date["first_year"] and date["year"]:
         return []
-    month = date["month"] or date["first_month"]
-    day = date["day"] or date["last_day"]
-    year = date["year"] or ""
-    return [node("text", f"{month[:3].lower()} {int(day)} {year}".rstrip())]
+    if date["weekday"] and not _is_weekday(date["weekday"].lower(), year, month, day):
+        return []
+    return [node("text", f"{month} {day} {year}".rstrip())]
+
+
+def _is_weekday(weekday: str, year: str, month: str, day: int) -> bool:
+    try:
+        date = datetime.date(int(year), _MONTHS_IN_ORDER.index(month) + 1, day)
+    except ValueError:
+        return False
+    return _WEEKDAYS_IN_ORDER[date.weekday()] == weekday
+
+
+def _dates_in_numbers(text: str) -> list[Tree]:
+    """The date of `2024-03-05` or `25/12/2024`; none where day and month could be each other."""
+    year_first = _YEAR_FIRST.match(text)
+    year_last = _YEAR_LAST.match(text)
+    if year_first:
+        month, day = int(year_first["month"]), int(year_first["day"])
+        year = year_first["year"]
+    elif year_last:
+        month, day = int(year_last[1]), int(year_last[3])
+        year = year_last[4]
+        if month > 12:
+            month, day = day, month
+        elif day <= 12 and day != month:
+            return []
+    else:
+        return []
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return []
+    return [node("text", f"{_MONTHS_IN_ORDER[month - 1]} {day} {year}")]
 
 
 def _times(text: str) -> list[Tree]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from openrlhf_js.tasks.equivalence.exact import parabola
+from openrlhf_js.tasks.equivalence.exact import parabola, rational
 from openrlhf_js.tasks.equivalence.tree import (
     NotRead,
     Tree,
@@ -24,6 +24,7 @@ from openrlhf_js.tasks.equivalence.tree import (
     node,
     number,
     relation_node,
+    replaced,
     sides_of,
     signs_of,
     subtrees,
@@ -45,6 +46,7 @@ _RELATIONS = {
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # by a negative factor
 _CONSTANTS = frozenset(["\\pi", "e"])
 _ANY_VARIABLE = node("sym", "_")  # without a name
+_DISTANCE = node("sym", "distance")  # in the place of `|x - 2|`
 _UNBOUNDED = (math.inf, -math.inf)
 
 Sizes = dict[Tree, Any]  # the sides of relations that are no variable, as numbers
@@ -105,12 +107,11 @@ def _sides(domains: list[Tree]) -> Iterator[Tree]:
 
 
 def _points_to_try(sizes: Sizes) -> list[Any]:
-    """All ends, with their negatives because of |x| < a, a point between each two, and beyond."""
+    """All ends, a point between each two, and beyond."""
     ends = {0}
     for size in sizes.values():
         if size not in _UNBOUNDED:
             ends.add(size)
-            ends.add(-size)
     points = sorted(ends)
     between = [(low + high) / 2 for low, high in pairwise(points)]
     beyond = [points[0] - 1, points[-1] + 1]
@@ -118,13 +119,10 @@ def _points_to_try(sizes: Sizes) -> list[Any]:
 
 
 def _variable(tree: Tree) -> str | None:
-    """The variable `x`, where the tree is `x` or `|x|`."""
-    inner = tree
-    if tree.kind == "call" and tree.args[0] == "abs":
-        inner = tree.args[1]
-    if inner.kind != "sym" or inner.args[0] in _CONSTANTS:
+    """The variable `x`, where the tree is one."""
+    if tree.kind != "sym" or tree.args[0] in _CONSTANTS:
         return None
-    return inner.args[0]
+    return str(tree.args[0])
 
 
 def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
@@ -149,11 +147,46 @@ def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
         raise NotRead("no set of reals")
     if "=" in signs and not is_alternative:
         raise NotRead("an equation rather than a set of reals")
+    without_distance = _without_distance(condition)
+    if without_distance:
+        return _domain(without_distance, is_alternative=True)
     variables = [side for side in sides_of(condition) if _variable(side) is not None]
     solved = condition if len(variables) == 1 else _solved(condition)
     if solved is None:
         raise NotRead("an inequality that is not solved for one variable")
     return solved
+
+
+def _without_distance(condition: Tree) -> Tree | None:
+    """`x - 2 > 3 or x - 2 < -3` for `|x - 2| > 3`; None where there is no such distance, or two."""
+    distances = {
+        tree for tree in subtrees(condition) if tree.kind == "call" and tree.args[0] == "abs"
+    }
+    if len(distances) != 1:
+        return None
+    (distance,) = distances
+    sides = [replaced(side, distance, _DISTANCE) for side in sides_of(condition)]
+    conditions = []
+    for sign, left, right in zip(signs_of(condition), sides, sides[1:], strict=False):
+        solved = _solved(relation_node([sign], [left, right]))
+        if solved is None:
+            return None
+        (solved_sign,) = signs_of(solved)
+        name, value = sides_of(solved)
+        if name != _DISTANCE:
+            name, value = value, name
+            solved_sign = _TURNED.get(solved_sign, solved_sign)
+        conditions.append(_of_distance(distance.args[1], solved_sign, value))
+    return node("meet", *conditions)
+
+
+def _of_distance(difference: Tree, sign: str, size: Tree) -> Tree:
+    """What `|difference| < size`, or with another sign, says of the difference."""
+    above = relation_node([sign], [difference, size])
+    below = relation_node([_TURNED.get(sign, sign)], [difference, node("neg", size)])
+    if sign in ("=", "!=") and (rational(size) or 0) < 0:
+        raise NotRead("a negative distance")
+    return node("union" if sign in (">", ">=", "=") else "meet", above, below)
 
 
 def _solved(condition: Tree) -> Tree | None:
@@ -171,8 +204,8 @@ def _solved(condition: Tree) -> Tree | None:
     for side in sides:
         solved = node("sym", variable)
         if side != unknown_side:
-            shifted = node("add", side, number(-linear.constant))
-            solved = node("div", shifted, number(linear.slope))
+            shifted = node("add", side, number(-linear.constant)) if linear.constant else side
+            solved = node("div", shifted, number(linear.slope)) if linear.slope != 1 else shifted
         solved_sides.append(solved)
     signs = signs_of(condition)
     if linear.slope < 0:
@@ -211,8 +244,7 @@ def _holds(domain: Tree, sizes: Sizes, point: Any) -> bool:
         return is_member([_holds(operand, sizes, point) for operand in domain.args])
     values = []
     for side in sides_of(domain):
-        of_variable = abs(point) if side.kind == "call" else point
-        values.append(sizes.get(side, of_variable))
+        values.append(sizes.get(side, point))
     for sign, left, right in zip(signs_of(domain), values, values[1:], strict=False):
         if not _RELATIONS[sign](left, right):
             return False

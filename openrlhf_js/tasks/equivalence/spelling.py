@@ -41,7 +41,8 @@ _COMMANDS = {  # a spelling, and the commands that are spelt so
     r"\vee": "lor", r"\wedge": "land", r"\neg": "lnot",
     r"\phi": "varphi", r"\epsilon": "varepsilon", r"\theta": "vartheta",
     "$": "textdollar", r"\gbp": "pounds", r"\euro": "texteuro", r"\cents": "cent",
-    r"\bar": "dot overline", r"\ldots": "dots cdots dotsc", r"\\": "newline",
+    r"\bar": "dot overline", r"\ldots": "dots cdots dotsc dotsb dotsm dotso hdots",
+    r"\\": "newline", "T": "top intercal",
 }
 # fmt: on
 _SPELT_COMMANDS = {
@@ -64,6 +65,52 @@ def _mixed(number: re.Match[str]) -> str:
     whole, fraction, numerator, denominator = number.groups()
     is_proper = 0 < int(numerator) < int(denominator)
     return f"{{{whole}+{fraction}}}" if is_proper else number[0]
+
+
+def _rows(environment: re.Match[str]) -> str:
+    r"""The rows of a system of equations, or of labelled parts, between semicolons.
+
+    A row that begins with a relation sign continues the one before. Matrices stay as they are, and
+    functions with pieces are spelt as `cases`.
+    """
+    rows: list[str] = []
+    for row in _ROW_END.split(environment["rows"]):
+        row = _ALIGNMENT.sub("", row).strip(" &,;.\n")
+        if rows and _RELATION_SIGN.match(row):
+            rows[-1] += row
+        elif row:
+            rows.append(row)
+    is_table = environment["table"] and not all(map(_LABELLED_ROW.match, rows))
+    if is_table and not any(map(_RELATION_SIGN.search, rows)):
+        return environment[0]
+    if is_table and not all(map(_CONDITION_ROW.match, rows)):
+        return rf"\begin{{cases}}{environment['rows']}\end{{cases}}"
+    return "; ".join(_COLUMN.sub(", ", row) for row in rows)
+
+
+_ROW_END = re.compile(r"\\\\(?:\[\d+(?:\.\d+)?[a-z]{2}\])?")
+_RELATION_SIGN = re.compile(r"[=<>]|!=|\\(?:approx|in)(?![a-z])")
+_ALIGNMENT = re.compile(rf"\s*&+\s*(?={_RELATION_SIGN.pattern})|(?<=[=<>])\s*&+")
+_COLUMN = re.compile(r"\s*&+\s*")
+_LABELLED_ROW = re.compile(r"(?:\\text\{)?\(?[a-z0-9]{1,4}\)")
+_CONDITION_ROW = re.compile(rf"(?s)(?=.*(?:{_RELATION_SIGN.pattern}))[^,&]*\Z")
+
+
+def _half_line(reals: re.Match[str]) -> str:
+    r"""The set of reals with these signs: `(0,\infty)` for `\mathbb{R}^+`."""
+    signs = re.sub(r"[\s{}^_]|(?<=n)-", "", reals[1])
+    return _HALF_LINES.get(signs, reals[0])
+
+
+_HALF_LINES: dict[str, str] = {}
+for _spelling, _signs in {
+    r"(0,\infty)": "+ ++ >0 *+ +* positive",
+    r"[0,\infty)": "+0 0+ >=0 nonnegative",
+    r"(-\infty,0)": "- -- <0 *- -* negative",
+    r"(-\infty,0]": "-0 0- <=0 nonpositive",
+    r"(-\infty,0)\cup(0,\infty)": "* !=0 nonzero",
+}.items():
+    _HALF_LINES |= dict.fromkeys(_signs.split(), _spelling)
 
 
 def _joined(number: re.Match[str]) -> str:
@@ -99,10 +146,11 @@ LATEX_RULES = [  # for texts with a backslash
          (r"\color{red} 12", " 12"), where="color"),
     Rule(r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])", "",
          (r"\bf 12", " 12")),
-    Rule(r"\\(?:boxed|fbox|underline|cancel|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)", "",
+    Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)", "",
          (r"\bm{12}", "{12}"), where="{"),
     Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
          r"\\text", (r"\textbf{5}", r"\text{5}"), where="{"),
+    Rule(r"\\(?:math|text)(?:rm|bf|sf) ([A-Z])(?![a-zA-Z])", r"\1", (r"\mathrm T", "T")),
     Rule(r"\\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])", "",
          (r"\vec{v}", "{v}"), where="{"),
     Rule(r"\{([^{}\\]*)\\(over|choose)(?![a-z]) ?([^{}\\]*)\}", r"\\\2{\1}{\3}",
@@ -114,17 +162,27 @@ LATEX_RULES = [  # for texts with a backslash
     Rule(r"\^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})", "'", (r"y^{\prime}=2x", "y'=2x"),
          where="prime"),
     # systems of equations and matrices: `[row],[row]` and `([row],[row])`
+    Rule(r"""(?xs) (?:\\\{\s*)? \\begin\{(?P<name> (?P<table>array|cases) | (?:aligned|alignedat
+                      |gathered|split|align|alignat|gather|eqnarray|equation)\*? )\}
+                    (?:\{[lcr|@\d ]*\})?
+                    (?P<rows>(?:(?!\\begin|\\end).)*) \\end\{(?P=name)\}""",
+         _rows, (r"\begin{aligned} x&=3\\ y&=1\\ &+1 \\ &=2\end{aligned}", "x=3; y=1; +1=2"),
+         where=r"\begin"),
+    Rule(_ALIGNMENT.pattern, "", (r"\begin{cases} x&=3]", r"\begin{cases} x=3]"), where="begin"),
     Rule(r"(?:\\\\\s*)*\\end\{cases\}", "]",
          (r"\begin{cases} x=1 \\ y=3 \end{cases}", r"\begin{cases} x=1 \\ y=3 ]"), where="end"),
-    Rule(r"(?:\\\\\s*)*\\end\{(?:[pbB]?matrix|smallmatrix|array)\}", "])",
+    Rule(r"(?:\\\\\s*)*\\end\{(?:[pbBvV]?matrix|smallmatrix|array)\}", "])",
          (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2])"), where="end"),
     Rule(r"(?:\\\\\s*)+", "],[", (r"\begin{pmatrix}1\\2])", r"\begin{pmatrix}1],[2])"),
          where="begin"),
     Rule(r",?\s*&", ",", (r"\begin{bmatrix} 1&2])", r"\begin{bmatrix} 1,2])"), where="begin"),
     Rule(r"\\begin\{cases\}", "[", (r"\begin{cases} x=1 ],[y=3 ]", "[ x=1 ],[y=3 ]"),
          where="begin"),
-    Rule(r"\\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?", "([",
+    Rule(r"\\begin\{vmatrix\}", r"\\det([", (r"\begin{vmatrix} 1,2])", r"\det([ 1,2])"),
+         where="vmatrix"),
+    Rule(r"\\begin\{(?:[pbBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?", "([",
          (r"\begin{bmatrix} 1,2])", "([ 1,2])"), where="begin"),
+    Rule(r"[,;] ?(?=\\\\)", "", (r"x=3,\\ y=4", r"x=3\\ y=4"), where=r"\\"),
     # units and words
     Rule(r"""(?x) \\frac \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?\}
                   \ ?    \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?((?:\^\ ?\{?\ ?\d\ ?\}?)?)\ ?\}""",
@@ -149,12 +207,20 @@ PLAIN_RULES = [
     Rule(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)", r"\1", ("$24$", "24"), where="$"),
     Rule(r"\$", r"\\usd ", ("$5", r"\usd 5"), where="$"),
     Rule(r"(?<!\\)\\[ ,;:>]", " ", (r"20\ %", "20 %"), where="\\"),
+    Rule(r"(?<=[\d)])[ \t]*(?:\n|\\q?quad(?![a-z]))\s*(?=[a-zA-Z](?:_\w)? ?=)", ", ",
+         ("x=3\ny=4", "x=3, y=4"), where="="),
     Rule(r"\\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])", " ",
          (r" 42\quad", " 42 "), where="\\"),
+    Rule(r"(?<![\w~)}\]])~~(?!and|or)([^\s~\\](?:[^~]*[^\s~,;])?)~~(?![\w~])", r"\\cancel{\1}",
+         ("~~18~~", r"\cancel{18}"), where="~~"),
     Rule(r"~|\s", " ", ("5~m", "5 m")),
     Rule(r"\b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|[ckm]m|kg|gal|pt|qt|units)\.(?![\w.])",
          r"\1", ("3 ft.", "3 ft"), where="."),
     Rule(r"\ {2,}", " ", ("5   m", "5 m")),
+    Rule(r"\A\\(?:[bx]?cancel|sout|st) ?\{[^{}]*\}(?: |\\rightarrow)+(?=[\w$]|\\(?:frac|sqrt))",
+         "", (r"\cancel{17} 18", "18"), where="{"),
+    Rule(r"\*\*(\(?[a-zA-Z\d]{1,4}[).:]{1,2}|Part \(?\w{1,3}\)?[.:]?)\*\*", r"\1",
+         ("**(a)** 3, **(b)** 4", "(a) 3, (b) 4"), where="**"),
     Rule(r"\A ?\*\*(.*)\*\* ?\Z", r"\1", ("**5**", "5"), where="**"),
     Rule(r"\A[`']{1,2}([^`']*)[`']{1,2}\Z", r"\1", ("'42'", "42")),
     # numbers
@@ -173,6 +239,10 @@ PLAIN_RULES = [
     Rule(r"(?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b", "", ("4th", "4")),
     Rule(r"(\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))",
          r"\1\\bar{\2\3}", ("0.333...", r"0.\bar{3}"), where="."),
+    Rule(r"(?<=[\d,;)}\]%]) ?\.{3,}", r"\\ldots ", ("1, 2, ..., 9", r"1, 2,\ldots , 9"),
+         where="..."),
+    Rule(r"(\\approx ?-?\d*\.\d+) ?\\ldots(?![a-z])", r"\1",
+         (r"\approx 3.14\ldots", r"\approx 3.14"), where=r"\ldots"),
     Rule(r"(\d\.)\((\d{1,9})\)(?!\^)", r"\1\\bar{\2}", ("0.(3)", r"0.\bar{3}"), where=".("),
     Rule(r"\A(-?\d{0,9}\.\d{1,9})\((\d{1,9})\)\Z", r"\1\\bar{\2}", ("0.1(6)", r"0.1\bar{6}"),
          where="("),
@@ -200,8 +270,12 @@ PLAIN_RULES = [
          r"\\binom{\1}{\2}", ("5C2", r"\binom{5}{2}"), where="C"),
     Rule(r"(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])", r"\\binom{\1}{\2}",
          ("C_5^2", r"\binom{5}{2}"), where="C"),
+    Rule(r"(\\\{ ?[a-z]) ?\| ?(?=\|)", r"\1 \\mid ", (r"\{x | |x|<2\}", r"\{x \mid |x|<2\}"),
+         where="|"),
     Rule(r"\|([^|]+)\|", r"\\abs(\1)", ("|x|", r"\abs(x)"), where="|"),
-    # points and sets
+    # points, matrices and sets
+    Rule(r"\[ ?(\[[^\[\]]*\](?: ?, ?\[[^\[\]]*\])+) ?\]", r"(\1)",
+         ("[[1,2],[3,4]]", "([1,2],[3,4])"), where="]"),
     Rule(r"(?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))", "", ("A(3,4)", "(3,4)"), where="("),
     Rule(r"""(?x) [ ,]+ for\ (?:all|any|every)[ ]
                   (?:(?:real|positive|values|numbers?|integers?|of)\ )* [a-zA-Z](?![a-zA-Z])
@@ -211,6 +285,12 @@ PLAIN_RULES = [
          r"\1", (r"k\pi, k\in\mathbb{Z}", r"k\pi"), where=r"\in"),
     Rule(r"(\\\{ ?\(?[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
          (r"\{x : 3 < x <= 4\}", r"\{x \mid   3 < x <= 4\}"), where=":"),
+    Rule(r"\\mathbb ?([RZNQC])(?![a-zA-Z])", r"\\mathbb{\1}", (r"\mathbb R", r"\mathbb{R}"),
+         where="mathbb"),
+    Rule(r"\\mathbb\{R\} ?((?:[\^_] ?(?:\{[^{}]{1,12}\}|[-+*]) ?){1,2})", _half_line,
+         (r"\mathbb{R}_{>0}", r"(0,\infty)"), where="R"),
+    Rule(r"\A ?(?:all |the )*((?:non-?)?(?:positive|negative|zero)) reals?(?: numbers?)?[ .]*\Z",
+         _half_line, ("all positive reals", r"(0,\infty)"), where="real"),
     Rule(r"\\mathbb\{R\}(?!\^)", r"(-\\infty,\\infty)", (r"\mathbb{R}", r"(-\infty,\infty)"),
          where="R"),
     Rule(r"\A ?(?:[aA]ll )?reals?(?: numbers)?[ .]*\Z", r"(-\\infty,\\infty)",
@@ -236,6 +316,8 @@ PLAIN_RULES = [
     Rule(r"\\(usd|euro|gbp|yen|cents)(?![a-z])", r"\1", (r"5 \usd", "5 usd"), where="\\"),
     Rule(r"\bper cent\b", "percent", ("28 per cent", "28 percent"), where="per cent"),
     # words behind a number
+    Rule(r"\( ?(\\approx [^()]{1,40})\)", r"\1", (r"\pi (\approx 3.14)", r"\pi \approx 3.14"),
+         where=r"\approx"),
     Rule(r"\((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)", "",
          ("100 (approx.) ", "100  "), where="("),
     Rule(r"(?<=[a-z\d}]),? (?:altogether|in total|in all|overall)[ .]*\Z", "",
@@ -258,7 +340,7 @@ def normal(text: str) -> str:
     if text.isascii() and text.isdigit():
         return text
     if "\\\\" in text and r"\begin" not in text:
-        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+        text = re.sub(r"(?<!\\)\\\\(?=[a-zA-Z]{2})", r"\\", text)
     for where, pattern, to in _LATEX if "\\" in text else _PLAIN:
         if where in text:
             text = pattern.sub(to, text)
@@ -325,11 +407,17 @@ def _compatible(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
+def _iso_date(date: re.Match[str]) -> str:
+    year, month, day = map(int, date.groups())
+    return f"{year}-{month:02}-{day:02}"
+
+
 def _in_ascii(text: str) -> str:
     """The text with LaTeX in the place of mathematical signs, and without invisible characters."""
     text = re.sub("[⁰ⁱ¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+", lambda run: f"^{{{_compatible(run[0])}}}", text)
     text = re.sub("[₀-₉₊₋]+", lambda run: f"_{{{_compatible(run[0])}}}", text)
     text = re.sub("([¼-¾⅐-⅞])", r" \1 ", text)
+    text = re.sub(r"(\d{4}) ?年 ?(\d\d?) ?月 ?(\d\d?) ?日", _iso_date, text)
     text = _UNIT.sub(lambda word: f" {_SPELT_UNITS[word[0]]} ", text)
     text = _compatible(text.translate(_ASCII)).replace("⁄", "/")
     return "".join(char for char in text if unicodedata.category(char) != "Cf")

@@ -298,7 +298,7 @@ def gold_statements(tree: Tree) -> Iterator[Tree]:
     *exact_sides, rounded = sides_of(tree)
     if len(exact_sides) > 1:
         yield relation_node(signs, exact_sides)
-    elif not is_name(exact_sides[0]):
+    elif not is_name(exact_sides[0]) or exact_sides[0] in _CONSTANTS:
         yield exact_sides[0]
     yield rounded
 

@@ -10,6 +10,14 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+from openrlhf_js.tasks.equivalence.structures import (
+    Rows,
+    determinant,
+    diagonal,
+    rows_of,
+    transposed,
+    written_out,
+)
 from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, Token, decimal, tokens_of
 from openrlhf_js.tasks.equivalence.tree import (
     NotRead,
@@ -55,6 +63,7 @@ _BRACKETS = {"()": "()", "[]": "[]", "\\{\\}": "{}"}
 _INTERVALS = {"(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
 _BOTH_SIGNS = re.compile(r"\\(pm|mp)(?![a-z])")
 _LONGEST_ARGUMENT = 16  # tokens between the parentheses of `f(3) =`
+_TRANSPOSE = node("sym", "T")
 _CONSTANTS = words("- / , { } frac sqrt pi infty")  # signs that may stand between them
 
 
@@ -196,13 +205,15 @@ class _Parser:
         if kind == "pow":
             if self.takes("circ"):
                 return node("degree", left)
-            return node("pow", left, self.exponent())
+            return self.power(left)
         if level == _POWER:
             return node(kind, left)
         if kind == "mod":
             return node("mod", left, self.primary())
         if kind == "list":
             sign = self.last_conjunction(sign)
+            if self.takes("ldots"):
+                return self.progression(left)
         right = self.tree(level + 1)
         if kind == "list":
             return listed(left, sign, right)
@@ -225,6 +236,21 @@ class _Parser:
             if not conjunction:
                 return sign
             sign = conjunction
+
+    def progression(self, left: Tree) -> Tree:
+        r"""The list `1, 2, \ldots, 9` with all its terms, where the dots have been taken."""
+        self.takes(",", ";")
+        self.takes("and", "or")
+        terms = left.args if left.kind == "list" else [left]
+        return node("list", *written_out(terms, self.tree(_LIST + 1)))
+
+    def power(self, base: Tree) -> Tree:
+        """A power; a vector or a matrix to the power of T is transposed."""
+        is_column = self.tokens[self.position - 3].text == "]"  # `([1],[2])^`
+        exponent = self.exponent()
+        if exponent == _TRANSPOSE and (is_group(base, "()") or is_group(base, "[]")):
+            return transposed(base, is_column and is_group(base, "()"))
+        return node("pow", base, exponent)
 
     def ratio(self, first: Tree, second: Tree) -> Tree:
         """A ratio of two as a quotient, of more as a group of quotients by the last one."""
@@ -322,7 +348,8 @@ class _Parser:
         if base:
             arguments.append(base)
             name = "log_base"
-        tree = node("call", name, *arguments)
+        rows = _rows_of_determinant(name, arguments)
+        tree = determinant(rows) if rows else node("call", name, *arguments)
         return node("pow", tree, power) if power else tree
 
     def arguments(self) -> list[Tree]:
@@ -379,6 +406,7 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "frac": lambda parser: node("div", parser.primary(), parser.primary()),
     "binom": lambda parser: node("call", "binom", parser.primary(), parser.primary()),
     "infty": lambda _: node("inf"),
+    "diag": lambda parser: diagonal(parser.primary()),
     "emptyset": lambda _: node("group", "{}"),
     "bar": lambda parser: node("sym", "\\bar " + parser.enclosed()),  # a name of its own
     "neg": lambda parser: node("call", "not", parser.primary()),
@@ -387,6 +415,15 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "root": lambda parser: node("call", "root", parser.primary(), parser.primary()),
 }
 _FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")
+
+
+def _rows_of_determinant(function: str, arguments: list[Tree]) -> Rows | None:
+    r"""The matrix of `\det(M)`, `\det([1,2],[3,4])` or `|M|`, or None where there is none."""
+    if function not in ("det", "abs"):
+        return None
+    if len(arguments) == 1:
+        return rows_of(arguments[0])
+    return rows_of(node("group", "()", *arguments))
 
 
 # the trees of two sides

@@ -14,7 +14,7 @@ MAX_TOKENS = 600
 
 FUNCTIONS = words(
     """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
-    sqrt det cis abs floor ceil"""
+    sqrt det diag cis abs floor ceil"""
 )
 _SPELT_OUT = dict(
     pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty"
@@ -106,7 +106,8 @@ def _without_thousands_commas(text: str) -> str:
     """The text without the commas that group digits: `12,345` is a number, `(12,345)` a pair.
 
     Between brackets, and beside other elements of a list, a comma separates. Where commas with a
-    space behind them separate, those without one group: `(1,000, 2,000)`, `5, 12,345`.
+    space behind them separate, those without one group: `(1,000, 2,000)`, `5, 12,345`. In
+    `99,100,\\ldots,120` they separate.
     """
     pieces = _BRACKET.split(text)
     depth = 0
@@ -123,7 +124,8 @@ def _without_thousands_commas(text: str) -> str:
 def _commas_group(piece: str, in_brackets: bool) -> bool:
     separators = _THOUSANDS.sub("", piece)
     separators = separators.replace(", ", ";")
-    return ";" in separators or not in_brackets
+    is_list = in_brackets or "\\ldots" in piece
+    return ";" in separators or not is_list
 
 
 def decimal(piece: str) -> Fraction:

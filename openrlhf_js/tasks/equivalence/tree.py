@@ -6,6 +6,7 @@ Kinds of node and their arguments, where `tree` is any node:
     neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
     apply name tree - measure tree unit - group brackets trees... - list trees...
     rel signs sides... - mod tree modulus - union/minus/meet/both tree tree
+    parts labels readings... (each a tuple of trees)
 
 A list is several answers, or conditions that all hold; a union has alternatives.
 """
@@ -76,9 +77,14 @@ def names(tree: Tree) -> set[str]:
 
 def substituted(tree: Tree, name: str, value: Tree) -> Tree:
     """The tree with a value in place of a name."""
-    if tree == node("sym", name):
+    return replaced(tree, node("sym", name), value)
+
+
+def replaced(tree: Tree, part: Tree, value: Tree) -> Tree:
+    """The tree with a value in place of a part."""
+    if tree == part:
         return value
-    args = [substituted(arg, name, value) if isinstance(arg, Tree) else arg for arg in tree.args]
+    args = [replaced(arg, part, value) if isinstance(arg, Tree) else arg for arg in tree.args]
     return Tree(tree.kind, tuple(args))
 
 

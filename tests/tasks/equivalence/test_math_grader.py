@@ -29,8 +29,8 @@ PAIRS = [
 
 
 def rows_of(table: Path) -> list[tuple[bool, str, str]]:
-    """The rows of a table: whether an answer is right, the answer and the label."""
-    lines = table.read_text("utf-8").splitlines()
+    """The rows of a table: whether an answer is right, the answer and the label; ⏎ ends a line."""
+    lines = [line.replace("⏎", "\n") for line in table.read_text("utf-8").splitlines()]
     rows = [line for line in lines if line[:2] in ("= ", "! ")]
     return [(row[0] == "=", *row[2:].split(" ~ ")) for row in rows]
 
