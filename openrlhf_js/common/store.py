@@ -147,7 +147,7 @@ class Store:
         if left:
             say(
                 f"{self.path}, line {number + 1}: an interrupted run left 1 line half written "
-                f"({left:,} bytes); it is dropped, and its record is made anew",
+                f"({left:,} bytes); it is dropped, and made anew if it is needed",
                 error=True,
             )
             os.ftruncate(self._file.fileno(), whole)

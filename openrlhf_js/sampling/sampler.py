@@ -334,6 +334,13 @@ def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str
     return differences
 
 
+def advice_on_another_model(sampler: Sampler, elsewhere: str) -> str:
+    """What to do where the samples of another model are in the way."""
+    if isinstance(sampler, RecordedSampler):
+        return f"give {elsewhere}"
+    return f"give {elsewhere}, or --same_model if a server serves the same one"
+
+
 def open_store(
     path: Path,
     sampler: Sampler,
@@ -355,8 +362,8 @@ def open_store(
         differences = model_differences(recorded, sampler)
         if differences:
             raise ValueError(
-                f"{path} holds {content} of another model ({'; '.join(differences)}): give "
-                f"{elsewhere}, or --same_model if a server serves the same one"
+                f"{path} holds {content} of another model ({'; '.join(differences)}): "
+                f"{advice_on_another_model(sampler, elsewhere)}"
             )
     notes = NOTES + MODEL_IDENTITY if sampler.same_model else NOTES
     identity = {**sampler.identity, **settings}

@@ -135,8 +135,8 @@ def _notes_of_recorded(name: str, a: TaskResults, b: TaskResults) -> list[str]:
     notes = []
     if only_a or only_b:
         notes.append(
-            f"{name}: {shared:,} items are in both. Left out are {only_a:,} that only A has and "
-            f"{only_b:,} that it lacks: the prompt, or its label, is not in the other."
+            f"{name}: {shared:,} items are in both. Left out are {only_a:,} that only A has, and "
+            f"{only_b:,} that A lacks: their prompt, or its label, is not in the other."
         )
     if responses_per_item(a) != responses_per_item(b):
         notes.append(

@@ -37,6 +37,7 @@ from openrlhf_js.sampling.sampler import (
     Request,
     Sampled,
     Sampler,
+    advice_on_another_model,
     model_differences,
     open_store,
 )
@@ -62,8 +63,8 @@ def evaluate(
         differences = model_differences(task["settings"], sampler)
         if differences:
             raise ValueError(
-                f"{out} has results of another model ({name}: {'; '.join(differences)}): give "
-                "another --out, or --same_model if a server serves the same one"
+                f"{out} has results of another model ({name}: {'; '.join(differences)}): "
+                f"{advice_on_another_model(sampler, 'another --out')}"
             )
     for items_of_one in asked:
         parameters = parameters_of(items_of_one.benchmark, seed)
