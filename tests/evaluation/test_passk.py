@@ -27,7 +27,7 @@ from openrlhf_js.evaluation.passk.grading import (
     majority,
 )
 from openrlhf_js.evaluation.passk.summary import summarise
-from openrlhf_js.report.passk import notes, passes, value_of
+from openrlhf_js.report.passk import notes, passes, scores, value_of
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
@@ -409,6 +409,21 @@ def test_pass_at_j_of_the_samples_that_were_answered():
     assert any(note.startswith(said) for note in notes(results))
 
 
+def test_uneven_numbers_of_responses():
+    """By hand: 0 of 1 right, 2 of 3, 1 of 2; every item has the same weight."""
+    task = summarise(items(3), [group(0, "w"), group(1, "rrw"), group(2, "rw")])
+    assert task["samples"] == 3
+    assert figure(task, "mean_at_k") == pytest.approx((0 + 2 / 3 + 1 / 2) / 3)
+    assert figure(task, "pass_at", 2) == pytest.approx((1 + 1) / 2)  # of two items
+    assert figure(task, "pass_at", 3) == 1
+    results = {"tasks": {"toy": {**task, "settings": {"responses_sha256": "abc"}}}}
+    (row,) = scores(results)
+    assert row["k"] == "1 to 3"
+    said = notes(results)
+    assert any(note.startswith("toy: items have 1 to 3 responses.") for note in said)
+    assert not any("refused" in note for note in said)
+
+
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
     with pytest.raises(EndpointError, match="2 of 8 requests have no reply; the last: item 2"):
         evaluated(tmp_path, Fake({1: NoReply("slow")}))
@@ -448,7 +463,14 @@ def test_a_copied_line_counts_once_and_is_named(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "change", [{"text": "other"}, {"thinking": "other"}, {"seed": 8}, {"status": "malformed"}]
+    "change",
+    [
+        {"text": "other"},
+        {"thinking": "other"},
+        {"seed": 8},
+        {"status": "malformed"},
+        {"text": "other", "graded_by": "another version"},
+    ],
 )
 def test_a_line_that_contradicts_an_earlier_one_is_refused(tmp_path, change):
     path = tmp_path / "samples/toy.jsonl"
