@@ -16,24 +16,30 @@ from openrlhf_js.common.settings import Field, choose, parse, run
 from openrlhf_js.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
 
 if TYPE_CHECKING:
+    from openrlhf_js.evaluation.passk.benchmarks import Asked
     from openrlhf_js.report.passk import PasskRun
+    from openrlhf_js.sampling.sampler import Sampler
 
 PROGRAMS = {
-    "passk": ("openrlhf_js.cli.eval:passk", "sample answers that can be checked: mean@k, pass@k"),
+    "passk": ("openrlhf_js.cli.eval:passk", "grade answers that can be checked: mean@k, pass@k"),
     "arena": ("openrlhf_js.cli.eval_arena:main", "have answers compared by a judge: Arena-Hard"),
 }
 PASSK = "openrlhf-js eval passk"
 OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
+KEYS = ("input_key", "response_key", "label_key")  # flags of --responses alone
+WITH_RESPONSES = {"responses", "tasks", "out", "items", "metric", *KEYS}
 
 
 class PasskSettings(ServerSettings, ThinkingSettings):
     """Samples k responses to every item of a benchmark and grades them: mean@k, pass@j up to k and
-    majority vote, with intervals by item. Or compares results with the first ones, paired by item.
+    majority vote, with intervals by item. Or grades responses that exist already, from any
+    trainer's log. Or compares results with the first ones, paired by item.
 
       openrlhf-js eval passk --model ckpt/js --tasks math500 amc23 --out runs/js
       openrlhf-js eval passk --model http://localhost:8000/v1 --tasks geometry3k --out runs/vl
       openrlhf-js eval passk --compare runs/rloo runs/js
       openrlhf-js eval passk --compare runs/base runs/step20 runs/step40 --out runs/compared
+      openrlhf-js eval passk --responses step20.jsonl step40.jsonl --tasks math --out runs/steps
 
     Leaves results.json, every response (samples/) and a page to look at them (samples.html) in
     --out. The same command resumes, a larger --samples adds, and what another version of the
@@ -44,37 +50,89 @@ class PasskSettings(ServerSettings, ThinkingSettings):
         None, description="folder, hub id, or address (http://host:8000/v1, #NAME for one of many)"
     )
     compare: list[Path] = Field(
-        [], description="A B ...: folders of results; differences are from A"
+        [], description="folders of results to compare, A B ...: differences are from A"
+    )
+    responses: list[Path] = Field(
+        [],
+        description="files of responses that exist already (JSON lines, CSV, Parquet), a row for "
+        "each response, or for each prompt with a list; of several, differences are from the first",
     )
     tasks: list[str] = Field(
-        [], description="names of benchmarks, YAML files, or prompt files of `data build`"
+        [],
+        description="benchmarks to ask: names, YAML files, or prompt files of `data build`; with "
+        "--responses, the one task whose grader is used",
     )
-    out: Path | None = Field(None, description="folder of samples and results")
-    metric: str = Field("mean", description="of --compare: mean, majority, or such as pass@4")
-    samples: int | None = Field(None, ge=1, description="to each item; default: the benchmark's")
+    out: Path | None = Field(None, description="folder for samples and results")
+    metric: str = Field(
+        "mean", description="figure that is compared: mean, majority, or such as pass@4"
+    )
+    samples: int | None = Field(
+        None, ge=1, description="number of responses to each item (default: the benchmark's)"
+    )
     temperature: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="default: the benchmark's; 0 is greedy"
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="sampling temperature, where 0 is greedy (default: the benchmark's)",
     )
-    top_p: float | None = Field(None, gt=0, le=1, description="default: the benchmark's")
-    max_new_tokens: int | None = Field(None, ge=1, description="default: the benchmark's")
-    items: int | None = Field(None, ge=1, description="only the first N of each, for a trial")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="share of nucleus sampling (default: the benchmark's)"
+    )
+    max_new_tokens: int | None = Field(
+        None, ge=1, description="longest response in tokens (default: the benchmark's)"
+    )
+    items: int | None = Field(
+        None, ge=1, description="number of items of each benchmark, the first ones, for a trial"
+    )
     prompt_form: PromptForm = Field(
-        "auto", description="chat: with the tokenizer's chat template; auto: if it has one"
+        "auto",
+        description="how prompts are written: chat is with the tokenizer's chat template, auto "
+        "too if it has one",
     )
     retry_failed: bool = Field(False, description="ask again what the model or server refused")
     source: list[str] = Field(
-        [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
+        [], description="data of a benchmark instead of the hub's, as NAME=FILE or NAME=FOLDER"
     )
+    input_key: str = Field("prompt", description="field of the prompt in --responses")
+    response_key: str | None = Field(
+        None,
+        description="field of the response, or of the list of responses, in --responses (default: "
+        "response or responses)",
+    )
+    label_key: str = Field("label", description="field of the label in --responses")
 
     @model_validator(mode="after")
     def _one_model_or_several(self) -> PasskSettings:
+        if self.responses:
+            self._check_responses()
+            return self
         if bool(self.model) == bool(self.compare):
-            raise ValueError("give --model MODEL, or --compare A B")
+            raise ValueError("give --model MODEL, or --compare A B, or --responses FILE")
+        for name in KEYS:
+            if self._is_given(name):
+                raise ValueError(f"--{name} is for --responses FILE, which is missing")
         if self.compare and not 2 <= len(self.compare) <= len(ascii_uppercase):
             raise ValueError("--compare takes 2 to 26 folders of results")
         if self.model and not (self.tasks and self.out):
             raise ValueError("--model needs --tasks and --out")
         return self
+
+    def _check_responses(self) -> None:
+        """ValueError for what does not go with --responses, which needs no model."""
+        for name in type(self).model_fields:
+            if name not in WITH_RESPONSES and self._is_given(name):
+                raise ValueError(
+                    f"--{name} does not go with --responses: these responses exist already; leave "
+                    "one of the two out"
+                )
+        if len(self.tasks) != 1 or not self.out:
+            raise ValueError("--responses needs --out, and in --tasks the one task that grades")
+        if len(self.responses) > len(ascii_uppercase):
+            raise ValueError("--responses takes at most 26 files")
+
+    def _is_given(self, name: str) -> bool:
+        """Whether a setting is not at its default."""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
 
 
 def main(argv: list[str]) -> int:
@@ -92,19 +150,21 @@ def passk(argv: list[str]) -> int:
     def work() -> None:
         name_marks(settings.thinking_mark)
         if settings.compare:
-            compare(settings)
+            compare(settings, settings.compare)
+        elif settings.responses and settings.out:
+            grade(settings, settings.out)
         elif settings.model and settings.out:
             evaluate(settings, settings.model, settings.out)
 
     return run(PASSK, work, True, {OutOfMemoryError: lambda error: message})
 
 
-def compare(settings: PasskSettings) -> None:
-    """Compares results item by item with the first ones."""
+def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
+    """Compares results item by item with those of the first folder."""
     from openrlhf_js.evaluation.passk.compare import compare as compared
     from openrlhf_js.report import passk as report
 
-    runs = _runs_of(settings)
+    runs = _runs_of(settings, folders)
     say("")
     for one in runs:
         say(f"{one.label}: {one.results['model']} ({one.folder})")
@@ -123,7 +183,7 @@ def compare(settings: PasskSettings) -> None:
         _write_page(settings.out, runs, differences)
 
 
-def _runs_of(settings: PasskSettings) -> list[PasskRun]:
+def _runs_of(settings: PasskSettings, folders: Sequence[Path]) -> list[PasskRun]:
     """The results that are compared, which are called A, B, ..."""
     from openrlhf_js.evaluation.passk.benchmarks import name_of
     from openrlhf_js.evaluation.passk.summary import read_results
@@ -132,7 +192,7 @@ def _runs_of(settings: PasskSettings) -> list[PasskRun]:
     names = [name_of(task) for task in settings.tasks]
     return [
         PasskRun(label, folder, read_results(folder, names))
-        for label, folder in zip(ascii_uppercase, settings.compare, strict=False)
+        for label, folder in zip(ascii_uppercase, folders, strict=False)
     ]
 
 
@@ -151,9 +211,6 @@ def _write_comparisons(out: Path, comparisons: Mapping[str, Any]) -> None:
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     """Samples what is missing of one model, then writes and shows the results."""
     from openrlhf_js.evaluation.passk import benchmarks
-    from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
-    from openrlhf_js.evaluation.passk.summary import FILE
-    from openrlhf_js.report import passk as report
     from openrlhf_js.sampling.sampler import sampler_of
 
     overrides = settings.model_dump(include=set(OVERRIDES), exclude_none=True)
@@ -163,9 +220,39 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
         sources[name] = path
     make_folder(out)
     asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
-    names = [f"{benchmark.name} ({len(items):,} items)" for benchmark, items in asked]
+    names = [f"{one.benchmark.name} ({len(one.items):,} items)" for one in asked]
     say(", ".join(names), error=True)
     sampler = sampler_of(settings, model, settings.prompt_form)
+    _complete_and_show(settings, sampler, asked, out)
+
+
+def grade(settings: PasskSettings, out: Path) -> None:
+    """Grades recorded responses; several files go into the folders A, B, ... and are compared."""
+    from openrlhf_js.evaluation.passk.responses import Keys, read_responses
+
+    keys = Keys(settings.input_key, settings.response_key, settings.label_key)
+    (task,) = settings.tasks
+    make_folder(out)
+    read = [read_responses(path, task, keys, settings.items) for path in settings.responses]
+    folders = [out]
+    if len(read) > 1:
+        folders = [out / label for label, _ in zip(ascii_uppercase, read, strict=False)]
+    for folder, (asked, sampler) in zip(folders, read, strict=True):
+        responses = sum(asked.recorded.values())
+        say(f"{sampler.name}: {len(asked.items):,} items, {responses:,} responses", error=True)
+        _complete_and_show(settings, sampler, [asked], folder)
+    if len(read) > 1:
+        compare(settings, folders)
+
+
+def _complete_and_show(
+    settings: PasskSettings, sampler: Sampler, asked: Sequence[Asked], out: Path
+) -> None:
+    """Samples and grades what is missing in a folder, then writes and shows its results."""
+    from openrlhf_js.evaluation.passk.evaluate import evaluate as results_of
+    from openrlhf_js.evaluation.passk.summary import FILE
+    from openrlhf_js.report import passk as report
+
     results = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
     write_json(out / FILE, results)
     scores = report.scores(results)

@@ -149,7 +149,10 @@ def _parquet_rows(path: Path) -> Iterator[FileRow]:
     from pyarrow.parquet import ParquetFile
 
     try:
-        with ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        with (
+            path.open("rb") as source,
+            ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as file,
+        ):
             number = 0
             for batch in file.iter_batches(256):
                 for value in batch.to_pylist():

@@ -2,7 +2,7 @@
 
 A store is a file of JSON lines. Its first line is the identity: the settings that its records
 depend on, so that records of two settings never mix. Every other line is a record; a record with
-the key of an earlier one replaces it. A last line that a kill cut short is dropped.
+the key of an earlier one replaces it. A last line that a kill cut short is dropped, and said.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from openrlhf_js.common.console import say
 
 Record = dict[str, Any]
 Key = tuple[Hashable, ...]
@@ -27,6 +29,8 @@ class Store:
         key: the fields that tell records apart.
         notes: of the identity, the names whose change does not matter (versions, device).
         keep: what of a record stays in memory (`records`); all of it by default.
+        may_replace: whether a kept record may replace an earlier one with its key. Where it may
+            not, an equal one is a repeated line, which counts once, and another one an error.
 
     Raises:
         ValueError: the file holds records of other settings, is damaged, or is in use.
@@ -39,10 +43,12 @@ class Store:
         key: Sequence[str],
         notes: Sequence[str] = (),
         keep: Callable[[Record], Record] = lambda record: record,
+        may_replace: Callable[[Record, Record], bool] = lambda earlier, later: True,
     ):
         self.path = path
         self.key_fields = tuple(key)
         self.keep = keep
+        self.may_replace = may_replace
         self.identity: Record = json.loads(json.dumps(identity, default=str))
         self.records: dict[Key, Record] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,15 +96,61 @@ class Store:
 
     def _load(self, notes: Sequence[str]) -> None:
         whole = 0
-        for number, (end, record) in enumerate(_lines(self.path)):
+        number = 0
+        lines: dict[Key, int] = {}
+        repeated: list[tuple[int, int]] = []  # a line, and the earlier one that it repeats
+        for number, (end, record) in enumerate(_lines(self.path), 1):
             whole = end
-            if number:
-                self.records[self._key(record)] = self.keep(record)
-            else:
+            if number == 1:
                 self._compare(record, notes)
-        os.ftruncate(self._file.fileno(), whole)
+                continue
+            self._check_is_record(record, number)
+            key = self._key(record)
+            kept = self.keep(record)
+            if key in lines and not self.may_replace(self.records[key], kept):
+                self._check_is_equal(key, kept, number, lines[key])
+                repeated.append((number, lines[key]))
+            self.records[key] = kept
+            lines[key] = number
+        self._drop_after(whole, number)
+        if repeated:
+            later, earlier = repeated[0]
+            say(
+                f"{self.path}: {len(repeated):,} lines repeat earlier ones, each of which counts "
+                f"once (the first: line {later} repeats line {earlier})",
+                error=True,
+            )
         if not whole:
             self._write(json_line(self.identity))
+
+    def _check_is_record(self, record: Record, number: int) -> None:
+        """ValueError for a line without this store's key, such as the first line of another one."""
+        for name in self.key_fields:
+            if isinstance(record.get(name, []), list | dict):
+                raise ValueError(
+                    f"{self.path}, line {number} is no record of this file, for want of {name!r}: "
+                    "delete that line, or the file"
+                )
+
+    def _check_is_equal(self, key: Key, kept: Record, number: int, earlier: int) -> None:
+        """ValueError if a record is not that of an earlier line with its key."""
+        if kept != self.records[key]:
+            names = ", ".join(self.key_fields)
+            raise ValueError(
+                f"{self.path}, line {number} contradicts line {earlier}, which has the same "
+                f"{names}: delete the line that is wrong"
+            )
+
+    def _drop_after(self, whole: int, number: int) -> None:
+        """Cuts off what a kill left after the last whole line, which is the line `number`."""
+        left = os.fstat(self._file.fileno()).st_size - whole
+        if left:
+            say(
+                f"{self.path}, line {number + 1}: an interrupted run left 1 line half written "
+                f"({left:,} bytes); it is dropped, and made anew if it is needed",
+                error=True,
+            )
+            os.ftruncate(self._file.fileno(), whole)
 
     def _compare(self, identity: Record, notes: Sequence[str]) -> None:
         """ValueError if the file's identity is not this store's."""
@@ -142,5 +194,6 @@ def _lines(path: Path) -> Iterator[tuple[int, Record]]:
             except ValueError:
                 record = None
             if not isinstance(record, dict):
-                raise ValueError(f"{path}, line {number} is damaged: delete that line, or the file")
+                line_or_file = "that line, or the file" if number > 1 else "the file"
+                raise ValueError(f"{path}, line {number} is damaged: delete {line_or_file}")
             yield file.tell(), record

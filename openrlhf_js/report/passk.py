@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openrlhf_js.evaluation.passk.summary import Results, items_with
+from openrlhf_js.evaluation.passk.summary import (
+    Results,
+    is_recorded,
+    items_with,
+    responses_per_item,
+)
 from openrlhf_js.report import style
 from openrlhf_js.report.forest import Forest, ForestRow
 
@@ -34,7 +39,7 @@ def scores(results: Mapping[str, Any]) -> Table:
         {
             "benchmark": name,
             "items": f"{task['items']:,}",
-            "k": str(task["samples"]),
+            "k": responses_per_item(task),
             "mean@k %": _share(task, "mean_at_k"),
             "pass@k %": _pass(task, task["samples"]),
             "majority@k %": _share(task, "majority_at_k"),
@@ -111,7 +116,13 @@ def notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader should know of the figures."""
     lines = ["Intervals are 95 %, by item."]
     for name, task in results["tasks"].items():
-        for line in (_refused(task), _fewer_items(task), _truncated(task), _ungraded(task)):
+        for line in (
+            _refused(task),
+            _uneven(task),
+            _fewer_items(task),
+            _truncated(task),
+            _ungraded(task),
+        ):
             if line:
                 lines.append(f"{name}: {line}")
     return lines
@@ -122,13 +133,24 @@ def _refused(task: TaskResults) -> str:
     answered = task["per_item"]["answered"]
     samples = task["items"] * task["samples"]
     refused = samples - sum(answered)
-    if not refused:
+    if not refused or is_recorded(task):
         return ""
     score = 100 * sum(task["per_item"]["correct"]) / samples
     return (
         f"{refused:,} of {samples:,} responses were refused and are in no figure "
         f"({answered.count(0)} items have no other); if they count as not correct, mean@k is "
         f"{score:.1f} %. --retry_failed asks them again."
+    )
+
+
+def _uneven(task: TaskResults) -> str:
+    """What uneven numbers of responses do to the figures."""
+    responses = responses_per_item(task)
+    if responses == str(task["samples"]):
+        return ""
+    return (
+        f"items have {responses} responses. mean@k gives every item the same weight; majority@k "
+        "is of as many votes as an item has."
     )
 
 

@@ -17,6 +17,7 @@ from openrlhf_js.common.files import atomic_write
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.passk.evaluate import UNGRADED
 from openrlhf_js.evaluation.passk.grading import NOT_VOTING, graded_part
+from openrlhf_js.evaluation.passk.summary import FILE as RESULTS
 from openrlhf_js.report.pages import embedded, render, script_of
 from openrlhf_js.report.passk import PasskRun, Table
 from openrlhf_js.sampling.complete import ITEMS, Sample
@@ -131,20 +132,20 @@ def _longest_text(runs: Sequence[PasskRun]) -> int:
     texts = 0
     for run in runs:
         for task in run.results["tasks"].values():
-            texts += 2 * task["items"] * task["samples"]
+            texts += 2 * sum(task["per_item"]["answered"])
     return max(SHORTEST_TEXT, min(LONGEST_TEXT, LONGEST_PAGE // texts))
 
 
 def _problems(
     runs: Sequence[PasskRun], task: str
 ) -> Iterator[tuple[Item, list[list[ShownResponse]]]]:
-    """The problems of a task that the results count, with the responses of each run."""
+    """The problems of a task that the results of all runs count, with the responses of each run."""
     longest = _longest_text(runs)
-    responses = [_responses(run.samples_file(task), longest) for run in runs]
-    draws = range(runs[0].results["tasks"][task]["samples"])
+    responses = [_responses(run, task, longest) for run in runs]
     for item in _items(runs[0], task):
         uid = item["uid"]
-        yield item, [[of_run[uid, draw] for draw in draws] for of_run in responses]
+        if all(uid in of_run for of_run in responses):
+            yield item, [of_run[uid] for of_run in responses]
 
 
 def _items(run: PasskRun, task: str) -> list[Item]:
@@ -157,8 +158,13 @@ def _items(run: PasskRun, task: str) -> list[Item]:
     return [items[uid] for uid in run.results["tasks"][task]["per_item"]["uid"]]
 
 
-def _responses(file: Path, longest: int) -> dict[Key, ShownResponse]:
-    """The responses of a store; each is cut as it is read, so that few are in memory whole."""
+def _responses(run: PasskRun, task: str, longest: int) -> dict[str, list[ShownResponse]]:
+    """A run's responses to each problem that its results count, by uid.
+
+    Each is cut as it is read, so that few are in memory whole. ValueError where the store has
+    other responses than the results count.
+    """
+    file = run.samples_file(task)
     responses = {}
     _, records = read_store(file)
     with progress(f"reading {file.name}", unit="responses") as bar:
@@ -166,7 +172,23 @@ def _responses(file: Path, longest: int) -> dict[Key, ShownResponse]:
             sample = Sample.of(record)
             responses[sample.uid, sample.draw] = _response(sample, longest)
             bar.advance()
-    return responses
+    results = run.results["tasks"][task]
+    per_item = results["per_item"]
+    by_uid = {}
+    for uid, *counts in zip(
+        per_item["uid"], per_item["answered"], per_item["correct"], strict=True
+    ):
+        keys = [(uid, draw) for draw in range(results["samples"])]
+        shown = [responses[key] for key in keys if key in responses]
+        answered = sum(response.kind != MASKED for response in shown)
+        correct = sum(response.kind == RIGHT for response in shown)
+        if [answered, correct] != counts:
+            raise ValueError(
+                f"{file} has other responses than {run.folder / RESULTS} counts, or lacks some: "
+                "the command that made these results makes both anew"
+            )
+        by_uid[uid] = shown
+    return by_uid
 
 
 def _response(sample: Sample, longest: int) -> ShownResponse:

@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     draw: int = 0
     text: str = ""
     thinking: str = ""
-    finish_reason: str = ""  # "stop", "length" or "refused"
+    finish_reason: str = ""  # "stop", "length" or "refused"; "" where nobody knows
     tokens: int | None = None
     seed: int = 0
     refused: str | None = None  # the endpoint's words, where it refuses the request

@@ -29,7 +29,8 @@ from openrlhf_js.sampling.settings import EngineSettings, PromptForm, ServerSett
 
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 # Of a sampler's identity: which model it is.
-MODEL_IDENTITY = ("model_sha256", "url", "served_model", "served_root")
+MODEL_IDENTITY = ("model_sha256", "url", "served_model", "served_root", "responses_sha256")
+RECORDED_AT_ONCE = 256
 NOTES = ("model", "device", "greedy_answers")  # the last is in older stores alone
 
 
@@ -52,7 +53,7 @@ class Sampled(NamedTuple):
 
     text: str
     thinking: str  # where an endpoint returns it apart from the text
-    finish_reason: str  # "stop", or "length" where it was cut off
+    finish_reason: str  # "stop", "length" where it was cut off, or "" where nobody knows
     tokens: int | None  # of the response; None where the endpoint does not say
     seed: int
 
@@ -265,7 +266,40 @@ class ServedSampler:
         run_all(self.endpoint, requests, ask, hand_over, self.concurrency)
 
 
-Sampler: TypeAlias = LocalSampler | ServedSampler
+class RecordedSampler:
+    """Responses that exist already, used as `LocalSampler`: a request gets the one of its draw.
+
+    `texts` are the responses to each item, by uid; `sha256` is of the file that they come from.
+    """
+
+    same_model = False
+
+    def __init__(self, name: str, sha256: str, texts: Mapping[str, Sequence[str]]):
+        self.name = name
+        self.texts = texts
+        self.identity: Record = {"model": name, "responses_sha256": sha256}
+
+    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
+        """Nothing: the responses are there."""
+
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
+        """Hands over batch after batch, so that a stop loses the grades of one batch alone."""
+        in_batches(RECORDED_AT_ONCE, self._responses)(requests, hand_over)
+
+    def _responses(self, requests: Sequence[Request]) -> list[Sampled]:
+        return [
+            Sampled(
+                text=self.texts[request.uid][request.draw],
+                thinking="",
+                finish_reason="",
+                tokens=None,
+                seed=0,
+            )
+            for request in requests
+        ]
+
+
+Sampler: TypeAlias = LocalSampler | ServedSampler | RecordedSampler
 
 
 def sampler_of(settings: ServerSettings, model: str, prompt_form: PromptForm = "auto") -> Sampler:
@@ -300,6 +334,13 @@ def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str
     return differences
 
 
+def advice_on_another_model(sampler: Sampler, elsewhere: str) -> str:
+    """What to do where the samples of another model are in the way."""
+    if isinstance(sampler, RecordedSampler):
+        return f"give {elsewhere}"
+    return f"give {elsewhere}, or --same_model if a server serves the same one"
+
+
 def open_store(
     path: Path,
     sampler: Sampler,
@@ -308,23 +349,25 @@ def open_store(
     content: str,
     elsewhere: str,
     keep: Callable[[Record], Record] = lambda record: record,
+    may_replace: Callable[[Record, Record], bool] = lambda earlier, later: True,
 ) -> Store:
     """The store of what a model responds, under these settings.
 
     ValueError if it holds that of another model, which a killed call may have left, or of other
     settings. `content` and `elsewhere` are for the message: what it holds, and where else to put
-    that of this model.
+    that of this model; `keep` and `may_replace` are the store's.
     """
     if path.is_file() and path.stat().st_size:
         recorded, _ = read_store(path)
         differences = model_differences(recorded, sampler)
         if differences:
             raise ValueError(
-                f"{path} holds {content} of another model ({'; '.join(differences)}): give "
-                f"{elsewhere}, or --same_model if a server serves the same one"
+                f"{path} holds {content} of another model ({'; '.join(differences)}): "
+                f"{advice_on_another_model(sampler, elsewhere)}"
             )
     notes = NOTES + MODEL_IDENTITY if sampler.same_model else NOTES
-    return Store(path, {**sampler.identity, **settings}, key_fields, notes, keep)
+    identity = {**sampler.identity, **settings}
+    return Store(path, identity, key_fields, notes, keep, may_replace)
 
 
 def messages_of(request: Request) -> list[dict[str, Any]]:

@@ -237,3 +237,107 @@ def test_what_cannot_be_used(given, done, tmp_path, capsys, flags, message):
     call = flags.format(given=given, done=done, toy=toy, context=CONTEXT).split()
     assert main(["passk", *call]) == 2
     assert message in capsys.readouterr().err
+
+
+def log_rows(marks):
+    """Rows of a log, one for each response: r is right, w is wrong."""
+    rows = []
+    for number, of_prompt in marks.items():
+        for mark in of_prompt:
+            answer = number + 1 if mark == "r" else number
+            output = rf"\boxed{{{answer}}}"
+            rows.append({"question": f"{number} + 1?", "output": output, "gold": number + 1})
+    return rows
+
+
+FIELDS = ["--input_key", "question", "--response_key", "output", "--label_key", "gold"]
+
+
+def graded(out, *logs, fields=FIELDS):
+    return ["passk", "--responses", *map(str, logs), "--tasks", "math", "--out", str(out), *fields]
+
+
+def test_responses_from_a_log(tmp_path, capsys):
+    """Graded by hand, whatever the form of the rows; the same command resumes."""
+    marks = {1: "rrww", 2: "wwww", 3: "rwww"}
+    log = write_lines(tmp_path / "log.jsonl", log_rows(marks))
+    assert main(graded(tmp_path / "rows", log)) == 0
+    said = capsys.readouterr()
+    assert f"{log}: 3 items, 12 responses" in said.err
+    found = results(tmp_path / "rows")
+    assert found["model"] == str(log)
+    task = found["tasks"]["math"]
+    assert task["samples"] == 4
+    assert scores(tmp_path / "rows", "math")["correct"] == [2, 0, 1]
+    assert value_of(task, "mean_at_k")["value"] == pytest.approx(3 / 12)
+    assert value_of(task, "pass_at", 2)["value"] == pytest.approx((5 / 6 + 0 + 3 / 6) / 3)
+    assert value_of(task, "truncated")["value"] is None  # nobody knows
+    assert "temperature" not in task["settings"]
+    assert (tmp_path / "rows/samples.html").stat().st_size > 10_000
+
+    kept = (tmp_path / "rows/samples/math.jsonl").read_bytes()
+    assert main(graded(tmp_path / "rows", log)) == 0
+    assert (tmp_path / "rows/samples/math.jsonl").read_bytes() == kept
+
+    lists = [
+        {"prompt": row["question"], "label": str(row["gold"]), "responses": []}
+        for row in log_rows(dict.fromkeys(marks, "r"))
+    ]
+    for row in log_rows(marks):
+        lists[row["gold"] - 2]["responses"].append(row["output"])
+    other = write_lines(tmp_path / "lists.jsonl", lists)
+    assert main(graded(tmp_path / "lists", other, fields=[])) == 0
+    assert scores(tmp_path / "lists", "math") == scores(tmp_path / "rows", "math")
+    assert main(graded(tmp_path / "rows", other, fields=[])) == 2
+    said = capsys.readouterr().err
+    assert "has results of another model (math: responses_sha256 was" in said
+    assert "same_model" not in said
+
+
+def test_logs_of_two_checkpoints(tmp_path, capsys):
+    """Prompts pair; those of one log alone are left out, and numbers of responses may differ."""
+    first = write_lines(tmp_path / "20.jsonl", log_rows({1: "rw", 2: "ww", 3: "rw", 9: "rr"}))
+    second = write_lines(
+        tmp_path / "40.jsonl", log_rows({3: "rrrw", 2: "rw", 7: "ww", 1: "rr", 8: "r"})
+    )
+    out = tmp_path / "steps"
+    assert main(graded(out, first, second)) == 0
+    (found,) = json.loads((out / "comparison.json").read_bytes())
+    (row,) = found["rows"]
+    assert row["items"] == 3
+    assert row["a"] == pytest.approx((1 / 2 + 0 + 1 / 2) / 3)
+    assert row["b"] == pytest.approx((1 + 1 / 2 + 3 / 4) / 3)
+    shown = capsys.readouterr().out
+    assert "3 items are in both. Left out are 1 that only A has, and 2 that A lacks" in shown
+    assert "2 responses to an item in A, and 1 to 4" in shown
+    assert "math: items have 1 to 4 responses." in shown
+    assert "refused" not in shown
+    page = (out / "samples.html").read_text()
+    assert "3 + 1?" in page
+    assert "9 + 1?" not in page
+
+    folders = [str(out / "A"), str(out / "B")]
+    assert main(["passk", "--compare", *folders, "--metric", "pass@2"]) == 0
+    said = capsys.readouterr().out
+    assert "66.7" in said  # of A, (1 + 0 + 1) / 3
+    assert "100.0" in said
+    assert main(["passk", "--compare", *folders, "--metric", "majority"]) == 2
+    said = capsys.readouterr().err
+    assert "1 items have more responses in one of the two, and more votes win" in said
+    strange = write_lines(tmp_path / "else.jsonl", log_rows({5: "rw"}))
+    assert main(graded(tmp_path / "else", strange)) == 0
+    assert main(["passk", "--compare", folders[0], str(tmp_path / "else")]) == 2
+    assert "4 and 1 items, 0 of them the same" in capsys.readouterr().err
+
+
+def test_a_log_that_cannot_be_used(tmp_path, capsys):
+    good = write_lines(tmp_path / "good.jsonl", log_rows({1: "r"}))
+    for log, message in {
+        tmp_path / "none.jsonl": "none.jsonl: No such file or directory",
+        write_lines(tmp_path / "empty.jsonl", []): "empty.jsonl holds no response: it is empty",
+        write_lines(tmp_path / "bad.jsonl", [*log_rows({1: "r"}), {"gold": 1}]): "line 2: no value",
+    }.items():
+        assert main(graded(tmp_path / "out", good, log)) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+    assert not list((tmp_path / "out").iterdir())  # no file is graded before all are read

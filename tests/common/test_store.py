@@ -55,7 +55,9 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_record_cut_short_is_dropped_and_a_damaged_one_refused(tmp_path: Path) -> None:
+def test_a_record_cut_short_is_dropped_and_a_damaged_one_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "s.jsonl"
     with opened(path) as store:
         store.append([{"item": 0, "draw": 0}])
@@ -65,6 +67,8 @@ def test_a_record_cut_short_is_dropped_and_a_damaged_one_refused(tmp_path: Path)
         with opened(path) as store:
             assert list(store.records) == [(0, 0)]
         assert path.read_bytes() == whole
+        left = f"{path}, line 3: an interrupted run left 1 line half written ({len(cut)} bytes)"
+        assert capsys.readouterr().err.startswith(left)
     for bad in (b"[1]\n", b"{\n"):
         path.write_bytes(whole + bad)
         with pytest.raises(ValueError, match="line 3"):
@@ -72,6 +76,7 @@ def test_a_record_cut_short_is_dropped_and_a_damaged_one_refused(tmp_path: Path)
     path.write_bytes(b'{"mod')  # killed before the identity stood
     with opened(path) as store:
         assert not store.records
+    assert ", line 1: an interrupted run left" in capsys.readouterr().err
 
 
 WRITER = """

@@ -27,7 +27,7 @@ from openrlhf_js.evaluation.passk.grading import (
     majority,
 )
 from openrlhf_js.evaluation.passk.summary import summarise
-from openrlhf_js.report.passk import notes, passes, value_of
+from openrlhf_js.report.passk import notes, passes, scores, value_of
 from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 from openrlhf_js.sampling.sampler import Sampled
 from openrlhf_js.stats import clustered_proportion
@@ -409,9 +409,112 @@ def test_pass_at_j_of_the_samples_that_were_answered():
     assert any(note.startswith(said) for note in notes(results))
 
 
+def test_uneven_numbers_of_responses():
+    """By hand: 0 of 1 right, 2 of 3, 1 of 2; every item has the same weight."""
+    task = summarise(items(3), [group(0, "w"), group(1, "rrw"), group(2, "rw")])
+    assert task["samples"] == 3
+    assert figure(task, "mean_at_k") == pytest.approx((0 + 2 / 3 + 1 / 2) / 3)
+    assert figure(task, "pass_at", 2) == pytest.approx((1 + 1) / 2)  # of two items
+    assert figure(task, "pass_at", 3) == 1
+    results = {"tasks": {"toy": {**task, "settings": {"responses_sha256": "abc"}}}}
+    (row,) = scores(results)
+    assert row["k"] == "1 to 3"
+    said = notes(results)
+    assert any(note.startswith("toy: items have 1 to 3 responses.") for note in said)
+    assert not any("refused" in note for note in said)
+
+
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
     with pytest.raises(EndpointError, match="2 of 8 requests have no reply; the last: item 2"):
         evaluated(tmp_path, Fake({1: NoReply("slow")}))
     sampler = Fake()
     evaluated(tmp_path, sampler)
     assert sampler.asked == [(1, 0), (1, 1)]
+
+
+def test_what_a_kill_left_is_counted_and_named(tmp_path, capsys):
+    path = tmp_path / "samples/toy.jsonl"
+    evaluated(tmp_path, Fake(), 3)
+    capsys.readouterr()
+    complete = path.read_bytes()
+    path.write_bytes(complete[:-20])
+    evaluated(tmp_path, Fake(), 3)
+    torn, there = capsys.readouterr().err.splitlines()
+    left = len(complete.splitlines()[-1]) - 19
+    assert torn.startswith(f"{path}, line 7: an interrupted run left 1 line half written ({left} ")
+    assert there == f"toy: an earlier run left 5 of 6 responses in {path}"
+    evaluated(tmp_path, Fake(), 3)
+    assert not capsys.readouterr().err
+    evaluated(tmp_path, Fake(), 2, samples=1)
+    said = capsys.readouterr().err
+    assert said.startswith(f"toy: 4 responses in {path} are to other items, or more than are")
+
+
+def test_a_copied_line_counts_once_and_is_named(tmp_path, capsys):
+    path = tmp_path / "samples/toy.jsonl"
+    before = evaluated(tmp_path, Fake())
+    text = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*text, text[2], text[3]]))
+    capsys.readouterr()
+    assert evaluated(tmp_path, Fake()) == before
+    said = capsys.readouterr().err
+    assert said.startswith(f"{path}: 2 lines repeat earlier ones, each of which counts once (the")
+    assert "line 10 repeats line 3" in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": "other"},
+        {"thinking": "other"},
+        {"seed": 8},
+        {"status": "malformed"},
+        {"text": "other", "graded_by": "another version"},
+    ],
+)
+def test_a_line_that_contradicts_an_earlier_one_is_refused(tmp_path, change):
+    path = tmp_path / "samples/toy.jsonl"
+    evaluated(tmp_path, Fake())
+    text = path.read_bytes().splitlines(keepends=True)
+    changed = {**json.loads(text[2]), **change}
+    path.write_bytes(b"".join(text) + json.dumps(changed).encode() + b"\n")
+    with pytest.raises(ValueError, match=r"toy\.jsonl, line 10 contradicts line 3, which has the"):
+        evaluated(tmp_path, Fake())
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "message"),
+    [
+        (2, b'{"uid": "a", "dr\n', "line 3 is damaged: delete that line, or the file"),
+        (2, b'{"uid": "a", "dr{"uid": "b", "draw": 1}\n', "line 3 is damaged"),
+        (0, b'{"model_sh\n', "line 1 is damaged: delete the file"),
+        (9, b'{"model_sha256": "abc"}\n', "line 10 is no record of this file, for want of 'uid'"),
+        (9, b'{"uid": ["a"], "draw": 0}\n', "line 10 is no record of this file, for want of 'uid'"),
+    ],
+)
+def test_a_damaged_line_is_refused(tmp_path, place, line, message):
+    path = tmp_path / "samples/toy.jsonl"
+    evaluated(tmp_path, Fake())
+    text = path.read_bytes().splitlines(keepends=True)
+    text.insert(place, line)
+    path.write_bytes(b"".join(text))
+    with pytest.raises(ValueError, match=rf"toy\.jsonl, {message}"):
+        evaluated(tmp_path, Fake())
+
+
+def test_what_runs_replace_is_not_called_a_repeat(tmp_path, monkeypatch, capsys):
+    """A response that could not be graded twice, one that another version graded, a refusal."""
+    late = grading.Grade("timeout", None)
+    real = grading.grade_all
+    monkeypatch.setattr(grading, "grade_all", lambda items, texts: [late] * len(texts))
+    for _ in range(2):
+        evaluated(tmp_path, Fake({1: TOO_LONG}))
+    evaluated(tmp_path, Fake({1: TOO_LONG}), retry_failed=True)
+    monkeypatch.setattr(grading, "grader_version", lambda: "new")
+    monkeypatch.setattr(grading, "grade_all", real)
+    evaluated(tmp_path, Fake(), retry_failed=True)
+    assert len(lines(tmp_path / "samples/toy.jsonl")) > 20
+    evaluated(tmp_path, Fake())
+    said = capsys.readouterr().err
+    assert "repeat" not in said
+    assert "half" not in said

@@ -49,10 +49,18 @@ class Benchmark(Settings):
 
 
 class Asked(NamedTuple):
-    """A benchmark with its items by uid, which comes from the content."""
+    """A benchmark with its items by uid, which comes from the content.
+
+    `recorded` is how many responses each item has, where they exist already; else {}.
+    """
 
     benchmark: Benchmark
     items: dict[str, Example]
+    recorded: Mapping[str, int] = {}
+
+    def draws(self, uid: str) -> range:
+        """The numbers of an item's responses."""
+        return range(self.recorded.get(uid, self.benchmark.samples))
 
 
 def named_benchmark(name: str) -> Benchmark:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from openrlhf_js import stats
-from openrlhf_js.evaluation.passk.summary import Results
+from openrlhf_js.evaluation.passk.summary import Results, is_recorded, responses_per_item
 from openrlhf_js.stats.estimate import t_difference, welch
 
 TaskResults = Mapping[str, Any]  # the results on one benchmark
@@ -22,7 +22,9 @@ SETTINGS = ("temperature", "top_p", "max_new_tokens", "prompt_form")
 def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
     """The differences B - A on every benchmark, and their mean: models, `rows`, and `notes`.
 
-    ValueError if the two were not measured on the same items with the same settings.
+    ValueError if the two were not measured on the same items with the same settings. Responses that
+    were recorded elsewhere may be to other items, too, and in other numbers: the items of both are
+    compared, and the notes say what is left out.
     """
     _check_comparable(a["tasks"], b["tasks"])
     differences: list[stats.Difference] = []
@@ -46,7 +48,10 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
                 "both alike."
             )
         if left_out:
-            notes.append(f"{name}: {left_out} items are left out, as samples were refused.")
+            notes.append(
+                f"{name}: {left_out} items are left out, which have too few responses for {metric}."
+            )
+        notes += _notes_of_recorded(name, task_a, task_b)
     if len(rows) > 1:
         items = sum(row["items"] for row in rows)
         mean_row = _row(
@@ -70,8 +75,11 @@ def _compared(
     name: str, task_a: TaskResults, task_b: TaskResults, metric: str
 ) -> tuple[Row, stats.Difference, int]:
     """The row of a benchmark, its difference, and how many items lack samples of one of the two."""
-    values_a = values_of(task_a, metric)
-    values_b = values_of(task_b, metric)
+    places_a, places_b = _places_of_shared(task_a, task_b)
+    if metric == "majority":
+        _check_equal_votes(name, task_a, task_b)
+    values_a = values_of(task_a, metric)[places_a]
+    values_b = values_of(task_b, metric)[places_b]
     both = np.isfinite(values_a) & np.isfinite(values_b)
     if not both.any():
         raise ValueError(f"{name}: no item has enough answered samples of both")
@@ -88,10 +96,60 @@ def _compared(
     return row, difference, int((~both).sum())
 
 
+def _places_of_shared(a: TaskResults, b: TaskResults) -> tuple[list[int], list[int]]:
+    """Where the items of both stand in the results of each, in the order of A."""
+    places = {uid: place for place, uid in enumerate(b["per_item"]["uid"])}
+    shared = [
+        (place, places[uid]) for place, uid in enumerate(a["per_item"]["uid"]) if uid in places
+    ]
+    return [place for place, _ in shared], [place for _, place in shared]
+
+
+def _check_equal_votes(name: str, a: TaskResults, b: TaskResults) -> None:
+    """ValueError if recorded responses to an item are more in one: more votes win more often."""
+    if not _any_recorded(a, b):
+        return
+    answered_a = a["per_item"]["answered"]
+    answered_b = b["per_item"]["answered"]
+    uneven = sum(
+        answered_a[place_a] != answered_b[place_b]
+        for place_a, place_b in zip(*_places_of_shared(a, b), strict=True)
+    )
+    if uneven:
+        raise ValueError(
+            f"{name}: {uneven:,} items have more responses in one of the two, and more votes win "
+            "more often: compare with --metric mean, or such as pass@2"
+        )
+
+
+def _any_recorded(a: TaskResults, b: TaskResults) -> bool:
+    """Whether the responses of one of the two were recorded elsewhere."""
+    return is_recorded(a) or is_recorded(b)
+
+
+def _notes_of_recorded(name: str, a: TaskResults, b: TaskResults) -> list[str]:
+    """What is not the same where responses were recorded elsewhere."""
+    shared = len(_places_of_shared(a, b)[0])
+    only_a = a["items"] - shared
+    only_b = b["items"] - shared
+    notes = []
+    if only_a or only_b:
+        notes.append(
+            f"{name}: {shared:,} items are in both. Left out are {only_a:,} that only A has, and "
+            f"{only_b:,} that A lacks: their prompt, or its label, is not in the other."
+        )
+    if responses_per_item(a) != responses_per_item(b):
+        notes.append(
+            f"{name}: {responses_per_item(a)} responses to an item in A, and "
+            f"{responses_per_item(b)}; every item has the same weight."
+        )
+    return notes
+
+
 def values_of(task: TaskResults, metric: str) -> np.ndarray:
     """What a metric gives each item, (n,) in [0, 1]: `mean`, `majority`, or such as `pass@4`.
 
-    NaN where too many samples of an item were refused.
+    NaN where an item has too few samples that were answered.
     """
     per_item = task["per_item"]
     if metric == "majority":
@@ -175,11 +233,11 @@ def _problems(a: TaskResults, b: TaskResults) -> list[str]:
         for name in SETTINGS
         if name in of_a and name in of_b and of_a[name] != of_b[name]
     ]
-    if a["samples"] != b["samples"]:
+    if a["samples"] != b["samples"] and not _any_recorded(a, b):
         problems.append(f"samples are {a['samples']} and {b['samples']}")
     uids_a = a["per_item"]["uid"]
     uids_b = b["per_item"]["uid"]
-    if uids_a != uids_b:
-        shared = len(set(uids_a) & set(uids_b))
+    shared = len(set(uids_a) & set(uids_b))
+    if uids_a != uids_b and not (shared and _any_recorded(a, b)):
         problems.append(f"{len(uids_a)} and {len(uids_b)} items, {shared} of them the same")
     return problems

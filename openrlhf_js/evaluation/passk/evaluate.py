@@ -37,6 +37,7 @@ from openrlhf_js.sampling.sampler import (
     Request,
     Sampled,
     Sampler,
+    advice_on_another_model,
     model_differences,
     open_store,
 )
@@ -46,6 +47,7 @@ UNGRADED = ("timeout", "error")  # statuses that say nothing of the answer: grad
 GRADED_AT_ONCE = 256
 COLUMNS = ("messages", "label", "datasource", "images")  # of samples/NAME.items.jsonl
 NOT_IN_MEMORY = ("text", "thinking")  # of a sample
+ABOUT_RESPONSE = ("digest", "finish_reason", "tokens", "seed")  # not about its grade
 
 
 def evaluate(
@@ -61,12 +63,12 @@ def evaluate(
         differences = model_differences(task["settings"], sampler)
         if differences:
             raise ValueError(
-                f"{out} has results of another model ({name}: {'; '.join(differences)}): give "
-                "another --out, or --same_model if a server serves the same one"
+                f"{out} has results of another model ({name}: {'; '.join(differences)}): "
+                f"{advice_on_another_model(sampler, 'another --out')}"
             )
     for items_of_one in asked:
         parameters = parameters_of(items_of_one.benchmark, seed)
-        sampler.make_room(requests_of(items_of_one, samples=1), parameters)
+        sampler.make_room(requests_of(items_of_one, most=1), parameters)
     for items_of_one in asked:
         name = items_of_one.benchmark.name
         tasks[name] = _task_results(
@@ -79,8 +81,8 @@ def evaluate(
     return {"format": FORMAT, "model": sampler.name, "tasks": tasks}
 
 
-def requests_of(asked: Asked, samples: int) -> list[Request]:
-    """The requests of so many responses to each item of a benchmark."""
+def requests_of(asked: Asked, most: int | None = None) -> list[Request]:
+    """The requests of all responses to the items of a benchmark, or of the first `most` to each."""
     return [
         Request(
             uid=uid,
@@ -90,7 +92,7 @@ def requests_of(asked: Asked, samples: int) -> list[Request]:
             images=item.images,
         )
         for number, (uid, item) in enumerate(asked.items.items())
-        for draw in range(samples)
+        for draw in asked.draws(uid)[:most]
     ]
 
 
@@ -108,18 +110,18 @@ def _task_results(
     sampler: Sampler, asked: Asked, out: Path, seed: int, retry_failed: bool
 ) -> dict[str, object]:
     """Completes the samples of a benchmark, and summarises them."""
-    benchmark, items = asked
+    benchmark = asked.benchmark
+    items = asked.items
     path = out / "samples" / f"{benchmark.name}.jsonl"
     with open_store(
         path,
         sampler,
-        settings=parameters_of(benchmark, seed)._asdict(),
+        settings={} if asked.recorded else parameters_of(benchmark, seed)._asdict(),
         key_fields=("uid", "draw"),
         content="samples",
         elsewhere="another --out",
-        keep=lambda record: {
-            name: value for name, value in record.items() if name not in NOT_IN_MEMORY
-        },
+        keep=_without_texts,
+        may_replace=_may_replace,
     ) as store:
         with atomic_write(path.with_suffix(ITEMS)) as file:  # for whoever looks at the samples
             for uid, item in items.items():
@@ -128,10 +130,30 @@ def _task_results(
         regrade(store, items)
         sample_missing(store, asked, sampler, seed, retry_failed)
         groups = [
-            [Sample.of(store.records[uid, draw]) for draw in range(benchmark.samples)]
-            for uid in items
+            [Sample.of(store.records[uid, draw]) for draw in asked.draws(uid)] for uid in items
         ]
         return {"settings": store.identity, **summarise(items, groups)}
+
+
+def _without_texts(record: Record) -> Record:
+    """What of a sample stays in memory: a digest in place of its texts."""
+    kept = {name: value for name, value in record.items() if name not in NOT_IN_MEMORY}
+    kept["digest"] = hash(tuple(record.get(name) for name in NOT_IN_MEMORY))
+    return kept
+
+
+def _may_replace(earlier: Record, later: Record) -> bool:
+    """Whether a run writes the later sample after the earlier one to the same request.
+
+    A refused request is asked again, and a response is graded again: by another version of the
+    graders, or since there was no verdict.
+    """
+    if earlier.get("refused") is not None:
+        return True
+    if any(earlier.get(name) != later.get(name) for name in ABOUT_RESPONSE):
+        return False
+    is_of_other_grader = earlier.get("graded_by") != later.get("graded_by")
+    return is_of_other_grader or earlier.get("status") in UNGRADED
 
 
 def sample_missing(
@@ -142,21 +164,41 @@ def sample_missing(
     What the model refuses (too long, filtered) is recorded as refused, with the endpoint's words,
     and asked again with `retry_failed` alone.
     """
-    benchmark, items = asked
+    benchmark = asked.benchmark
     parameters = parameters_of(benchmark, seed)
-    requests = missing(store, requests_of(asked, benchmark.samples), retry_failed)
+    wanted = requests_of(asked)
+    requests = missing(store, wanted, retry_failed)
+    _say_what_is_there(store, wanted, open_requests=len(requests))
     unanswered = complete(
         store,
         requests,
         work=lambda requests, keep: sampler.run(requests, parameters, keep),
-        grade=partial(_graded, items),
-        title=f"sampling {benchmark.name}",
+        grade=partial(_graded, asked.items),
+        title=f"{'grading' if asked.recorded else 'sampling'} {benchmark.name}",
     )
     if unanswered:
         request, reply = unanswered[-1]
         raise EndpointError(
             f"{benchmark.name}: {len(unanswered):,} of {len(requests):,} requests have no reply; "
             f"the last: item {request.number + 1}: {reply}"
+        )
+
+
+def _say_what_is_there(store: Store, wanted: Sequence[Request], open_requests: int) -> None:
+    """Says what an earlier run has left in a store: what is taken from it, and what is not."""
+    name = store.path.stem
+    usable = len(wanted) - open_requests
+    others = len(store.records) - sum((request.uid, request.draw) in store for request in wanted)
+    if usable and open_requests:
+        say(
+            f"{name}: an earlier run left {usable:,} of {len(wanted):,} responses in {store.path}",
+            error=True,
+        )
+    if others:
+        say(
+            f"{name}: {others:,} responses in {store.path} are to other items, or more than "
+            "are asked for: they are in no figure",
+            error=True,
         )
 
 

@@ -32,8 +32,9 @@ Group = Sequence[Sample]  # of one item
 def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str, Any]:
     """Rates and lengths with intervals by item, for JSON.
 
-    `groups` are k samples of each item. `rows` has one row for each figure, and `per_item` what
-    comparisons are made from; `majority` is None where an item has no answered sample.
+    `groups` are the samples of each item: k, or fewer where they were recorded. `rows` has one row
+    for each figure, and `per_item` what comparisons are made from; `majority` is None where an item
+    has no answered sample.
     """
     answered = [[sample for sample in group if sample.refused is None] for group in groups]
     samples = [sample for group in answered for sample in group]
@@ -41,7 +42,7 @@ def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str
         raise ValueError(f"the model refuses every item; the first: {groups[0][0].refused}")
     correct = [_count(group, "status", "correct") for group in answered]
     votes = _votes(items, answered)
-    k = len(groups[0])
+    k = max(map(len, groups))
     per_item: dict[str, Any] = {
         "uid": list(items),
         "answered": [len(group) for group in answered],
@@ -112,10 +113,23 @@ def items_with(task: Mapping[str, Any], j: int) -> int:
     return sum(count >= j for count in task["per_item"]["answered"])
 
 
+def is_recorded(task: Mapping[str, Any]) -> bool:
+    """Whether results on a benchmark are of responses that existed already (`--responses`)."""
+    return "responses_sha256" in task["settings"]
+
+
+def responses_per_item(task: Mapping[str, Any]) -> str:
+    """How many responses an item has: k, or such as "2 to 8" where recorded ones are uneven."""
+    most = task["samples"]
+    fewest = min(task["per_item"]["answered"]) if is_recorded(task) else most
+    return str(most) if fewest == most else f"{fewest} to {most}"
+
+
 def _share_rows(groups: Sequence[Group]) -> list[Row]:
-    """The shares of each status and of truncated samples."""
+    """The shares of each status, and of truncated samples where it is known why they ended."""
     rows = [_row(status, _share(groups, "status", status)) for status in STATUSES]
-    rows.append(_row("truncated", _share(groups, "finish_reason", "length")))
+    if any(sample.finish_reason for group in groups for sample in group):
+        rows.append(_row("truncated", _share(groups, "finish_reason", "length")))
     return rows
 
 
