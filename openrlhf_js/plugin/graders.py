@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 REWARD_FUNCTION = "reward_func"  # the names that upstream looks for in a user's file
 AGENT = "AgentExecutor"
+TRIED = f"its {REWARD_FUNCTION}, called for a row of the data,"
 NOT_A_DICT = 'not a dict such as {"rewards": [1.0]}'
 
 
@@ -49,12 +50,14 @@ def as_number(reward: Any) -> float:
 
 def _one_number(value: Any) -> float | None:
     """The number that a value is or holds, finite or not; None for anything else."""
-    while isinstance(value, list) and len(value) == 1:
+    while isinstance(value, list | tuple) and len(value) == 1:
         (value,) = value
+    if value is None or isinstance(value, str | bytes | dict | list | tuple):
+        return None
     try:
-        if type(value) in (int, float, bool):
+        if isinstance(value, int | float):
             return float(value)
-        import torch  # slow to load, and a plain number does without
+        import torch  # slow to load, and what Python has does without
 
         (number,) = torch.as_tensor(value, dtype=torch.float64).flatten().tolist()
         return float(number)
@@ -136,22 +139,21 @@ def call_problem(reward_func: Any) -> str | None:
 
 def answer_problem(reward_func: Callable[..., Any], trial: Trial, file: Path) -> str | None:
     """Why a run could not train on what a reward function answers; None if it could."""
-    tried = f"its {REWARD_FUNCTION}, called for a row of the data,"
     query = trial.prompt + trial.response
     rows = [query], [trial.prompt], [trial.label]
     try:
         answer = call_grader(reward_func, *rows, [trial.datasource])
     except SystemExit:
-        return f"{tried} ends Python"
+        return f"{TRIED} ends Python"
     except Exception as error:
         if trial.may_fail:
             return None
-        return f"{tried} raises {error_in_file(error, file)} (response {trial.response[:80]!r})"
+        return f"{TRIED} raises {error_in_file(error, file)} (response {trial.response[:80]!r})"
     if not isinstance(answer, dict):
-        return f"{tried} returns {type(answer).__name__}, {NOT_A_DICT}"
+        return f"{TRIED} returns {type(answer).__name__}, {NOT_A_DICT}"
     reward = answer.get("rewards")
     if "rewards" not in answer:
-        return f"{tried} returns a dict without rewards, {NOT_A_DICT}"
+        return f"{TRIED} returns a dict without rewards, {NOT_A_DICT}"
     is_missing = reward is None or _one_number(reward) is not None
     if trial.may_fail and is_missing:
         return None
@@ -161,7 +163,7 @@ def answer_problem(reward_func: Callable[..., Any], trial: Trial, file: Path) ->
             as_number(answer["scores"])
         numeric_logs(answer.get("extra_logs"))
     except (BadReward, BadInput) as error:
-        return f"{tried} gives nothing to train on: {error}"
+        return f"{TRIED} gives nothing to train on: {error}"
     return None
 
 

@@ -78,7 +78,10 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
         with collecting(of_flags):
             try:
                 nested = validate_upstream(args)
-            except (AttributeError, TypeError) as error:  # where a flag is missing, as is said below
+            except (
+                AttributeError,
+                TypeError,
+            ) as error:  # where a flag is missing, as is said below
                 unnested = error
         of_models = list(model_problems(flat))
         problems = [*of_flags, *of_models, *start_problems(flat)]
@@ -129,6 +132,13 @@ def flag_problems(flat: Flat) -> Iterator[str]:
     yield from selection_problems(flat)
     yield from gradient_problems(flat)
     yield from lora_problems(flat)
+    max_len = flat["data.max_len"]
+    max_new_tokens = flat["rollout.max_new_tokens"]
+    if max_new_tokens is not None and max_new_tokens >= max_len:
+        yield (
+            f"--rollout.max_new_tokens {max_new_tokens} leaves no room in --data.max_len {max_len} "
+            "for a prompt"
+        )
 
 
 def _trial(flat: Flat, tokenizer: Any) -> Trial | None:

@@ -134,11 +134,11 @@ def prompts_left(flat: Flat, lengths: Mapping[str, list[Lengths | None]]) -> int
 
     Raises BadInput for too few.
     """
-    data_sets = [one for one in lengths.get("data.prompt_dataset", ()) if one is not None]
-    is_known = len(data_sets) == len(flat["data.prompt_dataset"].split(","))
+    measured_sets = [one for one in lengths.get("data.prompt_dataset", ()) if one is not None]
+    is_known = 0 < len(measured_sets) == len(data_sets(flat, "data.prompt_dataset"))
     if not is_known or flat["data.prompt_probs"] is not None:
         return None
-    fits = [(count or 0) <= one.room for one in data_sets for count in one.tokens]
+    fits = [(count or 0) <= one.room for one in measured_sets for count in one.tokens]
     prompts = sum(fits[: flat["data.max_samples"]])
     problems = too_few_prompts(prompts, flat["rollout.batch_size"])
     if problems:

@@ -51,9 +51,7 @@ def check_prompts(flat: Flat, download: bool = False) -> tuple[list[str], int | 
     return problems, min(sum(known), flat["data.max_samples"])
 
 
-def _check_data_sets(
-    flat: Flat, flag: str, download: bool
-) -> tuple[list[str], list[int | None]]:
+def _check_data_sets(flat: Flat, flag: str, download: bool) -> tuple[list[str], list[int | None]]:
     """The problems of a list of data sets, and the size of each, None if unseen."""
     problems: list[str] = []
     sizes: list[int | None] = []

@@ -17,7 +17,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.plugin.checks.prompts import SPLITS, data_sets, usable_rows
 from openrlhf_js.plugin.data_files import DATASOURCE, first_rows
 from openrlhf_js.plugin.flags import Flat
-from openrlhf_js.plugin.graders import AGENT, REWARD_FUNCTION, Trial
+from openrlhf_js.plugin.graders import AGENT, REWARD_FUNCTION, TRIED, Trial
 from openrlhf_js.plugin.upstream import BadInput
 
 # The current folder, where a file of the user's may have the name of a module of Python's own, is
@@ -85,11 +85,12 @@ def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator
 
 def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -> str:
     """Why the process that loads a file has not said all that it should."""
-    last_words = errors.decode(errors="replace").strip().rpartition("\n")[2] or "it ends Python"
+    last_words = errors.decode(errors="replace").strip().rpartition("\n")[2]
     if not said:
-        return f"its import took over {limit}" if is_late else f"cannot be loaded: {last_words}"
-    tried = f"its {REWARD_FUNCTION}, called for a row of the data,"
-    return f"{tried} took over {limit}" if is_late else f"{tried} ends: {last_words}"
+        cause = last_words or "it ends Python"
+        return f"its import took over {limit}" if is_late else f"cannot be loaded: {cause}"
+    cause = f"takes over {limit}" if is_late else f"ends Python ({last_words or 'in silence'})"
+    return f"{TRIED} {cause}"
 
 
 def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
@@ -159,6 +160,8 @@ def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
 
 def is_our_task(name: str) -> bool:
     """Whether the TASK of a reward file is one of ours; users have that word for their own, too."""
+    if not name:  # the tasks are slow to load
+        return False
     try:
         from openrlhf_js.tasks import GRADED
         from openrlhf_js.tasks.rewards import BY_DATASOURCE
@@ -190,8 +193,10 @@ def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
                 rows = usable_rows(name, flag, flat)
             except BadInput:  # `check_prompts` says so
                 continue
-            used = () if rows is None else first_rows(
-                rows, flat["data.max_samples"], (key, DATASOURCE)
+            used = (
+                ()
+                if rows is None
+                else first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
             )
             for problem in _refused_labels(used, key, task_name):
                 yield f"--{flag} {name.strip()}: {problem}"

@@ -217,6 +217,10 @@ def _estimator(flat: Flat) -> Rows:
 
 def _gpus(flat: Flat, config: Any) -> Rows:
     if flat["js.device"] == "cpu":
+        yield (
+            "computes on",
+            "this machine's CPU (--js.device gpu --js.dry_run: what a GPU must hold)",
+        )
         return
     gpus = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
     engines = _count(flat["vllm.num_engines"], "vLLM engine")
