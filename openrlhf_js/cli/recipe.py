@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
             return _lab(options.program, flags, dry_run=options.dry_run)
         if options.dry_run:
             flags = [*flags, "--js.dry_run"]
+        if options.dry_run and options.program == "train" and not options.tiny:
+            flags = ["--js.device", "gpu", *flags]  # whatever this machine has
         if options.program == "train":
             from openrlhf_js.cli import train as training
 

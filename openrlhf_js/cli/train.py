@@ -8,6 +8,7 @@ happens in a process of its own, which is started again after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -23,15 +24,10 @@ from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.programs import curves_command
 from openrlhf_js.plugin import flags
 from openrlhf_js.plugin.checks import check
-from openrlhf_js.plugin.checks.lengths import check_lengths, prompts_left
-from openrlhf_js.plugin.checks.models import check_hub_models
+from openrlhf_js.plugin.checks.models import without_torch
 from openrlhf_js.plugin.checks.start import earlier_run_problems
 from openrlhf_js.plugin.flags import Flat
-from openrlhf_js.plugin.flags.parser import (
-    settings_text,
-    upstream_parser,
-    validate_upstream,
-)
+from openrlhf_js.plugin.flags.parser import settings_text, upstream_parser
 from openrlhf_js.plugin.run import failures
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import prepare_device
@@ -71,19 +67,13 @@ def main(argv: list[str] | None = None) -> int:
                 raise BadInput("\n".join(problems))
             try_upload(flat)
             return keep_running(words, flat)
-        checked = check(args)
-        device = prepare_device(flat["js.device"])
-        nested = validate_upstream(args)
         starts = not flat["js.dry_run"]
-        if starts:
-            check_hub_models(flat)
-        lengths = check_lengths(flat, download=starts)
-        if checked.prompts is None:
-            checked = checked._replace(prompts=prompts_left(flat, lengths))
-        if flat["js.verbose"] and not starts:
-            print(settings_text(flat, parser))
-        on_device = flat | {"js.device": device} if starts else flat
-        print_overview(on_device, checked, lengths, download=starts)
+        with contextlib.nullcontext() if starts else without_torch():
+            checked = check(args, download=starts)
+            device = prepare_device(flat["js.device"])
+            if flat["js.verbose"] and not starts:
+                print(settings_text(flat, parser))
+            print_overview(flat | {"js.device": device}, checked, download=starts)
         if not starts:
             say("openrlhf_js: all checks passed, nothing was started (--verbose: every setting)")
             return 0
@@ -92,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         if flat["ckpt.load_enable"]:
             choose_checkpoint(flat)
         with shown(flat), recorded(args, parser):
-            train(nested, device)
+            train(checked.nested, device)
         if flat["logger.tensorboard_dir"]:
             say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
         write_card(args, parser)

@@ -206,12 +206,28 @@ def _computed(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Tens
 
 def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
     """Calls the user's code; an error names its line."""
+    own = parse_own(spec)
+    assert own is not None
     try:
         return function(*values)
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(frame.filename).name}, line {frame.lineno}"
-        raise ValueError(f"{spec}: {type(error).__name__} in {place}: {error}") from error
+        raise ValueError(f"{spec}: {error_in_file(error, own.file)}") from error
+
+
+def error_in_file(error: BaseException, file: Path) -> str:
+    """Return what a user's file raised, in one line: "TypeError in mine.py, line 3: ...".
+
+    The line is the last one of the file that was at work, or the one that is no Python, there or in
+    a file that it imports.
+    """
+    kind = type(error).__name__
+    if isinstance(error, SyntaxError) and error.lineno and Path(str(error.filename)).is_file():
+        return f"{kind} in {Path(str(error.filename)).name}, line {error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file.absolute())]
+    place = f" in {file.name}, line {lines[-1]}" if lines else f" in {file.name}"
+    message = " ".join(str(error).split())
+    return f"{kind}{place}: {message}" if message else f"{kind}{place}"
 
 
 # --- trying it before a run --------------------------------------------------------------------

@@ -9,7 +9,8 @@ TRL has no hook for advantages. Here `_calculate_rewards` keeps the rewards of a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 else:
     Trainer = object
 
+logger = logging.getLogger(__name__)
+
 WORKS_WITH = "1.16.0"
+UNBIASED_LOSSES = ("dr_grpo", "luspo")  # a response's term is divided by a constant
 # What TRL must say for this to work, by method: in both trainers, and in each.
 RELIED_ON = {
     "_calculate_rewards": ("rewards_per_func = gather(rewards_per_func)",),
@@ -121,7 +125,28 @@ class ShrinkageMixin(Trainer):
                 raise ValueError(
                     f"{name} is {setting!r}; set {name}={value!r}, as {estimator} needs."
                 )
+        self._check_data()
         self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
+        for notice in self._notices():
+            if self.accelerator.is_main_process:
+                logger.warning(notice)
+
+    def _check_data(self) -> None:
+        """ValueError for a data set that does not fill one batch: TRL would train no step on it."""
+        batch = self.args.generation_batch_size // self.num_generations
+        rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else batch
+        if rows < batch:
+            raise ValueError(
+                f"the data set has {rows} prompts, fewer than the {batch} of one batch "
+                f"(generation_batch_size {self.args.generation_batch_size} / num_generations "
+                f"{self.num_generations}), and TRL drops what does not fill one: it would train no "
+                "step. Use more prompts, or a smaller per_device_train_batch_size or "
+                "gradient_accumulation_steps."
+            )
+
+    def _notices(self) -> list[str]:
+        """What a run says of its settings when it starts, a line each."""
+        return []
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         self._scores = super()._calculate_rewards(*args, **kwargs)
@@ -219,6 +244,19 @@ class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
     replaced = "dr_grpo"
     relied_on = RELIED_ON_IN_GRPO
     needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
+
+    def _notices(self) -> list[str]:
+        notice = (
+            "openrlhf_js: scale_rewards='none' leaves the gradient in units of the reward, where "
+            "'group' divides it by each group's standard deviation: max_grad_norm "
+            f"{self.args.max_grad_norm:g} clips at another size, so look at grad_norm"
+        )
+        if self.loss_type not in UNBIASED_LOSSES:
+            notice += (
+                f"; loss_type={self.loss_type!r} divides by lengths, which biases the gradient a "
+                "little: loss_type='dr_grpo' does not"
+            )
+        return [notice]
 
     def _log_probs(self, output: dict[str, Any]) -> Tensor:
         """(B, T) of this process's responses, by the policy that is trained."""

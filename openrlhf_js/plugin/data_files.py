@@ -80,6 +80,22 @@ def read_local(name: str, split: str) -> Any:
         raise _unreadable(error) from error
 
 
+def columns_on_hub(name: str, split: str) -> list[str] | None:
+    """The columns of a data set on the hub, as its first row has them; None where that is not seen.
+
+    Upstream loads it after the model; why it cannot, upstream says.
+    """
+    from datasets import load_dataset
+
+    path, _, part = (word.strip() for word in name.partition("@"))
+    try:
+        splits = load_dataset(path, data_dir=part or None, streaming=True)
+        rows = splits[split] if split in splits else None
+        return None if rows is None else list(rows.column_names or next(iter(rows)))
+    except Exception:  # of the network, the hub and its files
+        return None
+
+
 def _builder_of(path: str) -> str | None:
     lowered = path.lower().removesuffix(".gz")
     return next((name for ending, name in BUILDERS.items() if lowered.endswith(ending)), None)

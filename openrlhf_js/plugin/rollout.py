@@ -31,10 +31,11 @@ from openrlhf_js.common.labels import call_grader
 from openrlhf_js.common.marks import marks_of_template, name_marks
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.plugin import watch
+from openrlhf_js.plugin.graders import settle
 from openrlhf_js.plugin.records import EVALUATION, Label, Outcome, Prompt, Sample, prompt_key
 from openrlhf_js.plugin.rewards import RewardServers, client_of
 from openrlhf_js.plugin.selection import PromptSelector, start_selection
-from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
+from openrlhf_js.plugin.upstream import BadReward, plain_class
 from openrlhf_js.sampling.engines import key
 
 logger = logging.getLogger(__name__)
@@ -160,69 +161,6 @@ class Stored(NamedTuple):
 
 
 # --- rewards -----------------------------------------------------------------------------------
-
-
-def as_number(reward: Any) -> float:
-    """The one finite number in a grader's reward: a number, or a tensor, array or list of one.
-
-    Raises BadReward for anything else, such as the grader's exception in its place.
-    """
-    if isinstance(reward, BadReward):
-        raise reward
-    if isinstance(reward, Exception):
-        raise BadReward(f"the grader failed: {type(reward).__name__}: {reward}") from reward
-    try:
-        (value,) = torch.as_tensor(reward, dtype=torch.float64).flatten().tolist()
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise BadReward(f"the reward is {reward!r:.200}, not one finite number")
-    return value
-
-
-def numeric_logs(logs: Any) -> dict[str, Any]:
-    """A grader's `extra_logs`, all of which are numbers, or tensors of one; {} for None.
-
-    Raises BadInput for any other, since no response of that grader could be logged.
-    """
-    logs = {} if logs is None else logs
-    if not isinstance(logs, dict):
-        raise BadInput(f"the grader's extra_logs are {type(logs).__name__}, not a dict of numbers")
-    for name, value in logs.items():
-        try:
-            size = torch.as_tensor(value, dtype=torch.float64).numel()
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            size = 0
-        if size != 1:
-            raise BadInput(
-                f"the grader's extra_logs have {name}={value!r:.100}, not a number: only numbers "
-                "are logged, so leave it out"
-            )
-    return logs
-
-
-def settle(response: dict[str, Any], on_bad_reward: str) -> str | None:
-    """Makes the reward and the score of a graded response finite floats, in place.
-
-    With `on_bad_reward` "stop" a bad reward raises BadReward; with "mask" it becomes NaN, which the
-    experience maker masks, and the reason is returned. Raises BadInput for logs that are no
-    numbers.
-    """
-    try:
-        reward = as_number(response.get("reward"))
-        score = response.get("scores")
-        score = reward if score is None else as_number(score)
-        logs = numeric_logs(response.get("extra_logs"))
-    except BadReward as error:
-        prompt, label = str(response.get("prompt")), str(response.get("label"))
-        message = f"{error} (prompt {prompt[-400:]!r}, label {label[:200]!r})"
-        if on_bad_reward == "stop":
-            raise BadReward(message) from error
-        logger.warning("response masked: %s", message)
-        response.update({"reward": math.nan, "scores": None, "extra_logs": {}})
-        return message
-    response.update({"reward": reward, "scores": score, "extra_logs": logs})
-    return None
 
 
 class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]

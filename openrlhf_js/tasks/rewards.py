@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import torch
-
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tasks.answers import without_end_marks
 from openrlhf_js.tasks.record import STATUSES, Score, Task
@@ -57,6 +55,8 @@ def reward_by_datasource(
             "function of your own the parameter `datasources` to hand on, or point "
             "--reward.remote_url at one task's file"
         )
+    import torch  # slow to load, and labels are checked without
+
     tasks = [task_of(datasource) for datasource in datasources]
     result = _graded(tasks, queries, prompts, labels)
     accuracy = result["extra_logs"]["accuracy"]
@@ -85,6 +85,8 @@ def _graded(
             f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels: they must "
             "be equally many"
         )
+    import torch
+
     with ThreadPoolExecutor(_THREADS) as threads:
         graded = list(threads.map(_grade, tasks, queries, prompts, labels))
     scores = [score for score, _ in graded]

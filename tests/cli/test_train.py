@@ -36,7 +36,7 @@ def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
     (tmp_path / "batch_000001.npz").touch()
     resumes = []
 
-    def check(args):
+    def check(args, download):
         resumes.append(vars(args)["ckpt.load_enable"])
         assert train.earlier_run_problems(vars(args)) == []
         raise BadInput("far enough")
@@ -62,10 +62,8 @@ def started(monkeypatch, tmp_path):
     """Lets a run start that does what a test says, and returns its exit status."""
 
     def run(work, *flags):
-        monkeypatch.setattr(train, "check", lambda _: Checked(prompts=8, task=""))
-        monkeypatch.setattr(train, "check_lengths", lambda *_, **__: {})
+        monkeypatch.setattr(train, "check", lambda *_, **__: Checked(prompts=8, task=""))
         monkeypatch.setattr(train, "print_overview", lambda *_, **__: None)
-        monkeypatch.setattr(train, "check_hub_models", lambda _: None)
         monkeypatch.setattr(train, "prepare_device", lambda _: "cpu")
         monkeypatch.setattr(train, "train", lambda *_: work())
         places = ("--ckpt.path", str(tmp_path), "--ckpt.output_dir", str(tmp_path))

@@ -328,6 +328,60 @@ def test_what_does_not_fit_ends_with_one_line(
         make(tmp_path, "GRPO", sevens)
 
 
+@pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
+def test_a_data_set_shorter_than_a_batch_is_refused(tmp_path: Path, kind: str) -> None:
+    """TRL itself would train no step, in silence; 14 prompts that fill a batch are enough."""
+    sizes = {"per_device_train_batch_size": 4 * M, "gradient_accumulation_steps": 4}
+    said = r"has 14 prompts, fewer than the 16 of one batch \(generation_batch_size 64 / num_gen"
+    with pytest.raises(ValueError, match=said):
+        make(tmp_path, kind, sevens, **sizes)
+    enough = make(tmp_path, kind, sevens, per_device_train_batch_size=14 * M, max_steps=1)
+    enough.train()
+    assert len(enough.seen) == 1
+
+
+def test_a_run_says_what_its_scale_and_its_loss_mean(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, "GRPO", sevens)
+    (said,) = [record.message for record in caplog.records if "openrlhf_js" in record.name]
+    assert "max_grad_norm 1 clips at another size" in said
+    assert "loss_type='dapo' divides by lengths, which biases the gradient" in said
+    caplog.clear()
+    make(tmp_path, "GRPO", sevens, loss_type="dr_grpo")
+    assert "max_grad_norm" in caplog.text and "biases" not in caplog.text
+    caplog.clear()
+    make(tmp_path, "RLOO", sevens)
+    assert not [record for record in caplog.records if "openrlhf_js" in record.name]
+
+
+def test_of_a_single_prompt_js_grad_takes_rloo_once_and_then_its_earlier_steps(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Of equal weights; in silence, as the page says."""
+    warn_once.cache_clear()
+    sizes = {"per_device_train_batch_size": M, "max_steps": 2, "beta": 0.0}
+    rewards = iter([[1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
+    trainer = make(tmp_path, "RLOO", lambda **_: next(rewards), estimator="js_grad", **sizes)
+    trainer._log_probs = lambda output: torch.full(output["completion_mask"].shape, 0.5).log()
+    ones = torch.ones(M, 1)
+    trainer_batch = trainer._batch
+
+    def equal_weights(rewards: Any, mask: Any, inputs: Any, output: Any) -> Any:
+        return trainer_batch(rewards, mask, inputs, {**output, "completion_mask": ones})
+
+    trainer._batch = equal_weights
+    trainer.train()
+    first, second = trainer.seen
+    rloo = [
+        advantage("rloo", torch.tensor([row]))[0]
+        for row in ([1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0])
+    ]
+    torch.testing.assert_close(first, rloo[0].to(first))
+    assert (second - rloo[1].to(second)).abs().max() > 0.05
+    assert not [each for each in recwarn if "other prompts" in str(each.message)]
+
+
 def test_a_prompt_is_known_by_its_images() -> None:
     """Decoded anew at each visit, at another address."""
 

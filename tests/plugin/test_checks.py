@@ -2,6 +2,7 @@
 
 import fnmatch
 import gzip
+import os
 import shutil
 from pathlib import Path
 
@@ -35,13 +36,21 @@ PARSER = upstream_parser()
 flags.add_flags(PARSER)
 
 
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory):
+    """The tokenizer and the configuration of a tiny policy."""
+    folder = save_policy(tmp_path_factory.mktemp("policy") / "model")
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(policy, tmp_path, monkeypatch):
     """A folder in which the command line GOOD has nothing wrong."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(RUN_ID, raising=False)  # of a run in this process
-    Path("model").mkdir()
-    Path("other_model").mkdir()
+    for name in ("model", "other_model"):
+        shutil.copytree(policy, name)
     write_prompt_files()
     write_user_files()
     monkeypatch.setattr(start, "find_device", lambda: ("gpu", "nvidia-smi is there"))
@@ -93,10 +102,11 @@ def write_other_files(rows: list[dict[str, str]]) -> None:
 
 def write_user_files() -> None:
     """Graders, agents and baselines: right ones, and some that do not fit."""
-    Path("reward.py").write_text("def reward_func(q, p, l): ...\n")
-    Path("mathematics.py").write_text('TASK = "math"\ndef reward_func(q, p, l): ...\n')
-    Path("own.py").write_text('TASK = "summarise"\ndef reward_func(q, p, l): ...\n')
-    Path("mixed.py").write_text('TASK = "by_datasource"\ndef reward_func(q, p, l): ...\n')
+    right = "def reward_func(q, p, l): return {'rewards': [len(q[0])]}\n"
+    Path("reward.py").write_text(right)
+    Path("string.py").write_text(right)  # a name of Python's own
+    for name, task in (("mathematics", "math"), ("own", "summarise"), ("mixed", "by_datasource")):
+        Path(f"{name}.py").write_text(f"TASK = {task!r}\n{right}")
     Path("mine.py").write_text(
         "def half(batch): return batch.rewards * 0 + 0.5\n"
         "def narrow(batch): return batch.rewards[0]\n"
@@ -105,7 +115,40 @@ def write_user_files() -> None:
         "    def learn(self, batch): ...\n"
     )
     Path("agent.py").write_text("class AgentExecutor: ...")
-    Path("broken.py").write_text("def reward_func(q, p, l):\n    return !\n")
+    Path("broken.py").write_text("\ndef reward_func(q, p, l):\n    return !\n")
+    Path("uses_broken.py").write_text("import broken\n")
+    write_graders()
+
+
+def write_graders() -> None:
+    """Reward functions, a file each; most cannot be trained on."""
+    Path("graders").mkdir()
+    bodies = {
+        "text": "return 'good'",
+        "bare": "return [1.0]",
+        "nothing": "pass",
+        "misnamed": "return {'reward': [1.0]}",
+        "words": "return {'rewards': ['good']}",
+        "two_rewards": "return {'rewards': [1.0, 0.0]}",
+        "no_number": "return {'rewards': [float('nan')]}",
+        "scored": "return {'rewards': [1.0], 'scores': ['high']}",
+        "logging": "return {'rewards': [1.0], 'extra_logs': {'why': 'right'}}",
+        "raising": "return {'rewards': [labels[0]['gold']]}",
+        "leaving": "raise SystemExit",
+        "killed": "import os; os._exit(1)",
+        "looping": "while True: pass",
+        "checking": "assert queries == ['0?0'] and prompts == ['0?'] and labels == ['0'], queries\n"
+        "    return {'rewards': 1}",
+    }
+    for name, body in bodies.items():
+        code = f"def reward_func(queries, prompts, labels):\n    {body}\n"
+        Path("graders", f"{name}.py").write_text(code)
+    signatures = {"two": "queries, labels", "four": "queries, prompts, labels, tokens"}
+    signatures |= {"any": "*lists", "mixing": "queries, prompts, labels, datasources"}
+    for name, signature in signatures.items():
+        code = f"def reward_func({signature}): return {{'rewards': [1.0]}}\n"
+        Path("graders", f"{name}.py").write_text(code)
+    Path("graders/number.py").write_text("reward_func = 1\n")
 
 
 def argv(changes: dict[str, str | None]) -> list[str]:
@@ -157,6 +200,63 @@ def test_the_program_prints_all_problems_and_ends_with_status_2(capsys):
     assert "./none" in first
     assert "there are question, answer" in second
     assert shown.out == ""
+
+
+def test_problems_of_flags_files_data_and_graders_are_named_at_the_first_try():
+    changes = {
+        "algo.advantage.estimator": None,
+        "train.batch_size": "7",
+        "train.partial_rollout_enable": "",
+        "actor.model_name_or_path": "./none",
+        "data.prompt_dataset": "none.jsonl,p.csv",
+        "data.input_key": "q",
+        "data.label_key": "l",
+        "reward.remote_url": "graders/text.py",
+        "eval.dataset": "listed.jsonl",
+        "ckpt.load_enable": "",
+    }
+    expected = [
+        "--algo.advantage.estimator is missing",
+        "--train.batch_size = 7",
+        "requires --train.async_enable",
+        "--actor.model_name_or_path ./none: does not exist",
+        "--eval.dataset listed.jsonl is never evaluated",
+        "--ckpt.load_enable: there is no checkpoint",
+        "--data.prompt_dataset none.jsonl: does not exist",
+        "p.csv: no column 'q' (--data.input_key), no column 'l' (--data.label_key); there are",
+        "--eval.dataset listed.jsonl: no column 'q'",
+        "graders/text.py: its reward_func, called for a row of the data, returns str",
+    ]
+    found = problems(changes)
+    assert len(found) == len(expected)
+    for said, line in zip(expected, found, strict=True):
+        assert said in line
+    # what takes the tokenizer, where the flags fit each other
+    bad = {"data.max_len": "1", "reward.remote_url": "graders/two.py", "eval.dataset": "none.csv"}
+    found = problems({**bad, "eval.steps": "1"})
+    assert [line.partition(":")[0] for line in found] == [
+        "--eval.dataset none.csv",
+        "--data.prompt_dataset prompts.jsonl",
+        "--reward.remote_url graders/two.py",
+    ]
+    assert "prompts of more than 0 tokens" in found[1]
+
+
+def test_what_a_reward_function_does_in_its_try_has_no_other_effect(capfd):
+    Path("reward.py").write_text(
+        "import os, sys\n"
+        "print('noise', file=sys.stderr)\n"
+        "def reward_func(queries, prompts, labels):\n"
+        "    print('noise')\n"
+        "    os.system('echo noise')\n"
+        "    os.environ['HOME'] = sys.stdin.read()\n"
+        "    queries.clear()\n"
+        "    return {'rewards': [1.0]}\n"
+    )
+    home = os.environ["HOME"]
+    assert problems({"reward.remote_url": "reward.py"}) == []
+    assert os.environ["HOME"] == home
+    assert "noise" not in "".join(capfd.readouterr())
 
 
 # --- folders ------------------------------------------------------------------------------------

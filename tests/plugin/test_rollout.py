@@ -22,6 +22,7 @@ from openrlhf.trainer.ray import vllm_engine
 from openrlhf_js.common.processors import FORBIDDEN
 from openrlhf_js.estimators import key_of
 from openrlhf_js.plugin import rollout
+from openrlhf_js.plugin.graders import as_number, settle
 from openrlhf_js.plugin.records import EVALUATION, Label, Outcome, Prompt
 from openrlhf_js.plugin.rewards import RewardServers
 from openrlhf_js.plugin.rollout import (
@@ -30,9 +31,7 @@ from openrlhf_js.plugin.rollout import (
     ExitCalled,
     OrderedSamples,
     Stored,
-    as_number,
     rollout_actor,
-    settle,
     task_without_exits,
 )
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class

@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from openrlhf_js.cli.data import task_settings
 from openrlhf_js.common.settings import parse
 from openrlhf_js.plugin import gpu_memory
 from openrlhf_js.plugin.checks import rewards
-from openrlhf_js.plugin.checks.rewards import UserFile, load_file
+from openrlhf_js.plugin.checks.rewards import UserFile
 from openrlhf_js.tasks import TASKS
 
 HERE = Path(__file__).parent
@@ -79,15 +80,24 @@ REWARD_MODEL = "reward_models/train_llama3_8b_rm.sh"
 SERVE = "reward_models/serve.sh"
 
 
+LOADING = rewards.loading
+
+
 @functools.cache
 def load_once(path: str, name: str) -> UserFile:
-    return load_file(path, name, "cpu", 100)
+    with LOADING(path, name, "cpu", 100) as finish:
+        return finish(None)
 
 
 @pytest.fixture(autouse=True)
 def each_grader_is_loaded_once(monkeypatch):
     """In a process of its own, which takes seconds."""
-    monkeypatch.setattr(rewards, "load_file", lambda path, name, *_: load_once(path, name))
+
+    @contextmanager
+    def loading(path, name, *_):
+        yield lambda _: load_once(path, name)
+
+    monkeypatch.setattr(rewards, "loading", loading)
 
 
 def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:

@@ -15,9 +15,10 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.processors import load_processor
 from openrlhf_js.plugin.checks.batch_sizes import too_few_prompts
 from openrlhf_js.plugin.checks.models import TRUST
-from openrlhf_js.plugin.checks.prompts import SPLITS
-from openrlhf_js.plugin.data_files import first_rows, read_local
+from openrlhf_js.plugin.checks.prompts import SPLITS, data_sets, usable_rows
+from openrlhf_js.plugin.data_files import first_rows
 from openrlhf_js.plugin.flags import Flat
+from openrlhf_js.plugin.flags.parser import upstream_function
 from openrlhf_js.plugin.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import first_line
 
@@ -95,29 +96,25 @@ def measured(
     return Lengths(tokens=tokens, max_len=max_len, response=max_new_tokens or 1)
 
 
-def check_lengths(flat: Flat, download: bool) -> dict[str, list[Lengths | None]]:
+def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]:
     """The lengths of the prompts, by the flag of their data sets; None for sets on a hub.
 
-    A model on a hub lends its tokenizer, if that is here already or may be downloaded; else nothing
-    is measured, and the trainer does it. Raises BadInput for a model without a tokenizer or a chat
-    template, and for prompts that cannot be trained on.
+    Without a tokenizer (`load_tokenizer`) nothing is measured, and the trainer does it. Raises
+    BadInput for prompts that cannot be trained on.
     """
-    tokenizer = _load_tokenizer(flat, download)
     if tokenizer is None:
         return {}
-    if flat["data.apply_chat_template"] and not tokenizer.chat_template:
-        raise BadInput(
-            f"--data.apply_chat_template: the tokenizer of {flat[MODEL]} has no chat template: "
-            "take the model's instruct variant, or leave the flag out and give text as the prompts"
-        )
     found: dict[str, list[Lengths | None]] = {}
     problems = []
     may_drop = flat["js.on_long_prompt"] == "drop"
-    for flag, split in SPLITS.items():
+    for flag in SPLITS:
         found[flag] = []
-        for name in flat[flag].split(",") if flat[flag] else ():
-            rows = read_local(name, flat[split])
+        for name in data_sets(flat, flag):
             lengths = problem = None
+            try:
+                rows = usable_rows(name, flag, flat)
+            except BadInput:  # `check_prompts` says so
+                rows = None
             try:
                 if rows is not None:
                     lengths = _lengths(rows, flat, tokenizer)
@@ -137,11 +134,11 @@ def prompts_left(flat: Flat, lengths: Mapping[str, list[Lengths | None]]) -> int
 
     Raises BadInput for too few.
     """
-    data_sets = [one for one in lengths.get("data.prompt_dataset", ()) if one is not None]
-    is_known = len(data_sets) == len(flat["data.prompt_dataset"].split(","))
+    measured_sets = [one for one in lengths.get("data.prompt_dataset", ()) if one is not None]
+    is_known = 0 < len(measured_sets) == len(data_sets(flat, "data.prompt_dataset"))
     if not is_known or flat["data.prompt_probs"] is not None:
         return None
-    fits = [(count or 0) <= one.room for one in data_sets for count in one.tokens]
+    fits = [(count or 0) <= one.room for one in measured_sets for count in one.tokens]
     prompts = sum(fits[: flat["data.max_samples"]])
     problems = too_few_prompts(prompts, flat["rollout.batch_size"])
     if problems:
@@ -149,8 +146,22 @@ def prompts_left(flat: Flat, lengths: Mapping[str, list[Lengths | None]]) -> int
     return prompts
 
 
-def _load_tokenizer(flat: Flat, download: bool) -> Any:
-    """What upstream will make prompts with; None where it is not here."""
+def load_tokenizer(flat: Flat, download: bool) -> Any:
+    """What upstream will make prompts with; None where it is not here.
+
+    A model on a hub lends its tokenizer, if that is here already or may be downloaded. Raises
+    BadInput for a folder without one, and for one without the chat template that is asked for.
+    """
+    tokenizer = _tokenizer_of(flat, download)
+    if tokenizer is not None and flat["data.apply_chat_template"] and not tokenizer.chat_template:
+        raise BadInput(
+            f"--data.apply_chat_template: the tokenizer of {flat[MODEL]} has no chat template: "
+            "take the model's instruct variant, or leave the flag out and give text as the prompts"
+        )
+    return tokenizer
+
+
+def _tokenizer_of(flat: Flat, download: bool) -> Any:
     from transformers import AutoTokenizer
 
     name = flat[MODEL]
@@ -173,12 +184,23 @@ def _load_tokenizer(flat: Flat, download: bool) -> Any:
         raise BadInput(f"--{MODEL} {name}: no tokenizer ({first_line(error)})") from None
 
 
+def prompt_of(row: Mapping[str, Any], flat: Flat, tokenizer: Any) -> str:
+    """The prompt that upstream makes of a row; without a tokenizer, without its chat template."""
+    template = flat["data.input_template"]
+    with_template = flat["data.apply_chat_template"] and tokenizer is not None
+    preprocess_data = upstream_function("preprocess_data", "prompts_dataset", "datasets")
+    prompt, _ = preprocess_data(
+        row,
+        input_template=template if template and "{}" in template else None,
+        input_key=flat["data.input_key"],
+        apply_chat_template=tokenizer.apply_chat_template if with_template else None,
+    )
+    return str(prompt)
+
+
 def _lengths(rows: Any, flat: Flat, tokenizer: Any) -> Lengths:
     """The lengths of the prompts that upstream makes of rows; BadInput for one that it cannot."""
-    from openrlhf.datasets.prompts_dataset import preprocess_data
-
     image_key = flat["data.image_key"]
-    template = flat["data.input_template"]
     columns = (flat["data.input_key"], image_key)
     used = first_rows(rows, flat["data.max_samples"], columns)
     prompts = []
@@ -186,14 +208,7 @@ def _lengths(rows: Any, flat: Flat, tokenizer: Any) -> Lengths:
     with progress("reading prompts", len(used)) as bar:
         for number, row in enumerate(used, 1):
             try:
-                prompt, _ = preprocess_data(
-                    row,
-                    input_template=template if template and "{}" in template else None,
-                    input_key=flat["data.input_key"],
-                    apply_chat_template=(
-                        tokenizer.apply_chat_template if flat["data.apply_chat_template"] else None
-                    ),
-                )
+                prompt = prompt_of(row, flat, tokenizer)
             except Exception as error:  # a chat template is a program of its own
                 raise BadInput(
                     f"row {number:,} is refused by the chat template of {flat[MODEL]}: "

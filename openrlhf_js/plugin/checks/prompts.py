@@ -1,6 +1,7 @@
 """The prompts of a run, before it begins: data sets that upstream can read, and their columns.
 
-Data sets on a hub pass unseen. `checks.lengths` makes prompts of the rows and measures them.
+Of data sets on a hub only the columns are seen, when a run starts. `checks.lengths` makes prompts
+of the rows and measures them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from openrlhf_js.plugin.data_files import first_rows, parse_probabilities, read_local
+from openrlhf_js.plugin.data_files import (
+    columns_on_hub,
+    first_rows,
+    parse_probabilities,
+    read_local,
+)
 from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.upstream import BadInput
 
@@ -18,15 +24,21 @@ SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.spli
 BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
 
 
-def check_prompts(flat: Flat) -> tuple[list[str], int | None]:
+def data_sets(flat: Flat, flag: str) -> list[str]:
+    """The names in a comma-separated list of data sets."""
+    return flat[flag].split(",") if flat[flag] else []
+
+
+def check_prompts(flat: Flat, download: bool = False) -> tuple[list[str], int | None]:
     """The problems of both data sets, and the number of prompts of an episode.
 
-    None if it is not known before the trainer has loaded and measured them.
+    None if it is not known before the trainer has loaded and measured them. `download` says whether
+    a hub may be asked.
     """
     if not flat["data.prompt_dataset"]:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
-    problems, sizes = _check_data_sets(flat, "data.prompt_dataset")
-    problems += _check_data_sets(flat, "eval.dataset")[0]
+    problems, sizes = _check_data_sets(flat, "data.prompt_dataset", download)
+    problems += _check_data_sets(flat, "eval.dataset", download)[0]
     shares = flat["data.prompt_probs"]
     if shares is not None:
         try:
@@ -39,32 +51,48 @@ def check_prompts(flat: Flat) -> tuple[list[str], int | None]:
     return problems, min(sum(known), flat["data.max_samples"])
 
 
-def _check_data_sets(flat: Flat, flag: str) -> tuple[list[str], list[int | None]]:
-    """The problems of a comma-separated list of data sets, and the size of each, None if unseen."""
+def _check_data_sets(flat: Flat, flag: str, download: bool) -> tuple[list[str], list[int | None]]:
+    """The problems of a list of data sets, and the size of each, None if unseen."""
     problems: list[str] = []
     sizes: list[int | None] = []
-    for name in flat[flag].split(",") if flat[flag] else ():
+    for name in data_sets(flat, flag):
         size = None
         try:
-            rows = read_local(name, flat[SPLITS[flag]])
+            rows = usable_rows(name, flag, flat)
             if rows is not None:
-                _check_columns(rows.column_names, flat)
-                columns = (flat["data.input_key"], flat["data.image_key"])
-                used = first_rows(rows, flat["data.max_samples"], columns)
-                for number, row in enumerate(used, 1):
-                    _check_row(number, row, flat)
-                size = len(used)
+                size = min(len(rows), flat["data.max_samples"])
+            elif download and not flat["use_ms"]:
+                columns = columns_on_hub(name, flat[SPLITS[flag]])
+                if columns is not None:
+                    _check_columns(columns, flat)
         except BadInput as error:
             problems.append(f"--{flag} {name.strip() or repr(name)}: {error}")
         sizes.append(size)
     return problems, sizes
 
 
+def usable_rows(name: str, flag: str, flat: Flat) -> Any:
+    """The rows of a local data set, as `read_local` returns them; None for one on a hub.
+
+    Raises BadInput unless they have the columns of the run, and a prompt each.
+    """
+    rows = read_local(name, flat[SPLITS[flag]])
+    if rows is not None:
+        _check_columns(rows.column_names, flat)
+        columns = (flat["data.input_key"], flat["data.image_key"])
+        for number, row in enumerate(first_rows(rows, flat["data.max_samples"], columns), 1):
+            _check_row(number, row, flat)
+    return rows
+
+
 def _check_columns(columns: list[str], flat: Flat) -> None:
+    missing = []
     for flag in ("data.input_key", "data.label_key"):
         key = flat[flag]
         if key is not None and key not in columns:
-            raise BadInput(f"no column {key!r} (--{flag}); there are {', '.join(columns)}")
+            missing.append(f"no column {key!r} (--{flag})")
+    if missing:
+        raise BadInput(f"{', '.join(missing)}; there are {', '.join(columns)}")
 
 
 def _check_row(number: int, row: Mapping[str, Any], flat: Flat) -> None:

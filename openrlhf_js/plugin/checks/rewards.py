@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
-from openrlhf_js.plugin.checks.prompts import SPLITS
-from openrlhf_js.plugin.data_files import DATASOURCE, first_rows, read_local
+from openrlhf_js.plugin.checks.prompts import SPLITS, data_sets, usable_rows
+from openrlhf_js.plugin.data_files import DATASOURCE, first_rows
 from openrlhf_js.plugin.flags import Flat
+from openrlhf_js.plugin.graders import AGENT, REWARD_FUNCTION, TRIED, Trial
+from openrlhf_js.plugin.upstream import BadInput
 
-# Loads a user's file as upstream does, and ends without waiting for threads that it has started.
+# The current folder, where a file of the user's may have the name of a module of Python's own, is
+# left out until all is imported.
 LOAD = """
-import importlib.util, os, sys
-from openrlhf_js.plugin.run.device import prepare_device
-path, name, device = sys.argv[1:]
-prepare_device(device)
-spec = importlib.util.spec_from_file_location(name, path)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-hasattr(module, name) or sys.exit(f"it defines no {name}")
-os.write(2, f"\\nloaded {getattr(module, 'TASK', '')}".encode())
-os._exit(0)
+import sys
+sys.path[:] = filter(None, sys.path)
+from openrlhf_js.plugin.graders import main
+main()
 """
 
 
@@ -37,40 +37,96 @@ class UserFile(NamedTuple):
     task: str = ""  # its TASK, where it has one
 
 
-def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
-    """Whether a Python file gives upstream the `name` that it looks for.
+Finish = Callable[[Trial | None], UserFile]
 
-    The file is imported in a process of its own: what it does there has no other effect here.
+
+@contextmanager
+def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator[Finish]:
+    """Loads a Python file of the user's, while others work, in a process of its own.
+
+    Yields what waits for it, and returns whether the file gives upstream the `name` that it looks
+    for. With a trial the reward function is called, too. What the file does there has no other
+    effect here.
     """
     if not path.endswith(".py") or not os.path.isfile(path):
         missing = "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
-        return UserFile(missing)
+        yield lambda _: UserFile(missing)
+        return
     command = [sys.executable, "-c", LOAD, path, name, device]
-    none = subprocess.DEVNULL
-    with tempfile.TemporaryFile() as output:  # no pipe: what the file starts may keep it open
-        try:
-            subprocess.run(command, stdin=none, stdout=none, stderr=output, timeout=limit_seconds)
-        except subprocess.TimeoutExpired:
-            return UserFile(
-                f"its import took over {limit_seconds:g} s (--js.reward_timeout_seconds)"
-            )
-        output.seek(0)
-        last_line = output.read().decode(errors="replace").strip().rpartition("\n")[2]
-    status, _, task = last_line.partition(" ")
-    if status != "loaded":
-        return UserFile(f"cannot be loaded: {last_line or 'it ends Python'}")
-    return UserFile(None, task)
+    limit = f"{limit_seconds:g} s (--js.reward_timeout_seconds)"
+    # no pipes for output: what the file starts may keep them open
+    with tempfile.TemporaryFile() as reports, tempfile.TemporaryFile() as errors:
+        channels = {"stdin": subprocess.PIPE, "stdout": reports, "stderr": errors}
+        with subprocess.Popen(command, **channels) as process:
+
+            def finish(trial: Trial | None) -> UserFile:
+                is_late = False
+                try:
+                    process.communicate(pickle.dumps(trial), timeout=limit_seconds)
+                except subprocess.TimeoutExpired:
+                    is_late = True
+                reports.seek(0)
+                said = [json.loads(line) for line in reports.read().splitlines()]
+                if len(said) < (1 if trial is None else 2):
+                    errors.seek(0)
+                    said.append({"problem": _unfinished(said, errors.read(), is_late, limit)})
+                return UserFile(
+                    problem=next(filter(None, (line["problem"] for line in said)), None),
+                    task=said[0].get("task", ""),
+                )
+
+            try:
+                yield finish
+            finally:
+                process.kill()
+                with suppress(BrokenPipeError):
+                    process.stdin.close()  # type: ignore[union-attr]
+
+
+def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -> str:
+    """Why the process that loads a file has not said all that it should."""
+    last_words = errors.decode(errors="replace").strip().rpartition("\n")[2]
+    if not said:
+        cause = last_words or "it ends Python"
+        return f"its import took over {limit}" if is_late else f"cannot be loaded: {cause}"
+    cause = f"takes over {limit}" if is_late else f"ends Python ({last_words or 'in silence'})"
+    return f"{TRIED} {cause}"
+
+
+def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
+    """Whether a Python file gives upstream the `name` that it looks for."""
+    with loading(path, name, device, limit_seconds) as finish:
+        return finish(None)
+
+
+def grader_file(agent: str | None, addresses: Sequence[str]) -> tuple[str, str] | None:
+    """The file of a run's agent, or the one that it has in place of addresses, and what upstream
+    looks for in it; None for none."""
+    if agent:
+        return agent, AGENT
+    if addresses and addresses[0].endswith(".py"):
+        return addresses[0], REWARD_FUNCTION
+    return None
 
 
 def grader_of(
     agent: str | None, addresses: Sequence[str], device: str, limit_seconds: float
 ) -> UserFile | None:
     """The agent of the run, or the reward file that it has in place of addresses; None for none."""
-    if agent:
-        return load_file(agent, "AgentExecutor", device, limit_seconds)
-    if addresses and addresses[0].endswith(".py"):
-        return load_file(addresses[0], "reward_func", device, limit_seconds)
-    return None
+    file = grader_file(agent, addresses)
+    return None if file is None else load_file(*file, device, limit_seconds)
+
+
+@contextmanager
+def grader_loading(flat: Flat) -> Iterator[Callable[[Trial | None], UserFile | None]]:
+    """`loading` of the run's agent or reward file; it returns None where there is none."""
+    addresses = (flat["reward.remote_url"] or "").split(",")
+    file = grader_file(flat["train.agent_func_path"], addresses)
+    if file is None:
+        yield lambda _: None
+        return
+    with loading(*file, flat["js.device"], flat["js.reward_timeout_seconds"]) as finish:
+        yield finish
 
 
 def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
@@ -104,6 +160,8 @@ def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
 
 def is_our_task(name: str) -> bool:
     """Whether the TASK of a reward file is one of ours; users have that word for their own, too."""
+    if not name:  # the tasks are slow to load
+        return False
     try:
         from openrlhf_js.tasks import GRADED
         from openrlhf_js.tasks.rewards import BY_DATASOURCE
@@ -129,13 +187,19 @@ def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
     if key is None:
         yield f"--data.label_key is missing: {task_name} grades against the label of a row"
         return
-    for flag, split in SPLITS.items():
-        for name in (flat[flag] or "").split(","):
-            rows = read_local(name, flat[split]) if name else None
-            if rows is not None:
-                used = first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
-                for problem in _refused_labels(used, key, task_name):
-                    yield f"--{flag} {name.strip()}: {problem}"
+    for flag in SPLITS:
+        for name in data_sets(flat, flag):
+            try:
+                rows = usable_rows(name, flag, flat)
+            except BadInput:  # `check_prompts` says so
+                continue
+            used = (
+                ()
+                if rows is None
+                else first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
+            )
+            for problem in _refused_labels(used, key, task_name):
+                yield f"--{flag} {name.strip()}: {problem}"
 
 
 def _refused_labels(rows: Sequence[Any], key: str, task_name: str) -> list[str]:

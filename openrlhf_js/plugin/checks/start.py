@@ -26,16 +26,9 @@ def start_problems(flat: Flat) -> list[str]:
     device, reason = find_device()
     if flat["js.device"] != "auto":
         device = flat["js.device"]
-    max_len = flat["data.max_len"]
-    max_new_tokens = flat["rollout.max_new_tokens"]
     problems = cpu.needs_gpu(flat) if device == "cpu" else []
-    if device == "gpu" and reason == CPU_STACK:
+    if device == "gpu" and reason == CPU_STACK and not flat["js.dry_run"]:
         problems.append(f"--js.device gpu: {reason}")
-    if max_new_tokens is not None and max_new_tokens >= max_len:
-        problems.append(
-            f"--rollout.max_new_tokens {max_new_tokens} leaves no room in --data.max_len {max_len} "
-            "for a prompt"
-        )
     if flat["eval.dataset"] and flat["eval.steps"] == -1:
         problems.append(
             f"--eval.dataset {flat['eval.dataset']} is never evaluated without --eval.steps: give "

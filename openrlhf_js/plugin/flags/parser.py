@@ -4,7 +4,8 @@ OpenRLHF builds and validates its flags under `if __name__ == "__main__"`, where
 imported, and importing the module around them takes many seconds. So the source is parsed, split
 at `args = parser.parse_args()`, and each half compiled: no flag is listed twice, and `--help` or a
 typo answers at once. Two functions in a light module of OpenRLHF, one that returns the parser and
-one that validates its arguments, would replace `read_program`.
+one that validates its arguments, would replace `read_program`. `upstream_function` takes a function
+out of its file for the same reason.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import CodeType
@@ -69,10 +71,26 @@ OLD_NAMES = {
 }
 
 
-def source_path(program: str = "train_ppo_ray") -> Path:
-    """The file of a program of the installed `openrlhf.cli`, found without importing it."""
+def source_path(program: str = "train_ppo_ray", package: str = "cli") -> Path:
+    """The file of a program or module of the installed `openrlhf`, found without importing it."""
     spec: Any = importlib.util.find_spec("openrlhf")
-    return Path(spec.submodule_search_locations[0], "cli", f"{program}.py")
+    return Path(spec.submodule_search_locations[0], package, f"{program}.py")
+
+
+@functools.cache
+def upstream_function(name: str, module: str, package: str) -> Any:
+    """A function of upstream's, which needs nothing but other functions of its file.
+
+    The file itself imports torch and its like, which takes seconds.
+    """
+    path = source_path(module, package)
+    parsed = ast.parse(path.read_text(encoding="utf-8"))
+    needed = [part for part in parsed.body if isinstance(part, ast.Import | ast.FunctionDef)]
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(body=needed, type_ignores=[]), str(path), "exec"), names)
+    if name not in names:
+        raise UpstreamMismatch(f"{path}: `{name}` is missing; openrlhf_js works with {WORKS_WITH}")
+    return names[name]
 
 
 @functools.cache
@@ -99,7 +117,7 @@ def read_program(path: Path) -> tuple[CodeType, CodeType]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Understands old names, and answers a mistake with one line and the likely flags.
+    """Understands old names, and answers all mistakes at once: a line each, with the likely flags.
 
     Abbreviations are off: with flat and dotted names side by side, the beginning of an old flag
     could mean another new one.
@@ -107,21 +125,25 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
+        self._mistakes: list[str] = []  # so far
 
     def parse_args(self, args=None):  # type: ignore[no-untyped-def, override]
         """The flags; the first word may be a YAML file of them, over which the others win.
 
-        Raises BadInput for what is wrong in the file.
+        Raises BadInput for what is wrong in the file, and ends the program for other mistakes.
         """
         words = list(sys.argv[1:] if args is None else args)
         file = Path(words.pop(0)) if words and words[0].endswith((".yaml", ".yml")) else None
-        from_file = self._read_file(file) if file else {}
+        from_file, problems = self._read_file(file) if file else ({}, [])
+        self._mistakes = problems.copy()
         known, unknown = self.parse_known_args(
             self._renamed(words), argparse.Namespace(**from_file)
         )
-        if unknown:
-            flags = [token for token in unknown if token.startswith("--")]
-            self.error("; ".join(map(self._hint, flags)) or f"unexpected value {unknown[0]!r}")
+        mistakes = self._mistakes + self._unknown(unknown)
+        if problems:
+            raise BadInput("\n".join(mistakes))
+        if mistakes:
+            self.error("\n".join(mistakes))
         values = known.__dict__
         for name in SECRETS:
             if values.get(name) == HIDDEN:
@@ -130,10 +152,25 @@ class Parser(argparse.ArgumentParser):
             values["ds.lora.target_modules"] = "all-linear"  # in a list, PEFT takes it for a name
         return known
 
-    def _read_file(self, path: Path) -> dict[str, Any]:
-        """The values that a YAML file gives to flags. Raises BadInput with all that is wrong.
+    def _get_values(self, action, arg_strings):  # type: ignore[no-untyped-def, override]
+        """The values of a flag on the command line; wrong ones are kept to be said together."""
+        try:
+            return super()._get_values(action, arg_strings)  # type: ignore[misc]
+        except argparse.ArgumentError as error:
+            self._mistakes.append(str(error))
+            return action.default
 
-        Keys are flags with dots, or nested, or old names. A switch is true or false, a list several
+    def _unknown(self, words: Sequence[str]) -> list[str]:
+        """What is said of words that the parser does not know."""
+        flags = [word for word in words if word.startswith("--")]
+        if words and not flags:
+            return [f"unexpected value {words[0]!r}"]
+        return list(map(self._hint, flags))
+
+    def _read_file(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+        """The values that a YAML file gives to flags, and all that is wrong with them.
+
+        Raises BadInput for a file that cannot be read. Keys are flags with dots, or nested, or old names. A switch is true or false, a list several
         values, and what is null keeps its default. What a run adds under `RECORD` is skipped.
         """
         try:
@@ -158,9 +195,7 @@ class Parser(argparse.ArgumentParser):
                 except argparse.ArgumentError as error:
                     likely = did_you_mean(str(value), action.choices or ())
                     problems.append(f"{key}: {error.message}{likely}")
-        if problems:
-            raise BadInput("\n".join(f"{path}: {problem}" for problem in problems))
-        return values
+        return values, [f"{path}: {problem}" for problem in problems]
 
     def _value(self, action: argparse.Action, value: Any) -> Any:
         """What a flag makes of a value in YAML, as of words; raises ArgumentError as it does."""
@@ -177,7 +212,7 @@ class Parser(argparse.ArgumentParser):
         if self._match_argument(action, "A" * len(words)) != len(words):
             count = f"{action.nargs} values" if isinstance(action.nargs, int) else "one value"
             raise argparse.ArgumentError(action, f"takes {count}, got {value}")
-        return self._get_values(action, words)
+        return super()._get_values(action, words)  # type: ignore[misc]
 
     def _renamed(self, args: Sequence[str]) -> list[str]:
         """The command line in today's names, with a notice of the old ones."""
@@ -200,7 +235,9 @@ class Parser(argparse.ArgumentParser):
         return new if old.startswith("--") and new in self._option_string_actions else None
 
     def error(self, message: str) -> NoReturn:
-        say(f"{self.prog}: error: {message}", error=True)
+        mistakes = dict.fromkeys([*self._mistakes, *message.splitlines()])
+        for mistake in mistakes:
+            say(f"{self.prog}: error: {mistake}", error=True)
         self.exit(2)
 
     def _hint(self, token: str) -> str:
@@ -243,10 +280,30 @@ def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") 
     """
     names: dict[str, Any] = {"args": args}
     try:
-        exec(read_program(source_path(program))[1], names)
+        with _light_config():
+            exec(read_program(source_path(program))[1], names)
     except AssertionError as error:
         raise BadInput(str(error)) from error
     return names["args"]
+
+
+@contextmanager
+def _light_config() -> Iterator[None]:
+    """Lets upstream's validation have `openrlhf.utils.config` alone.
+
+    The package around it imports torch and transformers, which takes seconds.
+    """
+    name = "openrlhf.utils.config"
+    if name in sys.modules:
+        yield
+        return
+    spec: Any = importlib.util.spec_from_file_location(name, source_path("config", "utils"))
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def settings_text(flat: Flat, parser: argparse.ArgumentParser) -> str:

@@ -35,15 +35,12 @@ GIVEN = {  # a field of an estimator's record -> what it is given besides the re
 Rows = Iterator[tuple[str, str]]
 
 
-def print_overview(
-    flat: Flat, checked: Checked, lengths: Mapping[str, list[Lengths | None]], download: bool
-) -> None:
+def print_overview(flat: Flat, checked: Checked, download: bool) -> None:
     """Prints the run as a table of two columns.
 
     Args:
-        flat: the flags.
+        flat: the flags, with the device of the run.
         checked: what the checks have found.
-        lengths: of the prompts, as `check_lengths` returns them.
         download: whether a model's configuration may come from the hub.
     """
     config = _config(flat, download)
@@ -52,7 +49,7 @@ def print_overview(
     table.add_column(overflow="fold")
     rows = chain(
         _model(flat, config),
-        _data(flat, lengths),
+        _data(flat, checked.lengths),
         _rewards(flat, checked.task),
         _updates(flat, checked.prompts),
         _estimator(flat),
@@ -220,6 +217,10 @@ def _estimator(flat: Flat) -> Rows:
 
 def _gpus(flat: Flat, config: Any) -> Rows:
     if flat["js.device"] == "cpu":
+        yield (
+            "computes on",
+            "this machine's CPU (--js.device gpu --js.dry_run: what a GPU must hold)",
+        )
         return
     gpus = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
     engines = _count(flat["vllm.num_engines"], "vLLM engine")
