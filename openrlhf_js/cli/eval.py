@@ -114,6 +114,7 @@ def compare(settings: PasskSettings) -> None:
     notes = []
     for label, comparison in comparisons.items():
         differences += report.differences(comparison, label)
+        notes.append(report.conclusion(comparison, label))
         notes += [f"{label}, {note}" for note in comparison["notes"]]
     _show([differences], notes)
     if settings.out:

@@ -21,7 +21,8 @@ MIXES_EXPLAINED = {
 }
 UNDECIDED = (
     "undecided: p is 0.05 or more, corrected for all comparisons, so there may be a gain, a loss "
-    "or neither; detects: the smallest true difference that would be found with a probability of 80 %"
+    "or neither; detects: the smallest true difference that would be found with a probability of "
+    "80 %"
 )
 CUT = (
     "an interval that would leave the range of a reward from 0 to 1 is cut there, and in (from to)"
