@@ -64,7 +64,7 @@ def _panel(panel, points):
     title = panel.get("title", {})
     return Shown(
         title.get("text", ""),
-        title.get("subtitle", ""),
+        " ".join(title.get("subtitle", [])),
         {name: points[points.line == name].reset_index() for name in names},
         encoding["x"],
         encoding["y"]["scale"],

@@ -14,7 +14,7 @@ from pydantic import create_model
 from openrlhf_js.common.console import progress, say, table
 from openrlhf_js.common.files import make_folder
 from openrlhf_js.common.settings import NO_HINT, Field, Settings, SettingsError, choose, program
-from openrlhf_js.tasks import GRADERS, TASKS
+from openrlhf_js.tasks import GRADED, GRADERS, TASKS
 from openrlhf_js.tasks.prompt_files import check, items, write
 from openrlhf_js.tasks.record import GeneratedProblems, PublishedProblems, Task
 
@@ -44,6 +44,14 @@ class BuildSettings(Settings):
 def build(argv: list[str]) -> int:
     """`data build TASK`: the task's own options are flags too."""
     name = argv[0] if argv else "--help"
+    if name in GRADED and name not in TASKS:
+        say(
+            f"{PROG} build: {name} has no file to build: `openrlhf-js study --tasks {name}` and "
+            f"`openrlhf-js quickstart` draw its prompts while they train; rows of your own with the "
+            f"datasource {name} are graded",
+            error=True,
+        )
+        return 2
     if name not in TASKS:
         summaries = {task.name: ("", task.summary) for task in TASKS.values()}
         return choose(f"{PROG} build", summaries, argv, noun="task")

@@ -176,6 +176,7 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
     notes = []
     for label, comparison in comparisons.items():
         differences += report.differences(comparison, label)
+        notes.append(report.conclusion(comparison, label))
         notes += [f"{label}, {note}" for note in comparison["notes"]]
     _show([differences], notes)
     if settings.out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from openrlhf_js.common.console import progress, say
 from openrlhf_js.common.files import read_yaml
 from openrlhf_js.common.settings import SettingsError, parse, run
-from openrlhf_js.study.design import InlineStudy, StackStudy, Study
+from openrlhf_js.study.design import InlineStudy, StackStudy, Study, missing_flags
 from openrlhf_js.tiny.supervise import ProgramFailed, explained
 
 PROG = "openrlhf-js study"
@@ -42,14 +43,47 @@ def read(argv: Sequence[str]) -> Study:
     if not isinstance(listed, list):
         raise SettingsError("train: give a list of words, such as [--actor.adam.lr, 1e-6]")
     train = [*map(str, listed), *train]
+    _check_places(flags, train, values)
     engine = values.pop("engine", "stack" if train else "inline")
     if train:
         values["train"] = train
     engines = argparse.ArgumentParser(PROG, add_help=False, allow_abbrev=False)
     engines.add_argument("--engine", choices=list(STUDIES), default=engine)
     chosen, flags = engines.parse_known_args(flags)
+    if train and chosen.engine != "stack":
+        raise SettingsError("what stands behind -- are flags of training: give --engine stack")
     study = STUDIES[chosen.engine]
     return parse(study, PROG, flags, study(**values))
+
+
+def _check_places(flags: Sequence[str], train: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Raises SettingsError for flags of training, such as --data.prompt_dataset, before the `--`.
+
+    The message is the command with all that a study of the user's own data needs.
+    """
+    misplaced = []
+    for name, value in values.items():  # of a file
+        if "." in name:
+            misplaced += [f"--{name}", str(value)]
+    of_study = ["--engine", "stack"]
+    words = of_study
+    for word in flags:
+        if word.startswith("--"):
+            name = word.partition("=")[0]
+            words = misplaced if "." in name else of_study
+            if name == "--engine":
+                words = []  # the stack is the one for it
+        words.append(word)
+    if not misplaced:
+        return
+    train = [*misplaced, *train]
+    command = f"{PROG} {shlex.join(of_study)} -- {shlex.join(train)}"
+    needed = " ".join(missing_flags(train))
+    raise SettingsError(
+        f"{misplaced[0].partition('=')[0]} is a flag of training. Your own data and model are "
+        "trained with --engine stack, by flags behind `--` (in a file: the list `train`), and "
+        f"compared by an evaluation:\n  {command} {needed}".rstrip()
+    )
 
 
 def work(settings: Study) -> None:

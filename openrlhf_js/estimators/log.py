@@ -23,9 +23,9 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
 
     With squared score norms w, for any estimator without bias, `gradient_noise_vs_rloo`: sum
     w (r - b)^2 over the same sum with RLOO's baseline, which estimates the ratio of the variances
-    of their gradients up to terms in |grad J_i|^2; and `weight_right_over_wrong`: the mean weight
-    of responses whose reward is above the batch's mean over that of the others. An estimator adds
-    what it says of itself (`Estimator.describe`).
+    of their gradients up to terms in |grad J_i|^2; and, in batches whose rewards have two values,
+    `weight_right_over_wrong`: the mean weight of responses with the higher reward over that of the
+    others. An estimator adds what it says of itself (`Estimator.describe`).
 
     Args:
         estimator: the live one.
@@ -74,11 +74,18 @@ def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dic
 
 
 def _weights_of_right_and_wrong(batch: Batch) -> dict[str, Tensor]:
-    """How much longer right responses' score gradients are, squared; right is above the mean."""
+    """How much longer right responses' score gradients are, squared.
+
+    Only where the batch's rewards have two values, of which the higher is right: among graded ones
+    nothing says which responses are.
+    """
     rewards = batch.rewards[batch.mask]
     weights = batch.weights[batch.mask]
-    right = rewards > rewards.mean()
-    if not right.any() or weights[~right].sum() <= 0:
+    values = rewards.unique()
+    if len(values) != 2:
+        return {}
+    right = rewards == values.max()
+    if weights[~right].sum() <= 0:
         return {}
     return {"js/weight_right_over_wrong": weights[right].mean() / weights[~right].mean()}
 

@@ -67,7 +67,7 @@ class BatchPlan:
         """What was measured with a pool of N prompts, and what intervals are over."""
         return (
             f"{self.batches} batches of {self.prompts} of {prompts} prompts; "
-            "95 % intervals over prompts; reductions against rloo"
+            "95 % intervals over prompts; reductions against rloo: below 0, farther off"
         )
 
 

@@ -73,6 +73,6 @@ def file_grader(path: Path) -> Grader:
 
 TASKS_GRADER = Grader(
     reward_by_datasource,
-    name="the tasks of the rows",
+    name="the tasks of the rows, without --reward",
     sha256=hashlib.sha256(f"None {__version__}".encode()).hexdigest(),
 )

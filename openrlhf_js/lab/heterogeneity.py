@@ -138,7 +138,7 @@ def heterogeneity(measured_sets: Mapping[str, Measured], plan: BatchPlan) -> Lab
     }
     caption = (
         f"{plan.batches} batches of {plan.prompts} prompts of each set; "
-        "95 % intervals over prompts; reductions against rloo"
+        "95 % intervals over prompts; reductions against rloo: below 0, farther off"
     )
     notes = notes_of(next(iter(measured_sets.values())), plan)
     return LabResult(rows, caption, arrays, notes)

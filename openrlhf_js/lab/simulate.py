@@ -136,7 +136,7 @@ def simulate(
     }
     caption = (
         f"{values.title}: {rounds} batches of {n} prompts; 95 % intervals over batches; "
-        "reductions against rloo"
+        "reductions against rloo: below 0, farther off"
     )
     return LabResult(rows, caption, arrays, notes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -18,6 +19,9 @@ from openrlhf_js.report.plot import Drawing
 PANEL_WIDTH = 330  # pixels
 FOREST_WIDTH = 220  # on a page, since labels stand on both sides
 PICTURE_WIDTH = 800
+TITLE_LENGTH = 95  # characters of a line over a picture
+NOTE_LENGTH = 45  # and over one of its panels
+LONGEST_WORD = 9  # by which lines of a note differ
 # Room on both sides on a page, since the reader's font may be wider than the one of the layout.
 PAGE_PADDING = {"left": 25, "right": 25, "top": 5, "bottom": 5}
 FIGURE = Markup(
@@ -39,7 +43,7 @@ def picture(
     for place, (figure, chart) in enumerate(zip(figures, bare_charts, strict=True)):
         caption = alt.Title(
             style.printable(figure.title),
-            subtitle=style.printable(figure.note),
+            subtitle=_lines(style.printable(figure.note)),
         )
         width = widths[place % len(widths)]
         charts.append(chart.properties(width=width, height=height, title=caption))
@@ -52,8 +56,14 @@ def picture(
     )
     if not title:
         return panels
-    heading = style.printable(title)
+    heading = textwrap.wrap(style.printable(title), TITLE_LENGTH)
     return panels.properties(title=alt.Title(heading, fontSize=14, fontWeight="normal"))
+
+
+def _lines(note: str) -> list[str]:
+    """One line, or as few as there is room for, of about the same length."""
+    count = math.ceil(len(note) / NOTE_LENGTH)
+    return textwrap.wrap(note, len(note) // count + LONGEST_WORD) if note else []
 
 
 def wide_picture(figures: Sequence[Figure], title: str = "") -> alt.ConcatChart:

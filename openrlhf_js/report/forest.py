@@ -16,7 +16,6 @@ from openrlhf_js.report import style
 from openrlhf_js.report.style import Look
 
 ROW_HEIGHT = 24  # pixels
-LONGEST_NAME = 22  # characters of a row's name; of a longer one the end is shown
 DOMAIN_MARGIN = 0.06  # of the axis, on both sides
 
 
@@ -74,12 +73,13 @@ class Forest(NamedTuple):
         by_heading: dict[str, list[ForestRow]] = {}
         for row in self.rows:
             by_heading.setdefault(row.heading, []).append(row)
+        short = style.short_names(self.looks)
         lines = []
         for heading, rows in by_heading.items():
             if heading:
                 lines.append(ForestLine(heading, None, ""))
             for row in rows:
-                lines.append(ForestLine(_shortened(row.name), row, self._figures(row)))
+                lines.append(ForestLine(short[row.name], row, self._figures(row)))
         return lines
 
     def _figures(self, row: ForestRow) -> str:
@@ -155,7 +155,3 @@ def _vertical(
     )
     scale = alt.Scale(domain=list(range(len(lines))))
     return alt.Y("line:O", title=None, axis=axis, scale=scale)
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]

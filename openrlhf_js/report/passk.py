@@ -16,6 +16,7 @@ from openrlhf_js.report import style
 from openrlhf_js.report.forest import Forest, ForestRow
 
 TRUNCATED_WARNING = 5.0  # per cent
+METRICS = {"mean": "pass@1", "majority": "majority vote"}  # others are their own names
 STATUSES = ("correct", "wrong", "no_answer", "malformed", "timeout", "error", "truncated")
 TaskResults = Mapping[str, Any]  # of one benchmark: items, samples, settings and rows
 Table = list[dict[str, Any]]
@@ -79,34 +80,90 @@ def details(results: Mapping[str, Any]) -> Table:
 
 def differences(comparison: Mapping[str, Any], label: str) -> Table:
     """One row for each benchmark of a comparison of another model with A, and their mean."""
+    metric = _metric(comparison)
     return [
         {
             "benchmark": row["task"],
             "items": f"{row['items']:,}",
             "model": label,
-            "A %": f"{100 * row['a']:.1f}",
-            "its %": f"{100 * row['b']:.1f}",
-            "its - A, points": _interval(row),
-            "p": f"{row['p_value']:.2g}",
+            f"{metric}, %": f"{100 * row['b']:.1f}",
+            f"{metric} of A, %": f"{100 * row['a']:.1f}",
+            "difference to A, points": _difference(row),
+            "p": "-" if _without_test(row) else f"{row['p_value']:.2g}",
             "detectable, points": _plain(row["detectable"], scale=100),
         }
         for row in comparison["rows"]
     ]
 
 
+def conclusion(comparison: Mapping[str, Any], label: str) -> str:
+    """One sentence: which of the two models is better, on average over several benchmarks."""
+    row = comparison["rows"][-1]
+    benchmarks = len(comparison["rows"]) - 1
+    average = f" on average over {benchmarks} benchmarks" if benchmarks else f" on {row['task']}"
+    other = f"{label} ({comparison['b']})"
+    first = f"A ({comparison['a']})"
+    if _without_test(row) or row["p_value"] >= 0.05:
+        verdict = f"it is undecided whether {other} or {first} is better"
+    else:
+        better = "better" if row["value"] > 0 else "worse"
+        verdict = f"{other} is {better} than {first}"
+    return f"By {_metric(comparison)}, {verdict}{average}: {_difference(row, ' points')}."
+
+
+def _metric(comparison: Mapping[str, Any]) -> str:
+    """What is compared, in the words of the field."""
+    return METRICS.get(comparison["metric"], comparison["metric"])
+
+
+def _without_test(row: Mapping[str, Any]) -> bool:
+    """Whether the items say nothing of a difference: one alone, or all with the same result."""
+    return row["low"] is None or row["low"] == row["high"] == 0
+
+
+def _difference(row: Mapping[str, Any], unit: str = "") -> str:
+    """A difference in points with its interval, or why it has none."""
+    value = f"{100 * row['value']:+.1f}{unit}"
+    ends = _ends(row)
+    if ends is None:
+        why = "one item" if row["low"] is None else "equal on every item"
+        return f"{value} (no interval: {why})"
+    low, high = ends
+    return f"{value} ({low:.1f} to {high:.1f})"
+
+
+def _ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The interval of a difference of shares in points, within -100 to 100."""
+    if row["low"] is None or row["low"] == row["high"]:
+        return None
+    return max(-100.0, 100 * row["low"]), min(100.0, 100 * row["high"])
+
+
 def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
     """The differences of labelled models from the first one, under the benchmarks."""
+    first = comparisons[0][1]
+    metric = _metric(first)
+    models = [first["a"], *(comparison["b"] for _, comparison in comparisons)]
+    short = style.short_names(models, style.LONGEST_NAME - len(" (A)"))
+    names = {label: f"{short[comparison['b']]} ({label})" for label, comparison in comparisons}
     rows = []
     for label, comparison in comparisons:
         for row in comparison["rows"]:
-            low, high = (None if row[end] is None else 100 * row[end] for end in ("low", "high"))
-            rows.append(ForestRow(row["task"], label, 100 * row["value"], low, high))
+            low, high = _ends(row) or (None, None)
+            forest_row = ForestRow(
+                heading=row["task"],
+                name=names[label],
+                value=100 * row["value"],
+                low=low,
+                high=high,
+            )
+            rows.append(forest_row)
     return Forest(
-        title="Difference from A",
+        title=f"Difference of {metric} from {short[first['a']]} (A)",
         note="paired by item, 95 % intervals",
-        xlabel=f"points of {comparisons[0][1]['metric']}",
+        xlabel=f"points of {metric} over A",
         rows=rows,
-        looks=style.series_looks([label for label, _ in comparisons]),
+        looks=style.series_looks(list(names.values())),
         form="+.1f",
         reference=0,
     )

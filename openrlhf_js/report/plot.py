@@ -20,10 +20,6 @@ MAX_MARKERS = 8  # on a line with a band
 EXPONENTS = range(-30, 31)  # of ten, at the ticks of a logarithmic axis
 MANY_SERIES = 6  # whose longer names need more room in a legend
 DODGE = 0.02  # of the axis, between the error bars of neighbours
-LEGEND_NAME = (  # 24 characters: the beginning and the end of a long name
-    "length(datum.label) > 24 ? slice(datum.label, 0, 11) + '…' + slice(datum.label, -12) "
-    ": datum.label"
-)
 
 Row = Mapping[str, Any]
 Scale = Literal["linear", "log2"]
@@ -156,7 +152,10 @@ def _legend(drawing: Drawing) -> alt.Legend | None:
     if series == 1:
         return None
     columns = 3 if series <= MANY_SERIES else 2
-    return alt.Legend(labelExpr=LEGEND_NAME, columns=columns)
+    short_names = {}
+    for name, short in style.short_names(drawing.looks).items():
+        short_names[style.printable(name)] = style.printable(short)
+    return alt.Legend(labelExpr=f"{json.dumps(short_names)}[datum.label]", columns=columns)
 
 
 def _reference_line(value: float) -> alt.Chart:

@@ -37,6 +37,8 @@ COLOUR = re.compile(r"#[0-9a-f]{6}")
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 PNG_SCALE = 1.5  # pixels of the file for each of the picture: 1,200 of 800
 LINE_WIDTH = 2
+LONGEST_NAME = 22  # characters of a series that a picture has room for
+VERSION = re.compile(r"(?<=\w)@[0-9a-f]{8}$")  # that `estimators.own.label_of` puts behind a name
 
 # Markers as Vega's shapes, in a square from -1 to 1.
 SHAPES = {
@@ -162,6 +164,30 @@ def series_looks(names: Sequence[str]) -> dict[str, Look]:
         if name not in looks:
             looks[name] = next(free_looks)
     return looks
+
+
+def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:
+    """By name, what a picture has room for, by which no two can be mistaken.
+
+    That is the name without the version of a user's file, then its end, then both of its ends, and
+    then what stands where the names begin to differ.
+    """
+    plain = {name: VERSION.sub("", name) for name in names}
+    if len(set(plain.values())) < len(plain):
+        plain = {name: name for name in names}
+    letters = zip(*[text for text in plain.values() if len(text) > longest], strict=False)
+    shared = len(list(itertools.takewhile(lambda places: len(set(places)) == 1, letters)))
+    half = longest // 2
+    ways: list[Callable[[str], str]] = [
+        lambda text: f"…{text[1 - longest :]}",
+        lambda text: f"{text[:half]}…{text[half + 1 - longest :]}",
+        lambda text: f"…{text[shared : shared + longest - 2]}…",
+    ]
+    for way in ways:
+        short = {name: text if len(text) <= longest else way(text) for name, text in plain.items()}
+        if len(set(short.values())) == len(short):
+            return short
+    return plain
 
 
 def scale(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 from openrlhf_js.stats import (
+    Difference,
     Estimate,
     clustered_mean,
     detectable_effect,
@@ -16,17 +18,26 @@ from openrlhf_js.stats import (
 )
 from openrlhf_js.study.design import OWN, Cell
 from openrlhf_js.study.values import (
+    OUTCOMES,
+    SHARES,
     RunRecord,
     Value,
     chosen_runs,
     grouped,
     measured_values,
+    rewards_in_unit,
     setting_of,
 )
 
+SPREAD = 1e-9  # of the values themselves: seeds that differ by less are equal but for rounding
+
 
 class StudyRow(NamedTuple):
-    """One figure with its interval over seeds: a row of rows.csv."""
+    """One figure with its interval over seeds: a row of rows.csv.
+
+    One seed, or seeds that are all equal, have no interval: its ends are infinite, and a difference
+    has no test.
+    """
 
     kind: str  # mean or difference at the chosen rates, or mean at that rate
     task: str
@@ -48,7 +59,10 @@ class StudyRow(NamedTuple):
 
 
 class Average(NamedTuple):
-    """The difference of results to the reference, averaged over cells, in points."""
+    """The difference of results to the reference, averaged over cells.
+
+    In points of pass@1, or in the units of the user's own reward. Equal seeds have no interval.
+    """
 
     mix: str  # of the cells
     estimator: str
@@ -58,6 +72,8 @@ class Average(NamedTuple):
     cells: int
     detectable: float
     """The smallest true difference that the study would find with a probability of 80 %."""
+    p_holm: float
+    """Corrected for all averages of the study."""
 
 
 class CurvePoint(NamedTuple):
@@ -87,6 +103,8 @@ class Findings(NamedTuple):
     averages_by_mix: list[Average]
     """Over the cells of each mix; of one cell alone, its own."""
     curves: list[CurvePoint]
+    rewards_in_unit: bool
+    """Whether rewards lie in [0, 1], so that no interval of theirs leaves it."""
 
     @property
     def is_own(self) -> bool:
@@ -97,6 +115,11 @@ class Findings(NamedTuple):
     def result(self) -> str:
         """What the quantity `pass1` is: scores of a user's own grader need not be 0 or 1."""
         return "mean reward" if self.is_own else "pass@1"
+
+    @property
+    def unit(self) -> str:
+        """Of a difference of results: a share's is in points."""
+        return "" if self.is_own else "points"
 
     @property
     def cells(self) -> list[str]:
@@ -122,9 +145,11 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
     p-values are Holm's, corrected for all comparisons of one quantity in the study.
     """
     runs = [run for group in grouped(records, setting_of).values() for run in group]
+    in_unit = all(map(rewards_in_unit, runs))
+    shares = (*SHARES, *OUTCOMES) if in_unit else SHARES
     chosen = chosen_runs(runs)
     values = measured_values(chosen)
-    means = _means("mean", grouped(values, _setting_of).values())
+    means = _means("mean", grouped(values, _setting_of).values(), shares)
     by_rate = grouped(
         measured_values(runs), lambda value: (*_setting_of(value), value.learning_rate)
     )
@@ -134,20 +159,43 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
         reference=reference,
         estimators=estimators,
         means=means,
-        means_at_each_rate=_means("mean at that rate", by_rate.values()),
-        differences=_differences(pairs),
-        averages_by_mix=_averages_by_mix(pairs, estimators),
-        curves=_curves(chosen),
+        means_at_each_rate=_means("mean at that rate", by_rate.values(), shares),
+        differences=_differences(pairs, shares),
+        averages_by_mix=_averages_by_mix(pairs, estimators, shares),
+        curves=_curves(chosen, shares),
+        rewards_in_unit=in_unit,
     )
+
+
+def _cut(estimate: Estimate, low: float, high: float) -> Estimate:
+    """The estimate with an interval that does not leave the range of the quantity."""
+    if not math.isfinite(estimate.high):
+        return estimate
+    return Estimate(estimate.value, max(estimate.low, low), min(estimate.high, high))
+
+
+def _without_spread(estimate: Estimate, values: Iterable[float]) -> bool:
+    """Whether the interval has no width but for what rounding adds to these values."""
+    greatest = max(map(abs, values))
+    return estimate.high - estimate.low <= SPREAD * greatest
 
 
 def _setting_of(value: Value) -> tuple[str, Cell, str]:
     return value.estimator, value.cell, value.quantity
 
 
-def _means(kind: str, groups: Iterable[Sequence[Value]]) -> list[StudyRow]:
+def _means(kind: str, groups: Iterable[Sequence[Value]], shares: Sequence[str]) -> list[StudyRow]:
     """The mean over seeds of each group."""
-    return [_row(kind, group, clustered_mean([value.value for value in group])) for group in groups]
+    rows = []
+    for group in groups:
+        numbers = [value.value for value in group]
+        estimate = clustered_mean(numbers)
+        if _without_spread(estimate, numbers):
+            estimate = Estimate(estimate.value, -math.inf, math.inf)
+        elif group[0].quantity in shares:
+            estimate = _cut(estimate, 0, 1)
+        rows.append(_row(kind, group, estimate))
+    return rows
 
 
 def _from_the_highest(chosen: Sequence[RunRecord]) -> list[str]:
@@ -173,22 +221,47 @@ def _paired(values: Sequence[Value], reference: str) -> list[list[Pair]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _differences(groups: Sequence[Sequence[Pair]]) -> list[StudyRow]:
+def _differences(groups: Sequence[Sequence[Pair]], shares: Sequence[str]) -> list[StudyRow]:
     """The paired differences to the reference, with p-values corrected for each quantity."""
     rows = []
-    for pairs in groups:
-        difference = paired_difference(
-            [pair.value.value for pair in pairs],
-            [pair.reference for pair in pairs],
-        )
-        row = _row("difference", [pair.value for pair in pairs], difference.estimate)
-        detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
-        rows.append(row._replace(p=difference.p_value, detectable=detectable))
-    corrected: dict[StudyRow, float] = {}
-    for family in grouped(rows, lambda row: row.quantity).values():
-        p_values = holm([row.p for row in family if row.p is not None])
-        corrected |= zip(family, p_values, strict=True)
-    return [row._replace(p_holm=corrected[row]) for row in rows]
+    for family in grouped(groups, lambda pairs: pairs[0].value.quantity).values():
+        tested = [_difference(pairs) for pairs in family]
+        corrected = holm([difference.p_value for difference in tested])
+        for pairs, difference, p_holm in zip(family, tested, corrected, strict=True):
+            rows.append(_difference_row(pairs, difference, p_holm, shares))
+    return rows
+
+
+def _difference(pairs: Sequence[Pair]) -> Difference:
+    return paired_difference(
+        [pair.value.value for pair in pairs],
+        [pair.reference for pair in pairs],
+    )
+
+
+def _difference_row(
+    pairs: Sequence[Pair], difference: Difference, p_holm: float, shares: Sequence[str]
+) -> StudyRow:
+    """A difference with its test, or without any where the seeds differ alike."""
+    values = [pair.value for pair in pairs]
+    estimate = difference.estimate
+    if _without_spread(estimate, _numbers(pairs)):
+        return _row("difference", values, Estimate(estimate.value, -math.inf, math.inf))
+    if values[0].quantity in shares:
+        estimate = _cut(estimate, -1, 1)
+    return _row("difference", values, estimate)._replace(
+        p=difference.p_value,
+        p_holm=p_holm,
+        detectable=detectable_effect(difference.standard_error, difference.degrees_of_freedom),
+    )
+
+
+def _numbers(pairs: Iterable[Pair]) -> list[float]:
+    """Everything that differences are made of."""
+    numbers = []
+    for pair in pairs:
+        numbers += [pair.value.value, pair.reference]
+    return numbers
 
 
 def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> StudyRow:
@@ -208,35 +281,55 @@ def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> StudyRow:
     )
 
 
-def _averages_by_mix(groups: Sequence[Sequence[Pair]], estimators: Sequence[str]) -> list[Average]:
-    """The differences of pass@1 by mix, with intervals over seeds."""
-    by_mix: dict[str, dict[str, list[list[float]]]] = {}
-    for pairs in groups:
-        first = pairs[0].value
-        if first.quantity == "pass1":
-            by_estimator = by_mix.setdefault(first.cell.mix, {})
-            points = [100 * pair.difference for pair in pairs]
-            by_estimator.setdefault(first.estimator, []).append(points)
+def _averages_by_mix(
+    groups: Sequence[Sequence[Pair]], estimators: Sequence[str], shares: Sequence[str]
+) -> list[Average]:
+    """The differences of results by mix, with intervals over seeds."""
+    results = [pairs for pairs in groups if pairs[0].value.quantity == "pass1"]
     averages = []
-    for mix, by_estimator in by_mix.items():
+    for mix, of_mix in grouped(results, lambda pairs: pairs[0].value.cell.mix).items():
+        by_estimator = grouped(of_mix, lambda pairs: pairs[0].value.estimator)
         for estimator in [name for name in estimators if name in by_estimator]:
-            averages.append(_average(mix, estimator, by_estimator[estimator]))
-    return averages
+            averages.append(_average(mix, estimator, by_estimator[estimator], shares))
+    corrected = holm([average.p_holm for average in averages])
+    return [
+        average._replace(p_holm=p_holm) for average, p_holm in zip(averages, corrected, strict=True)
+    ]
 
 
-def _average(mix: str, estimator: str, cells: Sequence[Sequence[float]]) -> Average:
-    """The mean over these cells of differences by seed."""
-    difference = mean_of_means(cells)
+def _average(
+    mix: str, estimator: str, cells: Sequence[Sequence[Pair]], shares: Sequence[str]
+) -> Average:
+    """The mean over these cells of differences by seed; its p is not corrected yet."""
+    difference = mean_of_means([[pair.difference for pair in pairs] for pairs in cells])
+    estimate = difference.estimate
+    if _without_spread(estimate, [number for pairs in cells for number in _numbers(pairs)]):
+        estimate = Estimate(estimate.value, -math.inf, math.inf)
+    elif "pass1" in shares:
+        estimate = _cut(estimate, -1, 1)
     detectable = detectable_effect(difference.standard_error, difference.degrees_of_freedom)
-    return Average(mix, estimator, *difference.estimate, cells=len(cells), detectable=detectable)
+    scale = 1 if cells[0][0].value.cell.task == OWN else 100
+    return Average(
+        mix=mix,
+        estimator=estimator,
+        value=scale * estimate.value,
+        low=scale * estimate.low,
+        high=scale * estimate.high,
+        cells=len(cells),
+        detectable=scale * detectable,
+        p_holm=difference.p_value,
+    )
 
 
-def _curves(chosen: Iterable[RunRecord]) -> list[CurvePoint]:
+def _curves(chosen: Iterable[RunRecord], shares: Sequence[str]) -> list[CurvePoint]:
+    """Means over seeds along the training; equal seeds have a band without a width."""
     points = []
     for (cell, estimator), runs in grouped(chosen, setting_of).items():
         count = len(runs[0]["curve"])
         for place in range(count):
             estimate = clustered_mean([run["curve"][place] for run in runs])
+            if "reward" in shares:
+                estimate = _cut(estimate, 0, 1)
             point = CurvePoint(
                 cell.title,
                 estimator,

@@ -22,6 +22,15 @@ from openrlhf_js.sampling.settings import DTYPES
 from openrlhf_js.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
+NEEDED = {  # behind --, to train the user's own model, with what stands for a value
+    "actor.model_name_or_path": "MODEL",
+    "data.prompt_dataset": "PROMPTS",
+    "eval.dataset": "HELD_OUT",
+    "eval.steps": "N",
+    "reward.remote_url": "REWARD.py",
+    "vllm.num_engines": "1",
+}
+OTHER_REWARDS = ("reward.model_name_or_path", "train.agent_func_path")
 VERSION_ITEMS = 20  # of each kind that a task's version is made of
 
 Mix: TypeAlias = Literal["alike", "natural", "mixed"]
@@ -353,11 +362,10 @@ class StackStudy(StudySettings):
     def _check_stack(self) -> StackStudy:
         if "mixed" in self.mixes and self.tasks != ["sort"]:
             raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
-        given = dict(training_flags(self.train))
-        missing = [f"--{name}" for name in ("eval.dataset", "eval.steps") if not given.get(name)]
-        if self.train and missing:
+        missing = missing_flags(self.train)
+        if self.train and any(flag.startswith("--eval.") for flag in missing):
             raise ValueError(
-                f"your model is compared by its evaluations: give {' and '.join(missing)} behind --"
+                f"your model is compared by its evaluations: behind --, give {' '.join(missing)}"
             )
         return self
 
@@ -446,6 +454,14 @@ def task_version(task: TinyTask) -> str:
         "scores": scores,
     }
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:8]
+
+
+def missing_flags(words: Sequence[str]) -> list[str]:
+    """What a study of the user's own model lacks behind --, such as `--eval.steps N`."""
+    given = {name for name, value in training_flags(words) if value}
+    if not given.isdisjoint(OTHER_REWARDS):
+        given.add("reward.remote_url")
+    return [f"--{name} {value}" for name, value in NEEDED.items() if name not in given]
 
 
 def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:

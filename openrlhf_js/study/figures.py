@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 MAX_CURVE_POINTS = 20
+ROUNDING = 1e-5  # of the float32 numbers of a log
 
 
 class Figures(NamedTuple):
@@ -32,6 +33,19 @@ class Figures(NamedTuple):
     """Mean tokens of a response, late in training."""
     entropy: float | None = None
     """Of the policy at the sampled tokens, in nats a token, late in training."""
+    rewards_in_unit: bool = True
+    """Whether every reward may lie in [0, 1]."""
+
+
+def may_be_in_unit(mean: float, deviation: float, count: int) -> bool:
+    """Whether `count` rewards with this mean and standard deviation may all lie in [0, 1].
+
+    There no r^2 exceeds its r, so their variance is at most mean (1 - mean) count / (count - 1).
+    """
+    if not 0 <= mean <= 1:
+        return False
+    greatest_variance = mean * (1 - mean) * count / max(count - 1, 1)
+    return deviation**2 <= greatest_variance + ROUNDING
 
 
 def learning_curve(rewards: Sequence[float]) -> list[float]:

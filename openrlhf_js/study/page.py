@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import altair as alt
@@ -15,7 +15,8 @@ from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Axis, Panel
 from openrlhf_js.study import tables
-from openrlhf_js.study.analysis import Average, Findings
+from openrlhf_js.study.analysis import Average, CurvePoint, Findings, StudyRow
+from openrlhf_js.study.values import grouped
 
 PAGE = "study.html"
 PICTURE = "compared.png"
@@ -33,7 +34,10 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
         runs=sum(row.seeds for row in findings.means_at_each_rate if row.quantity == "reward"),
         reference=findings.reference,
         result=findings.result,
+        unit=findings.unit,
         csv=ROWS,
+        conclusion=tables.conclusion(findings),
+        intervals=tables.interval_note(findings),
         verdicts=tables.verdicts(findings),
         mixes=tables.mixes(findings),
         undecided=tables.UNDECIDED,
@@ -70,8 +74,20 @@ def _interval_note(averages: Sequence[Average]) -> str:
     """What intervals of averages are over."""
     cells = max((average.cells for average in averages), default=0)
     if cells > 1:
-        return f"means of {cells} cells, 95 % intervals over seeds"
-    return "95 % intervals over paired seeds"
+        note = f"means of {cells} cells, 95 % intervals over seeds"
+    else:
+        note = "95 % intervals over paired seeds"
+    if any(math.isinf(average.high) for average in averages):
+        note += ", none where they are equal"
+    return f"{note}{_cut(averages, least=-100, greatest=100)}"
+
+
+def _cut(rows: Iterable[Average | CurvePoint | StudyRow], least: int, greatest: int) -> str:
+    """Says it of intervals that end where rewards from 0 to 1 do."""
+    for row in rows:
+        if least == row.low < row.value or row.value < row.high == greatest:
+            return f", cut at {least} and {greatest}"
+    return ""
 
 
 def _forests(findings: Findings) -> list[Forest]:
@@ -82,19 +98,21 @@ def _forests(findings: Findings) -> list[Forest]:
             heading="" if findings.is_own else tables.MIXES_IN_WORDS[average.mix],
             name=average.estimator,
             value=average.value,
-            low=average.low,
-            high=average.high,
+            low=average.low if math.isfinite(average.low) else None,
+            high=average.high if math.isfinite(average.high) else None,
         )
         rows.append(row)
     if not rows:
         return []
+    reference = style.short_names(findings.estimators)[findings.reference]
+    over = f"{findings.unit} of " if findings.unit else ""
     forest = Forest(
-        title=f"Difference of {findings.result} from {findings.reference}",
+        title=f"Difference of {findings.result} from {reference}",
         note=_interval_note(findings.averages_by_mix),
-        xlabel=f"points of {findings.result} over {findings.reference}",
+        xlabel=f"{over}{findings.result} over {reference}",
         rows=rows,
         looks=style.series_looks(findings.estimators),
-        form="+.1f",
+        form=tables.form_of(findings),
         reference=0,
     )
     return [forest]
@@ -102,21 +120,25 @@ def _forests(findings: Findings) -> list[Forest]:
 
 def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]:
     """The learning curves of these estimators, cell by cell."""
-    rows = [point._asdict() for point in findings.curves if point.estimator in estimators]
-    panels = {cell: Panel(cell, "training reward", OVER_SEEDS) for cell in findings.cells}
     looks = style.series_looks(findings.estimators)  # as in the differences beside them
+    points = [point for point in findings.curves if point.estimator in estimators]
+    panels = {}
+    for cell, of_cell in grouped(points, lambda point: point.cell).items():
+        note = f"{OVER_SEEDS}{_cut(of_cell, least=0, greatest=1)}"
+        panels[cell] = Panel(cell, "training reward", note)
+    rows = [point._asdict() for point in points]
     return plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
 
 
 def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
     """Nothing where there is one rate alone."""
-    rows = [
-        row._asdict() | {"learning_rate": float(row.learning_rate)}
-        for row in findings.means_at_each_rate
-        if row.quantity == "pass1"
-    ]
-    if len({row["learning_rate"] for row in rows}) <= 1:
+    means = [row for row in findings.means_at_each_rate if row.quantity == "pass1"]
+    if len({row.learning_rate for row in means}) <= 1:
         return []
-    panels = {cell: Panel(cell, findings.result, OVER_SEEDS) for cell in findings.cells}
     looks = style.series_looks(findings.estimators)
+    panels = {}
+    for cell, of_cell in grouped(means, lambda row: row.cell).items():
+        note = f"{OVER_SEEDS}{_cut(of_cell, least=0, greatest=1)}"
+        panels[cell] = Panel(cell, findings.result, note)
+    rows = [row._asdict() | {"learning_rate": float(row.learning_rate)} for row in means]
     return plot.draw(rows, panels, RATES, panel="cell", looks=looks)

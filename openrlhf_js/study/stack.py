@@ -22,7 +22,7 @@ from openrlhf_js.common.environment import of_quickstart
 from openrlhf_js.common.files import atomic_write, read_yaml
 from openrlhf_js.estimators.catalogue import in_training
 from openrlhf_js.study.design import OWN, Run, StackStudy, training_flags
-from openrlhf_js.study.figures import Figures, learning_curve
+from openrlhf_js.study.figures import Figures, learning_curve, may_be_in_unit
 from openrlhf_js.tasks import GRADERS
 from openrlhf_js.tiny.supervise import ProgramFailed, supervised
 from openrlhf_js.tiny.tasks import TASKS, write_lines
@@ -31,6 +31,7 @@ COMMANDS = "commands.txt"  # of the study: one line for each run that has not fi
 COMMAND = "command.txt"  # of a run
 POLL_SECONDS = 0.5
 REWARD = "train/rollout/reward_mean"
+DEVIATION = "train/rollout/reward_std"
 SETTINGS = "openrlhf_js.yaml"  # as `plugin.run.record` writes it
 DONE = "done"  # its outcome
 
@@ -253,6 +254,11 @@ def figures(run: Run, settings: StackStudy) -> Figures:
         pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
     means = {tag: fmean(scalars[tag]) for tag in scalars.tags if len(scalars[tag])}
     variance = means.get("js/gradient_variance")
+    deviations = scalars[DEVIATION]
+    in_unit = [
+        may_be_in_unit(mean, deviations.get(step, 0.0), run.prompts * run.responses)
+        for step, mean in scalars[REWARD].items()
+    ]
     return Figures(
         pass1=pass1,
         reward=fmean(rewards),
@@ -262,6 +268,7 @@ def figures(run: Run, settings: StackStudy) -> Figures:
         baseline_error=_ratio(means.get("js/value_error"), means.get("js/value_error_rloo")),
         gradient_variance=variance,
         gradient_snr=_ratio(means.get("js/gradient_norm_squared"), variance),
+        rewards_in_unit=all(in_unit),
     )
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from openrlhf_js.estimators import ESTIMATORS
-from openrlhf_js.study.design import Cell, Run
+from openrlhf_js.study.design import OWN, Cell, Run
 
 OUTCOMES = ("pass1", "reward")
 CAUSES = {
@@ -19,6 +19,7 @@ CAUSES = {
     "length": "tokens of a response, late",
     "entropy": "nats a token, late",
 }
+SHARES = ("pass4", "dead")  # which lie in [0, 1] whatever the rewards are
 # Their advantages and gradients are divided by a standard deviation, so in other units.
 SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale}
 
@@ -49,6 +50,14 @@ def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
 def setting_of(run: RunRecord) -> tuple[Cell, str]:
     """The cell and the estimator of a run."""
     return Run.of(run).cell, run["estimator"]
+
+
+def rewards_in_unit(run: RunRecord) -> bool:
+    """Whether a run's rewards lie in [0, 1], as far as its record tells."""
+    if run["task"] != OWN:
+        return True
+    means = [run["pass1"], run["reward"], *run["curve"]]
+    return bool(run.get("rewards_in_unit", True)) and min(means) >= 0 and max(means) <= 1
 
 
 def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:

@@ -14,7 +14,7 @@ import pytest
 from kit import until
 
 from openrlhf_js.cli import data
-from openrlhf_js.tasks import TASKS, math
+from openrlhf_js.tasks import GRADED, TASKS, math
 
 Captured = pytest.CaptureFixture[str]
 
@@ -164,3 +164,17 @@ def test_an_interrupt_or_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> No
         "openrlhf-js data build countdown: stopped\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_every_task_that_is_listed_is_built_and_others_say_where_they_are_used(capsys: Captured):
+    assert run("build", "--help") == 0
+    listed = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
+    assert listed == list(TASKS)
+    for name in listed:
+        assert run("build", name, "--help") == 0
+        assert f"usage: openrlhf-js data build {name}" in capsys.readouterr().out
+    for name in GRADED.keys() - TASKS.keys():
+        assert run("build", name, "--split", "train", "--out", "x") == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"openrlhf-js data build: {name} has no file to build")
+        assert f"`openrlhf-js study --tasks {name}`" in said

@@ -189,7 +189,7 @@ def test_folders_compared_with_the_first(done, tmp_path, capsys):
     a, b = (scores(done / name)["correct"] for name in ("model", "other"))
     assert found["rows"][0]["value"] == pytest.approx((sum(b) - sum(a)) / 72)
     assert {row["value"] for row in same["rows"]} == {0}
-    assert "its - A, points" in said
+    assert "difference to A, points" in said and "pass@1, %" in said
     assert f"{100 * found['rows'][0]['value']:.1f} (" in said
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
     again = ["passk", "--compare", *places[:2], "--tasks", "toy", "--metric", "pass@4"]

@@ -478,3 +478,28 @@ def test_gradient_noise_by_hand():
         "js/gradient_noise_vs_rloo"
     ] == pytest.approx(1)
     assert "js/gradient_noise_vs_rloo" not in logged(live, rewards)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([[1.0, 0.0], [0.0, 0.0]], 1 / ((3 + 2 + 2) / 3)),
+        ([[5.0, -1.0], [-1.0, -1.0]], 1 / ((3 + 2 + 2) / 3)),  # any two values
+        ([[1.0, 0.25], [0.0, 0.0]], None),  # graded: nothing says what is right
+        ([[0.3, -1.2], [2.5, 0.7]], None),  # a reward model's
+        ([[1.0, 1.0], [1.0, 1.0]], None),
+    ],
+)
+def test_right_and_wrong_are_told_apart_where_rewards_have_two_values(rewards, expected):
+    norms = torch.tensor([[1.0, 3.0], [2.0, 2.0]])
+    values = logged(LiveEstimator("rloo"), torch.tensor(rewards), squared_score_norms=norms)
+    ratio = values.get("js/weight_right_over_wrong")
+    assert ratio == (expected and pytest.approx(expected))
+
+
+def test_masked_rewards_do_not_count_among_the_values():
+    rewards = torch.tensor([[1.0, 0.0], [0.5, 0.0]])
+    mask = torch.tensor([[True, True], [False, True]])
+    norms = torch.tensor([[1.0, 3.0], [2.0, 2.0]])
+    values = logged(LiveEstimator("rloo"), rewards, mask=mask, squared_score_norms=norms)
+    assert values["js/weight_right_over_wrong"] == pytest.approx(1 / 2.5)

@@ -148,11 +148,60 @@ def test_tables():
     assert list(row) == ["pass@j %, j =", "1", "2", "4", "8"]
     (row,) = report.differences(compare(A, B), "B")
     assert row["benchmark"] == "toy"
-    assert row["A %"] == score
+    assert row["pass@1 of A, %"] == score
     forest = report.forest([("B", compare(A, B))])
     (dots,) = forests_of(picture([forest]))
     (row,) = compare(A, B)["rows"]
-    assert dots["toy", "B"] == pytest.approx([100 * row[end] for end in ("value", "low", "high")])
+    assert dots["toy", f"{B['model']} (B)"] == pytest.approx(
+        [100 * row[end] for end in ("value", "low", "high")]
+    )
+
+
+def test_a_comparison_says_which_model_is_better_by_what():
+    better = evaluated("b", np.linspace(0.6, 1.0, 12), seed=1)
+    (row,) = report.differences(compare(A, better), "B")
+    assert list(row) == [
+        "benchmark",
+        "items",
+        "model",
+        "pass@1, %",
+        "pass@1 of A, %",
+        "difference to A, points",
+        "p",
+        "detectable, points",
+    ]
+    difference = row["difference to A, points"].replace(" (", " points (")
+    said = report.conclusion(compare(A, better), "B")
+    assert said == f"By pass@1, B (b) is better than A (a) on toy: {difference}."
+    assert "B (a) is worse than A (b) on toy: -" in report.conclusion(compare(better, A), "B")
+    two = [
+        evaluated(name, [0.5] * 12, ("toy", "more"), seed=seed) for seed, name in enumerate("ab")
+    ]
+    said = report.conclusion(compare(*two, "pass@4"), "B")
+    assert "By pass@4, it is undecided whether B (b) or A (a) is better on average over 2" in said
+    (row,) = report.differences(compare(A, A, "majority"), "B")
+    assert row["difference to A, points"] == "+0.0 (no interval: equal on every item)"
+    assert (row["p"], row["majority vote, %"]) == ("-", row["majority vote of A, %"])
+    assert "undecided" in report.conclusion(compare(A, A), "B")
+    one = evaluated("a", [0.5])
+    (row,) = report.differences(compare(one, one), "B")
+    assert row["difference to A, points"] == "+0.0 (no interval: one item)"
+    forest = report.forest([("B", compare(A, A)), ("C", compare(A, better))])
+    assert forest.title == "Difference of pass@1 from a (A)"
+    assert forest.xlabel == "points of pass@1 over A"
+    (dots,) = forests_of(picture([forest]))
+    assert dots["toy", "a (B)"] == (0, None, None)
+    names = [f"runs/{kind}/checkpoints/global_step100_hf" for kind in ("rloo", "js_grad")]
+    pair = [evaluated(name, [0.5] * 4, seed=seed) for seed, name in enumerate(names)]
+    forest = report.forest([("B", compare(*pair))])
+    assert forest.title == "Difference of pass@1 from runs/rloo…ep100_hf (A)"
+    assert forest.rows[0].name == "runs/js_g…ep100_hf (B)"
+
+
+def test_a_difference_of_shares_stays_within_100_points():
+    pair = [evaluated(name, shares) for name, shares in (("a", [0, 0]), ("b", [0, 1]))]
+    (row,) = report.differences(compare(*pair), "B")
+    assert row["difference to A, points"] == "+50.0 (-100.0 to 100.0)"
 
 
 def test_notes_of_truncated_and_ungraded_responses():

@@ -10,7 +10,7 @@ from charts import panels_of
 
 from openrlhf_js.estimators.catalogue import ESTIMATORS
 from openrlhf_js.report import style
-from openrlhf_js.report.figures import page, picture
+from openrlhf_js.report.figures import page, picture, wide_picture
 from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.plot import Axis, Panel, draw
 
@@ -148,6 +148,39 @@ def test_a_forest_stays_apart_in_black_and_white_and_shows_every_interval():
     intervals, points = (layer["encoding"] for layer in drawn["layer"])
     assert len(set(points["shape"]["scale"]["range"])) == 2
     assert intervals["x"]["scale"]["domain"][0] < -99
+
+
+def test_a_long_name_keeps_what_tells_it_apart():
+    one, other = "baselines_of_mine.py:trimmed_mean_1", "baselines_of_mine.py:trimmed_mean_2"
+    assert style.short_names(["rloo", f"{one}@1a2b3c4d", f"{other}@1a2b3c4d"]) == {
+        "rloo": "rloo",
+        f"{one}@1a2b3c4d": "…ine.py:trimmed_mean_1",
+        f"{other}@1a2b3c4d": "…ine.py:trimmed_mean_2",
+    }
+    for names in (
+        [f"{one}@1a2b3c4d", f"{one}@00000000"],  # two versions of one file
+        ["runs/js/checkpoints/global_step100_hf", "runs/rloo/checkpoints/global_step100_hf"],
+        [f"runs/of/this/autumn/{kind}/checkpoints/global_step100_hf" for kind in ("js", "rloo")],
+    ):
+        short = list(style.short_names(names).values())
+        assert short[0] != short[1] and max(map(len, short)) <= 22
+
+
+def test_the_legend_and_the_rows_show_short_names():
+    name = "baselines_of_mine.py:trimmed_mean_1@1a2b3c4d"
+    (drawing,) = draw(rows("js", name, mse=float), {"mse": Panel("Error", "MSE")}, M)
+    dots = [ForestRow("", name, 5.0, 4.0, 9.0), ForestRow("", "js", 5.0, 4.0, 9.0)]
+    forest = Forest("T", "n", "points", dots, style.series_looks([name, "js"]))
+    for chart in (drawing.chart(), forest.chart()):
+        drawn = style.svg(chart)
+        assert "…ine.py:trimmed_mean_1<" in drawn and "1a2b3c4d<" not in drawn
+
+
+def test_a_long_title_does_not_widen_a_picture():
+    (drawing,) = draw(rows("js", mse=float), {"mse": Panel("Error", "MSE", "a note " * 12)}, M)
+    drawn = wide_picture([drawing, drawing], "rloo, js_grad, " * 12)
+    width = float(re.search(r'width="([0-9.]+)"', style.svg(drawn))[1])
+    assert 780 <= width <= 800
 
 
 def test_no_name_can_break_a_page():

@@ -52,6 +52,11 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
         ({"device": "cpu"}, "unknown name 'device'"),
         ({"train": OWN[:-2]}, "compared by its evaluations.*--eval.steps"),
         ({"train": [*OWN[:-4], *OWN[-2:]]}, "compared by its evaluations.*--eval.dataset"),
+        (
+            {"train": ["--data.prompt_dataset", "d"]},
+            "give --actor.model_name_or_path MODEL --eval.dataset HELD_OUT --eval.steps N "
+            "--reward.remote_url REWARD.py --vllm.num_engines 1",
+        ),
     ],
 )
 def test_what_the_stack_cannot_train_is_refused(flags, message):

@@ -134,6 +134,43 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
     assert study.main([str(tmp_path / "none.yaml")]) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (
+            "--data.prompt_dataset p.jsonl --estimators rloo js",
+            "--engine stack --estimators rloo js -- --data.prompt_dataset p.jsonl "
+            "--actor.model_name_or_path MODEL --eval.dataset HELD_OUT --eval.steps N "
+            "--reward.remote_url REWARD.py --vllm.num_engines 1",
+        ),
+        (
+            "--engine inline --eval.steps=5 --seeds 3 -- --data.prompt_dataset p.jsonl "
+            "--reward.model_name_or_path r",
+            "--engine stack --seeds 3 -- --eval.steps=5 --data.prompt_dataset p.jsonl "
+            "--reward.model_name_or_path r --actor.model_name_or_path MODEL --eval.dataset "
+            "HELD_OUT --vllm.num_engines 1",
+        ),
+    ],
+)
+def test_flags_of_training_lead_to_the_stack_and_all_that_it_needs(words, command, capsys):
+    assert study.main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert "is a flag of training" in said and "behind `--`" in said
+    assert said.endswith(f"  openrlhf-js study {command}\n")
+    given = command.replace("MODEL", "m").replace(" N", " 9").replace("HELD_OUT", "h").split()
+    assert study.read(given).engine == "stack"  # and the command is one
+
+
+def test_flags_of_training_in_a_file_or_of_another_engine(tmp_path, capsys):
+    path = tmp_path / "study.yaml"
+    path.write_text("data.prompt_dataset: p.jsonl\n")
+    assert study.main([str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "in a file: the list `train`" in said and "-- --data.prompt_dataset p.jsonl" in said
+    assert study.main(["--engine", "inline", "--", "--eval.dataset", "x"]) == 2
+    assert "behind -- are flags of training: give --engine stack" in capsys.readouterr().err
+
+
 def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     pretrained = ("--model", str(tmp_path), "--tasks", "questions")
