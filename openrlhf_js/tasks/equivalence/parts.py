@@ -25,8 +25,8 @@ _PIECE = re.compile(  # a label, by the group of its style; or a bracket
         | (?P<closed>{_NAME})\)
         | (?P<dotted>{_NAME})\.(?=\s)
         | (?P<colon>[a-zA-Z]|[ivx]{{2,5}}|[IVX]{{2,5}}):
-        | (?:[Pp]art|[Qq]uestion|[Pp]roblem|[Ee]xercise|[Aa]nswer|[Tt]ask)\ ?
-          \(?(?P<word>{_NAME})\)? (?:\ ?[:.=]|(?<=\)))
+        | (?:[Pp]art|[Qq]uestion|[Pp]roblem|[Ee]xercise|[Aa]nswer|[Cc]ase)\ ?
+          \(?(?P<word>{_NAME})\)? (?:\ ?[:.=]|\ is\b|(?<=\)))
         | Q\.?\ ?(?P<question>\d{{1,2}})[:.)]
         | (?P<ordinal>[Ff]irst|[Ss]econd|[Tt]hird|[Ff]ourth|[Ff]ifth)
           (?:\ (?:part|answer|question|value))?:

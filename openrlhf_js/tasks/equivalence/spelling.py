@@ -74,7 +74,7 @@ def _rows(environment: re.Match[str]) -> str:
     functions with pieces are spelt as `cases`.
     """
     rows: list[str] = []
-    for row in _ROW_END.split(environment["rows"]):
+    for row in environment["rows"].split(r"\\"):
         row = _ALIGNMENT.sub("", row).strip(" &,;.\n")
         if rows and _RELATION_SIGN.match(row):
             rows[-1] += row
@@ -88,7 +88,6 @@ def _rows(environment: re.Match[str]) -> str:
     return "; ".join(_COLUMN.sub(", ", row) for row in rows)
 
 
-_ROW_END = re.compile(r"\\\\(?:\[\d+(?:\.\d+)?[a-z]{2}\])?")
 _RELATION_SIGN = re.compile(r"[=<>]|!=|\\(?:approx|in)(?![a-z])")
 _ALIGNMENT = re.compile(rf"\s*&+\s*(?={_RELATION_SIGN.pattern})|(?<=[=<>])\s*&+")
 _COLUMN = re.compile(r"\s*&+\s*")
@@ -136,6 +135,11 @@ LATEX_RULES = [  # for texts with a backslash
     # layout
     Rule(r"(?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))", "", (r"3,\!628", "3628"), where=","),
     Rule(r"(?<!\\)\\[()\[\]!]", "", (r"\(42\)", "42")),
+    Rule(r"(?<=\\\\)\[\d+(?:\.\d+)?[a-z]{2}\]|\\(?:tag\*?\{[^{}]*\}|notag|nonumber)", "",
+         (r"x=3\tag{1}\\[2pt] y", r"x=3\\ y")),
+    Rule(r"\\(?:begin|end)\{(?:equation|math|displaymath)\*?\}", "",
+         (r"\begin{equation}x\end{equation}", "x"), where="{"),
+    Rule(r"\{[dr]cases\}", "{cases}", (r"\begin{dcases}", r"\begin{cases}"), where="cases"),
     Rule(r"\\(?:left|right|[bB]igg?[lrm]?|triangle)(?![a-zA-Z])\s?\.?", "",
          (r"\left(1, 2\right)", "(1, 2)")),
     Rule(r"\\(?:measured)?angle(?! ?\{? ?[A-Z]{3}(?![A-Za-z]))(?![a-zA-Z])\s?\.?", "",
@@ -163,8 +167,8 @@ LATEX_RULES = [  # for texts with a backslash
          where="prime"),
     # systems of equations and matrices: `[row],[row]` and `([row],[row])`
     Rule(r"""(?xs) (?:\\\{\s*)? \\begin\{(?P<name> (?P<table>array|cases) | (?:aligned|alignedat
-                      |gathered|split|align|alignat|gather|eqnarray|equation)\*? )\}
-                    (?:\{[lcr|@\d ]*\})?
+                      |gathered|split|align|alignat|gather|eqnarray)\*? )\}
+                    (?:\[[tbc]\])? (?:\{[lcr|@\d ]*\})?
                     (?P<rows>(?:(?!\\begin|\\end).)*) \\end\{(?P=name)\}""",
          _rows, (r"\begin{aligned} x&=3\\ y&=1\\ &+1 \\ &=2\end{aligned}", "x=3; y=1; +1=2"),
          where=r"\begin"),
@@ -207,6 +211,8 @@ PLAIN_RULES = [
     Rule(r"(?<!\\)\$([^$\\]*(?:\\[^$][^$\\]*)*)\$(?!\d)", r"\1", ("$24$", "24"), where="$"),
     Rule(r"\$", r"\\usd ", ("$5", r"\usd 5"), where="$"),
     Rule(r"(?<!\\)\\[ ,;:>]", " ", (r"20\ %", "20 %"), where="\\"),
+    Rule(r"(?<=[^\s,;:])[ \t]*\n\s*(?=\(?[a-zA-Z\d]{1,4}[.):] |Part )", "; ",
+         ("1. 3\n2. 4", "1. 3; 2. 4"), where="\n"),
     Rule(r"(?<=[\d)])[ \t]*(?:\n|\\q?quad(?![a-z]))\s*(?=[a-zA-Z](?:_\w)? ?=)", ", ",
          ("x=3\ny=4", "x=3, y=4"), where="="),
     Rule(r"\\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])", " ",
@@ -239,8 +245,8 @@ PLAIN_RULES = [
     Rule(r"(?<=(?<!1)1)st\b|(?<=(?<!1)2)nd\b|(?<=(?<!1)3)rd\b|(?<=\d)th\b", "", ("4th", "4")),
     Rule(r"(\.\d{0,6}?)(?:(\d)\2\2+|(\d{2,6}?)\3+) ?(?:\.\.\.|\\ldots(?![a-z]))",
          r"\1\\bar{\2\3}", ("0.333...", r"0.\bar{3}"), where="."),
-    Rule(r"(?<=[\d,;)}\]%]) ?\.{3,}", r"\\ldots ", ("1, 2, ..., 9", r"1, 2,\ldots , 9"),
-         where="..."),
+    Rule(r"(?<=[\d,;)}\]%]) ?\.(?:\.{2,}| \. \.)", r"\\ldots ",
+         ("1, 2, ..., 9", r"1, 2,\ldots , 9"), where="."),
     Rule(r"(\\approx ?-?\d*\.\d+) ?\\ldots(?![a-z])", r"\1",
          (r"\approx 3.14\ldots", r"\approx 3.14"), where=r"\ldots"),
     Rule(r"(\d\.)\((\d{1,9})\)(?!\^)", r"\1\\bar{\2}", ("0.(3)", r"0.\bar{3}"), where=".("),
@@ -418,6 +424,7 @@ def _in_ascii(text: str) -> str:
     text = re.sub("[₀-₉₊₋]+", lambda run: f"_{{{_compatible(run[0])}}}", text)
     text = re.sub("([¼-¾⅐-⅞])", r" \1 ", text)
     text = re.sub(r"(\d{4}) ?年 ?(\d\d?) ?月 ?(\d\d?) ?日", _iso_date, text)
+    text = re.sub("[①-⑳]", lambda sign: f"({_compatible(sign[0])}) ", text)
     text = _UNIT.sub(lambda word: f" {_SPELT_UNITS[word[0]]} ", text)
     text = _compatible(text.translate(_ASCII)).replace("⁄", "/")
     return "".join(char for char in text if unicodedata.category(char) != "Cf")
