@@ -91,17 +91,12 @@ def test_nothing_overflows_is_pale_or_is_asked_for(tab, page, compared, width, d
         assert tab.evaluate("window.ran ?? null") is None
 
 
-def test_samples_that_are_not_those_of_the_results_are_refused(tmp_path):
+def test_samples_that_lack_what_the_results_count_are_refused(tmp_path):
     runs = single(tmp_path)
     file = runs[0].samples_file("toy")
-    lines = file.read_bytes().splitlines(keepends=True)
-    wrong = lines[1].replace(b'"correct"', b'"wrong"')
-    for changed in (lines[:-1], [*lines, wrong]):
-        file.write_bytes(b"".join(changed))
-        with pytest.raises(
-            ValueError, match=r"toy\.jsonl has other responses than .*results\.json"
-        ):
-            samples.write(runs, [], tmp_path / "samples.html")
+    file.write_bytes(file.read_bytes()[:-20])  # a kill cut the last line short
+    with pytest.raises(ValueError, match=r"toy\.jsonl lacks responses that .*results\.json counts"):
+        samples.write(runs, [], tmp_path / "samples.html")
 
 
 def test_a_square_tells_what_became_of_a_response(tab, page):
