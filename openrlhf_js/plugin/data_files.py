@@ -90,8 +90,8 @@ def columns_on_hub(name: str, split: str) -> list[str] | None:
     path, _, part = (word.strip() for word in name.partition("@"))
     try:
         splits = load_dataset(path, data_dir=part or None, streaming=True)
-        rows = splits[split] if split in splits else None
-        return None if rows is None else list(rows.column_names or next(iter(rows)))
+        rows = splits[split]
+        return list(rows.column_names or next(iter(rows)))
     except Exception:  # of the network, the hub and its files
         return None
 

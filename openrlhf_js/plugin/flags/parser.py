@@ -170,8 +170,9 @@ class Parser(argparse.ArgumentParser):
     def _read_file(self, path: Path) -> tuple[dict[str, Any], list[str]]:
         """The values that a YAML file gives to flags, and all that is wrong with them.
 
-        Raises BadInput for a file that cannot be read. Keys are flags with dots, or nested, or old names. A switch is true or false, a list several
-        values, and what is null keeps its default. What a run adds under `RECORD` is skipped.
+        Raises BadInput for a file that cannot be read. Keys are flags with dots, or nested, or old
+        names. A switch is true or false, a list several values, and what is null keeps its default.
+        What a run adds under `RECORD` is skipped.
         """
         try:
             settings = read_yaml(path, numbers=False)
