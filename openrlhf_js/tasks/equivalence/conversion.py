@@ -22,10 +22,12 @@ _MEANINGS = {  # what pint lacks, or school means otherwise; of several meanings
     "F": "farad | fahrenheit",
     "cc": "centimeter 3",
     "kmh": "kilometer / hour",
+    "mpg": "mile / gallon",
     "mmhg": "torr",
+    "cmhg": "10 torr",
     "acre": "43560 foot 2",
     "ton": "2000 avoirdupois_pound | 1000 kilogram",
-    "pound": "avoirdupois_pound | gbp",
+    "pound": "avoirdupois_pound | gbp | force_pound",
     "fluid_ounce": "1/16 pint",
     "ounce": "1/16 avoirdupois_pound | fluid_ounce",
     "degree": "1/180 pi radian",
@@ -37,6 +39,7 @@ _MEANINGS = {  # what pint lacks, or school means otherwise; of several meanings
     "rpm": "turn / minute",
     "hertz": "cycle / second",
     "becquerel": "decay / second",
+    "gauss": "1/10000 tesla",
     "curie": "37000000000 becquerel",
     "gray": "absorbed joule / kilogram",
     "sievert": "equivalent joule / kilogram",
@@ -62,8 +65,8 @@ _WITHIN = {  # what a name means behind a larger unit: 30 degrees 30 minutes, 1h
     ("degree", "minute"): "arcminute",
     ("degree", "second"): "arcsecond",
     ("arcminute", "second"): "arcsecond",
-    ("day", "meter"): "minute",
-    ("hour", "meter"): "minute",
+    ("day", "m"): "minute",
+    ("hour", "m"): "minute",
 }
 _SHORTEST_NAME = 3  # letters; shorter ones are symbols, which are spelt out before
 
@@ -207,52 +210,69 @@ def _in_pint(name: str) -> BaseUnits | None:
     """What pint knows of a name that is spelt out: `millimeter`, `torr`; None if it knows none."""
     if len(name) < _SHORTEST_NAME:
         return None
+    from pint import OffsetUnitCalculusError
     from pint.util import UnitsContainer
 
     for prefix, unit, suffix in _registry().parse_unit_name(name):
         rest = name.removeprefix(prefix)
         if suffix or len(rest) < _SHORTEST_NAME or (prefix and rest == name):
             continue  # `cat` is no centi-`at`
-        quantity = _registry().Quantity(Fraction(1), UnitsContainer({prefix + unit: 1}))
-        in_root_units = quantity.to_root_units()
-        factors = [(str(base), int(power)) for base, power in in_root_units.unit_items()]
-        if factors:
-            return BaseUnits(Fraction(in_root_units.magnitude), 0, Fraction(0), merged(factors))
+        container = UnitsContainer({prefix + unit: 1})
+        try:
+            size, root_units = _registry().get_root_units(container, check_nonmult=True)
+        except OffsetUnitCalculusError:  # a scale with a prefix: `millicelsius`
+            return None
+        powers = dict(_registry().Quantity(1, root_units).unit_items())
+        if size is not None and powers and all(power == int(power) for power in powers.values()):
+            dimensions = merged((base, int(power)) for base, power in powers.items())
+            return BaseUnits(Fraction(size), 0, Fraction(0), dimensions)
     return None
 
 
-def compound(parts: Sequence[tuple[Tree, Unit]]) -> Tree | None:
+class Part(NamedTuple):
+    """A part of a compound quantity."""
+
+    value: Tree
+    unit: Unit
+    spelling: str  # of the unit
+
+
+def compound(parts: Sequence[Part]) -> Tree | None:
     """The value of `1 h 30 min` in its first unit; None where the parts are no such quantity.
 
     Each part is smaller than one of the part before, and all but the last are whole numbers.
     """
-    first_value, first_unit = parts[0]
-    total = rational(first_value)
+    first, *others = parts
+    total = previous = rational(first.value)
     if total is None or total < 0 or len(parts) > MOST_PARTS:
         return None
+    larger = first.unit
     scale = Fraction(1)
-    previous, previous_unit = total, first_unit
-    for tree, unit in parts[1:]:
-        value = rational(tree)
-        unit = _within(previous_unit, unit)
-        sizes = [
-            conversion
-            for conversion in conversions(unit, previous_unit)
-            if not conversion.pi and not conversion.offset and conversion.ratio < 1
-        ]
-        if not sizes or value is None or value < 0 or previous.denominator > 1:
+    for part in others:
+        unit = _within(larger, part)
+        value = rational(part.value)
+        ratio = _part_of(unit, larger)
+        if value is None or previous is None or previous.denominator > 1:
             return None
-        if value * sizes[0].ratio >= 1:
+        if ratio is None or not 0 <= value * ratio < 1:
             return None
-        scale *= sizes[0].ratio
+        scale *= ratio
         total += value * scale
-        previous, previous_unit = value, unit
+        previous = value
+        larger = unit
     return number(total)
 
 
-def _within(larger: Unit, unit: Unit) -> Unit:
-    """The unit behind a larger one, whose name may mean something else there."""
-    if len(larger) != 1 or len(unit) != 1:
-        return unit
-    name = _WITHIN.get((larger[0][0], unit[0][0]))
-    return ((name, 1),) if name and unit[0][1] == 1 else unit
+def _part_of(unit: Unit, larger: Unit) -> Fraction | None:
+    """What part of a larger unit a unit is; None if it is none."""
+    for ratio, pi, offset in conversions(unit, larger):
+        if ratio < 1 and not pi and not offset:
+            return ratio
+    return None
+
+
+def _within(larger: Unit, part: Part) -> Unit:
+    """The unit of a part behind a larger one, where its name may mean something else."""
+    ((larger_name, _), *_), ((name, power), *_) = larger, part.unit
+    meaning = _WITHIN.get((larger_name, part.spelling)) or _WITHIN.get((larger_name, name))
+    return ((meaning, power),) if meaning else part.unit

@@ -62,6 +62,8 @@ def _readings(text: str, units: bool) -> list[Tree]:
         text = text[announced.end() :]
     for reader in (_dates, _times, _yes_or_no):
         trees = reader(text)
+        if trees and units:  # 3 pm may be picometres
+            trees += _quantities(text)
         if trees:
             return trees
     letter, value = _choice(text)

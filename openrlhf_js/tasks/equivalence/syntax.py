@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from openrlhf_js.tasks.equivalence.conversion import MOST_PARTS, compound
+from openrlhf_js.tasks.equivalence.conversion import MOST_PARTS, Part, compound
 from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, Token, decimal, tokens_of
 from openrlhf_js.tasks.equivalence.tree import (
     CONSTANTS,
@@ -206,9 +206,9 @@ class _Parser:
         """The value with the unit behind it, and with the parts that follow: `1 h 30 min`."""
         if names(value) - CONSTANTS:
             raise NotRead("a number with a unit has no variables")
-        unit = self.take().unit
+        unit = self.next.unit
+        parts = [self.part(value)]
         end = self.position
-        parts = [(value, unit)]
         while len(parts) <= MOST_PARTS:
             if self.long_compounds and self.takes(",", "and"):
                 self.takes("and")
@@ -217,7 +217,7 @@ class _Parser:
             part = self.primary()
             if self.next.kind != "unit":
                 break
-            parts.append((part, self.take().unit))
+            parts.append(self.part(part))
             end_of_parts = self.position
         total = compound(parts) if len(parts) > 1 else None
         if total is None:
@@ -225,6 +225,10 @@ class _Parser:
             return node("quantity", value, unit)
         self.position = end_of_parts
         return node("quantity", total, unit)
+
+    def part(self, value: Tree) -> Part:
+        token = self.take()
+        return Part(value, token.unit, token.text.strip(" \\"))
 
     def joined(self, left: Tree, level: int) -> Tree:
         """The tree of both sides of the next sign, or of a product without one."""

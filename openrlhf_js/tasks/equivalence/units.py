@@ -27,8 +27,9 @@ _METRIC = dict(  # symbols that take prefixes
     m="meter", g="gram", s="second", A="ampere", K="kelvin", mol="mole", N="newton", J="joule",
     W="watt", Pa="pascal", Hz="hertz", C="coulomb", V="volt", F="farad", S="siemens", Wb="weber",
     T="tesla", H="henry", lm="lumen", lx="lux", Bq="becquerel", Gy="gray", Sv="sievert",
-    kat="katal", L="liter", l="liter", eV="electronvolt", bar="bar", cal="calorie", b="bit",
-    B="byte", Wh="watt_hour", Ah="ampere_hour", M="molar", G="gauss", Ohm="ohm", rad="radian",
+    kat="katal", Ci="curie", L="liter", l="liter", eV="electronvolt", bar="bar", cal="calorie",
+    b="bit", B="byte", Wh="watt_hour", Ah="ampere_hour", M="molar", G="gauss", Ohm="ohm",
+    rad="radian",
 )  # fmt: skip
 # fmt: off
 _SYMBOLS_OF = {  # a unit, and its spellings in which the case of a letter matters
@@ -36,21 +37,22 @@ _SYMBOLS_OF = {  # a unit, and its spellings in which the case of a letter matte
     "mile": "mi", "pound": "lb lbs", "ounce": "oz", "gallon": "gal", "quart": "qt", "pint": "pt",
     "hour": "h hr", "day": "d", "minute": "min", "second": "sec", "year": "yr", "week": "wk",
     "month": "mo", "degree": "deg", "hectare": "ha", "metric_ton": "t", "cc": "cc",
-    "atmosphere": "atm", "mmhg": "mmHg", "horsepower": "hp", "knot": "kt kn", "kmh": "kmh kph",
+    "atmosphere": "atm", "mmhg": "mmHg", "horsepower": "hp", "knot": "kt kn", "kmh": "kmh kph kmph",
     "light_year": "ly", "astronomical_unit": "au AU", "nautical_mile": "nmi", "dalton": "u Da amu",
-    "decibel": "dB", "btu": "BTU Btu", "foot_pound": "ft-lb ft-lbs", "2": "sq", "3": "cu",
+    "mpg": "mpg", "decibel": "dB", "british_thermal_unit": "BTU Btu", "foot_pound": "ft-lb ft-lbs",
+    "2": "sq", "3": "cu", "/": "/ per",
     "kilogram": "Kg KG kgs", "kilometer": "KM kms", "gram": "gm gms", "centimeter": "CM cms",
     "millimeter": "MM", "milliliter": "ml mL ML", "hertz": "hz", "kilohertz": "khz KHz",
     "megahertz": "mhz", "gigahertz": "ghz", "pascal": "pa", "kilopascal": "kpa KPa",
     "kilojoule": "kj KJ", "kilowatt": "kw KW", "kilowatt_hour": "kwh KWh KWH Kwh", "kilovolt": "KV",
     "kilonewton": "KN", "kilobyte": "kb KB", "megabyte": "mb", "gigabyte": "gb", "terabyte": "tb",
     "kilocalorie": "Cal Kcal", "dollar": "usd", "euro": "eur", "gbp": "gbp", "yen": "jpy",
-    "rupee": "rs Rs inr", "percent": "pct", "angstrom": "AA", "/": "/ per",
+    "rupee": "rs Rs inr", "percent": "pct", "angstrom": "AA",
 }
 _WORDS_OF = {  # a unit, and how its name is spelt else
-    "inch": "inche", "foot": "feet", "siemens": "siemen mho", "celsius": "celsiu centigrade",
-    "henry": "henrie", "metric_ton": "tonne", "lux": "luxe", "ampere": "amp", "dollar": "buck",
-    "hectare": "hectares", "electronvolt": "electron-volt", "horsepower": "hp",
+    "inch": "inche", "foot": "feet", "kilogram": "kilo", "siemens": "siemen mho",
+    "celsius": "celsiu centigrade", "henry": "henrie", "metric_ton": "tonne", "lux": "luxe",
+    "ampere": "amp", "dollar": "buck", "electronvolt": "electron-volt", "horsepower": "hp",
     "light_year": "light-year lightyear", "foot_pound": "foot-pound", "watt_hour": "watt-hour",
     "nautical_mile": "nautical-mile", "turn": "revolution rev", "milliliter": "cubic-centimeter",
     "arcminute": "arcmin", "arcsecond": "arcsec", "yen": "jpy", "rupee": "inr", "euro": "eur",
@@ -66,7 +68,8 @@ _TWO_WORDS = {  # of which the second is in lower case and without its plural's 
     "degree kelvin": "kelvin", "light year": "light_year", "nautical mile": "nautical_mile",
     "metric ton": "metric_ton", "metric tonne": "metric_ton", "electron volt": "electronvolt",
     "fluid ounce": "fluid_ounce", "fl oz": "fluid_ounce", "astronomical unit": "astronomical_unit",
-    "us dollar": "dollar", "standard atmosphere": "atmosphere", "foot pound": "foot_pound",
+    "us dollar": "dollar", "mm hg": "mmhg", "cm hg": "cmhg", "foot pound": "foot_pound",
+    "standard atmosphere": "atmosphere",
 }
 # fmt: on
 SYMBOLS: dict[str, str] = {}  # a symbol, and the unit that it stands for
@@ -77,10 +80,11 @@ for _symbol, _metric_name in _METRIC.items():
 for _spelt_name, _spellings in _SYMBOLS_OF.items():
     SYMBOLS |= dict.fromkeys(_spellings.split(), _spelt_name)
 _WORDS: dict[str, str] = {}  # in lower case and without their plural's s: `hrs` is hr
-for _spelt_name, _spellings in (_SYMBOLS_OF | _WORDS_OF).items():
-    for _spelling in _spellings.split():
-        if len(_spelling) > 1:
-            _WORDS.setdefault(_spelling.lower(), _spelt_name)
+for _table in (_WORDS_OF, _SYMBOLS_OF):
+    for _spelt_name, _spellings in _table.items():
+        for _spelling in _spellings.split():
+            if len(_spelling) > 1:
+                _WORDS.setdefault(_spelling.lower(), _spelt_name)
 
 
 def unit_name(word: str) -> str:
@@ -148,7 +152,10 @@ _POWER_IN_WORDS = re.compile(r"\s+(?:(squared)|cubed)\b")
 _POWER_BEFORE = re.compile(r"\s*(?:(square|sq)|cubic|cu)\s+(?=[A-Za-z])")
 _NOTHING = re.compile(r"(?:\s*\{\s*\})?")
 _DIVIDED = re.compile(r"\s*(?:1\s*)?(?:/|per\b)")
-_JOINS = re.compile(r"\s*(?:(/|per\b)|\*|(?:of|the|an?)\b)")
+_JOINS = re.compile(
+    r"\s*(?:(/|per\b|an?\b(?=\s+(?:second|minute|hour|day|week|month|year)\b))"
+    r"|\*|(?:of|the|an?)\b)"
+)
 _BEHIND = re.compile(r"\s*(?:\Z|[,;=<>)\]}:]|\\[}\\]|\\approx|(?:and|or)\b|\{?\d)")
 _JOINED_SYMBOLS = re.compile(r"(?:kg|mol|Pa|[ACJKNTVW]|g(?=cm))(?:kg|mol|Pa|[ckm]m|[ACJKLNVhms])+")
 _SYMBOL = re.compile("kg|mol|Pa|[ckm]m|.")
@@ -313,7 +320,7 @@ _MACROS = {
     "per": "/", "squared": "^2", "cubed": "^3", "square": " square ", "cubic": " cubic ",
     "celsius": " celsius", "degreeCelsius": " celsius", "degree": " degrees", "percent": "%",
     "tothe": "^", "cdot": "*", "times": "*", "Omega": "\\Omega ", "mu": "\\mu ", "%": "%",
-    "micro": "micro", "text": "", "mathrm": "", "frac": "\\frac",
+    "text": "", "mathrm": "", "frac": "\\frac",
 }  # fmt: skip
 _JOINED_MACROS = frozenset(_PREFIXES.values()) | words("kilo mega deca deka")
 

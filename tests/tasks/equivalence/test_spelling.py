@@ -33,6 +33,19 @@ PIECES = [
     *("x for any ", "th", "_{1", r"\over", "C_1", "0.1", "A1 base ", "1 1/", r"1\frac{1}{2}"),
     *("1.234", "2,50", "0.(", "1 (ten)", ", in total", "+ -", "'1", r"\angle A", "5 厘米", "= "),
     *(r"\frac a", "March 5", "{1,2}", r"\land A", "a = 0 or ", "8:34 pm"),
+    *(
+        r"\SI{5}{m}",
+        r"\SI{5}{",
+        r"\SI{",
+        r"\qty",
+        r"\num{",
+        r"\ang{1;",
+        "5'6",
+        "US$",
+        "5 m/s ",
+        "1 h ",
+    ),
+    *("5 m^{-1}", "5 (", "5 {", r"5\frac{", "kg*", r"5\mu", "₹5"),
 ]
 
 
@@ -42,4 +55,6 @@ def test_time_grows_with_the_text_alone():
         began = time.process_time()
         with contextlib.suppress(NotRead, RecursionError):
             read(normal(text))
+        with contextlib.suppress(NotRead, RecursionError):
+            read(normal(text), units=True)
         assert time.process_time() - began < 0.2, piece
