@@ -24,6 +24,7 @@ _CLOCK = re.compile(
     r"(?P<hour>\d{1,2})(?: ?: ?(?P<minute>[0-5]\d))?(?: ?(?P<half>[aApP])\.? ?[mM]\.?)?\Z"
 )
 _DURATION = re.compile(r"\d{1,3} ?: ?[0-5]\d(?P<seconds> ?: ?[0-5]\d)?\Z", re.ASCII)
+_LETTER = re.compile("[A-Za-z]")
 _ANGLE = re.compile(r"(?:\\|(?<![a-z\\]))angle ([A-Z])([A-Z])([A-Z])")  # also `m\angle ABC`
 _MONTHS = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in sorted(MONTHS))
 _DATE = re.compile(
@@ -148,6 +149,8 @@ def _trees(text: str, units: bool) -> list[Tree]:
 def _quantities(text: str) -> list[Tree]:
     """The text with units, if it has any; parts between commas are one quantity, or a list."""
     trees: list[Tree] = []
+    if not _LETTER.search(text):
+        return trees
     may_be_list = "," in text or "and" in text
     for long_compounds in (True, False) if may_be_list else (True,):
         with contextlib.suppress(NotRead):
