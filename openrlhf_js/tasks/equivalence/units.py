@@ -34,7 +34,7 @@ _METRIC = dict(  # symbols that take prefixes
 # fmt: off
 _SYMBOLS_OF = {  # a unit, and its spellings in which the case of a letter matters
     "C": "C", "F": "F", "candela": "cd", "inch": "in", "foot": "ft", "yard": "yd",
-    "mile": "mi", "pound": "lb lbs", "ounce": "oz", "gallon": "gal", "quart": "qt", "pint": "pt",
+    "mile": "mi", "lb": "lb lbs", "ounce": "oz", "gallon": "gal", "quart": "qt", "pint": "pt",
     "hour": "h hr", "day": "d", "minute": "min", "second": "sec", "year": "yr", "week": "wk",
     "month": "mo", "degree": "deg", "hectare": "ha", "metric_ton": "t", "cc": "cc",
     "atmosphere": "atm", "mmhg": "mmHg", "horsepower": "hp", "knot": "kt kn", "kmh": "kmh kph kmph",
