@@ -227,6 +227,7 @@ class _Parser:
         return node("quantity", total, unit)
 
     def part(self, value: Tree) -> Part:
+        """The value with the unit that comes next."""
         token = self.take()
         return Part(value, token.unit, token.text.strip(" \\"))
 
