@@ -201,7 +201,8 @@ def _read(text: str) -> tuple[Fraction, int, Unit]:
 
 
 @functools.cache
-def _registry() -> Any:
+def registry() -> Any:
+    """pint's units with exact sizes."""
     import pint  # takes half a second
 
     return pint.UnitRegistry(non_int_type=Fraction)
@@ -214,16 +215,16 @@ def _in_pint(name: str) -> BaseUnits | None:
     from pint import OffsetUnitCalculusError
     from pint.util import UnitsContainer
 
-    for prefix, unit, suffix in _registry().parse_unit_name(name):
+    for prefix, unit, suffix in registry().parse_unit_name(name):
         rest = name.removeprefix(prefix)
         if suffix or len(rest) < _SHORTEST_NAME or (prefix and rest == name):
             continue  # `cat` is no centi-`at`
         container = UnitsContainer({prefix + unit: 1})
         try:
-            size, root_units = _registry().get_root_units(container, check_nonmult=True)
+            size, root_units = registry().get_root_units(container, check_nonmult=True)
         except OffsetUnitCalculusError:  # a scale with a prefix: `millicelsius`
             return None
-        powers = dict(_registry().Quantity(1, root_units).unit_items())
+        powers = dict(registry().Quantity(1, root_units).unit_items())
         if size is not None and powers and all(power == int(power) for power in powers.values()):
             dimensions = merged((base, int(power)) for base, power in powers.items())
             return BaseUnits(Fraction(size), 0, Fraction(0), dimensions)
