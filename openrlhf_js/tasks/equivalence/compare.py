@@ -1,7 +1,7 @@
 """Whether two trees are the same answer.
 
-Lists are compared in any order, tuples in order, sets of reals by the points that they hold, units
-by name, and scalars as exact rationals or by a worker's judge.
+Lists are compared in any order, tuples in order, sets of reals by the points that they hold,
+quantities in one unit, and scalars as exact rationals or by a worker's judge.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from openrlhf_js.tasks.equivalence.conversion import SAME, conversions
 from openrlhf_js.tasks.equivalence.exact import rational
 from openrlhf_js.tasks.equivalence.parts import are_consecutive, readings_of_parts
 from openrlhf_js.tasks.equivalence.sets import is_domain, same_set
@@ -46,7 +47,6 @@ from openrlhf_js.tasks.equivalence.tree import (
     substituted,
     words,
 )
-from openrlhf_js.tasks.equivalence.vocabulary import in_base_units
 
 MAX_MEMBERS = 64
 _PLACES = (2, 5, 11, -3)  # values of a name at which an equation is looked at
@@ -98,24 +98,24 @@ def _values(
 ) -> Iterator[tuple[Tree, Tree]]:
     """The pairs of values of which one must agree; none where the units contradict each other.
 
-    Two units of the same dimensions are converted, unless the label asks for its own. Where one has
-    no unit, a percentage may be its hundredth or, from 1 up, the number before the sign, and
-    degrees may be in radians.
+    Two units of the same kind are converted, unless the label asks for its own. Where one has no
+    unit, a percentage may be its hundredth or, from 1 up, the number before the sign, and degrees
+    may be in radians; but what is a product of letters beside it, such as `5 h`, is no quantity.
     """
-    _, unit_in_answer = quantity(answer)
-    gold_value, gold_unit = quantity(gold, unit_in_answer)
-    answer_value, answer_unit = quantity(answer, gold_unit)
+    answer_value, answer_unit = quantity(answer)
+    gold_value, gold_unit = quantity(gold)
     if answer_unit and gold_unit:
         if answer_unit == gold_unit:
             yield answer_value, gold_value
-        elif not unit_is_asked_for:
-            answer_base = in_base_units(answer_unit)
-            gold_base = in_base_units(gold_unit)
-            if answer_base.dimensions == gold_base.dimensions:
-                ratio = number(answer_base.size / gold_base.size)
-                yield node("mul", answer_value, ratio), gold_value
+            return
+        for conversion in conversions(answer_unit, gold_unit):
+            if conversion == SAME or not unit_is_asked_for:
+                yield conversion.of(answer_value), gold_value
         return
-    sign = " ".join(answer_unit or gold_unit or ())
+    if "quantity" in (answer.kind, gold.kind) and not unit_is_asked_for:
+        return
+    unit = answer_unit or gold_unit or ()
+    sign = unit[0][0] if len(unit) == 1 else ""
     size = rational(gold_value)
     if sign != "percent" or size is None or abs(size) >= 1:
         yield answer_value, gold_value

@@ -20,19 +20,20 @@ from openrlhf_js.tasks.equivalence.parts import (
     parts_tree,
     readings_of_parts,
 )
-from openrlhf_js.tasks.equivalence.readings import readings
+from openrlhf_js.tasks.equivalence.readings import durations, readings
 from openrlhf_js.tasks.equivalence.spelling import normal
 from openrlhf_js.tasks.equivalence.statements import gold_statements, without_modulus
 from openrlhf_js.tasks.equivalence.syntax import read
 from openrlhf_js.tasks.equivalence.tokens import decimal
-from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node
+from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node, subtrees
 from openrlhf_js.tasks.record import Score, scored
 
 MAX_CHARS = 2_000  # of an answer
 _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
+_WITH_UNITS = ("measure", "quantity", "degree", "percent")  # kinds of trees
 _METRIC = "gmL"  # units of a gold numeral; other letters, as in `5 h`, are variables
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
-_RATIO = re.compile(r"\d{1,2} ?: ?\d\d", re.ASCII)
+_RATIO = re.compile(r"\d{1,3} ?: ?\d\d(?: ?: ?\d\d)?", re.ASCII)
 _LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,\d{3}", re.ASCII)  # grouped as in India
 _DECIMAL_COMMA = re.compile(  # the only comma, which groups no thousands, and outside brackets
     r"\A([^()\[\]{},]*?(?<![\d.]))(?![1-9]\d{0,2},\d{3}(?!\d))"
@@ -53,6 +54,11 @@ class Gold(NamedTuple):
     trees: tuple[Tree, ...]  # its readings; none where our grammar ends
     within: Fraction = Fraction(0)  # the greatest difference that is allowed
     unit_is_asked_for: bool = False  # so that no other unit will do
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether an answer's unit counts."""
+        return any(part.kind in _WITH_UNITS for tree in self.trees for part in subtrees(tree))
 
 
 class _Fields(BaseModel, extra="forbid", strict=True):
@@ -189,7 +195,7 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     for gold in golds:
         gold_judge = replace(judge, within=gold.within, unit_is_asked_for=gold.unit_is_asked_for)
         tests.append(partial(gold_judge.fits, golds=gold.trees))
-    for answer in _answers(text):
+    for answer in _answers(text, units=any(gold.has_unit for gold in golds)):
         if is_number:
             answer = without_modulus(answer)
         if answer.kind == "parts" and len(golds) > 1:
@@ -209,11 +215,12 @@ def _in_order(parts: Tree, tests: Sequence[Callable[[Tree], bool]]) -> bool:
     return all(any(map(test, readings)) for test, readings in zip(tests, values, strict=True))
 
 
-def _answers(text: str) -> list[Tree]:
+def _answers(text: str, units: bool = True) -> list[Tree]:
     """The readings of an answer: an option may have a small letter, and a time be a ratio.
 
     A number that is grouped as in India may be a list, too, `5 m` a product, and the list `0,75` a
-    number with a decimal comma.
+    number with a decimal comma. `units`: whether letters behind numbers may be units, and a time a
+    duration.
     """
     parts = labelled_parts(text)
     if parts:
@@ -222,14 +229,17 @@ def _answers(text: str) -> list[Tree]:
         small_letter = node("sym", text)
         return [small_letter, *readings(text.upper())]
     if _RATIO.fullmatch(text):
-        return [*readings(text), read(text)]
+        trees = [*readings(text), read(text)]
+        return trees + durations(text) if units else trees
     if _LAKHS.fullmatch(text):
         return [*readings(text), read(text.replace(",", ""))]
     with_unit = _LETTER_UNIT.sub(r"\1 \\\2", text)
-    trees = [tree for spelling in dict.fromkeys([with_unit, text]) for tree in readings(spelling)]
+    trees = readings(with_unit, units)
+    if with_unit != text:
+        trees += readings(text, units=False)
     if _DECIMAL_COMMA.match(text):
         with contextlib.suppress(NotRead):
-            trees += _answers(_DECIMAL_COMMA.sub(_with_point, text))
+            trees += _answers(_DECIMAL_COMMA.sub(_with_point, text), units)
     return trees
 
 

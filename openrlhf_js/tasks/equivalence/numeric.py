@@ -18,6 +18,7 @@ import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from openrlhf_js.tasks.equivalence.compare import Judge, Undecided
+from openrlhf_js.tasks.equivalence.conversion import registry
 from openrlhf_js.tasks.equivalence.evaluation import MAX_BITS, NoValue, evaluated
 from openrlhf_js.tasks.equivalence.exact import residue
 from openrlhf_js.tasks.equivalence.grader import decide, golds_of
@@ -27,6 +28,8 @@ from openrlhf_js.tasks.equivalence.tree import CONSTANTS, NotRead, Tree, names
 from openrlhf_js.tasks.record import Score, scored
 
 _BITS_AT_PIECES = 16_000
+
+registry()  # loads pint while the worker starts, which is in no answer's time
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 
 from openrlhf_js.tasks.equivalence.syntax import read
-from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node, number
+from openrlhf_js.tasks.equivalence.tree import NotRead, Tree, node, number, subtrees
 from openrlhf_js.tasks.equivalence.vocabulary import MONTHS, ORDINALS
 
 _SO = r"(?:so |thus |therefore |hence )?"
@@ -23,6 +24,8 @@ _ANNOUNCED = re.compile(
 _CLOCK = re.compile(
     r"(?P<hour>\d{1,2})(?: ?: ?(?P<minute>[0-5]\d))?(?: ?(?P<half>[aApP])\.? ?[mM]\.?)?\Z"
 )
+_DURATION = re.compile(r"\d{1,3} ?: ?[0-5]\d(?P<seconds> ?: ?[0-5]\d)?\Z", re.ASCII)
+_LETTER = re.compile("[A-Za-z]")
 _ANGLE = re.compile(r"(?:\\|(?<![a-z\\]))angle ([A-Z])([A-Z])([A-Z])")  # also `m\angle ABC`
 _MONTHS = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in sorted(MONTHS)) + "|Sept"
 # fmt: off
@@ -52,32 +55,34 @@ _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
 _MEANINGS = {"dne": "does not exist"}
 
 
-def readings(text: str) -> list[Tree]:
+def readings(text: str, units: bool = True) -> list[Tree]:
     """The trees of a canonical text, the most likely first; NotRead if there is none.
 
-    Angle CBA is angle ABC.
+    Angle CBA is angle ABC. `units`: whether letters behind numbers may be units.
     """
-    trees = _readings(_ANGLE.sub(r"\1\2\3", text))
+    trees = _readings(_ANGLE.sub(r"\1\2\3", text), units)
     if _ANGLE.search(text):
-        trees += _readings(_ANGLE.sub(r"\3\2\1", text))
+        trees += _readings(_ANGLE.sub(r"\3\2\1", text), units)
     return trees
 
 
-def _readings(text: str) -> list[Tree]:
+def _readings(text: str, units: bool) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
     if announced:
         text = text[announced.end() :]
     for reader in (_dates, _times, _yes_or_no):
         trees = reader(text)
+        if trees and units:  # 3 pm may be picometres
+            trees += _quantities(text)
         if trees:
             return trees
     letter, value = _choice(text)
     if letter is None:
-        trees = _trees(value)
+        trees = _trees(value, units)
     elif not value:
         return [letter]
     else:
-        trees = [letter, *_trees(value)]
+        trees = [letter, *_trees(value, units)]
     if not trees:
         read(value)  # for its error
     return trees + _letters(value)
@@ -163,7 +168,8 @@ def _times(text: str) -> list[Tree]:
     half = (clock["half"] or "").lower()
     if not half and clock["hour"].startswith("0"):
         half = "a"
-    times = [node("measure", node("text", f"{hour}:{minute}"), (half,) if half else ())]
+    unit = ((half, 1),) if half else ()
+    times = [node("measure", node("text", f"{hour}:{minute}"), unit)]
     hour_of_day = {"a": hour % 12, "p": hour % 12 + 12}.get(half, hour)
     if hour_of_day != hour <= 12:
         times.append(node("measure", node("text", f"{hour_of_day}:{minute}"), ()))
@@ -177,7 +183,51 @@ def _letters(text: str) -> list[Tree]:
     return [node("list", *(node("sym", letter) for letter in text))]
 
 
-def _trees(text: str) -> list[Tree]:
+def _trees(text: str, units: bool) -> list[Tree]:
+    """What the text says with letters as variables, and with letters behind numbers as units."""
+    trees = _plain(text)
+    if units:
+        trees += _quantities(text)
+    return trees
+
+
+def _quantities(text: str) -> list[Tree]:
+    """The text with units, if it has any; parts between commas are one quantity, or a list."""
+    trees: list[Tree] = []
+    if not _LETTER.search(text):
+        return trees
+    may_be_list = "," in text or "and" in text
+    for long_compounds in (True, False) if may_be_list else (True,):
+        with contextlib.suppress(NotRead):
+            tree = read(text, units=True, long_compounds=long_compounds)
+            if _states_quantities(tree):
+                trees.append(tree)
+    return trees
+
+
+def _states_quantities(tree: Tree) -> bool:
+    """Whether quantities are what is stated or listed, and none is part of an expression."""
+    if tree.kind in ("list", "group", "rel"):
+        return all(_states_quantities(arg) for arg in tree.args if isinstance(arg, Tree))
+    parts = tree.args if tree.kind == "quantity" else (tree,)
+    return all(
+        part.kind != "quantity" for arg in parts if isinstance(arg, Tree) for part in subtrees(arg)
+    )
+
+
+def durations(text: str) -> list[Tree]:
+    """What the text may say of a duration: 2:05 is hours and minutes, or minutes and seconds."""
+    duration = _DURATION.match(text)
+    if not duration:
+        return []
+    total = 0
+    for part in duration[0].split(":"):
+        total = 60 * total + int(part)
+    units = ["second"] if duration["seconds"] else ["second", "minute"]
+    return [node("quantity", number(total), ((unit, 1),)) for unit in units]
+
+
+def _plain(text: str) -> list[Tree]:
     """What the grammar or else plain words make of the text."""
     if _CAPITALS.fullmatch(text):
         return [_words(text)]

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
+from openrlhf_js.tasks.equivalence.units import without_siunitx
 from openrlhf_js.tasks.equivalence.vocabulary import NUMBER_WORDS
 
 Replacement = str | Callable[[re.Match[str]], str]
@@ -48,6 +49,7 @@ _COMMANDS = {  # a spelling, and the commands that are spelt so
 _SPELT_COMMANDS = {
     name: spelling for spelling, names in _COMMANDS.items() for name in names.split()
 }
+_MONEY = "usd|euro|gbp|yen|inr|krw|rub|ils|php|ngn|vnd|uah|btc|thb"
 _TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
 _NUMBERS = NUMBER_WORDS | _TENS
 
@@ -59,6 +61,12 @@ def _command(command: re.Match[str]) -> str:
 def _minutes(angle: re.Match[str]) -> str:
     degrees, minutes, seconds = angle.groups()
     return f"{{{degrees}+{minutes}/60+{seconds or 0}/3600}}^\\circ"
+
+
+def _angle(angle: re.Match[str]) -> str:
+    degrees, minutes, seconds = angle.groups()
+    smaller = f"{minutes or 0}'" if minutes or seconds else ""
+    return rf"{degrees}^\circ{smaller}" + (f"{seconds}''" if seconds else "")
 
 
 def _mixed(number: re.Match[str]) -> str:
@@ -132,6 +140,16 @@ SET_RULES = [
 ]
 
 LATEX_RULES = [  # for texts with a backslash
+    # siunitx
+    Rule(r"""(?x) \\(?:(?:SI|qty)\ ?(?:\[[^\[\]]{0,80}\])?\ ?\{([^{}]{1,80})\} | (?:si|unit)())\ ?
+                  \{((?:[^{}]|\{[^{}]{0,80}\}){1,200})\}""", without_siunitx,
+         (r"\SI{5}{\kilo\meter\per\hour}", r"5\text{ kilometer/ hour}"), where="{"),
+    Rule(r"\\num ?(?:\[[^\[\]]{0,80}\])? ?\{([^{}]{1,80})\}", r"\1", (r"\num{1.2e3}", "1.2e3"),
+         where="num"),
+    Rule(r"\\ang ?\{(\d{1,4}(?:\.\d{1,9})?)(?:;(\d{1,2})?(?:;(\d{1,2})?)?)?\}", _angle,
+         (r"\ang{30;15}", r"30^\circ15'"), where="ang"),
+    Rule(r"\\AA(?![a-zA-Z])|\\(?:mathring|r) ?\{A\}", r"\\text{ angstrom}",
+         (r"5\,\AA", r"5\,\text{ angstrom}"), where="A"),
     # layout
     Rule(r"(?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))", "", (r"3,\!628", "3628"), where=","),
     Rule(r"(?<!\\)\\[()\[\]!]", "", (r"\(42\)", "42")),
@@ -163,6 +181,7 @@ LATEX_RULES = [  # for texts with a backslash
     Rule(r"\\([%#|])", r"\1", (r"5\%", "5%")),
     Rule(r"\\\$", r"\\usd ", (r"\$6", r"\usd 6")),
     Rule(r"\^ ?\{ ?\\circ ?\}", r"^\\circ", (r"9^{\circ}", r"9^\circ"), where="circ"),
+    Rule(r"\^ ?\{ ?\\prime ?\\prime ?\}", "''", (r"5^{\prime\prime}", "5''"), where="prime"),
     Rule(r"\^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})", "'", (r"y^{\prime}=2x", "y'=2x"),
          where="prime"),
     # systems of equations and matrices: `[row],[row]` and `([row],[row])`
@@ -311,15 +330,18 @@ PLAIN_RULES = [
     Rule(r"(?<=[\d}] )m(?=/s(?![a-z]))", r"\\m", ("10 m/s", r"10 \m/s"), where="m/s"),
     Rule(r"""(\d{1,4}) ?\^\\circ ?(\d{1,2})'(?: ?(\d{1,2})(?:''|"))?""", _minutes,
          (r"67^\circ30'", r"{67+30/60+0/3600}^\circ"), where="circ"),
+    Rule(r"""(?<![\w'^\\}.])(\d{1,6})' ?(\d{1,6}(?:\.\d{1,9})?) ?(?:''|"|\Z)""", r"\1 ft \2 in",
+         ("5'6''", "5 ft 6 in"), where="'"),
+    Rule(r"\bUS ?(?=\$|\\usd)", "", ("US$5", "$5"), where="US"),
     Rule(r"\^\\circ ?C(?![A-Za-z])", " celsius", (r"20^\circC", "20 celsius"), where="circ"),
     Rule(r"\^\\circ ?F(?![A-Za-z])", " fahrenheit", (r"68^\circ F", "68 fahrenheit"), where="circ"),
     Rule(r"\bdegrees? ([Cc]elsius|[Ff]ahrenheit)\b", lambda scale: scale[1].lower(),
          ("20 degrees Celsius", "20 celsius"), where="egree"),
-    Rule(r"""(?x) (?<![A-Za-z]) \\?(usd|euro|gbp|yen|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|Rs)\b\.?
-                  \ ?(?=[-\d.{\\(]|[a-z]\b) ((?:[^,;=]|,(?=\d{3}))*?)  # the amount, up to
-                  (?=\ ?(?:,(?!\d{3})|[;=]|\b(?:and|or|per)\b|/\ ?[a-z]|\Z))""",
+    Rule(rf"(?<![A-Za-z])\\?({_MONEY}|USD|EUR|GBP|CAD|AUD|JPY|CNY|INR|CHF|KRW|RUB|Rs)(?![A-Za-z])\.?"
+         r"""(?x:\ ?(?=[-\d.{\\(]|[a-z]\b) ((?:[^,;=]|,(?=\d{3}))*?)  # the amount, up to
+                  (?=\ ?(?:,(?!\d{3})|[;=]|\b(?:and|or|per)\b|/\ ?[a-z]|\Z)))""",
          r"\2 \1", ("USD 5", "5 USD")),
-    Rule(r"\\(usd|euro|gbp|yen|cents)(?![a-z])", r"\1", (r"5 \usd", "5 usd"), where="\\"),
+    Rule(rf"\\({_MONEY}|cents)(?![a-z])", r"\1", (r"5 \usd", "5 usd"), where="\\"),
     Rule(r"\bper cent\b", "percent", ("28 per cent", "28 percent"), where="per cent"),
     # words behind a number
     Rule(r"\( ?(\\approx [^()]{1,40})\)", r"\1", (r"\pi (\approx 3.14)", r"\pi \approx 3.14"),
@@ -367,7 +389,11 @@ _SIGNS = {  # a spelling, and the signs that are spelt so
     r" \mathbb{C} ": "ℂ", r" \vee ": "∨", r" \wedge ": "∧", r" \neg ": "¬", r" \rightarrow ": "→",
     r" \langle ": "⟨", r" \rangle ": "⟩", r" \lfloor ": "⌊", r" \rfloor ": "⌋",
     r" \lceil ": "⌈", r" \rceil ": "⌉", r" \angle ": "∠", r" \, ": "△",
-    r" \euro ": "€", r" \gbp ": "£", r" \yen ": "¥", r" \cents ": "¢",
+    r" \euro ": "€", r" \gbp ": "£", r" \yen ": "¥￥", r" \cents ": "¢￠", r" \inr ": "₹₨",
+    r" \krw ": "₩", r" \rub ": "₽", r" \ils ": "₪", r" \php ": "₱", r" \ngn ": "₦",
+    r" \vnd ": "₫", r" \uah ": "₴", r" \btc ": "₿", r" \thb ": "฿", " angstrom ": "Å\u212b",
+    r"^{\circ}C ": "℃", r"^{\circ}F ": "℉", r" \Omega ": "\u2126", r" \mu ": "\u00b5",
+    "''": "″",
     "`": "’‘", "'": "´′", '"': "“”", ",": "，、", ";": "；", ".": "。", ":": "∶",
 }
 # fmt: on
@@ -375,7 +401,7 @@ _GREEK_LETTERS = "αβγδεθλμπρστφωΔΣΩ"
 _GREEK_NAMES = """alpha beta gamma delta epsilon theta lambda mu pi rho sigma tau phi omega
     Delta Sigma Omega"""
 for _letter, _name in zip(_GREEK_LETTERS, _GREEK_NAMES.split(), strict=True):
-    _SIGNS[rf" \{_name} "] = _letter
+    _SIGNS[rf" \{_name} "] = _SIGNS.get(rf" \{_name} ", "") + _letter
 _ASCII = str.maketrans({sign: to for to, signs in _SIGNS.items() for sign in signs})
 
 # Units and counters in Chinese, Japanese and Korean, behind a number. Words that change a number,

@@ -20,12 +20,8 @@ from openrlhf_js.tasks.equivalence.tree import (
     subtrees,
     words,
 )
-from openrlhf_js.tasks.equivalence.vocabulary import (
-    Unit,
-    in_base_units,
-    is_sentence,
-    unit_of,
-)
+from openrlhf_js.tasks.equivalence.units import Unit
+from openrlhf_js.tasks.equivalence.vocabulary import is_sentence
 
 SIGN_UNITS = ("degree", "percent")
 _OF_NAMES = words("sin cos tan cot sec csc gcd lcm max min det")  # `\sin A = 1/2` gives the sine
@@ -266,20 +262,12 @@ def _rule_head(head: Tree) -> tuple[str, str]:
     return NO_RULE
 
 
-def quantity(tree: Tree, other: Unit | None = None) -> tuple[Tree, Unit | None]:
-    """The tree as a value with its unit; `5m` beside `6 cm`, or `5m^2`, is no product."""
+def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
+    """The tree as a value with its unit, if it has one."""
     if tree.kind in SIGN_UNITS:
         (value,) = tree.args
-        return value, (tree.kind,)
-    if tree.kind == "mul":
-        value, factor = tree.args
-        letter, *power = factor.args if factor.kind == "pow" else (factor,)
-        if other and letter.kind == "sym" and letter.args[0].isalpha():
-            unit = (*unit_of(letter.args[0]), *(str(exponent.args[0]) for exponent in power))
-            if in_base_units(unit).dimensions == in_base_units(other).dimensions:
-                return value, unit
-        return tree, None
-    if tree.kind != "measure":
+        return value, ((tree.kind, 1),)
+    if tree.kind not in ("measure", "quantity"):
         return tree, None
     value, unit = tree.args
     if value.kind == "percent":

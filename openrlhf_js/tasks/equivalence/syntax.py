@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+from openrlhf_js.tasks.equivalence.conversion import MOST_PARTS, Part, compound
 from openrlhf_js.tasks.equivalence.structures import (
     Rows,
     determinant,
@@ -20,6 +21,7 @@ from openrlhf_js.tasks.equivalence.structures import (
 )
 from openrlhf_js.tasks.equivalence.tokens import FUNCTIONS, Token, decimal, tokens_of
 from openrlhf_js.tasks.equivalence.tree import (
+    CONSTANTS,
     NotRead,
     Tree,
     is_equation,
@@ -34,7 +36,8 @@ from openrlhf_js.tasks.equivalence.tree import (
     signs_of,
     words,
 )
-from openrlhf_js.tasks.equivalence.vocabulary import SIZES, unit_of
+from openrlhf_js.tasks.equivalence.units import unit_of
+from openrlhf_js.tasks.equivalence.vocabulary import SIZES
 
 _GREEK = words(
     """pi theta alpha beta gamma delta lambda mu omega phi epsilon sigma rho tau psi xi eta zeta
@@ -67,21 +70,28 @@ _TRANSPOSE = node("sym", "T")
 _CONSTANTS = words("- / , { } frac sqrt pi infty")  # signs that may stand between them
 
 
-def read(text: str, thousands: bool = True) -> Tree:
+def read(
+    text: str, thousands: bool = True, units: bool = False, long_compounds: bool = True
+) -> Tree:
     """The tree of a canonical text; NotRead if it has none, RecursionError if it is too deep.
 
-    `thousands`: whether commas may group the digits of a number.
+    `thousands`: whether commas may group the digits of a number. `units`: reads letters behind
+    numbers as units, NotRead if there are none; `long_compounds`: whether the parts of a quantity
+    may stand between commas, as `2 h, 5 min and 3 s`, which may also be a list.
     """
     if _BOTH_SIGNS.search(text):
         upper_text = _BOTH_SIGNS.sub(_upper_sign, text)
         lower_text = _BOTH_SIGNS.sub(_lower_sign, text)
-        upper = read(upper_text, thousands)
-        lower = read(lower_text, thousands)
+        upper = read(upper_text, thousands, units, long_compounds)
+        lower = read(lower_text, thousands, units, long_compounds)
         if upper.kind == "list" or is_set(upper):
             args = dict.fromkeys(upper.args + lower.args)
             return Tree(upper.kind, tuple(args))
         return node("list", upper, lower)
-    parser = _Parser(tokens_of(text, thousands))
+    tokens = tokens_of(text, thousands, units)
+    if units and all(token.kind != "unit" for token in tokens):
+        raise NotRead("no unit")
+    parser = _Parser(tokens, long_compounds)
     tree = parser.tree()
     parser.expect("end")
     return tree
@@ -98,7 +108,8 @@ def _lower_sign(sign: re.Match[str]) -> str:
 class _Parser:
     """A Pratt parser: `tree(least)` goes on while signs bind at least so tightly."""
 
-    def __init__(self, tokens: list[Token]):
+    def __init__(self, tokens: list[Token], long_compounds: bool = True):
+        self.long_compounds = long_compounds
         self.tokens = tokens + 2 * [Token("end", "")]
         self.position = 0
         self.end_of_operand = -1  # the position behind the last exponent or command
@@ -152,7 +163,7 @@ class _Parser:
 
     def level(self) -> int:
         """How tightly what comes next binds."""
-        if self.next.kind == "word":
+        if self.next.kind in ("word", "unit"):
             return _MEASURE
         if self.starts_factor():
             return _PRODUCT
@@ -182,6 +193,8 @@ class _Parser:
                 break
             value = node("mul", value, number(size))
             self.take()
+        if self.next.kind == "unit":
+            return self.quantity(value)
         unit: list[str] = []
         while True:
             goes_on = self.next.text in ("/", "*") and self.second.kind in ("word", "name")
@@ -197,6 +210,35 @@ class _Parser:
                 return node("measure", value, unit_of(" ".join(unit)))
             else:
                 return value
+
+    def quantity(self, value: Tree) -> Tree:
+        """The value with the unit behind it, and with the parts that follow: `1 h 30 min`."""
+        if names(value) - CONSTANTS:
+            raise NotRead("a number with a unit has no variables")
+        unit = self.next.unit
+        parts = [self.part(value)]
+        end = self.position
+        while len(parts) <= MOST_PARTS:
+            if self.long_compounds and self.takes(",", "and"):
+                self.takes("and")
+            if self.next.kind != "number" and self.next.text != "{":
+                break
+            part = self.primary()
+            if self.next.kind != "unit":
+                break
+            parts.append(self.part(part))
+            end_of_parts = self.position
+        total = compound(parts) if len(parts) > 1 else None
+        if total is None:
+            self.position = end
+            return node("quantity", value, unit)
+        self.position = end_of_parts
+        return node("quantity", total, unit)
+
+    def part(self, value: Tree) -> Part:
+        """The value with the unit that comes next."""
+        token = self.take()
+        return Part(value, token.unit, token.text.strip(" \\"))
 
     def joined(self, left: Tree, level: int) -> Tree:
         """The tree of both sides of the next sign, or of a product without one."""
@@ -271,7 +313,7 @@ class _Parser:
 
     def starts_factor(self) -> bool:
         """Whether a product goes on without a sign."""
-        kind, text = self.next
+        kind, text, _ = self.next
         if kind == "number":
             return self.number_is_factor()
         if text == "[":  # which may group, or close `[0, 1[`
@@ -288,7 +330,7 @@ class _Parser:
     # what stands between signs
 
     def primary(self) -> Tree:
-        kind, text = self.take()
+        kind, text, _ = self.take()
         if kind == "number":
             return number(decimal(text))
         if kind == "name":

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from openrlhf_js.tasks.equivalence.tree import NotRead, words
+from openrlhf_js.tasks.equivalence.units import Unit, unit_at
 from openrlhf_js.tasks.equivalence.vocabulary import NUMBER_WORDS, SHORT_WORDS
 
 MAX_DIGITS = 400  # of one number
@@ -31,20 +32,31 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """kind: number, name, word, sign (or the name of a command) or end."""
+    """kind: number, name, word, sign (or the name of a command), unit or end."""
 
     kind: str
     text: str
+    unit: Unit = ()
 
 
-def tokens_of(text: str, thousands: bool = True) -> list[Token]:
-    """The tokens of a text; `thousands`: whether commas may group the digits of a number."""
+def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[Token]:
+    """The tokens of a text.
+
+    `thousands`: whether commas may group the digits of a number; `units`: whether letters behind a
+    number may be a unit, which is one token.
+    """
     if thousands and "," in text:
         text = _without_thousands_commas(text)
     tokens: list[Token] = []
     position = 0
     after_space = True
     while position < len(text):
+        unit = unit_at(text, position) if units and tokens and _ends_number(tokens[-1]) else None
+        if unit:
+            tokens.append(Token("unit", text[position : unit.end], unit.unit))
+            position = unit.end
+            after_space = False
+            continue
         match = _TOKEN.match(text, position)
         if match is None or len(tokens) > MAX_TOKENS:
             raise NotRead(f"unexpected {text[position]!a}, or too long")
@@ -67,6 +79,10 @@ def tokens_of(text: str, thousands: bool = True) -> list[Token]:
             tokens.append(Token(kind, piece))
         after_space = kind == "space"
     return tokens
+
+
+def _ends_number(token: Token) -> bool:
+    return token.kind == "number" or (token.kind == "sign" and token.text in ("}", ")", "pi"))
 
 
 def _tokens_of_letters(letters: str, last_kind: str, alone: bool) -> list[Token]:

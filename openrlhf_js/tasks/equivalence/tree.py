@@ -4,11 +4,12 @@ Kinds of node and their arguments, where `tree` is any node:
 
     num Fraction - sym name - text words - inf - field name
     neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
-    apply name tree - measure tree unit - group brackets trees... - list trees...
+    apply name tree - measure/quantity tree unit - group brackets trees... - list trees...
     rel signs sides... - mod tree modulus - union/minus/meet/both tree tree
     parts labels readings... (each a tuple of trees)
 
-A list is several answers, or conditions that all hold; a union has alternatives.
+A list is several answers, or conditions that all hold; a union has alternatives. The unit of a
+measure, in words, may be left out; that of a quantity may not, since its letters may be variables.
 """
 
 from __future__ import annotations

@@ -171,6 +171,76 @@ print(*set(sys.modules) - loaded, end="")
 """
 
 
+def test_pint_is_loaded_by_the_first_units_that_differ():
+    subprocess.run([sys.executable, "-c", UNITS], check=True)
+
+
+UNITS = r"""
+import sys
+from openrlhf_js.tasks import gsm8k, math
+from openrlhf_js.tasks.equivalence import grader
+for answer, label in [("18", "18"), ("1,234", "1234"), ("18 apples", "18"), ("5 km", "5 km")]:
+    assert grader.grade(answer, label).status == "correct"
+assert grader.grade("17", "18").status == gsm8k.score("#### 17", "18").status == "wrong"
+assert "pint" not in sys.modules
+assert grader.grade("5000 m", "5 km").status == "correct"
+assert "pint" in sys.modules
+"""
+
+
+def test_angles_and_temperatures_are_converted_in_a_worker():
+    assert verdict("180 degrees", r"\pi\text{ rad}")
+    assert not verdict("180 degrees", r"2\pi\text{ rad}")
+    assert verdict("25 °C", "298.15 K")
+
+
+@pytest.mark.parametrize("label", ["5 m/s", "90 minutes", r"5\ \Omega"])
+def test_hostile_units_are_refused_at_once(in_process, label):
+    answers = [
+        r"\SI" + "{" * 1990,
+        r"\SI{5}{" * 280,
+        r"\SI{5}{" + "{m}" * 600 + "}",
+        r"\SI{5}" * 330,
+        r"\qty{5}{" + r"\meter" * 300 + "}",
+        "5 " + "m " * 990,
+        "5 " + "m*" * 990 + "s",
+        "5 m" + "/s" * 990,
+        "5 " + "(" * 990 + "m" + ")" * 990,
+        "5 " + "{" * 900 + "m" + "}" * 900,
+        "5 " + r"\frac{" * 300,
+        "5 " + "kg" * 990,
+        "5 m" + "^2" * 900,
+        "5 m^{999999999}",
+        "10^{99999} km",
+        "1e999999 km",
+        "1 h " * 450,
+        "1 h, " * 390,
+        "1 h 30 min and " * 130,
+        "5 " + "C^9 F^9 pound^9 ton^9 year^9 ounce^9 " * 30,
+        "5 C F lb oz yr ton turn cent decade",
+        "5 km^9 pm^9 Tm^9",
+        "1:" * 900 + "30",
+        "5'" * 900,
+        "5'6" * 600,
+        "5" + r"\mu" * 600,
+        "5 degrees " * 190,
+    ]
+    for answer in answers:
+        began = time.process_time()
+        score = grader.grade(answer, label)
+        assert score.status in ("wrong", "malformed"), answer[:60]
+        assert time.process_time() - began < 2, answer[:60]
+
+
+@pytest.mark.parametrize(
+    "gold", [r"\SI" + "{" * 995 + "}" * 995, "5 " + "m s " * 200, "1 h " * 450]
+)
+def test_hostile_golds_of_units_are_read_at_once(gold):
+    began = time.process_time()
+    grader.golds_of(gold)
+    assert time.process_time() - began < 2
+
+
 def expression(depth: int) -> st.SearchStrategy:
     """A random expression over integers, as LaTeX and as its value, None where it has none."""
     leaf = st.integers(0, 40).map(lambda n: (str(n), Fraction(n)))

@@ -35,6 +35,19 @@ PIECES = [
     *(r"\frac a", "March 5", "{1,2}", r"\land A", "a = 0 or ", "8:34 pm"),
     *("(a) 3 ", "Part 1: ", "1. ", "~~1", r"\cancel{1} ", "1... ", "x=1\n", "[[1,2],", "**(a)**"),
     *(r"\begin{aligned}", r"x&=1\\", r"\ldots, ", r"\mathbb{R}^+", "|x-1|>", "(1)^T", "2021-03-"),
+    *(
+        r"\SI{5}{m}",
+        r"\SI{5}{",
+        r"\SI{",
+        r"\qty",
+        r"\num{",
+        r"\ang{1;",
+        "5'6",
+        "US$",
+        "5 m/s ",
+        "1 h ",
+    ),
+    *("5 m^{-1}", "5 (", "5 {", r"5\frac{", "kg*", r"5\mu", "₹5"),
 ]
 
 
@@ -44,4 +57,6 @@ def test_time_grows_with_the_text_alone():
         began = time.process_time()
         with contextlib.suppress(NotRead, RecursionError):
             read(normal(text))
+        with contextlib.suppress(NotRead, RecursionError):
+            read(normal(text), units=True)
         assert time.process_time() - began < 0.2, piece
