@@ -40,29 +40,49 @@ class PasskSettings(ServerSettings):
     """
 
     model: str | None = Field(
-        None, description="folder, hub id, or address (http://host:8000/v1, #NAME for one of many)"
+        None,
+        description="model to sample: folder, hub id, or address (http://host:8000/v1, with #NAME "
+        "for one of many)",
     )
     compare: list[Path] = Field(
-        [], description="A B ...: folders of results; differences are from A"
+        [], description="folders of results A B ... to compare; differences are from A"
     )
     tasks: list[str] = Field(
-        [], description="names of benchmarks, YAML files, or prompt files of `data build`"
+        [], description="benchmarks: names, YAML files, or prompt files of `data build`"
     )
     out: Path | None = Field(None, description="folder of samples and results")
-    metric: str = Field("mean", description="of --compare: mean, majority, or such as pass@4")
-    samples: int | None = Field(None, ge=1, description="to each item; default: the benchmark's")
-    temperature: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="default: the benchmark's; 0 is greedy"
+    metric: str = Field(
+        "mean", description="figure that --compare compares: mean, majority, or such as pass@4"
     )
-    top_p: float | None = Field(None, gt=0, le=1, description="default: the benchmark's")
-    max_new_tokens: int | None = Field(None, ge=1, description="default: the benchmark's")
-    items: int | None = Field(None, ge=1, description="only the first N of each, for a trial")
+    samples: int | None = Field(
+        None, ge=1, description="number of responses to each item (default: the benchmark's)"
+    )
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="sampling temperature, 0 for greedy (default: the benchmark's)",
+    )
+    top_p: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="probability mass that is sampled from, up to 1 (default: the benchmark's)",
+    )
+    max_new_tokens: int | None = Field(
+        None, ge=1, description="tokens of a response at most (default: the benchmark's)"
+    )
+    items: int | None = Field(
+        None, ge=1, description="ask only the first N items of each benchmark, for a trial"
+    )
     prompt_form: PromptForm = Field(
-        "auto", description="chat: with the tokenizer's chat template; auto: if it has one"
+        "auto",
+        description="form of the prompts; chat: with the tokenizer's chat template; text: without; "
+        "auto: chat if there is a template",
     )
     retry_failed: bool = Field(False, description="ask again what the model or server refused")
     source: list[str] = Field(
-        [], description="NAME=PATH: file or folder of a benchmark's data, instead of the hub"
+        [], description="file or folder of a benchmark's data, as NAME=PATH, instead of the hub"
     )
 
     @model_validator(mode="after")
