@@ -34,11 +34,17 @@ def main(argv: list[str] | None = None) -> int:
 class BuildSettings(Settings):
     """Writes the problems of a task as JSON lines for training, and a manifest beside them."""
 
-    out: Path = Field(description="folder of the file")
-    count: int | None = Field(None, ge=1, description="default: all; of puzzles, as in the paper")
-    seed: int = Field(0, description="of what is generated, or drawn where the data has more")
-    name: str | None = Field(None, description="of the file (default: TASK-SPLIT)")
-    force: bool = Field(False, description="replace an existing file")
+    out: Path = Field(description="folder that the file is written to")
+    count: int | None = Field(
+        None, ge=1, description="number of problems (default: all; of puzzles, as in the paper)"
+    )
+    seed: int = Field(
+        0, description="random seed of what is generated, or drawn where the data has more"
+    )
+    name: str | None = Field(
+        None, description="name of the file, without its ending (default: TASK-SPLIT)"
+    )
+    force: bool = Field(False, description="replace a file that exists")
 
 
 def build(argv: list[str]) -> int:
@@ -47,7 +53,7 @@ def build(argv: list[str]) -> int:
     if name in GRADED and name not in TASKS:
         say(
             f"{PROG} build: {name} has no file to build: `openrlhf-js study --tasks {name}` and "
-            f"`openrlhf-js quickstart` draw its prompts while they train; rows of your own with the "
+            f"`openrlhf-js quickstart` draw its prompts as they train; rows of your own with the "
             f"datasource {name} are graded",
             error=True,
         )
@@ -63,7 +69,7 @@ def task_settings(task: Task) -> type[BuildSettings]:
     """The settings of a task: those of every task, its splits, and its own options."""
     problems = _problems(task)
     fields: dict[str, Any] = {
-        "split": (Literal[problems.splits], Field(description="part of the problems"))
+        "split": (Literal[problems.splits], Field(description="split of the problems"))
     }
     defaults = task.defaults()
     for name, option in problems.options.items():
@@ -137,11 +143,13 @@ class CheckSettings(Settings):
     """
 
     files: Annotated[tyro.conf.Positional[tuple[Path, ...]], NO_HINT] = Field(
-        description="checked as one data set"
+        description="prompt files, which are checked as one data set"
     )
-    against: tuple[Path, ...] = Field((), description="files that may share no prompt with them")
-    input_key: str = Field("input", description="column of the prompt")
-    label_key: str = Field("label", description="column of the label")
+    against: tuple[Path, ...] = Field(
+        (), description="prompt files that may share no prompt with these"
+    )
+    input_key: str = Field("input", description="column of the rows that holds the prompt")
+    label_key: str = Field("label", description="column of the rows that holds the label")
 
 
 def _check(settings: CheckSettings) -> int:

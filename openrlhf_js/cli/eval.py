@@ -47,10 +47,12 @@ class PasskSettings(ServerSettings, ThinkingSettings):
     """
 
     model: str | None = Field(
-        None, description="folder, hub id, or address (http://host:8000/v1, #NAME for one of many)"
+        None,
+        description="model to sample: folder, hub id, or address (http://host:8000/v1, with #NAME "
+        "for one of many)",
     )
     compare: list[Path] = Field(
-        [], description="folders of results to compare, A B ...: differences are from A"
+        [], description="folders of results A B ... to compare; differences are from A"
     )
     responses: list[Path] = Field(
         [],
@@ -62,7 +64,7 @@ class PasskSettings(ServerSettings, ThinkingSettings):
         description="benchmarks to ask: names, YAML files, or prompt files of `data build`; with "
         "--responses, the one task whose grader is used",
     )
-    out: Path | None = Field(None, description="folder for samples and results")
+    out: Path | None = Field(None, description="folder of samples and results")
     metric: str = Field(
         "mean", description="figure that is compared: mean, majority, or such as pass@4"
     )
@@ -73,25 +75,28 @@ class PasskSettings(ServerSettings, ThinkingSettings):
         None,
         ge=0,
         allow_inf_nan=False,
-        description="sampling temperature, where 0 is greedy (default: the benchmark's)",
+        description="sampling temperature, 0 for greedy (default: the benchmark's)",
     )
     top_p: float | None = Field(
-        None, gt=0, le=1, description="share of nucleus sampling (default: the benchmark's)"
+        None,
+        gt=0,
+        le=1,
+        description="probability mass that is sampled from, up to 1 (default: the benchmark's)",
     )
     max_new_tokens: int | None = Field(
-        None, ge=1, description="longest response in tokens (default: the benchmark's)"
+        None, ge=1, description="tokens of a response at most (default: the benchmark's)"
     )
     items: int | None = Field(
-        None, ge=1, description="number of items of each benchmark, the first ones, for a trial"
+        None, ge=1, description="ask only the first N items of each benchmark, for a trial"
     )
     prompt_form: PromptForm = Field(
         "auto",
-        description="how prompts are written: chat is with the tokenizer's chat template, auto "
-        "too if it has one",
+        description="form of the prompts; chat: with the tokenizer's chat template; text: without; "
+        "auto: chat if there is a template",
     )
     retry_failed: bool = Field(False, description="ask again what the model or server refused")
     source: list[str] = Field(
-        [], description="data of a benchmark instead of the hub's, as NAME=FILE or NAME=FOLDER"
+        [], description="file or folder of a benchmark's data, as NAME=PATH, instead of the hub"
     )
     input_key: str = Field("prompt", description="field of the prompt in --responses")
     response_key: str | None = Field(

@@ -42,7 +42,9 @@ class BenchSettings(Settings):
     """Which bench, and where it is."""
 
     data: Path = Field(Path("data"), description="folder of the benches")
-    bench: str = Field(DEFAULT_BENCH, description="or arena-hard-v0.1, or one of your own")
+    bench: str = Field(
+        DEFAULT_BENCH, description="bench: this one, arena-hard-v0.1, or one of your own"
+    )
 
     @property
     def folder(self) -> Folder:
@@ -60,11 +62,19 @@ class FetchSettings(BenchSettings):
     status is 1 where something is missing.
     """
 
-    source: Path | None = Field(None, description="a clone, or a download of the data set")
-    texts: Path | None = Field(None, description="a clone, for the judge's texts alone")
-    models: Names = Field((), description="get these models' answers too")
-    judgments: Names = Field((), description="get these judges' judgments of them, or of all")
-    baseline: str = Field("", description="of a bench of your own")
+    source: Path | None = Field(
+        None, description="folder of a clone, or of a download of the data set, instead of the hub"
+    )
+    texts: Path | None = Field(
+        None, description="folder of a clone, to take the judge's texts alone from"
+    )
+    models: Names = Field((), description="models whose answers to get, too")
+    judgments: Names = Field(
+        (), description="judges whose judgments of these models to get, or of all models"
+    )
+    baseline: str = Field(
+        "", description="model that answers are compared with, in a bench of your own"
+    )
 
 
 def _fetch(settings: FetchSettings) -> int:
@@ -91,15 +101,27 @@ class GenerateSettings(BenchSettings, ServerSettings, ThinkingSettings):
     into the model's context are recorded as failed. The exit status is 3 while questions are open.
     """
 
-    model: str = Field(description="folder, hub id, or address such as http://host:8000/v1#NAME")
-    name: str = Field("", description="of the model in the results; default: its own")
-    category: Names = Field((), description="only these; default: all")
-    questions: int | None = Field(None, ge=1, description="only the first N, for a trial")
-    temperature: float = Field(0.0, ge=0, allow_inf_nan=False, description="0: greedy")
-    top_p: float = Field(1.0, gt=0, le=1)
-    max_new_tokens: int = Field(4096, ge=1, description="of an answer, thinking included")
-    system: str = Field("", description="system message")
-    prompt_form: PromptForm = Field("chat", description="text: without a chat template")
+    model: str = Field(
+        description="model: folder, hub id, or address such as http://host:8000/v1#NAME"
+    )
+    name: str = Field("", description="name of the model in the results (default: its own)")
+    category: Names = Field((), description="categories of questions (default: all)")
+    questions: int | None = Field(
+        None, ge=1, description="ask only the first N questions, for a trial"
+    )
+    temperature: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="sampling temperature; 0: greedy"
+    )
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="probability mass that is sampled from (top-p), up to 1"
+    )
+    max_new_tokens: int = Field(
+        4096, ge=1, description="tokens of an answer at most, thinking included"
+    )
+    system: str = Field("", description="system message before each question")
+    prompt_form: PromptForm = Field(
+        "chat", description="form of the prompts: with the chat template, or text, without one"
+    )
     retry_failed: bool = Field(False, description="ask again what failed, such as long prompts")
 
 
@@ -149,21 +171,36 @@ class JudgeFlags(BenchSettings, ThinkingSettings):
     open.
     """
 
-    bench: str = Field("", description="default: the settings', or arena-hard-v2.0")
-    models: Names = Field(min_length=1, description="whose answers to judge")
-    category: Names = Field((), description="only these; default: all")
-    baseline: str = Field("", description="instead of the bench's")
-    settings: Path | None = Field(None, description="YAML: the official file, or one as in eval/")
-    judge: str = Field("", description="the endpoint's name of it; or the settings'")
-    judge_name: str = Field("", description="of the judge in the results; default: its own")
-    url: str = Field("https://api.openai.com/v1", description="OpenAI-compatible endpoint")
-    key_env: str | None = Field(None, description="environment variable of the API key")
-    retry_failed: bool = Field(False, description="ask games again that were given up or refused")
-    judge_empty: bool = Field(False, description="judge empty answers, too: each is a loss")
-    budget: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="dollars for all that these models ever cost"
+    bench: str = Field("", description="bench (default: that of the settings, or arena-hard-v2.0)")
+    models: Names = Field(min_length=1, description="models whose answers to judge")
+    category: Names = Field((), description="categories of questions (default: all)")
+    baseline: str = Field(
+        "", description="model that answers are compared with, instead of the bench's"
     )
-    dry_run: bool = Field(False, description="only say what is left, and what it may cost")
+    settings: Path | None = Field(
+        None, description="YAML file of judging: the official one, or one as in eval/"
+    )
+    judge: str = Field(
+        "", description="judge, by its name at the endpoint (default: that of the settings)"
+    )
+    judge_name: str = Field("", description="name of the judge in the results (default: its own)")
+    url: str = Field(
+        "https://api.openai.com/v1", description="address of an OpenAI-compatible endpoint"
+    )
+    key_env: str | None = Field(None, description="environment variable that holds the API key")
+    retry_failed: bool = Field(False, description="ask games again that were given up or refused")
+    judge_empty: bool = Field(
+        False, description="judge empty answers, too, each of which is a loss"
+    )
+    budget: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="dollars that judging these models may cost, over all runs",
+    )
+    dry_run: bool = Field(
+        False, description="say what is left and what it may cost, and judge nothing"
+    )
 
 
 def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
@@ -233,26 +270,36 @@ class ScoreSettings(BenchSettings, ThinkingSettings):
     --html makes a page with the leaderboards, and every question with its answers and verdicts.
     """
 
-    judge: Names = Field((), description="whose judgments; default: the only one there")
-    models: Names = Field((), description="show only these; default: all")
-    category: Names = Field((), description="only these; default: all judged")
-    baseline: str = Field("", description="instead of the bench's")
+    judge: Names = Field(
+        (), description="judges whose judgments to score (default: the only one there)"
+    )
+    models: Names = Field((), description="models to show (default: all)")
+    category: Names = Field((), description="categories of questions (default: all judged)")
+    baseline: str = Field(
+        "", description="model that answers are compared with, instead of the bench's"
+    )
     ci: Literal["clustered", "official"] = Field(
-        "clustered", description="95 %, by question; or by row, as the bench's own script has it"
+        "clustered",
+        description="95 % intervals: clustered by question, or official, by row as the bench's own "
+        "script has them",
     )
     verdict: Literal["stated", "official"] | None = Field(
         None,
-        description="the judge's last statement; or the last label of its text, as the bench's own "
-        "script reads it, which --ci official takes too (default: stated)",
+        description="verdict of a reply: the judge's last statement, or official, the last label "
+        "as the bench's own script reads it, which --ci official takes too (default: stated)",
     )
-    style_control: bool = Field(False, description="a table at equal length and markup as well")
+    style_control: bool = Field(
+        False, description="show a table at equal length and markup as well"
+    )
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
-        (), description="a test of A against B, paired by question; may be repeated"
+        (),
+        description="two models A B to test against each other, paired by question; may be "
+        "repeated",
     )
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = Field(
-        None, description="all figures"
+        None, description="JSON file to write all figures to"
     )
-    html: Path | None = Field(None, description="the page")
+    html: Path | None = Field(None, description="HTML page to write")
 
 
 def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:

@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in PROGRAMS:
         summaries = {}
         for known, program in PROGRAMS.items():
-            summaries[known] = ("", (program.settings.__doc__ or "").splitlines()[0])
+            first_line = (program.settings.__doc__ or "").splitlines()[0]
+            summaries[known] = ("", first_line.removesuffix("."))
         return choose(PROG, summaries, [name])
     prog = f"{PROG} {name}"
     settings: Any = parse(PROGRAMS[name].settings, prog, arguments[1:])

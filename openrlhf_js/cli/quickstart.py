@@ -50,14 +50,22 @@ class QuickstartSettings(Settings):
       stack/*/model       a trained Hugging Face checkpoint; beside it its log and all metrics
     """
 
-    task: str = Field("sort", description=f"what the model learns: {', '.join(QUICKSTART)}")
-    estimator: str = Field("js_grad", description="advantage estimator on the real stack")
-    compare: str = Field("", description="A,B,...: several of them, one after the other")
-    seed: int = Field(0, ge=0, lt=2**31, description="of the model and its held-out prompts")
-    steps: int = Field(50, ge=2, description="on the real stack")
-    seeds: int = Field(5, ge=0, description="of the paired runs, 12 runs each; 0: none")
+    task: str = Field("sort", description=f"task that the model learns: {', '.join(QUICKSTART)}")
+    estimator: str = Field(
+        "js_grad", description="advantage estimator of the run on the real stack"
+    )
+    compare: str = Field(
+        "", description="estimators A,B,... to train on the real stack, one after the other"
+    )
+    seed: int = Field(
+        0, ge=0, lt=2**31, description="random seed of the model and its held-out prompts"
+    )
+    steps: int = Field(50, ge=2, description="number of training steps on the real stack")
+    seeds: int = Field(
+        5, ge=0, description="number of seeds of the paired runs, 12 runs each; 0: none"
+    )
     out: Path | None = Field(
-        None, description="folder for the results (default runs/quickstart-<time>)"
+        None, description="folder of the results (default: runs/quickstart-<time>)"
     )
 
     @model_validator(mode="after")

@@ -18,7 +18,9 @@ def main(argv: list[str] | None = None) -> int:
     usage = "%(prog)s PROGRAM [--dry_run] [--tiny] FLAGS..."
     labs = ("mse", "gradient", "heterogeneity")
     parser = argparse.ArgumentParser(prog, usage, allow_abbrev=False)
-    parser.add_argument("program", choices=("train", "rm-train", *labs))
+    parser.add_argument(
+        "program", choices=("train", "rm-train", *labs), help="program that the recipe is of"
+    )
     parser.add_argument(
         "--dry_run",
         "--dry-run",
@@ -28,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--tiny",
         action="store_true",
-        help="the same flags on a tiny model and tiny data, on this machine's CPU, in minutes",
+        help="run the same flags on a tiny model and tiny data, on this machine's CPU, in minutes",
     )
     options, flags = parser.parse_known_args(argv)
     with tempfile.TemporaryDirectory() as stand_ins:

@@ -47,20 +47,35 @@ class RewardEvalSettings(Settings):
     scores.jsonl (rewards as they come) and evaluation.json (every figure).
     """
 
-    file: tyro.conf.Positional[Path] = Field(description="JSON, JSON lines, CSV or Parquet")
+    file: tyro.conf.Positional[Path] = Field(
+        description="file of preferences: JSON, JSON lines, CSV or Parquet"
+    )
     model: str = Field(description="reward model: a folder, or a name on the hub")
-    prompt_key: str | None = Field(None, description="of the prompt; default: in both sides")
+    prompt_key: str | None = Field(
+        None, description="column of the prompt (default: it is a part of both sides)"
+    )
     chosen_key: str = Field("chosen", description="column of the preferred side")
     rejected_key: str = Field("rejected", description="column of the other side")
     subset_key: str = Field("subset", description="column of groups to report separately")
-    apply_chat_template: bool = Field(False, description="the columns hold messages")
-    input_template: str | None = Field(None, description="such as 'User: {}\\nAssistant: '")
-    max_len: int = Field(default=2048, ge=1, description="tokens of a text, as in training")
-    dtype: Dtype = Field("bf16", description="of the weights")
-    device: str | None = Field(None, description="such as cuda; default: a GPU if there is one")
-    value_head_prefix: str = Field("score", description="if config.json gives none")
+    apply_chat_template: bool = Field(
+        False,
+        description="read the columns as messages, and write them in the tokenizer's chat template",
+    )
+    input_template: str | None = Field(
+        None, description="text around a prompt, such as 'User: {}\\nAssistant: '"
+    )
+    max_len: int = Field(default=2048, ge=1, description="tokens of a text at most, as in training")
+    dtype: Dtype = Field("bf16", description="dtype of the weights")
+    device: str | None = Field(
+        None, description="torch device, such as cuda (default: a GPU if there is one)"
+    )
+    value_head_prefix: str = Field(
+        "score", description="name of the value head, if config.json gives none"
+    )
     trust_remote_code: bool = Field(False, description=TRUSTED)
-    out: Path | None = Field(None, description="default: runs/rm-eval-<hash of what decides>")
+    out: Path | None = Field(
+        None, description="folder of the results (default: runs/rm-eval-<hash of what decides>)"
+    )
 
 
 def _evaluate(settings: RewardEvalSettings) -> None:
@@ -177,29 +192,39 @@ class RewardServeSettings(Settings):
     """
 
     model: Annotated[str, tyro.conf.arg(name="reward.model_name_or_path")] = Field(
-        description="a folder, or a name on the hub"
+        description="reward model: a folder, or a name on the hub"
     )
     normalize: Annotated[bool, tyro.conf.arg(name="reward.normalize_enable")] = Field(
-        False, description="serve (reward - mean) / std of config.json"
+        False, description="serve (reward - mean) / std, with both from config.json"
     )
     max_len: Annotated[int, tyro.conf.arg(name="data.max_len")] = Field(
-        2048, ge=1, description="tokens of a text, as in training"
+        2048, ge=1, description="tokens of a text at most, as in training"
     )
     value_head_prefix: Annotated[str, tyro.conf.arg(name="ds.value_head_prefix")] = Field(
-        "score", description="if config.json gives none"
+        "score", description="name of the value head, if config.json gives none"
     )
     dtype: Annotated[Dtype, tyro.conf.arg(name="ds.param_dtype")] = Field(
-        "bf16", description="of the weights"
+        "bf16", description="dtype of the weights"
     )
     attention: Annotated[str, tyro.conf.arg(name="ds.attn_implementation")] = Field(
-        "sdpa", description="as transformers names it"
+        "sdpa", description="attention implementation, as transformers names it"
     )
-    device: str | None = Field(None, description="such as cuda:1; default: a GPU if there is one")
-    batch_size: int = Field(64, ge=1, description="texts in the model at a time")
-    max_tokens_per_batch: int = Field(16384, ge=1, description="tokens, with padding")
-    host: str = Field("127.0.0.1", description="one that others can reach needs a token")
-    port: int = Field(5000, ge=0, le=65535, description="0: any that is free")
-    token_file: Path | None = Field(None, description=f"of the token; default: ${TOKEN_VARIABLE}")
+    device: str | None = Field(
+        None, description="torch device, such as cuda:1 (default: a GPU if there is one)"
+    )
+    batch_size: int = Field(64, ge=1, description="number of texts in the model at a time")
+    max_tokens_per_batch: int = Field(
+        16384, ge=1, description="tokens in the model at a time, with padding"
+    )
+    host: str = Field(
+        "127.0.0.1", description="address to listen on; one that others can reach needs a token"
+    )
+    port: int = Field(
+        5000, ge=0, le=65535, description="port to listen on, 0 to 65535; 0: any that is free"
+    )
+    token_file: Path | None = Field(
+        None, description=f"file of the token (default: what ${TOKEN_VARIABLE} holds)"
+    )
     trust_remote_code: bool = Field(False, description=TRUSTED)
 
 

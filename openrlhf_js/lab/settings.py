@@ -29,24 +29,38 @@ class LabSettings(SamplingSettings):
     out: Path = Field(description="folder of samples and results")
     model: tuple[str, ...] = Field(
         (),
-        description="policy: a folder or a hub id; for mse and gradient also checkpoints",
+        description="policy, a folder or a hub id; of mse and gradient also several checkpoints",
     )
     prompts: tuple[Path, ...] = Field(
-        (), description="JSON, JSON lines, CSV or Parquet, as a run's; several are groups by name"
+        (),
+        description="prompt files (JSON, JSON lines, CSV or Parquet), as of a run; several are "
+        "groups by name",
     )
     reward: Path | None = Field(
-        None, description="file with reward_func; default: the task of each row's datasource"
+        None, description="Python file with reward_func; default: the task of each row's datasource"
     )
     prompts_count: int | None = Field(
-        None, ge=1, description=f"of each file, drawn by the seed (default {PROMPTS}, or all)"
+        None,
+        ge=1,
+        description=f"number of prompts drawn from each file (default: {PROMPTS}, or all)",
     )
     responses: int | None = Field(
-        None, ge=1, description=f"to each prompt (default {RESPONSES}, or those that are there)"
+        None,
+        ge=1,
+        description=f"number of responses to each prompt (default: {RESPONSES}, or those there "
+        "are)",
     )
-    input_key: str = Field("input", description="column of the prompt")
-    label_key: str = Field("label", description="column of the label; '' for none")
-    apply_chat_template: bool = Field(False, description="as the flag of a run")
-    input_template: str | None = Field(None, description="such as 'User: {}\\nAssistant: '")
+    input_key: str = Field("input", description="column of the rows that holds the prompt")
+    label_key: str = Field(
+        "label", description="column of the rows that holds the label; '' for none"
+    )
+    apply_chat_template: bool = Field(
+        False,
+        description="put prompts into the tokenizer's chat template, as --data.apply_chat_template",
+    )
+    input_template: str | None = Field(
+        None, description="text around a prompt, such as 'User: {}\\nAssistant: '"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> LabSettings:
@@ -72,9 +86,13 @@ class ValueSettings(LabSettings):
 class BatchSettings(LabSettings):
     """The batches that are drawn from the samples."""
 
-    m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt of a batch")
-    batch_prompts: int | None = Field(None, ge=2, description="of a batch (default half of all)")
-    batches: int = Field(2000, ge=2, description="for each m")
+    m: tuple[int, ...] = Field(
+        (2, 4, 8), description="numbers of responses to each prompt of a batch"
+    )
+    batch_prompts: int | None = Field(
+        None, ge=2, description="number of prompts in a batch (default: half of all)"
+    )
+    batches: int = Field(2000, ge=2, description="number of batches drawn for each m")
 
 
 class MseSettings(BatchSettings):
@@ -85,7 +103,7 @@ class MseSettings(BatchSettings):
     """
 
     baselines: tuple[str, ...] = Field(
-        (*BASELINES, ORACLE), description=f"compared with rloo; {OWN}; {BEST}"
+        (*BASELINES, ORACLE), description=f"baselines to compare with rloo; {OWN}; {BEST}"
     )
 
 
@@ -93,7 +111,7 @@ class ScoreSettings(BatchSettings):
     """What takes score gradients: one pass a response, whose sketch is kept in OUT/gradients."""
 
     gradient_dtype: Literal["bf16", "fp16", "float32"] = Field(
-        "float32", description="of the model; sums are float32"
+        "float32", description="dtype of the model in these passes; sums are float32"
     )
 
 
@@ -108,10 +126,12 @@ class GradientSettings(ScoreSettings):
     rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
     """
 
-    steps: int = Field(10, ge=1, description="batches in a stream, all of this one policy")
+    steps: int = Field(
+        10, ge=1, description="number of batches in a stream, all of this one policy"
+    )
     baselines: tuple[str, ...] = Field(
         BASELINES,
-        description=f"compared with rloo, without the scale that some divide by; {OWN}",
+        description=f"baselines to compare with rloo, without the scale that some divide by; {OWN}",
     )
 
 
@@ -123,7 +143,7 @@ class HeterogeneitySettings(ScoreSettings):
     reduction is measured on half of the responses with the lambda that is best for the other half.
     """
 
-    m: tuple[int, ...] = Field((4,), description="responses to each prompt of a batch")
+    m: tuple[int, ...] = Field((4,), description="numbers of responses to each prompt of a batch")
 
 
 class SimulateSettings(Settings):
@@ -133,12 +153,15 @@ class SimulateSettings(Settings):
     """
 
     out: Path = Field(description="folder of results")
-    values: str = Field("beta:0.5,0.5", description="of the prompts, see above")
-    prompts_count: int = Field(64, ge=2, description="in a batch")
-    m: tuple[int, ...] = Field((2, 4, 8), description="responses to each prompt")
+    values: str = Field(
+        "beta:0.5,0.5",
+        description="distribution of the prompts' values: beta:A,B or two_point:LOW,HIGH,SHARE",
+    )
+    prompts_count: int = Field(64, ge=2, description="number of prompts in a batch")
+    m: tuple[int, ...] = Field((2, 4, 8), description="numbers of responses to each prompt")
     baselines: tuple[str, ...] = Field(
-        ("js", "js_grad", ORACLE), description=f"compared with rloo; {BEST}"
+        ("js", "js_grad", ORACLE), description=f"baselines to compare with rloo; {BEST}"
     )
     all: bool = Field(False, description="compare every baseline that needs no model")
-    rounds: int = Field(4000, ge=2, description="batches for each m")
-    seed: int = Field(0, ge=0, description="of the draws")
+    rounds: int = Field(4000, ge=2, description="number of batches for each m")
+    seed: int = Field(0, ge=0, description="random seed of the draws")

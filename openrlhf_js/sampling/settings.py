@@ -18,18 +18,22 @@ class EngineSettings(Settings):
 
     engine: Literal["auto", "vllm", "transformers"] = Field(
         "auto",
-        description="what samples; auto: vLLM on a GPU where it is installed, else transformers",
+        description="library that samples; auto: vLLM on a GPU where it is installed, else "
+        "transformers",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where the model runs; auto: on a GPU if there is one"
     )
     dtype: Literal["auto", "bf16", "fp16", "float32"] = Field(
-        "auto", description="precision of the model; auto: bf16 on a GPU, float32 without one"
+        "auto", description="dtype of the model; auto: bf16 on a GPU, float32 without one"
     )
     batch_size: int | None = Field(
-        None, ge=1, description="responses sampled and saved together (2048 with vLLM, 64 without)"
+        None,
+        ge=1,
+        description="responses that are sampled and saved together (default: 2048 with vLLM, 64 "
+        "without)",
     )
-    seed: int = Field(0, ge=0, description="seed of the random numbers of responses")
+    seed: int = Field(0, ge=0, description="random seed of the responses")
     trust_remote_code: bool = Field(False, description=TRUSTED)
 
     @property
@@ -79,20 +83,27 @@ class ThinkingSettings(Settings):
 class ServerSettings(EngineSettings):
     """Where a model runs: in this process, or behind an address."""
 
-    key_env: str | None = Field(None, description="environment variable of the server's API key")
-    concurrency: int = Field(64, ge=1, description="requests that are open at the same time")
-    timeout: float = Field(600.0, gt=0, description="seconds that one reply may take")
+    key_env: str | None = Field(
+        None, description="environment variable that holds the server's API key"
+    )
+    concurrency: int = Field(64, ge=1, description="requests to the server at the same time")
+    timeout: float = Field(600.0, gt=0, description="seconds to wait for one reply")
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="what the server calls the longest response in tokens"
+        "max_tokens", description="name under which the server takes --max_new_tokens"
     )
     same_model: bool = Field(
-        False, description="resume although the server has another address, name or folder of it"
+        False,
+        description="resume although the server gives another address, name or folder of the model",
     )
 
 
 class SamplingSettings(EngineSettings):
     """How responses are sampled, and where."""
 
-    max_new_tokens: int = Field(1024, ge=1, description="longest response in tokens")
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False, description="sampling temperature")
-    top_p: float = Field(1.0, gt=0, le=1, description="share of nucleus sampling")
+    max_new_tokens: int = Field(1024, ge=1, description="tokens of a response at most")
+    temperature: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="sampling temperature, above 0"
+    )
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="probability mass that is sampled from (top-p), up to 1"
+    )

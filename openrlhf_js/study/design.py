@@ -94,28 +94,38 @@ class StudySettings(Settings):
     engine: ClassVar[str]
     known_tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)
 
-    tasks: NonEmpty[str] = Field(["sort"], description=f"what the model learns: {', '.join(TASKS)}")
+    tasks: NonEmpty[str] = Field(
+        ["sort"], description=f"tasks that the model learns: {', '.join(TASKS)}"
+    )
     mixes: NonEmpty[Mix] = Field(
         ["natural"],
-        description="alike: prompts of similar pass rate; natural: as drawn; mixed: a third are "
-        "solved already, and a third cannot be solved",
+        description="mixes of prompts; alike: of similar pass rate; natural: as drawn; mixed: a "
+        "third are solved already, and a third cannot be solved",
     )
     estimators: NonEmpty[str] = Field(
-        ["rloo", "js", "js_grad"], description="the others are compared with the first"
+        ["rloo", "js", "js_grad"],
+        description="estimators to train with; the others are compared with the first",
     )
-    prompts: NonEmpty[Annotated[int, Field(ge=2)]] = Field([16], description="prompts in a batch")
-    responses: NonEmpty[Annotated[int, Field(ge=1)]] = Field([2], description="to each prompt")
+    prompts: NonEmpty[Annotated[int, Field(ge=2)]] = Field(
+        [16], description="numbers of prompts in a batch"
+    )
+    responses: NonEmpty[Annotated[int, Field(ge=1)]] = Field(
+        [2], description="numbers of responses to each prompt"
+    )
     learning_rates: NonEmpty[Annotated[float, Field(gt=0, lt=1)]] = Field(
-        [3e-4], description="each estimator is shown at its best"
+        [3e-4], description="learning rates to try; each estimator is shown at its best"
     )
     seeds: str = Field(
         "10",
         pattern=r"^\d{1,9}(-\d{1,9})?$",
-        description="of paired runs: a number, for seeds 0, 1, ..., or FIRST-LAST: 100-109",
+        description="seeds of the paired runs: a number, for 0, 1, ..., or FIRST-LAST, such as "
+        "100-109",
     )
-    steps: int = Field(60, ge=2, description="of training, in every run")
+    steps: int = Field(60, ge=2, description="number of training steps of every run")
     distinct: int = Field(
-        0, ge=0, description="prompts that are visited again and again; 0: new ones in every batch"
+        0,
+        ge=0,
+        description="number of prompts that come again and again; 0: new ones in every batch",
     )
     model: Path | None = Field(
         None,
@@ -124,23 +134,29 @@ class StudySettings(Settings):
     )
     dtype: Literal["auto", "bf16", "float32"] = Field(
         "auto",
-        description="of the pretrained model's passes; auto: bf16 on a GPU or where the processor "
-        "computes in it, float32 where it is slower there",
+        description="dtype of the pretrained model's passes; auto: bf16 on a GPU or where the "
+        "processor computes in it, float32 where it is slower there",
     )
-    width: int = Field(128, ge=16, multiple_of=8, description="of the tiny model")
-    layers: int = Field(3, ge=1, description="of the tiny model")
-    start_seed: Annotated[int, Suppress] = Field(0, description="of warm start and split")
-    held_out: int = Field(200, ge=20, description="held-out prompts of the tiny tasks")
+    width: int = Field(
+        128, ge=16, multiple_of=8, description="width of the tiny model, a multiple of 8"
+    )
+    layers: int = Field(3, ge=1, description="number of layers of the tiny model")
+    start_seed: Annotated[int, Suppress] = Field(
+        0, description="random seed of warm start and split"
+    )
+    held_out: int = Field(200, ge=20, description="number of held-out prompts of a task")
     samples: int = Field(
         8,
         ge=0,
-        description="responses to each, for pass@1 after training; 0: the probability of the right "
-        "response, exact where one alone is right",
+        description="number of responses to each held-out prompt, for pass@1 after training; 0: "
+        "the probability of the right response, exact where one alone is right",
     )
     jobs: int | None = Field(
-        None, ge=1, description="runs at once (inline: number of cores, on a GPU 1)"
+        None,
+        ge=1,
+        description="number of runs at once (default: all cores; on a GPU, or with the stack, 1)",
     )
-    out: Path = Field(Path("runs/study"), description="folder of the study")
+    out: Path = Field(Path("runs/study"), description="folder of the study's results")
 
     @model_validator(mode="after")
     def _check(self) -> StudySettings:
@@ -311,7 +327,9 @@ class InlineStudy(StudySettings):
     engine: ClassVar[str] = "inline"
 
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="auto: a GPU if any for the pretrained model, else the processor"
+        "auto",
+        description="where the model is trained; auto: the pretrained one on a GPU if there is "
+        "one, else on the processor",
     )
 
     @property
@@ -353,10 +371,14 @@ class StackStudy(StudySettings):
     known_tasks: ClassVar[tuple[str, ...]] = tuple(name for name in TASKS if name not in INLINE)
 
     mixes: NonEmpty[StackMix] = Field(  # type: ignore[assignment]
-        ["natural"], description="of the tiny model's prompts"
+        ["natural"],
+        description="mixes of the tiny model's prompts; natural: as drawn; mixed: a third are "
+        "solved already, and a third cannot be solved",
     )
     print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
-    train: Annotated[list[str], Suppress] = Field([], description="flags of training, behind --")
+    train: Annotated[list[str], Suppress] = Field(
+        [], description="flags of `openrlhf-js train`, behind --"
+    )
 
     @model_validator(mode="after")
     def _check_stack(self) -> StackStudy:

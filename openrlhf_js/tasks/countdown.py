@@ -374,10 +374,10 @@ TASK = Task(
         options={
             "numbers": Option(
                 tuple[int, ...],
-                "how many numbers a problem has, equally many problems of each",
+                "how many numbers a problem has; equally many problems of each",
             ),
-            "largest": Option(int, "the largest number that may be given"),
-            "targets": Option(tuple[int, int], "the smallest and the largest target"),
+            "largest": Option(int, "largest number that may be given"),
+            "targets": Option(tuple[int, int], "smallest and largest target"),
             "wording": WORDING,
         },
     ),

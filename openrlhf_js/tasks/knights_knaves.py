@@ -359,7 +359,8 @@ TASK = Task(
         options={
             "people": Option(
                 tuple[int, ...],
-                "how many people, equally many puzzles of each; the paper: also 6 7 8",
+                "numbers of people in a puzzle, with equally many puzzles of each; the paper: "
+                "also 6 7 8",
             ),
             "wording": WORDING,
         },

@@ -220,8 +220,9 @@ TASK = Task(
             "source": SOURCE,
             "dataset": Option(
                 str | None,
-                f"default: dapo to train, math500 to test; also {', '.join(_NAMED)}, or plain: "
-                "your own --source with columns problem and answer, a file for each split",
+                "data set: dapo (default to train), math500 (default to test), "
+                f"{', '.join(_NAMED)}, or plain: your own --source with columns problem and "
+                "answer, a file for each split",
             ),
         },
     ),

@@ -276,9 +276,9 @@ TASK = Task(
         generate=generate,
         default_counts={"train": 20_000, "test": 200},
         options={
-            "size": Option(int, "rows and columns, walls included"),
+            "size": Option(int, "number of rows and of columns, walls included"),
             "lengths": Option(
-                tuple[int, ...], "moves of the shortest way, equally many mazes of each"
+                tuple[int, ...], "numbers of moves of the shortest way; equally many mazes of each"
             ),
             "wording": WORDING,
         },

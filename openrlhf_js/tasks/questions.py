@@ -173,7 +173,9 @@ TASK = Task(
         generate=generate,
         default_counts={"train": 5000, "test": 350},
         options={
-            "kinds": Option(tuple[str, ...], f"equally many of each: {', '.join(KINDS)}"),
+            "kinds": Option(
+                tuple[str, ...], f"kinds of questions, equally many of each: {', '.join(KINDS)}"
+            ),
         },
     ),
     prompt=prompt,

@@ -85,8 +85,11 @@ class Option(NamedTuple):
     description: str
 
 
-WORDING = Option(Wording, "of the prompts: our own, or the paper's")
-SOURCE = Option(str | None, "hub id, its downloaded folder, or a file, which is taken whole")
+WORDING = Option(Wording, "wording of the prompts: our own, or the paper's")
+SOURCE = Option(
+    str | None,
+    "source of the data: a hub id, its downloaded folder, or a file, which is taken whole",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ def beta_density(batch: Batch) -> Tensor:
 
 BNPO = Estimator(
     name="bnpo",
-    summary="prompt mean, over a Beta density fitted to the prompt means of the batch",
+    summary="prompt mean; divided by a Beta density fitted to the prompt means of the batch",
     equation=r"b_i^j = \hat\mu_i",
     source="Xiao et al. (2025), arXiv 2506.02864",
     unbiased=False,

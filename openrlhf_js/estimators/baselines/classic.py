@@ -95,7 +95,7 @@ def _batch_mean_error(moments: Moments, batch: Batch) -> Tensor:
 
 NO_BASELINE = Estimator(
     name="no_baseline",
-    summary="no baseline",
+    summary="no baseline: the reward itself",
     equation=r"b_i^j = 0",
     source="Williams (1992)",
     unbiased=True,
@@ -125,7 +125,7 @@ BLOO = Estimator(
 )
 GRPO = Estimator(
     name="grpo",
-    summary="prompt mean, over the prompt's standard deviation",
+    summary="prompt mean; divided by the prompt's standard deviation",
     equation=r"b_i^j = \hat\mu_i",
     source="Shao et al. (2024)",
     unbiased=False,
@@ -148,7 +148,7 @@ DR_GRPO = Estimator(
 )
 REINFORCE_BASELINE = Estimator(
     name="reinforce_baseline",
-    summary="prompt mean, over the batch's standard deviation",
+    summary="prompt mean; divided by the batch's standard deviation",
     equation=r"b_i^j = \hat\mu_i",
     source="Hu (2025), REINFORCE++-baseline",
     unbiased=False,
@@ -171,7 +171,7 @@ FLASH_REINFORCE = Estimator(
 )
 REINFORCE_PLUS_PLUS = Estimator(
     name="reinforce++",
-    summary="batch mean, over the batch's standard deviation",
+    summary="batch mean; divided by the batch's standard deviation",
     equation=r"b_i^j = \bar\mu",
     source="Hu (2025)",
     unbiased=False,

@@ -67,8 +67,8 @@ def deviation(batch: Batch) -> Tensor:
 
 DBB = Estimator(
     name="dbb",
-    summary="success rate of the prompt's discounted history, today's responses among it, over its "
-    "standard deviation",
+    summary="success rate of the prompt's discounted history, today's responses among it; divided "
+    "by its standard deviation",
     equation=r"b_i^j = \alpha_i / (\alpha_i + \beta_i)",
     source="Kim et al. (2026), arXiv 2603.18444, eqs. 11 to 13",
     unbiased=False,

@@ -26,7 +26,7 @@ def success_rate(batch: Batch) -> Tensor:
 
 MAXRL = Estimator(
     name="maxrl",
-    summary="prompt mean, over the prompt mean",
+    summary="prompt mean; divided by the prompt mean",
     equation=r"b_i^j = \hat\mu_i",
     source="Tajwar et al. (2026), arXiv 2602.02710",
     unbiased=False,

@@ -59,7 +59,7 @@ def median_deviation(batch: Batch) -> Tensor:
 
 QAE = Estimator(
     name="qae",
-    summary="0.4-quantile of the prompt's rewards, over their standard deviation",
+    summary="0.4-quantile of the prompt's rewards; divided by their standard deviation",
     equation=r"b_i^j = \inf\{x : \hat F_i(x) \ge 0.4\}",
     source="Wu et al. (2025), arXiv 2509.22611",
     unbiased=False,
@@ -69,7 +69,7 @@ QAE = Estimator(
 )
 MC_GRPO = Estimator(
     name="mc_grpo",
-    summary="median of the prompt's rewards, over the median distance to it",
+    summary="median of the prompt's rewards; divided by the median distance to it",
     equation=r"b_i^j = \mathrm{median}_k\, r_i^k",
     source="Kim (2026), arXiv 2601.22582",
     unbiased=False,

@@ -73,7 +73,7 @@ JS = Estimator(
 )
 JS_FIXED = Estimator(
     name="js_fixed",
-    summary="js by the coefficient that the user gives (--js.shrinkage)",
+    summary="js with the coefficient that the user gives (--js.shrinkage)",
     equation=r"\lambda_i = \lambda",
     source=f"{PAPER}, eq. js-final-baseline",
     unbiased=True,

@@ -163,7 +163,7 @@ def thinking_mark(name: str) -> str:
 FLAGS: dict[str, dict[str, Any]] = {
     "shrinkage": dict(
         type=Number("at least 0 and at most 1"),
-        help="the shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
+        help="shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
         "of all other prompts, as bloo); the other estimators compute theirs in every batch",
     ),
     "warm_memory": dict(
@@ -195,29 +195,31 @@ FLAGS: dict[str, dict[str, Any]] = {
     "on_long_prompt": dict(
         choices=["stop", "drop"],
         default="stop",
-        help="for prompts that leave no room in --data.max_len for --rollout.max_new_tokens, of "
-        "which OpenRLHF would cut off the beginning: stop refuses the data set; drop leaves those "
-        "prompts out of training and evaluation, and prints how many (default: %(default)s)",
+        help="what to do about prompts that leave no room in --data.max_len for "
+        "--rollout.max_new_tokens, of which OpenRLHF would cut off the beginning: stop refuses "
+        "the data set; drop leaves those prompts out of training and evaluation, and prints how "
+        "many (default: %(default)s)",
     ),
     "on_bad_reward": dict(
         choices=["stop", "mask"],
         default="stop",
-        help="for a missing, infinite or NaN reward: stop ends the run with the prompt and the "
-        "grader's error; mask leaves that response out of every mean and gives it no gradient, "
-        "and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
+        help="what to do about a missing, infinite or NaN reward: stop ends the run with the "
+        "prompt and the grader's error; mask leaves that response out of every mean and gives it "
+        "no gradient, and counts it; an evaluation that meets one logs NaN (default: %(default)s)",
     ),
     "max_masked_share": dict(
         type=Number("at least 0 and at most 1"),
         default=0.5,
-        help="with --js.on_bad_reward mask: the run stops with the grader's error at a step with a "
-        "larger share of masked responses, or without any other (default: %(default)s)",
+        help="share of masked responses, from 0 to 1, up to which a run with --js.on_bad_reward "
+        "mask goes on; a step with more, or without any other, stops it with the grader's error "
+        "(default: %(default)s)",
     ),
     "reward_timeout_seconds": dict(
         type=Number("above 0"),
         default=600.0,
         metavar="SECONDS",
-        help="how long a response waits for its reward, from a file or from servers; a request to "
-        "servers is retried until then, each for a fifth of that at most. Then "
+        help="seconds that a response waits for its reward, from a file or from servers; a "
+        "request to servers is retried until then, each for a fifth of that at most; then "
         "--js.on_bad_reward applies (default: %(default)s)",
     ),
     "thinking_mark": dict(
@@ -236,13 +238,13 @@ FLAGS: dict[str, dict[str, Any]] = {
         type=Number("at least 0", int),
         default=0,
         metavar="N",
-        help="after a crash that is no mistake of yours, start again from the last checkpoint, N "
+        help="start again from the last checkpoint after a crash that is no mistake of yours, N "
         "times at most without a new one (docs/operate.md; default: %(default)s)",
     ),
     "requeued": dict(
         action="store_true",
-        help="this is the same run once more, as a scheduler starts it: resume its last "
-        "checkpoint, or begin again if it has none yet",
+        help="resume the last checkpoint of this run, or begin again if it has none yet, as where "
+        "a scheduler starts the same command once more",
     ),
     "changed": dict(
         nargs="+",
@@ -295,7 +297,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     estimator.default = None  # upstream's would train a critic unasked
     described = "; ".join(f"{name}: {record.summary}" for name, record in ADDED.items())
     estimator.help = (
-        f"{estimator.help}. Of OpenRLHF: {', '.join(OPENRLHF)}. Added by openrlhf_js: {described}. "
+        f"{estimator.help}. Of OpenRLHF: {', '.join(OPENRLHF)}. Added by openrlhf_js, with what "
+        f"each subtracts from a reward: {described}. "
         "Or your own: FILE.py:NAME, a function from a batch to baselines (docs/baselines.md)"
     )
     group = our_group(parser, "openrlhf-js train", DESCRIPTION, "Ray, DeepSpeed and vLLM")
@@ -320,13 +323,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--js.hub_model_id",
         "--hub_model_id",
         metavar="USER/NAME",
-        help="where --js.push_to_hub uploads to; the repository is made if it is not there",
+        help="repository that --js.push_to_hub uploads to; it is made if it is not there",
     )
     group.add_argument(
         "--js.hub_private_repo",
         "--hub_private_repo",
         action="store_true",
-        help="make that repository a private one",
+        help="make the repository of --js.hub_model_id a private one",
     )
     group.add_argument(
         "--js.verbose",
@@ -348,14 +351,14 @@ def our_group(
     group.add_argument(
         "--js.dry_run",
         action="store_true",
-        help="run all checks, show what would be trained, and exit; --verbose shows every setting",
+        help="run all checks, show what would be trained, and exit; with --verbose, every setting",
     )
     group.add_argument(
         "--js.device",
         choices=["auto", "cpu", "gpu"],
         default="auto",
-        help=f"auto takes the GPU when there is one; cpu runs {on_cpu} without any GPU, for small "
-        "models (default: %(default)s)",
+        help=f"where to train: auto takes the GPU when there is one; cpu runs {on_cpu} without "
+        "any GPU, for small models (default: %(default)s)",
     )
     group.add_argument(
         "--js.trust_remote_code",

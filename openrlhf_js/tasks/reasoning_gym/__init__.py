@@ -158,7 +158,9 @@ TASK = Task(
         default_counts={"train": 2_000, "test": 200},
         options={
             "dataset": Option(
-                str | None, "one or several, with commas between them (reward_models/README.md)"
+                str | None,
+                "data set of the library, or several with commas between them "
+                "(reward_models/README.md)",
             ),
         },
     ),
