@@ -32,6 +32,7 @@ MAX_CHARS = 2_000  # of an answer
 _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 _WITH_UNITS = ("measure", "quantity", "degree", "percent")  # kinds of trees
 _METRIC = "gmL"  # units of a gold numeral; other letters, as in `5 h`, are variables
+_SPACED = re.compile(r"-?[\d.,]+ [^\d]", re.ASCII)  # a number, and what stands apart from it
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
 _RATIO = re.compile(r"\d{1,3} ?: ?\d\d(?: ?: ?\d\d)?", re.ASCII)
 _LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,\d{3}", re.ASCII)  # grouped as in India
@@ -191,11 +192,14 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     is_number = is_plain and gold_tree.kind == "num"
     if is_number and _NUMERAL.match(text):  # most answers
         return decimal(text) == gold_tree.args[0]
+    answers = _answers(text, units=any(gold.has_unit for gold in golds))
+    if len(golds) == 1 and _SPACED.match(text) and _SPACED.match(first.text):
+        answers, golds = _as_quantities(answers, first)
     tests = []
     for gold in golds:
         gold_judge = replace(judge, within=gold.within, unit_is_asked_for=gold.unit_is_asked_for)
         tests.append(partial(gold_judge.fits, golds=gold.trees))
-    for answer in _answers(text, units=any(gold.has_unit for gold in golds)):
+    for answer in answers:
         if is_number:
             answer = without_modulus(answer)
         if answer.kind == "parts" and len(golds) > 1:
@@ -205,6 +209,15 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
         if is_right:
             return True
     return False
+
+
+def _as_quantities(answers: list[Tree], gold: Gold) -> tuple[list[Tree], tuple[Gold]]:
+    """Both with their units alone, if both have any: `6 mN` is no product of the letters of N m."""
+    answers_with_units = [tree for tree in answers if tree.kind == "quantity"]
+    gold_trees = tuple(tree for tree in gold.trees if tree.kind == "quantity")
+    if answers_with_units and gold_trees:
+        return answers_with_units, (gold._replace(trees=gold_trees),)
+    return answers, (gold,)
 
 
 def _in_order(parts: Tree, tests: Sequence[Callable[[Tree], bool]]) -> bool:
