@@ -97,8 +97,10 @@ def answer_of(response: str) -> str | None:
 def _after_hashes(response: str) -> str | None:
     """What follows the last `####`; below a heading such as `Final Answer`, all that is there."""
     line = answers.last_hashes(response)
-    if not line or not _HEADING.match(line):
-        return line and stated(line)
+    if not line or len(line) > _LONGEST_SENTENCE:
+        return line
+    if not _HEADING.match(line):
+        return stated(line)
     headed = _HEADED.fullmatch(response[response.rindex(line) :][:_LONGEST_SENTENCE])
     if headed:
         return stated(headed[1])
