@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
@@ -79,8 +79,6 @@ def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator
                 yield finish
             finally:
                 process.kill()
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
 
 
 def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -> str:
