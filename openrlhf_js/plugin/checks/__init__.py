@@ -98,7 +98,7 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
                 if prompts is None:
                     prompts = prompts_left(flat, lengths)
         grader = finish_grader(_trial(flat, tokenizer))
-    of_labels = []
+    of_labels: list[str] = []
     if grader and is_our_task(grader.task):
         of_labels += label_problems(flat, grader.task)
     problems += of_labels or reward_problems(flat, grader)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from openrlhf_js.common.console import progress
@@ -56,7 +56,7 @@ def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator
     limit = f"{limit_seconds:g} s (--js.reward_timeout_seconds)"
     # no pipes for output: what the file starts may keep them open
     with tempfile.TemporaryFile() as reports, tempfile.TemporaryFile() as errors:
-        channels = {"stdin": subprocess.PIPE, "stdout": reports, "stderr": errors}
+        channels: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": reports, "stderr": errors}
         with subprocess.Popen(command, **channels) as process:
 
             def finish(trial: Trial | None) -> UserFile:
@@ -79,8 +79,6 @@ def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator
                 yield finish
             finally:
                 process.kill()
-                with suppress(BrokenPipeError):
-                    process.stdin.close()  # type: ignore[union-attr]
 
 
 def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -> str:

@@ -85,7 +85,9 @@ def upstream_function(name: str, module: str, package: str) -> Any:
     """
     path = source_path(module, package)
     parsed = ast.parse(path.read_text(encoding="utf-8"))
-    needed = [part for part in parsed.body if isinstance(part, ast.Import | ast.FunctionDef)]
+    needed: list[ast.stmt] = [
+        part for part in parsed.body if isinstance(part, ast.Import | ast.FunctionDef)
+    ]
     names: dict[str, Any] = {}
     exec(compile(ast.Module(body=needed, type_ignores=[]), str(path), "exec"), names)
     if name not in names:
