@@ -280,8 +280,8 @@ class ScoreSettings(BenchSettings, ThinkingSettings):
     )
     ci: Literal["clustered", "official"] = Field(
         "clustered",
-        description="95 % intervals: clustered by question, or official, by row as the bench's own "
-        "script has them",
+        description="intervals of 95 %: clustered by question, or official, by row as the bench's "
+        "own script has them",
     )
     verdict: Literal["stated", "official"] | None = Field(
         None,

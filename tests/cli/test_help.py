@@ -30,7 +30,7 @@ FLAGS = [
 # With these a text continues the name of its flag, or leaves out what it is about.
 CONTINUATION = re.compile(
     r"(of|to|in|on|at|for|from|by|with|without|as|if|or|and|only|such as|default|instead|that|"
-    r"those|these|each|whose|the others|compared|equally|0|auto|alike|chat|text|a clone)\b"
+    r"those|these|each|whose|the others|compared|equally|a clone)\b|(0|auto|alike|chat|text):"
 )
 
 
