@@ -27,7 +27,7 @@ SPLITS: tuple[str, ...] = ("train", "test")
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _TEXT = r"((?:[^.!?]|\.(?=[0-9])){1,300}?)"  # of a sentence
-_ANSWER = rf"[\s:*]{{0,9}}{_TEXT}[\s.*]{{0,20}}"
+_ANSWER = rf"[\s:*]{{0,9}}{_TEXT}[\s*]{{0,20}}\.?[\s*]{{0,20}}"
 _SUBJECT = r"(?:the |my )?(?:final )?answer"
 _HEADING = re.compile(rf"\**{_SUBJECT}[\s:*]*", re.IGNORECASE)
 _HEADED = re.compile(rf"\**{_SUBJECT}(?![a-z])(?: is)?{_ANSWER}", re.IGNORECASE)
