@@ -143,14 +143,3 @@ def test_spo_tracks_a_value_that_holds_nothing_of_today():
     close(second.past, [(0.875 * 0.5 + right) / 2.875 for right in (1, 2, 0)])
     rest = REWARDS - second.past[:, None]
     close(live.estimate(second).advantages, (rest - rest.mean()) / (rest.std() + 1e-8))
-
-
-def test_spo_starts_from_samples_of_the_untrained_policy():
-    live = LiveEstimator("spo")
-    earlier = torch.tensor([[1.0] * 6 + [0.0] * 2] * 3)
-    live.start(live.batch(earlier, keys=KEYS))
-    close(live.batch(REWARDS, keys=KEYS, step=1).past, [6.5 / 9] * 3)
-    step(live, 1)
-    kept = 0.875 * 8
-    value = live.batch(REWARDS, keys=KEYS, step=2).past[1]
-    assert float(value) == pytest.approx((kept * 6.5 / 9 + 2) / (kept + 2))

@@ -127,7 +127,7 @@ WRONG = {
     "js.device: gpo": "'auto', 'cpu', 'gpu') (did you mean 'gpu'?)",
     "vllm.enforce_eager: on": "vllm.enforce_eager: takes true or false, got on",
     "train.seed: 0x10": "train.seed: invalid int value: '0x10'",
-    "js.restarts: false": "js.restarts: takes text or numbers, got False",
+    "js.max_steps: false": "js.max_steps: takes text or numbers, got False",
     "ckpt.path: [a, b]": "ckpt.path: takes one value, got ['a', 'b']",
     "rollout_batch_size: 4\nrollout: {batch_size: 8}": "rollout.batch_size is given twice",
     "logger.wandb.key: (hidden)": "logger.wandb.key is not kept in a file: give --logger.wandb.key",

@@ -7,16 +7,10 @@ else. Names on a hub, and what upstream's own validation says, are left to upstr
 from __future__ import annotations
 
 import argparse
-import os
 from typing import NamedTuple
 
-from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.plugin.checks.batch_sizes import batch_size_problems
-from openrlhf_js.plugin.checks.estimator import (
-    estimator_problems,
-    gradient_problems,
-    selection_problems,
-)
+from openrlhf_js.plugin.checks.estimator import estimator_problems, gradient_problems
 from openrlhf_js.plugin.checks.models import model_problems
 from openrlhf_js.plugin.checks.prompts import check_prompts
 from openrlhf_js.plugin.checks.rewards import (
@@ -59,14 +53,12 @@ def check(args: argparse.Namespace) -> Checked:
     problems += model_problems(flat)
     problems += reward_problems(flat, grader)
     problems += start_problems(flat)
-    if RUN_ID not in os.environ:  # a restart finds what its own run has left
-        problems += earlier_run_problems(flat)
+    problems += earlier_run_problems(flat)
     prompt_problems, prompts = check_prompts(flat)
     problems += prompt_problems
     problems += batch_size_problems(flat, prompts)
     if grader and not prompt_problems and is_our_task(grader.task):
         problems += label_problems(flat, grader.task)
-    problems += selection_problems(flat)
     problems += gradient_problems(flat)
     if problems:
         raise BadInput("\n".join(problems))
