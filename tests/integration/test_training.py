@@ -33,7 +33,7 @@ RESPONSES, STEPS = 4, 3  # as the fixture `start` has them
 
 
 MEMORY_FLAGS = (
-    *("--advantage_estimator", "js_grad", "--zero_stage", "2", "--actor.lr_warmup_ratio", "0"),
+    *("--advantage_estimator", "js_grad", "--ds.zero_stage", "2", "--actor.lr_warmup_ratio", "0"),
     *("--actor.num_gpus_per_node", "2", "--train.micro_batch_size", str(RESPONSES)),
     *("--js.gradient_variance", "--js.group_micro_batches"),
     *("--train.num_episodes", "1000", "--js.max_steps", "8"),

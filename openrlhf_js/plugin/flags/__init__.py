@@ -29,9 +29,8 @@ run.yaml has flags, nested or with dots:
   train.colocate_all: true
 
 A run leaves such a file with all its settings beside its log, openrlhf_js.yaml; that starts it
-again, and with --ckpt.load_enable resumes it. The flat names of the common flags of OpenRLHF up to
-0.10.1 (--pretrain, --advantage_estimator, ...) work too. The flags that this program adds to
-OpenRLHF's stand at the end, under "openrlhf_js".
+again, and with --ckpt.load_enable resumes it. The flags that this program adds to OpenRLHF's stand
+at the end, under "openrlhf_js".
 """
 
 
@@ -253,6 +252,7 @@ def stop_string(text: str) -> str:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions["--algo.advantage.estimator"]
+    parser._option_string_actions["--advantage_estimator"] = estimator
     estimator.choices = None
     estimator.type = estimator_name
     estimator.metavar = "NAME"
