@@ -53,7 +53,7 @@ def test_every_default_is_in_its_range(program):
 @pytest.mark.parametrize(
     "line, said",
     [
-        ("--n_sample_per_prompt 3", "did you mean --eval.n_samples_per_prompt or --rollout.n_samples"),
+        ("--n_sample_per_prompt 3", "did you mean --eval.n_samples_per_prompt or --rollout.n"),
         ("--ref_num_nodes 1", "did you mean --ref.num_nodes?"),
         ("--train.sed=3", "did you mean --train.seed"),
         ("--zzzzzz", "unknown flag --zzzzzz\n"),
