@@ -1,13 +1,13 @@
-"""Claim: our scorers for Reasoning Gym run no answer, and take no constant for a right answer.
+"""Claim: no scorer of Reasoning Gym that we offer runs an answer, or takes a constant for right.
 
     python benchmarks/reasoning_gym_scorers.py                     # all data sets: half an hour
     python benchmarks/reasoning_gym_scorers.py --only maze,gcd     # two of them: seconds
 
-Prints a table that compares the library's scorers to ours. Of each
-data set: whether the library's scorer runs an answer as Python (an audit hook sees the code
-of a marked answer), the constant answer that it takes for right most often, and the same of the
-scorers that we use; whether its own answers score 1, how many costly answers are stopped, and how
-many items are made and answers graded in a second.
+Prints a table of the library's scorers. Of each data set: whether we offer it, whether its scorer
+runs an answer as Python (an audit hook sees the code of a marked answer), the constant answer that
+it takes for right most often, whether its own answers score 1, how many costly answers are stopped,
+and how many items are made and answers graded in a second. Exits with 1 if one that runs answers or
+takes a constant is offered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -30,7 +30,7 @@ from markdown_table import print_table
 
 from openrlhf_js.tasks import reasoning_gym
 from openrlhf_js.tasks.pool import GradingPool
-from openrlhf_js.tasks.reasoning_gym import scorers
+from openrlhf_js.tasks.reasoning_gym import library
 
 MARK = "hostile_canary"
 # fmt: off
@@ -53,7 +53,7 @@ COSTLY = (  # answers that take long to read or to compute
 # fmt: on
 LIMIT_SECONDS = 5.0
 RAW_SECONDS = 20  # for a marked or a constant answer
-GRADER = "openrlhf_js.tasks.reasoning_gym.scorers:grade"  # as the pool's worker imports it
+GRADER = "openrlhf_js.tasks.reasoning_gym.library:score"  # as the pool's worker imports it
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=16)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    names = options.only.split(",") if options.only else scorers.names()
+    names = options.only.split(",") if options.only else library.names()
     watch = CodeWatch()
     rows = []
     with GradingPool(workers=1, timeout_seconds=LIMIT_SECONDS) as pool:
@@ -93,28 +93,28 @@ class CodeWatch:
 def table_row(name: str, count: int, pool: GradingPool, watch: CodeWatch) -> dict[str, Any]:
     """A row of the table, by column."""
     began = time.perf_counter()
-    items = list(islice(scorers.entries(name, random.Random(0)), count))
+    items = list(islice(library.entries(name, random.Random(0)), count))
     items_per_second = count / (time.perf_counter() - began)
     entries = [stored(item) for item in items]
+    labels = [json.dumps(entry) for entry in entries if entry["answer"]]
+    runs = runs_answers(entries[0], watch)
+    taken = cheat(entries)
+    is_offered = name not in reasoning_gym.NOT_OFFERED
+    if is_offered and (runs or taken or not labels):
+        raise SystemExit(f"{name} is offered: runs answers {runs}; takes {taken or 'none'}")
     row = {
         "data set": name,
-        "graded by": graded_by(name),
+        "offered": "yes" if is_offered else "",
         "items/s": f"{items_per_second:,.0f}",
-        "the library runs answers": "yes" if runs_answers(scorers.library, entries, watch) else "",
-        "the library takes": cheat(scorers.library, entries),
+        "runs answers": "yes" if runs else "",
+        "takes": taken,
         "own answer": "",
         "stopped": "",
         "answers/s": "",
     }
-    if name in reasoning_gym.NOT_OFFERED:
+    if not is_offered:
         return row
 
-    if runs_answers(our_score, entries, watch):
-        raise SystemExit(f"{name}: our scorer runs answers")
-    taken = cheat(our_score, entries)
-    if taken:
-        raise SystemExit(f"{name}: our scorer takes {taken}")
-    labels = [json.dumps(entry) for entry in entries if entry["answer"]]
     pool.grade(GRADER, "?", labels[0])  # starts the worker, and makes the data set
     correct, median_seconds = grade_own_answers(labels, pool)
     stopped = count_stopped(name, labels[0], pool)
@@ -122,10 +122,6 @@ def table_row(name: str, count: int, pool: GradingPool, watch: CodeWatch) -> dic
     row["stopped"] = f"{stopped} of {len(COSTLY)}" if stopped else ""
     row["answers/s"] = f"{1 / median_seconds:,.0f}"
     return row
-
-
-def our_score(answer: str, entry: dict[str, Any]) -> float:
-    return scorers.grade(answer, json.dumps(entry)).value
 
 
 def grade_own_answers(labels: list[str], pool: GradingPool) -> tuple[int, float]:
@@ -153,32 +149,21 @@ def stored(item: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(item, default=str))
 
 
-def graded_by(name: str) -> str:
-    if name in reasoning_gym.NOT_OFFERED:
-        return "not offered"
-    if name in scorers.REPLACED:
-        return scorers.REPLACED[name].__name__
-    return "the library"
-
-
-Scorer = Callable[[str, dict[str, Any]], float]
-
-
-def runs_answers(scorer: Scorer, entries: list[dict[str, Any]], watch: CodeWatch) -> bool:
-    """Whether a scorer runs any marked answer as Python."""
+def runs_answers(entry: dict[str, Any], watch: CodeWatch) -> bool:
+    """Whether the library's scorer runs any marked answer as Python."""
     watch.seen = False
     for answer in MARKED:
-        raw_score(scorer, answer, entries[0])
+        raw_score(answer, entry)
     return watch.seen
 
 
-def cheat(scorer: Scorer, entries: list[dict[str, Any]]) -> str:
+def cheat(entries: list[dict[str, Any]]) -> str:
     """The constant answer that is taken for right most often where it is not, and how often."""
     most_taken = 0
     description = ""
     for answer in CONSTANTS:
         others = [entry for entry in entries if not is_same(answer, entry["answer"])]
-        taken = sum(raw_score(scorer, answer, entry) >= 1 for entry in others)
+        taken = sum(raw_score(answer, entry) >= 1 for entry in others)
         if taken > most_taken:
             most_taken = taken
             description = f"`{answer}` in {taken} of {len(others)}"
@@ -192,10 +177,10 @@ def is_same(first: str, second: str) -> bool:
     return first.strip().lower() == second.strip().lower()
 
 
-def raw_score(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """A scorer's value in this process; 0 where it fails or takes too long."""
+def raw_score(answer: str, entry: dict[str, Any]) -> float:
+    """The library's score in this process; 0 where it fails or takes too long."""
     with limited(), contextlib.suppress(Exception):
-        return float(scorer(answer, json.loads(json.dumps(entry))))
+        return library.score(answer, json.dumps(entry)).value
     return 0.0
 
 

@@ -189,11 +189,6 @@ class LiveEstimator:
         if self.memory is not None:
             self.memory.learn(batch)
 
-    def start(self, batch: Batch) -> None:
-        """Remembers samples of the untrained policy, before the first batch."""
-        if self.memory is not None:
-            self.memory.start(batch)
-
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
         return {} if self.memory is None else self.memory.state_dict()

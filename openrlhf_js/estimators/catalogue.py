@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from openrlhf_js.estimators.baselines import classic, shrinkage, weighted
-from openrlhf_js.estimators.baselines.bnpo import BNPO
 from openrlhf_js.estimators.baselines.dbb import DBB
 from openrlhf_js.estimators.baselines.ebpo import EBPO
 from openrlhf_js.estimators.baselines.grad import JS_GRAD
 from openrlhf_js.estimators.baselines.jspo import JSPO_PLUS_PLUS
-from openrlhf_js.estimators.baselines.krpo import KRPO
 from openrlhf_js.estimators.baselines.maxrl import MAXRL
-from openrlhf_js.estimators.baselines.quantiles import MC_GRPO, QAE
+from openrlhf_js.estimators.baselines.mc_grpo import MC_GRPO
 from openrlhf_js.estimators.baselines.spo import SPO
 from openrlhf_js.estimators.own import load_own, parse_own
 from openrlhf_js.estimators.record import Estimator
@@ -28,9 +26,6 @@ RIVALS = (
     JSPO_PLUS_PLUS,
     MAXRL,
     MC_GRPO,
-    KRPO,
-    BNPO,
-    QAE,
 )
 RECORDS = classic.ESTIMATORS + OURS + RIVALS
 ESTIMATORS: dict[str, Estimator] = {record.name: record for record in RECORDS}

@@ -151,10 +151,6 @@ class OwnMemory:
         """Hands the batch over."""
         _call(self._spec, lambda: self.object.learn(batch))
 
-    def start(self, batch: Batch) -> None:
-        """Hands samples of the untrained policy over, to `start` if there is one."""
-        _call(self._spec, getattr(self.object, "start", self.object.learn), batch)
-
     def state_dict(self) -> dict[str, Any]:
         """The object's own state, or its attributes."""
         if hasattr(self.object, "state_dict"):

@@ -74,9 +74,6 @@ class Memory(Protocol):
     def learn(self, batch: Batch) -> None:
         """Adds a batch, once it has its advantages."""
 
-    def start(self, batch: Batch) -> None:
-        """Adds samples of the untrained policy, before the first batch."""
-
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
 

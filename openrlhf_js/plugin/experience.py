@@ -41,7 +41,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.live_estimator: str = self.args.algo.advantage.estimator
         self.is_ours = in_training(self.live_estimator).is_ours
-        self.estimator = start_estimator(self.args, self.tokenizer)
+        self.estimator = start_estimator(self.args)
         self.step = 0  # the number of the last rollout batch
         self.batch: Batch | None = None
         self.metrics: dict[str, float] = {}

@@ -34,7 +34,6 @@ from openrlhf_js.plugin import watch
 from openrlhf_js.plugin.graders import settle
 from openrlhf_js.plugin.records import EVALUATION, Label, Outcome, Prompt, Sample, prompt_key
 from openrlhf_js.plugin.rewards import RewardServers, client_of
-from openrlhf_js.plugin.selection import PromptSelector, start_selection
 from openrlhf_js.plugin.upstream import BadReward, plain_class
 from openrlhf_js.sampling.engines import key
 
@@ -54,7 +53,6 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
     The number seeds the responses and puts the groups in order, whichever arrived first.
     """
 
-    selector: PromptSelector | None = None  # chooses the prompts of training
     tokenizer: Any
     _sample_buffer: list[Any]  # responses that wait for their training step
 
@@ -63,10 +61,6 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
         self.tokenizer = Stored(ray.put(self.tokenizer))
         self.steps_left: float = self.args.js.max_steps or math.inf
         self._drawn = 0  # the number of the next prompt
-
-    def start_selection(self) -> None:
-        """Lets the prompts be chosen, where that is asked for. Raises BadInput for too few."""
-        self.selector = start_selection(self.args, self.prompts_dataloader.dataset)
 
     def resume(self, *, steps: int = 0, drawn: int = 0) -> None:
         """Goes on after so many training steps, or prompts."""
@@ -107,11 +101,9 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
         dynamic_filtering: bool,
         **settings: Any,
     ) -> tuple[list[Any], int, bool]:
-        if dataloader_iter is getattr(self, "_dataloader_iter", None):  # that of training
-            if self.selector is not None:
-                dataloader_iter = self._chosen(self.selector.choose(), dataloader_iter)
-            if not dynamic_filtering:
-                dataloader_iter = self._of_whole_rollouts(dataloader_iter, num_prompts)
+        is_training = dataloader_iter is getattr(self, "_dataloader_iter", None)
+        if is_training and not dynamic_filtering:
+            dataloader_iter = self._of_whole_rollouts(dataloader_iter, num_prompts)
         samples, consumed, exhausted = super()._generate_vllm(
             dataloader_iter, num_prompts, dynamic_filtering, **settings
         )
@@ -127,16 +119,6 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
             surplus = (waiting + len(prompts)) % sizes.batch_size
             prompts = prompts[: max(0, len(prompts) - surplus)]
         return iter(prompts)
-
-    def _chosen(self, chosen_rows: torch.Tensor, turns: Iterator[Any]) -> Iterator[Any]:
-        """The chosen prompts of the next step, one for each that the loader has its turn for.
-
-        So the loader says when an episode ends, and where a resumed run goes on.
-        """
-        dataset = self.prompts_dataloader.dataset
-        rows = iter(chosen_rows.tolist())
-        for _ in turns:
-            yield dataset.collate_fn([dataset[next(rows)]])
 
     def _dispatch_prompts_to_vllm(self, prompts: list[str], *args: Any, **settings: Any) -> Any:
         numbered = [Prompt(text, number) for number, text in enumerate(prompts, self._drawn)]

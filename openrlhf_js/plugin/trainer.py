@@ -33,7 +33,6 @@ from openrlhf_js.plugin.experience import ShrinkageExperienceMaker
 from openrlhf_js.plugin.learner import actors
 from openrlhf_js.plugin.prompts import CheckedPrompts
 from openrlhf_js.plugin.rollout import OrderedSamples, rollout_actor
-from openrlhf_js.plugin.run.model_card import keep_evaluation
 from openrlhf_js.plugin.schedule import FLAGS, Schedule
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch, plain_class
 from openrlhf_js.stats import clustered_mean, clustered_proportion
@@ -41,7 +40,6 @@ from openrlhf_js.stats import clustered_mean, clustered_proportion
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
 PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
 KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
-SELECTION = "js_selection"  # there, too: what is known of prompts that are chosen
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
@@ -72,7 +70,6 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         super().fit(*args, **kwargs)
         if self.experience_maker.step == 0:  # upstream would save the model as it was
             raise BadInput(nothing_trained(self.args))
-        self.keep_evaluation(self.experience_maker.step, {})
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
         status, step = super().train_step(rollout_samples, global_step)
@@ -119,7 +116,7 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
     def save_best_checkpoint(
         self, eval_metrics: dict, global_step: int, client_states: dict
     ) -> None:
-        self.keep_evaluation(global_step, eval_metrics)
+        say_evaluation(global_step, eval_metrics)
         if global_step == 0:  # of the asynchronous trainer, which has no place in the data yet
             return
         self.keep(client_states)
@@ -134,14 +131,7 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
             writer = self.tensorboard_logger.writer
             writer.close()
             writer.purge_step = states["global_step"] + 1
-        if states["global_step"] == 0:
-            self.keep_evaluation(0, {})
         return states
-
-    def keep_evaluation(self, step: int, metrics: dict[str, Any]) -> None:
-        """Says what an evaluation found, and keeps it for the model's card."""
-        say_evaluation(step, metrics)
-        keep_evaluation(self.args.ckpt.output_dir, step, metrics)
 
 
 @watch.announce_phases
@@ -157,23 +147,10 @@ class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: 
     def get_max_steps(self) -> int:
         refuse_prompts(self)
         hold_place(self.prompts_dataloader, self.args.js.changed or ())
-        self.samples_generator.start_selection()
         return self.max_steps
-
-    def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
-        status, step = super().train_step(rollout_samples, global_step)
-        batch = self.experience_maker.batch
-        if self.samples_generator.selector is not None:
-            self.samples_generator.selector.learn(batch.keys, batch.rewards, batch.mask)
-        return status, step
 
     def of_all_rollouts(self) -> str:
         return f" of {schedule_of(self).rollouts:,}"
-
-    def keep(self, client_states: dict) -> None:
-        super().keep(client_states)
-        if self.samples_generator.selector is not None:
-            client_states[SELECTION] = self.samples_generator.selector.state_dict()
 
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: dict, client_states: dict
@@ -187,10 +164,8 @@ class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: 
         states = super().init_checkpoint_states()
         step = states["global_step"]
         self.samples_generator.resume(steps=step, drawn=states["total_consumed_prompts"])
-        if self.samples_generator.selector is not None and SELECTION in states:
-            self.samples_generator.selector.load_state_dict(states[SELECTION])
         if step == 0:
-            self.keep_evaluation(0, self.evaluate_now(0))
+            say_evaluation(0, self.evaluate_now(0))
         return states
 
     def evaluate_now(self, global_step: int) -> dict[str, Any]:

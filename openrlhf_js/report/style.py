@@ -140,9 +140,6 @@ LOOKS = {  # of the estimators in every picture; what is none gets those that ar
     "jspo++": Look("#336b8f", DASH_DOT, "o"),
     "maxrl": Look("#b8400e", DOTS, "s"),
     "mc_grpo": Look("#8b3a62", DOTS, "X"),
-    "krpo": Look("#64748b", DASH_DOT, "p"),
-    "bnpo": Look("#8f6412", DASHES, "<"),
-    "qae": Look("#6a5acd", DOTS, "P"),
 }
 
 

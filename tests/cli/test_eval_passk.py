@@ -12,7 +12,6 @@ from stub_judge import by_seed, reply, serving
 from openrlhf_js.cli.eval import main
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.report.passk import value_of
-from openrlhf_js.sampling.endpoint import PLAIN_QUESTION
 from openrlhf_js.tasks import TASKS
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
@@ -141,8 +140,7 @@ def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
     refused = set()
 
     def picky(request, number):
-        asked = request["messages"] != PLAIN_QUESTION and request["max_tokens"] == 2048
-        if asked and request["seed"] % 5 == 0:
+        if request["seed"] % 5 == 0 and len(served.requests) > 8:
             refused.add(request["seed"])
             return 400, {"error": {"code": "invalid_prompt"}}
         return by_seed(request)
@@ -152,11 +150,7 @@ def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
         call += ["--samples", "10", "--out", str(tmp_path)]
         for _ in range(3):
             assert main(call) == 0
-        seeds = Counter(
-            request["seed"]
-            for request in served.requests
-            if request["max_tokens"] == 2048 and request["messages"] != PLAIN_QUESTION
-        )
+        seeds = Counter(request["seed"] for request in served.requests)
         assert {*seeds.values()} == {1}
         assert len(seeds) == 120
         assert 10 < len(refused) < 40

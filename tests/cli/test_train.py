@@ -1,13 +1,13 @@
 """`openrlhf-js train`: what it prints of a failure, and its exit status."""
 
 import os
-import signal
 
 import pytest
 from ray.exceptions import RayTaskError
 
 from openrlhf_js.cli import train
 from openrlhf_js.plugin.checks import Checked
+from openrlhf_js.plugin.checks.start import earlier_run_problems
 from openrlhf_js.plugin.upstream import BadInput, BadReward
 
 
@@ -15,17 +15,6 @@ def in_ray(error: Exception) -> Exception:
     """The error as `ray.get` raises it."""
     words = "Traceback (most recent call last):\n  File x\n    f()\n    ^^^\nE: e\n"
     return RayTaskError("fit", words, error, "ray::fit", 1, "127.0.0.1").as_instanceof_cause()
-
-
-def test_no_supervisor_starts_a_run_in_the_folders_of_an_earlier_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train, "keep_running", lambda *_: 0)
-    monkeypatch.delenv(train.RUN_ID, raising=False)
-    words = ["--js.restarts", "3", "--js.save_batches", str(tmp_path), "--ckpt.output_dir", "new"]
-    words += ["--ckpt.path", str(tmp_path / "new")]
-    assert train.main(words) == 0
-    (tmp_path / "batch_000001.npz").touch()
-    assert train.main(words) == 2
-    assert "begin it again with --js.requeued" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -38,7 +27,7 @@ def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
 
     def check(args, download):
         resumes.append(vars(args)["ckpt.load_enable"])
-        assert train.earlier_run_problems(vars(args)) == []
+        assert earlier_run_problems(vars(args)) == []
         raise BadInput("far enough")
 
     monkeypatch.setattr(train, "check", check)
@@ -70,17 +59,6 @@ def started(monkeypatch, tmp_path):
         return train.main([*FLAGS, *places, *flags])
 
     return run
-
-
-def test_an_upload_is_tried_before_the_run_and_that_it_failed_is_a_status_of_its_own(
-    started, monkeypatch
-):
-    done = []
-    monkeypatch.setattr(train, "open_repository", lambda _: done.append("opened"))
-    monkeypatch.setattr(train, "upload", lambda _: done.append("uploaded") or train.NOT_DONE)
-    words = ("--push_to_hub", "--hub_model_id", "ada/sorter")
-    assert started(lambda: done.append("trained"), *words) == 3
-    assert done == ["opened", "trained", "uploaded"]
 
 
 def test_the_screen_has_our_lines_and_the_log_all(started, capfd, tmp_path):
@@ -132,93 +110,3 @@ def test_a_failure_of_ours_is_one_line(error, status, said, started, capfd):
     assert shown.endswith(said) and shown.count("\n") == 1
     assert started(fail) == status
     assert capfd.readouterr().err.endswith(said)
-
-
-# --- restarts -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def children(monkeypatch):
-    """The command lines of the children, whose ends are the items of `ends`: statuses, or what
-    returns one."""
-    commands = []
-    ends = []
-
-    class Child:
-        pid = 2**31 - 1
-
-        def __init__(self, command, env, start_new_session):
-            assert env[train.RUN_ID]
-            assert start_new_session
-            commands.append(command)
-
-        def wait(self):
-            end = ends.pop(0)
-            return end() if callable(end) else end
-
-        def terminate(self):
-            commands.append("terminate")
-
-    monkeypatch.setattr(train.subprocess, "Popen", Child)
-    monkeypatch.setattr(train.signal, "signal", lambda *_: None)
-    return commands, ends
-
-
-def flags_of(folder):
-    return {"ckpt.path": str(folder), "js.restarts": 2, "logger.wandb.run_name": "one"}
-
-
-def test_a_crash_is_followed_by_a_start_from_the_last_checkpoint_of_this_run(tmp_path, children):
-    commands, ends = children
-
-    def saves_and_dies():
-        (tmp_path / "_actor").mkdir(exist_ok=True)
-        (tmp_path / "_actor" / "latest").touch()
-        os.utime(tmp_path / "_actor" / "latest", (0, len(commands)))
-        return -9
-
-    ends[:] = [1, -9, saves_and_dies, 1, saves_and_dies, 1, 5]
-    assert train.keep_running(["--x"], flags_of(tmp_path)) == 5
-    assert ends == []  # two starts without a new checkpoint, and then no more
-    resumed = ["--ckpt.load_enable" in command for command in commands]
-    assert resumed == [False] * 3 + [True] * 4
-    assert all("--logger.wandb.run_name=one" in command for command in commands)
-
-
-def test_what_is_no_crash_ends_it_and_an_interruption_reaches_the_child(tmp_path, children):
-    commands, ends = children
-
-    def interrupted():
-        raise KeyboardInterrupt
-
-    for status in (0, 2, 130):
-        ends[:] = [1, status]
-        assert train.keep_running([], flags_of(tmp_path)) == status
-    ends[:] = [interrupted, 130]
-    assert train.keep_running([], flags_of(tmp_path)) == 130
-    assert commands[-1] == "terminate"
-
-
-def test_a_run_under_nohup_outlives_its_terminal(tmp_path, children, monkeypatch):
-    handled = {signal.SIGHUP: signal.SIG_IGN}
-    monkeypatch.setattr(train.signal, "getsignal", lambda number: handled.get(number, 0))
-    monkeypatch.setattr(train.signal, "signal", handled.__setitem__)
-
-    def ends():
-        assert handled[signal.SIGHUP] is signal.SIG_IGN
-        assert callable(handled[signal.SIGTERM])
-        return 0
-
-    children[1][:] = [1, ends]
-    assert train.keep_running([], flags_of(tmp_path)) == 0
-
-
-@pytest.mark.parametrize(
-    ("requeued", "resumed", "asked"), [(False, False, 1), (False, True, 1), (True, True, 0)]
-)
-def test_the_hub_is_asked_by_every_start_but_a_schedulers(monkeypatch, requeued, resumed, asked):
-    starts = []
-    monkeypatch.setattr(train, "open_repository", starts.append)
-    flat = {"js.push_to_hub": True, "js.requeued": requeued, "ckpt.load_enable": resumed}
-    train.try_upload(flat)
-    assert len(starts) == asked

@@ -27,7 +27,7 @@ def test_values_by_hand():
     )
     assert diagnostics("js", REWARDS.flatten(), groups=[0, 0, 1, 1, 2, 2]) == values
     with pytest.raises(ValueError, match="between 0 and 1"):
-        diagnostics("bnpo", -REWARDS)
+        diagnostics("maxrl", -REWARDS)
 
 
 def test_the_table_of_curves_has_all_that_is_logged():
@@ -68,8 +68,8 @@ WITH_AN_ERROR = [
 
 
 def test_an_error_that_cannot_be_estimated_is_not_logged():
-    assert "js/value_error" not in diagnostics("krpo", REWARDS)
-    assert "js/value_error_rloo" in diagnostics("krpo", REWARDS)
+    assert "js/value_error" not in diagnostics("mc_grpo", REWARDS)
+    assert "js/value_error_rloo" in diagnostics("mc_grpo", REWARDS)
 
 
 @pytest.mark.parametrize("name", WITH_AN_ERROR)

@@ -26,9 +26,8 @@ def close(result, expected):
 
 
 UNIT = [name for name, estimator in ESTIMATORS.items() if estimator.needs_unit_rewards]
-IN_ORDER = ["krpo"]  # a filter over the responses, one after the other
-WITH_A_ZERO = ["no_baseline", "krpo", "spo", *UNIT]  # the value that they start from
-WITH_A_UNIT = ["mc_grpo", "qae"]  # a floor below the scale; and a quantile has a direction
+WITH_A_ZERO = ["no_baseline", "spo", *UNIT]  # the value that they start from
+WITH_A_UNIT = ["mc_grpo"]  # a floor below the scale; and the lower median has a direction
 
 
 def run(function, name, rewards, **options):
@@ -45,7 +44,7 @@ def test_order_does_not_matter(rewards, data):
     n, m = rewards.shape
     prompts = torch.tensor(data.draw(st.permutations(range(n))))
     responses = torch.tensor(data.draw(st.permutations(range(m))))
-    for name in ESTIMATORS.keys() - IN_ORDER:
+    for name in ESTIMATORS:
         shuffled = run(advantage, name, rewards[prompts][:, responses])
         close(shuffled, run(advantage, name, rewards)[prompts][:, responses])
 

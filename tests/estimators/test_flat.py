@@ -15,7 +15,7 @@ IDS = np.array(["b", "a", "c"]).repeat(3)[ORDER.numpy()]
 
 
 @pytest.mark.filterwarnings("ignore:.*knows nothing of earlier batches")
-@pytest.mark.parametrize("name", sorted(set(FLAT) - {"krpo"}))
+@pytest.mark.parametrize("name", sorted(FLAT))
 def test_any_order_of_whole_groups(name):
     result = advantage(
         name,

@@ -9,7 +9,6 @@ import torch
 from openrlhf_js.estimators import (
     LiveEstimator,
     baseline,
-    make_batch,
     squared_score_norms,
 )
 from openrlhf_js.estimators.baselines import grad
@@ -395,34 +394,6 @@ def test_a_prompt_twice_in_a_batch_adds_both_groups_to_its_past():
     past = live.batch([[0.0, 0.0], [0.0, 0.0]], keys=keys, step=1).past
     assert past.past_weight.tolist() == [4, 4]
     assert past.past_reward.tolist() == [3, 3]
-
-
-def test_samples_of_the_untrained_policy_tell_of_prompts_and_not_of_weights():
-    """Their weights are 1; those of the run are a thousandth of that, or a thousand times it."""
-    keys = torch.arange(40)
-    values = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
-    generator = torch.Generator().manual_seed(8)
-    samples = (torch.rand(40, 50, generator=generator, dtype=torch.float64) < values).double()
-    rewards = (torch.rand(40, 1, generator=generator, dtype=torch.float64) < values).double()
-    errors = []
-    for factor in (1e-3, 1e3):
-        live = LiveEstimator("js_grad")
-        live.start(make_batch(samples, keys=keys))
-        for step in (1, 2):
-            norms = factor * torch.ones_like(rewards)
-            batch = live.batch(rewards, squared_score_norms=norms, keys=keys, step=step)
-            errors.append((live.estimate(batch).baseline - values).square().mean().item())
-            live.learn(batch)
-    assert errors[:2] == pytest.approx(errors[2:])
-    assert max(errors) < 0.02  # without a past 1 / 12
-
-
-def test_samples_of_no_weight_tell_nothing():
-    keys = torch.arange(2)
-    live = LiveEstimator("js_grad")
-    zeros = torch.zeros(2, 2)
-    live.start(live.batch(zeros, squared_score_norms=zeros, keys=keys))
-    assert live.batch(zeros, keys=keys).past is None
 
 
 # --- its inputs -----------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ class Running:
 def start(tmp_path: Path, policy: Path, prompts: Path):
     """Starts a small run; flags of the test come last and win.
 
-    A test of a whole program, as of its restarts, gives it, such as PROGRAM; else a run is a fork.
+    A test that kills a whole program gives it, such as PROGRAM; else a run is a fork.
     The log has what a run prints, or with `shown` what its screen shows.
     """
 

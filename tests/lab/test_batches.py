@@ -84,7 +84,7 @@ def test_what_cannot_be_measured_says_why():
     assert everything[0] == "rloo"
     assert set(everything) == set(ESTIMATORS) - set(remembering)
     for name, known in {
-        "bnpo": "unit",
+        "maxrl": "unit",
         "remax": "greedy",
         "opo": "lengths",
     }.items():

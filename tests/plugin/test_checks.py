@@ -288,8 +288,6 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     assert "resume it with --ckpt.load_enable, or name" in problems(changes)[0]
     assert problems({**changes, "ckpt.load_enable": ""}) == []
     assert problems({**changes, "js.requeued": ""}) == []
-    monkeypatch.setenv(RUN_ID, "of its supervisor")
-    assert problems(changes) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -357,7 +355,6 @@ def test_a_resumed_run_that_trains_something_else_is_refused(changes, said, earl
 
 def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch, capsys):
     changes = {"train.seed": "7", "actor.adam.lr": "1e-5", "data.max_len": "100"}
-    monkeypatch.setenv(RUN_ID, "of its supervisor")  # a restart is refused, too
     (line,) = resumed(changes)
     assert line.endswith("--js.changed actor.adam.lr data.max_len train.seed")
     (line,) = resumed({**changes, "js.changed": "train.seed actor.adam.lr"})
@@ -365,7 +362,6 @@ def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch, ca
     assert resumed({"js.changed": "seed actor.adam.lr"}) == [
         "--js.changed seed: no such flag; write it as train.num_episodes"
     ]
-    monkeypatch.delenv(RUN_ID)
     assert main(argv({"js.requeued": "", "train.seed": "7"})) == 2
     assert "had --train.seed 42 (now 7)" in capsys.readouterr().err
     Path("ckpt/checkpoints_ppo_ray", SETTINGS).unlink()
@@ -381,7 +377,7 @@ def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch, ca
         {},
         {"logger.logging_steps": "5", "logger.wandb.run_name": "again", "ckpt.save_steps": "7"},
         {"vllm.num_engines": "2", "train.micro_batch_size": "2", "js.on_bad_reward": "mask"},
-        {"js.restarts": "3", "js.requeued": "", "js.dry_run": ""},
+        {"js.requeued": "", "js.dry_run": ""},
         {"js.max_steps": "9", "actor.lr_scheduler": "cosine_with_min_lr"},
     ],
     ids=str,

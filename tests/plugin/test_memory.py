@@ -1,22 +1,20 @@
-"""What an estimator remembers: from samples before the run, and from checkpoints."""
+"""What an estimator remembers in checkpoints."""
 
 import json
 import math
 
 import pytest
 import torch
-from kit import upstream_args, write_lines
+from kit import upstream_args
 from PIL import Image
 
-from openrlhf_js.common.store import Store
 from openrlhf_js.estimators import LiveEstimator, key_of, make_batch
-from openrlhf_js.plugin.memory import ESTIMATOR, keep_memory, resume_memory, start_estimator
+from openrlhf_js.plugin.memory import ESTIMATOR, keep_memory, resume_memory
 from openrlhf_js.plugin.records import Label, prompt_key
 from openrlhf_js.plugin.upstream import BadInput
 
 
 def test_a_prompt_is_known_by_its_text_label_datasource_and_images(tmp_path):
-    """A number and its text are one, since pass@k, whose samples warm it, keeps labels as text."""
     labels = [Label(*pair) for pair in [("4", "maze"), ("4", ""), ("5", ""), (None, "maze")]]
     keys = {prompt_key("a", label) for label in labels} | {prompt_key("b", labels[0])}
     keys |= {prompt_key("a", labels[0], [image]) for image in ("1.png", "2.png", b"1")}
@@ -24,38 +22,13 @@ def test_a_prompt_is_known_by_its_text_label_datasource_and_images(tmp_path):
     assert prompt_key("a", labels[0], "1.png") == prompt_key("a", labels[0], ["1.png"])
     pictures = [Image.new("L", (1, 1), color) for color in (0, 9)]
     assert prompt_key("a", labels[0], pictures[:1]) != prompt_key("a", labels[0], pictures[1:])
-    for name in ("here.png", "there.png"):  # as pass@k keeps a copy of a data set's images
+    for name in ("here.png", "there.png"):  # copies of one image
         (tmp_path / name).write_bytes(b"1")
         file = str(tmp_path / name)
         assert prompt_key("a", labels[0], [file]) == prompt_key("a", labels[0], [{"bytes": b"1"}])
     assert prompt_key("a", Label(4, "maze")) == prompt_key("a", labels[0])
     assert prompt_key("a", labels[0]) == key_of("a", "4", "maze")
     assert prompt_key("a", labels[3]) == key_of("a", None, "")
-
-
-def test_a_memory_begins_with_samples_of_the_training_prompts(tmp_path):
-    samples = tmp_path / "p.jsonl"
-    correct = {"a": [True] * 4, "b": [False, True, True]}  # by the prompt's uid
-    with Store(samples, {"model": "m"}, ("uid", "draw")) as store:
-        store.append(
-            {"uid": uid, "draw": draw, "status": "correct" if is_correct else "wrong"}
-            for uid, draws in correct.items()
-            for draw, is_correct in enumerate(draws)
-        )
-        # graded again, which counts once; and refused, which counts not at all
-        store.append([{"uid": "a", "draw": 0, "status": "correct", "graded_by": "newer"}])
-        store.append([{"uid": "b", "draw": 3, "finish_reason": "refused", "refused": "too long"}])
-    items = [
-        {"uid": uid, "messages": [{"content": f"ask {uid}"}], "label": uid, "datasource": "math"}
-        for uid in correct
-    ]
-    write_lines(tmp_path / "p.items.jsonl", items)
-    args = upstream_args(algo__advantage__estimator="js_grad", js__warm_memory=str(samples))
-    memory = start_estimator(args, tokenizer=None).memory
-    keys = torch.tensor([key_of(f"ask {uid}", uid, "math") for uid in ("a", "b", "unknown")])
-    past = memory.recall(make_batch(torch.zeros(3, 1), keys=keys, step=1))
-    assert past.past_weight.tolist() == [4, 3, 0]  # responses
-    assert past.past_reward.tolist() == [4, 2, 0]
 
 
 OWN = """
@@ -123,4 +96,3 @@ def test_a_resumed_run_does_not_begin_with_an_empty_memory():
     assert states == {}
     with pytest.raises(BadInput, match="holds no memory, and js_grad would begin with an empty"):
         resume_memory(states, LiveEstimator("js_grad"), ARGS)
-    resume_memory(states, LiveEstimator("js_grad"), upstream_args(js__warm_memory="p.jsonl"))

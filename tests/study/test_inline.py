@@ -178,7 +178,7 @@ def test_a_baseline_of_the_users_own(settings, tmp_path, monkeypatch):
         InlineStudy(estimators=["mine.py:missing"])
 
 
-@pytest.mark.parametrize("name", ["dbb", "opo", "bnpo"])  # with a past, lengths, shares
+@pytest.mark.parametrize("name", ["dbb", "opo", "maxrl"])  # with a past, lengths, shares
 def test_published_rivals_train(settings, name):
     repeating = settings.model_copy(update={"distinct": 40, "estimators": [name]})
     assert train(repeating, estimator=name).gradient_variance > 0

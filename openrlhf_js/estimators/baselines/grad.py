@@ -342,13 +342,6 @@ class Memory(TableMemory):
         if batch.keys is not None:
             self._learn_prompts(batch, ratio(self.moments[0, 0], self.responses))
 
-    def start(self, batch: Batch) -> None:
-        """Remembers the prompts' samples of the untrained policy. Their weights are not those of
-        the run, so that they tell of the prompts and of t, and nothing of the line."""
-        if (batch.weights > 0).any():
-            self._choose_origin(batch)
-            self._learn_prompts(batch, batch.weights.max().cpu())
-
     def _choose_origin(self, batch: Batch) -> None:
         if not self._knows_anything:
             mean = (batch.weights * batch.rewards).sum() / batch.weights.sum()

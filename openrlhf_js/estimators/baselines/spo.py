@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 KEPT = 0.875
 NEW_VALUE, NEW_WEIGHT = 0.5, 1.0
-START_WEIGHT = 1 / (1 - KEPT)
 
 
 class Memory(TableMemory):
@@ -43,13 +42,6 @@ class Memory(TableMemory):
         kept = self.table.get("weight", batch, NEW_WEIGHT) * KEPT
         weight = kept + batch.statistics.valid_responses
         value = (kept * self.recall(batch) + batch.rewards.sum(1)) / weight
-        self.table.put(batch, value=value, weight=weight)
-
-    def start(self, batch: Batch) -> None:
-        """Learns samples of the untrained policy, before the run."""
-        count = batch.statistics.valid_responses
-        value = (batch.rewards.sum(1) + 0.5) / (count + 1)
-        weight = value.new_full(value.shape, START_WEIGHT)
         self.table.put(batch, value=value, weight=weight)
 
 

@@ -7,18 +7,12 @@ else. Names on a hub, and what upstream's own validation says, are left to upstr
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.plugin.checks.batch_sizes import batch_size_problems
-from openrlhf_js.plugin.checks.estimator import (
-    estimator_problems,
-    gradient_problems,
-    selection_problems,
-)
+from openrlhf_js.plugin.checks.estimator import estimator_problems, gradient_problems
 from openrlhf_js.plugin.checks.lengths import (
     Lengths,
     check_lengths,
@@ -85,8 +79,7 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
                 unnested = error
         of_models = list(model_problems(flat))
         problems = [*of_flags, *of_models, *start_problems(flat)]
-        if RUN_ID not in os.environ:  # a restart finds what its own run has left
-            problems += earlier_run_problems(flat)
+        problems += earlier_run_problems(flat)
         problems += data_problems
         if not of_flags and not of_models:
             with collecting(problems):
@@ -129,7 +122,6 @@ def flag_problems(flat: Flat) -> Iterator[str]:
         yield NO_ESTIMATOR
     else:
         yield from estimator_problems(flat)
-    yield from selection_problems(flat)
     yield from gradient_problems(flat)
     yield from lora_problems(flat)
     max_len = flat["data.max_len"]

@@ -1,4 +1,4 @@
-"""The estimator of a run, how its prompts are chosen, and what is measured of its gradient."""
+"""The estimator of a run, and what is measured of its gradient."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ MEASURABLE = {  # values with which some rank sees whole and final gradients
     "ds.ring_attn_size": (1,),
 }
 DISCOUNTING = ("gae", "reinforce")
-NOT_WITH_CHOSEN_PROMPTS = {
-    "algo.dynamic_filtering_enable": "which chooses prompts by their rewards, too",
-    "train.async_enable": "which samples a step before the last one has taught",
-}
 
 
 def estimator_problems(flat: Flat) -> Iterator[str]:
@@ -41,9 +37,6 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
         yield f"--js.shrinkage is for js_fixed, not {name}: leave it out"
     if name == "js_fixed" and shrinkage is None:
         yield "js_fixed needs --js.shrinkage, from 0 (rloo) to 1 (bloo)"
-    if flat["js.warm_memory"] and (record is None or not record.remembers_prompts):
-        remembering = ", ".join(key for key, added in ADDED.items() if added.remembers_prompts)
-        yield f"--js.warm_memory is for {remembering}, not {name}: leave it out"
     gamma = flat["algo.advantage.gamma"]
     if gamma != 1 and name not in DISCOUNTING:
         allowed = " and ".join(DISCOUNTING)
@@ -61,18 +54,6 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
             f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
             f"cannot: choose one of {', '.join(ADDED)} (js_fixed with --js.shrinkage 0 is rloo)"
         )
-
-
-def selection_problems(flat: Flat) -> Iterator[str]:
-    """What prompts that are chosen do not go with."""
-    if flat["js.prompt_selection"] == "uniform":
-        return
-    chosen = f"--js.prompt_selection {flat['js.prompt_selection']}"
-    if flat["train.num_episodes"] == 1:
-        yield f"{chosen} is for prompts that come again: give --train.num_episodes 2 or more"
-    for flag, why in NOT_WITH_CHOSEN_PROMPTS.items():
-        if flat[flag]:
-            yield f"{chosen} does not work with --{flag}, {why}: leave one out"
 
 
 def gradient_problems(flat: Flat) -> Iterator[str]:

@@ -10,7 +10,6 @@ from openrlhf_js.plugin.flags import Flat
 from openrlhf_js.plugin.run.checkpoints import latest_checkpoint, rank_problems
 from openrlhf_js.plugin.run.device import CPU_STACK, find_device
 from openrlhf_js.plugin.run.failures import existing_folder
-from openrlhf_js.plugin.run.model_card import hub_problems
 from openrlhf_js.plugin.run.record import resume_problems
 
 EARLIER_RUNS = {  # flag of a folder -> what a run leaves there
@@ -42,7 +41,6 @@ def start_problems(flat: Flat) -> list[str]:
     elif flat["ckpt.load_enable"]:
         problems += rank_problems(flat)
         problems += resume_problems(flat)
-    problems += hub_problems(flat)
     for flag in filter(flat.get, EARLIER_RUNS):
         folder = existing_folder(flat[flag])
         if not os.access(folder, os.W_OK | os.X_OK):

@@ -30,9 +30,8 @@ run.yaml has flags, nested or with dots:
   train.colocate_all: true
 
 A run leaves such a file with all its settings beside its log, openrlhf_js.yaml; that starts it
-again, and with --ckpt.load_enable resumes it. The flat names of the common flags of OpenRLHF up to
-0.10.1 (--pretrain, --advantage_estimator, ...) work too. The flags that this program adds to
-OpenRLHF's stand at the end, under "openrlhf_js".
+again, and with --ckpt.load_enable resumes it. The flags that this program adds to OpenRLHF's stand
+at the end, under "openrlhf_js".
 """
 
 
@@ -166,17 +165,6 @@ FLAGS: dict[str, dict[str, Any]] = {
         help="shrinkage of js_fixed, from 0 (each prompt's own mean, as rloo) to 1 (the mean "
         "of all other prompts, as bloo); the other estimators compute theirs in every batch",
     ),
-    "warm_memory": dict(
-        metavar="FILE",
-        help="start the memory of js_grad, dbb, spo or a class of your own from samples of the "
-        "training prompts, samples/NAME.jsonl of `openrlhf-js eval passk`",
-    ),
-    "prompt_selection": dict(
-        choices=["uniform", "informative"],
-        default="uniform",
-        help="which prompts a step trains on: uniform, each once in every episode; informative, "
-        "those whose rewards are predicted to vary more often (default: %(default)s)",
-    ),
     "loss": dict(
         choices=list(LOSSES),
         help="what the sum of all tokens' losses is divided by: token_mean, by the tokens of the "
@@ -234,13 +222,6 @@ FLAGS: dict[str, dict[str, Any]] = {
         metavar="DIR",
         help="write each rollout batch's tokens, rewards and advantages into DIR, one .npz a step",
     ),
-    "restarts": dict(
-        type=Number("at least 0", int),
-        default=0,
-        metavar="N",
-        help="start again from the last checkpoint after a crash that is no mistake of yours, N "
-        "times at most without a new one (docs/operate.md; default: %(default)s)",
-    ),
     "requeued": dict(
         action="store_true",
         help="resume the last checkpoint of this run, or begin again if it has none yet, as where "
@@ -291,6 +272,7 @@ def stop_string(text: str) -> str:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds our estimators to the choices of upstream's parser, and our flags in a group."""
     estimator = parser._option_string_actions["--algo.advantage.estimator"]
+    parser._option_string_actions["--advantage_estimator"] = estimator
     estimator.choices = None
     estimator.type = estimator_name
     estimator.metavar = "NAME"
@@ -311,25 +293,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="STRING",
         help="end a response after any of these strings, which belong to it, in training and in "
         "evaluations (default: only at the model's own end, or at --rollout.max_new_tokens)",
-    )
-    group.add_argument(
-        "--js.push_to_hub",
-        "--push_to_hub",
-        action="store_true",
-        help="upload the trained model and its card to the Hugging Face hub at the end; needs "
-        "--js.hub_model_id, and a token that may write, which is tried before the run starts",
-    )
-    group.add_argument(
-        "--js.hub_model_id",
-        "--hub_model_id",
-        metavar="USER/NAME",
-        help="repository that --js.push_to_hub uploads to; it is made if it is not there",
-    )
-    group.add_argument(
-        "--js.hub_private_repo",
-        "--hub_private_repo",
-        action="store_true",
-        help="make the repository of --js.hub_model_id a private one",
     )
     group.add_argument(
         "--js.verbose",

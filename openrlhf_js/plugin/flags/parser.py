@@ -36,38 +36,17 @@ SECRETS = ("logger.wandb.key",)
 HIDDEN = "(hidden)"  # what a file has in their place
 RECORD = "record"  # the key under which a run's file has all that is no setting
 
-# What the scripts that were published with OpenRLHF up to 0.10.1 call the common flags. Any other
-# old name is answered with the likely new one.
-OLD_NAMES = {
+# Flags of OpenRLHF up to 0.10.1 that now have other words; a mistake is answered with the new name.
+NEW_WORDS = {
     "actor_learning_rate": "actor.adam.lr",
-    "actor_num_gpus_per_node": "actor.num_gpus_per_node",
-    "advantage_estimator": "algo.advantage.estimator",
-    "apply_chat_template": "data.apply_chat_template",
-    "ckpt_path": "ckpt.path",
     "critic_learning_rate": "critic.adam.lr",
-    "gradient_checkpointing": "actor.gradient_checkpointing_enable",
-    "init_kl_coef": "algo.kl.init_coef",
-    "input_key": "data.input_key",
-    "label_key": "data.label_key",
     "load_checkpoint": "ckpt.load_enable",
-    "max_epochs": "train.max_epochs",
-    "max_samples": "data.max_samples",
-    "micro_rollout_batch_size": "rollout.micro_batch_size",
-    "micro_train_batch_size": "train.micro_batch_size",
-    "n_samples_per_prompt": "rollout.n_samples_per_prompt",
-    "num_episodes": "train.num_episodes",
     "pretrain": "actor.model_name_or_path",
-    "prompt_data": "data.prompt_dataset",
-    "remote_rm_url": "reward.remote_url",
     "reward_pretrain": "reward.model_name_or_path",
-    "rollout_batch_size": "rollout.batch_size",
     "save_hf_ckpt": "ckpt.save_hf",
     "save_path": "ckpt.output_dir",
-    "train_batch_size": "train.batch_size",
     "use_kl_loss": "algo.kl.use_loss",
     "use_wandb": "logger.wandb.key",
-    "vllm_num_engines": "vllm.num_engines",
-    "zero_stage": "ds.zero_stage",
 }
 
 
@@ -119,11 +98,7 @@ def read_program(path: Path) -> tuple[CodeType, CodeType]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Understands old names, and answers all mistakes at once: a line each, with the likely flags.
-
-    Abbreviations are off: with flat and dotted names side by side, the beginning of an old flag
-    could mean another new one.
-    """
+    """Answers all mistakes at once: a line each, with the likely flags. Abbreviations are off."""
 
     def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
@@ -138,9 +113,7 @@ class Parser(argparse.ArgumentParser):
         file = Path(words.pop(0)) if words and words[0].endswith((".yaml", ".yml")) else None
         from_file, problems = self._read_file(file) if file else ({}, [])
         self._mistakes = problems.copy()
-        known, unknown = self.parse_known_args(
-            self._renamed(words), argparse.Namespace(**from_file)
-        )
+        known, unknown = self.parse_known_args(words, argparse.Namespace(**from_file))
         mistakes = self._mistakes + self._unknown(unknown)
         if problems:
             raise BadInput("\n".join(mistakes))
@@ -172,9 +145,9 @@ class Parser(argparse.ArgumentParser):
     def _read_file(self, path: Path) -> tuple[dict[str, Any], list[str]]:
         """The values that a YAML file gives to flags, and all that is wrong with them.
 
-        Raises BadInput for a file that cannot be read. Keys are flags with dots, or nested, or old
-        names. A switch is true or false, a list several values, and what is null keeps its default.
-        What a run adds under `RECORD` is skipped.
+        Raises BadInput for a file that cannot be read. Keys are flags with dots, or nested. A
+        switch is true or false, a list several values, and what is null keeps its default. What a
+        run adds under `RECORD` is skipped.
         """
         try:
             settings = read_yaml(path, numbers=False)
@@ -186,7 +159,7 @@ class Parser(argparse.ArgumentParser):
         values: dict[str, Any] = {}
         problems: list[str] = []
         for key, value in _flattened(settings):
-            flag = self._todays_name(f"--{key}") or f"--{key}"
+            flag = f"--{key}"
             action = self._option_string_actions.get(flag)
             if action is None or action.dest == "help":
                 problems.append(f"unknown setting {key}{self._likely(flag)}".replace("--", ""))
@@ -217,26 +190,6 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"takes {count}, got {value}")
         return super()._get_values(action, words)  # type: ignore[misc]
 
-    def _renamed(self, args: Sequence[str]) -> list[str]:
-        """The command line in today's names, with a notice of the old ones."""
-        tokens: list[str] = []
-        notices: list[str] = []
-        for token in args:
-            name, equals, value = token.partition("=")
-            today = self._todays_name(name)
-            if today is not None:
-                notices.append(f"{name} -> {today}")
-                token = f"{today}{equals}{value}"
-            tokens.append(token)
-        if notices:
-            say(f"openrlhf_js: old flags: {', '.join(notices)}", error=True)
-        return tokens
-
-    def _todays_name(self, old: str) -> str | None:
-        """What an old flag is called now, if this program has it."""
-        new = f"--{OLD_NAMES.get(old.removeprefix('--'))}"
-        return new if old.startswith("--") and new in self._option_string_actions else None
-
     def error(self, message: str) -> NoReturn:
         mistakes = dict.fromkeys([*self._mistakes, *message.splitlines()])
         for mistake in mistakes:
@@ -249,10 +202,20 @@ class Parser(argparse.ArgumentParser):
 
     def _likely(self, name: str) -> str:
         """A question for the flags that a wrong one may mean, to stand behind it."""
-        old_names = {f"--{old}" for old in OLD_NAMES if self._todays_name(f"--{old}")}
-        close = difflib.get_close_matches(name, [*self._option_string_actions, *old_names])
-        likely = dict.fromkeys(self._todays_name(flag) or flag for flag in close)
+        wanted = _spelt_flat(name)
+        flags = {_spelt_flat(flag): flag for flag in self._option_string_actions}
+        renamed = f"--{NEW_WORDS.get(wanted)}"
+        likely = [flag for flat, flag in flags.items() if f"_{flat}".endswith(f"_{wanted}")]
+        if renamed in self._option_string_actions:
+            likely = [renamed]
+        elif not likely:
+            likely = [flags[flat] for flat in difflib.get_close_matches(wanted, flags)]
         return f", did you mean {' or '.join(likely)}?" if likely else ""
+
+
+def _spelt_flat(flag: str) -> str:
+    """A flag as its words were once joined: `rollout_batch_size` for `--rollout.batch_size`."""
+    return flag.removeprefix("--").replace(".", "_")
 
 
 def _flattened(settings: Mapping[Any, Any], section: str = "") -> Iterator[tuple[str, Any]]:

@@ -31,8 +31,7 @@ HEADER = """\
 # What a resumed run may change: it trains the same. Every other flag must be as it was.
 MAY_CHANGE = {
     "what is logged, saved and evaluated": (
-        "ckpt.* eval.* logger.* critic.save_value_network js.save_batches js.gradient_variance "
-        "js.push_to_hub js.hub_*"
+        "ckpt.* eval.* logger.* critic.save_value_network js.save_batches js.gradient_variance"
     ),
     "where and how fast it computes": (
         "*.num_nodes *.num_gpus_per_node ref.offload reward.offload vllm.* train.colocate_* "
@@ -41,11 +40,11 @@ MAY_CHANGE = {
         "ds.overlap_comm ds.use_liger_kernel ds.use_universal_ckpt ds.zpg js.device"
     ),
     "when it ends, and what it does instead of ending": (
-        "train.num_episodes js.max_steps js.restarts js.requeued js.on_bad_reward "
+        "train.num_episodes js.max_steps js.requeued js.on_bad_reward "
         "js.max_masked_share js.reward_timeout_seconds"
     ),
     "how it is started": (
-        "local_rank use_ms js.changed js.dry_run js.trust_remote_code js.verbose js.warm_memory"
+        "local_rank use_ms js.changed js.dry_run js.trust_remote_code js.verbose"
     ),
 }
 PATTERNS = " ".join(MAY_CHANGE.values()).split()

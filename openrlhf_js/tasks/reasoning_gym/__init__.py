@@ -1,14 +1,15 @@
-"""Reasoning Gym: generated problems of some hundred kinds, from the library of that name.
+"""Reasoning Gym: generated problems of some ninety kinds, from the library of that name.
 
-The library writes the questions, and its scorers grade, in a worker process that can be killed;
-`scorers` says which of them are replaced, and why. Several data sets at once make a mixed file.
+The library writes the questions, and its scorers grade, in a worker process that can be killed.
+Data sets whose scorer runs answers as code, or gives the full score to wrong ones, are refused by
+name; `benchmarks/reasoning_gym_scorers.py` finds them. Several data sets make a mixed file.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from openrlhf_js import needs
@@ -35,11 +36,27 @@ NAME = "reasoning_gym"
 EXTRA = "reasoning-gym"
 MAX_ANSWER_CHARACTERS = 20_000
 TRIES = 400  # items of a data set in a row without a new one
+RUNS_ANSWERS = "its scorer runs the answer as Python"
+TAKES_WRONG = "its scorer gives 1 to wrong answers"
+UNCHECKED = "its items hold no right answer that its scorer could be checked with"
 NOT_OFFERED = {
-    "boxnet": "its items hold no right answer that its scorer could be checked with",
+    "binary_matrix": RUNS_ANSWERS,
+    "boxnet": UNCHECKED,
+    "coin_flip": TAKES_WRONG,
+    "complex_arithmetic": TAKES_WRONG,
     "composite": "it mixes the others, as --dataset a,b does",
-    "propositional_logic": "a premise that is repeated scores 1",
-    "rush_hour": "its items hold no right answer that its scorer could be checked with",
+    "countdown": f"{RUNS_ANSWERS}; the task `countdown` has such problems",
+    "game_of_life_halting": TAKES_WRONG,
+    "intermediate_integration": RUNS_ANSWERS,
+    "n_queens": RUNS_ANSWERS,
+    "polynomial_multiplication": RUNS_ANSWERS,
+    "propositional_logic": "its scorer gives 1 to a premise that is repeated",
+    "puzzle24": f"{RUNS_ANSWERS}; the task `countdown` has such problems",
+    "rush_hour": UNCHECKED,
+    "simple_integration": RUNS_ANSWERS,
+    "spell_backward": TAKES_WRONG,
+    "spiral_matrix": RUNS_ANSWERS,
+    "string_insertion": RUNS_ANSWERS,
 }
 REQUEST = (
     "Reason step by step. Then give the final answer, and nothing else, inside <answer> </answer> "
@@ -57,11 +74,11 @@ def generate(
     Test gets one question in 8. Items whose answer the scorer does not take for right are left out.
     """
     needs(EXTRA, "reasoning_gym")
-    from openrlhf_js.tasks.reasoning_gym import scorers
+    from openrlhf_js.tasks.reasoning_gym import library
 
-    names = _names(dataset, scorers.names())
+    names = _names(dataset, library.names())
     streams = {
-        name: scorers.entries(name, random_of(f"{NAME}/{name}", split, seed)) for name in names
+        name: library.entries(name, random_of(f"{NAME}/{name}", split, seed)) for name in names
     }
     seen = set[int]()
 
@@ -70,7 +87,7 @@ def generate(
         key = f"{name} {item['question']}"
         if not item["answer"] or split_of(key) != split or not is_new(seen, key):
             return None
-        return item if scorers.is_sound(label(item)) else None
+        return item if library.is_sound(label(item)) else None
 
     yield from in_turn(draw, names, count, TRIES, f"{split} questions of {{}}")
 
@@ -102,7 +119,7 @@ def label(item: Item) -> str:
     return text
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def _entry(label: str) -> dict[str, Any]:
     def read(fields: Any) -> dict[str, Any]:
         texts = fields["dataset"], fields["answer"]
@@ -125,14 +142,16 @@ def score(response: str, label: str) -> Score:
 
     ValueError if the label is malformed, ModuleNotFoundError without the library.
     """
-    _entry(label)
+    name = _entry(label)["dataset"]
+    if name in NOT_OFFERED:
+        raise ValueError(f"the data set {name!r} is not offered: {NOT_OFFERED[name]}")
     needs(EXTRA, "reasoning_gym")
     answer = answer_of(response)
     if answer is None:
         return scored("no_answer", "nothing in <answer> tags")
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return scored("malformed", f"{len(answer)} characters in <answer> tags")
-    return pool.grade("openrlhf_js.tasks.reasoning_gym.scorers:grade", answer, label)
+    return pool.grade("openrlhf_js.tasks.reasoning_gym.library:score", answer, label)
 
 
 def right_response(label: str) -> str:
@@ -148,8 +167,7 @@ def wrong_response(label: str) -> str:
 
 TASK = Task(
     name=NAME,
-    summary="Reasoning Gym: generated problems of some hundred kinds, from the library of that "
-    "name",
+    summary="Reasoning Gym: generated problems of some ninety kinds, from the library of that name",
     right_if="the library's score of its last `<answer>` is 1, and it earns less for less: "
     "[Reasoning Gym](#reasoning-gym)",
     label_form="JSON: the data set, the answer, what its scorer needs",
