@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-__version__ = "0.4.0"
+__version__ = "0.5.0.dev0"
 
 
 def needs(extra: str, *modules: str) -> None:
