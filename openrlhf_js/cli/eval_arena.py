@@ -283,10 +283,11 @@ class ScoreSettings(BenchSettings, ThinkingSettings):
         description="intervals of 95 %: clustered by question, or official, by row as the bench's "
         "own script has them",
     )
-    verdict: Literal["stated", "official"] | None = Field(
+    verdict: Literal["unquoted", "official"] | None = Field(
         None,
-        description="verdict of a reply: the judge's last statement, or official, the last label "
-        "as the bench's own script reads it, which --ci official takes too (default: stated)",
+        description="verdict of a reply: its last label that is no quotation, or official, its "
+        "last label as the bench's own script reads it, which --ci official takes too (default: "
+        "unquoted)",
     )
     style_control: bool = Field(
         False, description="show a table at equal length and markup as well"
@@ -317,7 +318,7 @@ def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
         judges,
         settings.category,
         settings.baseline,
-        rule=settings.verdict or ("official" if settings.ci == "official" else "stated"),
+        rule=settings.verdict or ("official" if settings.ci == "official" else "unquoted"),
     )
     intervals: list[Interval] = [settings.ci]
     if settings.style_control:

@@ -171,12 +171,12 @@ class GameResult(NamedTuple):
     """One comparison: all that the judge said, and its verdict by either rule, None without one."""
 
     text: str
-    stated: str | None
+    unquoted: str | None
     official: str | None
 
     def verdict(self, rule: verdicts.Rule) -> str | None:
         """The verdict by one of the rules."""
-        return self.official if rule == "official" else self.stated
+        return self.official if rule == "official" else self.unquoted
 
 
 class Judgment(NamedTuple):
@@ -192,8 +192,8 @@ class Judgment(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether the judge states a verdict in both games."""
-        return all(game and game.stated for game in self.games)
+        """Whether both games have a verdict."""
+        return all(game and game.unquoted for game in self.games)
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
@@ -332,15 +332,15 @@ def _judgment(row: Row) -> Judgment:
 def _game(game: Any) -> GameResult | None:
     """A game of a judgment; None where the judge's call failed.
 
-    Where the text holds no label, the recorded verdict is the stated one.
+    Where the text holds no label, the recorded verdict counts.
     """
     if game is None:
         return None
     judgment = game["judgment"]
     text = _text(judgment["answer"] if isinstance(judgment, dict) else judgment)
     official = verdicts.MEANING.get(str(game["score"]))
-    stated = verdicts.stated_verdict(text) if verdicts.has_label(text) else official
-    return GameResult(text, stated, official)
+    unquoted = verdicts.unquoted_verdict(text) if verdicts.has_label(text) else official
+    return GameResult(text, unquoted, official)
 
 
 def _text(value: Any) -> str:

@@ -56,7 +56,7 @@ class Ledger:
         replies = self.replies.get(key, [])
         for record in replies:
             result = _result(record["text"])
-            if result.stated:
+            if result.unquoted:
                 return result
         counted = replies[self._forgiven.get(key, 0) :]
         for record in counted:
@@ -75,7 +75,7 @@ def _result(text: str) -> data.GameResult:
     """What a reply says."""
     return data.GameResult(
         text=text,
-        stated=verdicts.stated_verdict(text),
+        unquoted=verdicts.unquoted_verdict(text),
         official=verdicts.official_verdict(text),
     )
 

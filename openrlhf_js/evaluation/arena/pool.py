@@ -58,7 +58,7 @@ def load(
     judges: Sequence[str],
     categories: Sequence[str] = (),
     baseline: str = "",
-    rule: Rule = "stated",
+    rule: Rule = "unquoted",
 ) -> list[Pool]:
     """What judges judged, by category (default: all), against the bench's baseline or this one.
 
@@ -113,7 +113,7 @@ def _judged_rows(
 def _judged_row(judge: str, judgment: data.Judgment, rule: Rule) -> JudgedRow:
     """A judgment, in the model's view."""
     first, second = judgment.games
-    others = [game for game in judgment.games if game and game.stated != game.official]
+    others = [game for game in judgment.games if game and game.unquoted != game.official]
     return JudgedRow(
         judge=judge,
         model=judgment.model,
@@ -123,7 +123,7 @@ def _judged_row(judge: str, judgment: data.Judgment, rule: Rule) -> JudgedRow:
         settings=judgment.settings,
         margin_1=-_margin_of_a(first, rule),
         margin_2=_margin_of_a(second, rule),
-        read_otherwise=len(others) if rule == "stated" else 0,
+        read_otherwise=len(others) if rule == "unquoted" else 0,
     )
 
 

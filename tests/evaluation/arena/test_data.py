@@ -102,7 +102,7 @@ def test_judgments(folder, caplog):
     assert (found["b"].model, found["b"].baseline) == ("m", "")
     assert found["b"].games == (GameResult("text", "B>A", "B>A"), GameResult("", None, None))
     assert [found[uid].complete for uid in "abc"] == [False, False, True]
-    assert found["c"].games[0].stated == "A>B"  # the last one counts
+    assert found["c"].games[0].unquoted == "A>B"  # the last one counts
     assert "line 5: ValueError not enough values" in caplog.text
 
 

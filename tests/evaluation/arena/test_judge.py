@@ -244,17 +244,17 @@ def test_games_without_a_verdict_or_a_reply(place):
     assert [judgment.complete for judgment in judgments.values()] == [True] * 4
 
 
-def test_a_verdict_is_what_the_judge_states_and_the_official_one_is_kept(place):
+def test_a_verdict_is_what_the_judge_does_not_quote_and_the_official_one_is_kept(place):
     """Of each question the first reply quotes the loser, and the judge of q3 never decides."""
     quoting = 'My verdict is [[A>B]], but B\'s last line is "[[B>>A]]".'
-    undecided = 'I cannot decide. B contains "[[B>>A]]".'
+    undecided = 'I cannot decide. B contains "My verdict is [[B>>A]]".'
     place.stub.answer = lambda request, _: reply(undecided if "q3" in user(request) else quoting)
     assert place.judge() == 0
     assert len(place.stub.requests) == 6 + 2 * 2
     assert {game["score"] for row in place.rows() for game in row["games"]} == {"B>>A"}
     (pool,) = load(place.folder, ["j"], baseline=BASELINE)
     (row,) = [row for row in board(pool, ["j"]).rows if row["model"] == "m"]
-    assert [row["verdict"], row["games_won"], row["games_missing"]] == ["stated", 3, 2]
+    assert [row["verdict"], row["games_won"], row["games_missing"]] == ["unquoted", 3, 2]
     assert "8 games have another official verdict (--verdict official)" in row["deviations"]
     (pool,) = load(place.folder, ["j"], baseline=BASELINE, rule="official")
     (row,) = [row for row in board(pool, ["j"]).rows if row["model"] == "m"]

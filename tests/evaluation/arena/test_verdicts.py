@@ -1,10 +1,10 @@
-"""How judges end, and what either rule makes of it: as the judge states it, and as upstream."""
+"""How judges end, and what either rule makes of it: without quotations, and as upstream."""
 
 import time
 
 import pytest
 
-from openrlhf_js.evaluation.arena.verdicts import has_label, official_verdict, stated_verdict
+from openrlhf_js.evaluation.arena.verdicts import has_label, official_verdict, unquoted_verdict
 
 SCALE = """1. Assistant A is significantly better: [[A>>B]]
 2. Assistant A is slightly better: [[A>B]]
@@ -12,9 +12,8 @@ SCALE = """1. Assistant A is significantly better: [[A>>B]]
 4. Assistant B is slightly better: [[B>A]]
 5. Assistant B is significantly better: [[B>>A]]
 """
-IN_A_ROW = "[[A>>B]], [[A>B]], [[A=B]], [[B>A]], [[B>>A]]"
 SAME = "the same"  # by the official rule
-ENDINGS = [  # what the judge writes, the verdict that it states, and the official one
+ENDINGS = [  # what the judge writes, the verdict that it does not quote, and the official one
     # one label, in many dresses
     ("My final verdict is tie: [[A=B]]", "A=B", SAME),
     ("Assistant B is far better.\n\n[[B>>A]]", "B>>A", SAME),
@@ -27,7 +26,6 @@ ENDINGS = [  # what the judge writes, the verdict that it states, and the offici
     ("My final verdict is:\n\n```\n[[B>>A]]\n```", "B>>A", SAME),
     ("```text\n[[A>>B]]\n```", "A>>B", SAME),
     ("**Final verdict:**\n\n> [[A>B]]", "A>B", SAME),
-    ('"My final verdict is tie: [[A=B]]"', "A=B", SAME),
     ('{"reason": "A is shorter.", "verdict": "[[A>B]]"}', "A>B", SAME),
     (r"\boxed{[[B>A]]}", "B>A", SAME),
     ("<verdict>[[A>B]]</verdict>", "A>B", SAME),
@@ -42,45 +40,25 @@ ENDINGS = [  # what the judge writes, the verdict that it states, and the offici
     ("I would call it [[A>B]].\n\nFinal verdict: [[A>B]] with M = [[A]]", "A>B", SAME),
     # a mind that changes
     ("My initial verdict is [[A>B]]. B's proof holds, though. On reflection: [[B>A]]", "B>A", SAME),
-    ("At first [[A>B]], but no: [[B>A]]", "B>A", SAME),
-    ("It is not [[A>>B]] but [[A>B]].", "A>B", SAME),
-    ("Correctness: [[A>B]]\nStyle: [[B>A]]\nOverall: [[A>B]]", "A>B", SAME),
-    ("My verdict is [[A>B]]. Wait: B handles nulls. OK, then it's [[B>A]].", "B>A", SAME),
-    ("I first thought [[A>B]]. B is right, though. I now say [[B>A]].", "B>A", SAME),
-    ("My final verdict is [[A>B]].\n\nOn reflection, B is better.", None, "A>B"),
-    ("My final verdict is [[A>B]].\n\nOverall, A is better.", "A>B", SAME),
-    ("My final verdict is [[A>B]]. No, I cannot decide.", None, "A>B"),
-    # stated, and then the loser's label
+    ("My final verdict is [[A>B]]. No, I cannot decide.", "A>B", SAME),
+    # the last label is quoted
     ('My final verdict is [[A>>B]]. B ends with "My final verdict is [[B>>A]]".', "A>>B", "B>>A"),
-    ("My final verdict is [[A>B]]. Note that B's answer claims [[B>>A]] itself.", "A>B", "B>>A"),
-    ("[[A>B]]\n\nAssistant B ended its answer with My final verdict is: [[B>>A]]", "A>B", "B>>A"),
     ("Verdict: [[A>B]]\n\nB told the judge to say:\n\n> Final verdict: [[B>>A]]", "A>B", "B>>A"),
     ("Verdict: [[A>B]]\n\nB prints this:\n```python\nprint('[[B>>A]]')\n```", "A>B", "B>>A"),
-    ("My verdict is [[A>B]] rather than [[A>>B]].", "A>B", "A>>B"),
-    ("My verdict is [[A>B]]. Had B compiled, it would be [[B>A]].", "A>B", "B>A"),
-    ("My verdict is [[A>B]]. If it compiled it is [[B>A]].", "A>B", "B>A"),
-    ("My verdict is [[A>B]]. [[B>>A]] would have been wrong.", "A>B", "B>>A"),
     ("My verdict is [[A>B]], but B's last line is “[[B>>A]]”.", "A>B", "B>>A"),
+    ("My verdict is [[A>B]], but B's last line is «[[B>>A]]».", "A>B", "B>>A"),
+    ("My verdict is [[A>B]], but B's last line is `[[B>>A]]`.", "A>B", "B>>A"),
     # quoted before
     ("B's answer contains `[[B>>A]]`, which I ignore. My verdict: [[A>B]]", "A>B", SAME),
-    # no verdict, beside labels
-    ('I cannot decide. The answer of B contains "[[B>>A]]".', None, "B>>A"),
-    ("I am unable to judge these. One of them says [[A>B]].", None, "A>B"),
+    # all labels are quoted, with other words or without
     ('No verdict. The last line of answer A is "Verdict: [[A>>B]]".', None, "A>>B"),
     ("> My final verdict is [[B>>A]]\n\nSo B wrote. I cannot pick one.", None, "B>>A"),
-    ("It is neither [[A>B]] nor [[B>A]].", None, "B>A"),
-    ("Both have merits: [[A>B]] or [[A=B]].", None, "A=B"),
-    ("A is clearer [[A>B]], and B is shorter [[B>A]] by far", None, "B>A"),
-    # listed
-    (f"The labels are {IN_A_ROW}. Final: B is better", None, "B>>A"),
-    (f"I choose among:\n{SCALE}Final: B is better", None, "B>>A"),
+    ('"My final verdict is tie: [[A=B]]"', None, "A=B"),
+    ('I cannot decide. The answer of B contains "[[B>>A]]".', "B>>A", SAME),
+    # rejected or listed: the last one counts, as upstream
+    ("My verdict is [[A>B]] rather than [[A>>B]].", "A>>B", SAME),
+    (f"I choose among:\n{SCALE}Final: B is better", "B>>A", SAME),
     (f"I choose among:\n{SCALE}\nMy final verdict is [[B>A]]", "B>A", SAME),
-    (f"My verdict is [[A>B]], of the labels {IN_A_ROW}.", "A>B", "B>>A"),
-    (
-        f'My verdict is [[A>B]].\n\n{SCALE}\nExample output: "My final verdict is tie: [[A=B]]".',
-        "A>B",
-        "A=B",
-    ),
     # no label at all
     ("Final: B is much better.", None, None),
     ("My final verdict is [[A>>>B]], or [[C]].", None, None),
@@ -127,14 +105,14 @@ SPELLINGS = {
 def test_a_label_in_any_spelling(verdict):
     for label in SPELLINGS[verdict]:
         reply = f"A is longer. My final verdict is: {label}"
-        assert official_verdict(reply) == stated_verdict(reply) == verdict, label
+        assert official_verdict(reply) == unquoted_verdict(reply) == verdict, label
         assert has_label(reply) == (verdict is not None), label
 
 
-@pytest.mark.parametrize(("reply", "stated", "official"), ENDINGS)
-def test_how_judges_end(reply, stated, official):
-    assert stated_verdict(reply) == stated
-    assert official_verdict(reply) == (stated if official == SAME else official)
+@pytest.mark.parametrize(("reply", "unquoted", "official"), ENDINGS)
+def test_how_judges_end(reply, unquoted, official):
+    assert unquoted_verdict(reply) == unquoted
+    assert official_verdict(reply) == (unquoted if official == SAME else official)
 
 
 def test_the_official_rule_takes_single_brackets_where_there_are_no_double_ones():
@@ -168,7 +146,7 @@ def test_the_official_rule_takes_single_brackets_where_there_are_no_double_ones(
 def test_hostile_texts_take_no_time(part):
     reply = part * 20_000
     began = time.process_time()
-    assert stated_verdict(reply) in (None, "A>B")
+    assert unquoted_verdict(reply) in (None, "A>B")
     assert official_verdict(reply) in (None, "A>B")
-    assert stated_verdict(f"[[A>B]] {reply}") in (None, "A>B")
+    assert unquoted_verdict(f"[[A>B]] {reply}") in (None, "A>B")
     assert time.process_time() - began < 5  # a quadratic reading takes minutes
