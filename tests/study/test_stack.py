@@ -94,13 +94,14 @@ def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
         assert row["label"] == problem.label
 
 
-def trained(run, settings, evaluations=((10, 0.25), (20, 0.75))):
+def trained(run, settings, evaluations=((10, 0.25), (20, 0.75)), deviation=0.0):
     """Leaves what a finished job leaves: log, outcome and command."""
     folder = stack.folder_of(run, settings)
     log = folder / "tensorboard" / run.name
     with SummaryWriter(str(log)) as writer:
         for step in range(1, 21):
             writer.add_scalar("train/rollout/reward_mean", step / 20, step)
+            writer.add_scalar("train/rollout/reward_std", deviation, step)
             writer.add_scalar("js/value_error", 1.0, step)
             writer.add_scalar("js/value_error_rloo", 4.0, step)
         for step, pass1 in evaluations:
@@ -170,6 +171,10 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
     assert trained_figures.baseline_error == 1.0 / 4.0
     assert trained_figures.reward == pytest.approx(fmean(range(1, 21)) / 20)
     assert len(trained_figures.curve) == 20
+    assert trained_figures.rewards_in_unit
+    scored = settings.runs()[2]
+    trained(scored, settings, deviation=1.0)  # as of a reward model's scores
+    assert not stack.train(scored, settings, print).rewards_in_unit
     with pytest.raises(ValueError, match="trained with other flags"):
         stack.train(run, study(tmp_path, train=OWN, steps=30), print)
     other = settings.runs()[1]
