@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 _THINKING_NAME = re.compile(
-    r"think|thought|reason|analy[sz]|scratch|refle[ckx]|monolog|draft|deliberat|contemplat|ponder"
+    r"think|thought|(?<!t)reason|analy[sz]|scratch|reflec|monolog|draft|deliberat|contemplat|ponder"
     r"|cogitat|introspect|meditat|rationale|brainstorm|(?:^|_)cot(?:_|$)|^inner(?:_voice)?$"
     r"|\u601d\u8003|\u63a8\u7406"
 )
@@ -24,18 +24,23 @@ _ANSWER_CHANNELS = (*_ANSWER_NAMES, *_REPLY_NAMES, "content")
 _named_marks: set[str] = set()  # by the user, in this process
 
 # In messages of other channels than `final`, gpt-oss thinks: `<|channel|>analysis<|message|>`.
-# Gemma's channel is `<|channel>thought` ... `<channel|>`.
+# Gemma's channel is `<|channel>thought` ... `<channel|>`. Others begin a turn or an unused token
+# with the word: `<|im_start|>think`, `<unused94>thought` ... `<unused95>`.
 _CHANNEL = (
     r"(?:\|start\|>assistant<)?\|channel\|?>\s{0,2}(?P<channel>\w{0,30})"
     r"(?:[^<>]{0,80}(?:<\|constrain\|>\w{1,16})?<\|message\|>)?"
 )
+_TURN = r"(?:\|im_start\|>|unused\d{1,4}>)(?P<turn>\w{0,30})"
 _TAG = (
     r"(?P<front>/?[|\uff5c]{0,2} ?/?)(?P<name>[^\W\d][\w:.\u2581-]{1,60})"
+    r"(?: [a-z]{2,20})?"  # as in <thought process>
     r"(?:\s{1,3}[\w:-]{1,30}\s?=[^<>\[\]]{0,200}?)?"  # attributes
-    r"(?P<back>[ /]{0,2}[|\uff5c]{0,2})[>\uff1e\u25b7\]]"
+    r"(?P<back>[\s/]{0,2}[|\uff5c]{0,2})[>\uff1e\u25b7\]]"
 )
-# A set of characters at first, and then what most brackets lack: a fast search.
-_MARK = re.compile(rf"[<\uff1c\u25c1\[](?=[/|\uff5c ]{{0,4}}[^\W\d]\w)(?:{_CHANNEL}|{_TAG})")
+# A class of opening brackets, and then a cheap lookahead that most brackets fail.
+_MARK = re.compile(
+    rf"[<\uff1c\u25c1\[](?=[/|\uff5c ]{{0,4}}[^\W\d]\w)(?:{_CHANNEL}|{_TURN}|{_TAG})"
+)
 _LONGEST_MARK = 320
 _CHANNEL_FAMILY = "<channel"
 _THOUGHT = "a thought in a template"
@@ -180,6 +185,11 @@ def _kind_of(mark: str) -> Kind:
     if parts["channel"] is not None:
         opens = parts["channel"].casefold() not in _ANSWER_CHANNELS
         return Kind(_CHANNEL_FAMILY, opens, says_thinking=True)
+    if parts["turn"] is not None:
+        opens = _THINKING_NAME.search(parts["turn"].casefold()) is not None
+        return Kind(
+            _CHANNEL_FAMILY, opens, says_thinking=True, is_token=True, ends_message=not opens
+        )
     words = _SEPARATORS.sub("_", parts["name"].casefold()).strip("_")
     front = parts["front"].strip()
     back = parts["back"].strip()

@@ -13,8 +13,15 @@ from openrlhf_js.common.marks import (
 )
 
 _QUOTES = "`'\"\u2018\u2019\u201c\u201d"
-_IN_SENTENCE = re.compile(r"[\w,;] \(?\Z")  # what stands before a mark that is only mentioned
+# Around an opening mark that is only mentioned: "we use <think> here", "the model's <think> tags".
+_MENTION_BEFORE = re.compile(
+    r"\b(?:the|an?|no|any|use[sd]?|using|without|between|called|such as|puts?|writes?|omit|skip"
+    r"|wrap|with) \(?\Z",
+    re.IGNORECASE,
+)
 _SENTENCE_GOES_ON = re.compile(r" [a-z(]|[,;.:)!?]")
+_MENTION_BEHIND = re.compile(r" (?:tags?|marks?|tokens?|blocks?|elements?|sections?)\b")
+_HEADING = re.compile(r"^\[[A-Z][\w ]{1,40}\]", re.MULTILINE)
 
 
 def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> tuple[str, str]:
@@ -34,7 +41,7 @@ def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> 
     marks = [mark for mark in thought_marks(text) if not _is_quoted(text, mark)]
     if not marks:
         return text, thinking
-    last_closings = {mark.kind.family: mark.start for mark in marks if not mark.kind.opens}
+    closed_families = {mark.kind.family for mark in marks if not mark.kind.opens}
     for mark in marks:
         kind = mark.kind
         if opening is not None:
@@ -45,8 +52,9 @@ def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> 
         elif kind.opens:
             if not anywhere and text[start : mark.start].strip():
                 break
-            is_heading = kind.may_be_heading and last_closings.get(kind.family, -1) < mark.start
-            if is_heading or (anywhere and _is_in_sentence(text, mark)):
+            if kind.family not in closed_families and _is_no_thought(text, mark):
+                continue
+            if anywhere and _is_in_sentence(text, mark):
                 continue
             opening = kind
             start = mark.end
@@ -78,17 +86,38 @@ def with_opened_thinking(prompt: str, response: str) -> str:
 
 
 def _is_quoted(text: str, mark: Mark) -> bool:
-    """Whether a mark stands between quotation marks, or is a link of Markdown."""
+    """Whether a mark stands between quotation marks or brackets, or is a link of Markdown."""
     before = text[mark.start - 1 : mark.start]
     after = text[mark.end : mark.end + 1]
     is_link = text[mark.end - 1] == "]" and after == "("
-    return is_link or (bool(before and after) and before in _QUOTES and after in _QUOTES)
+    is_enclosed = before == "(" and after == ")"
+    in_quotes = bool(before and after) and before in _QUOTES and after in _QUOTES
+    return is_link or is_enclosed or in_quotes
+
+
+def _is_no_thought(text: str, opening: Mark) -> bool:
+    """Whether what looks like a mark, and is closed nowhere, is something else.
+
+    That is part of a word, as in `x<reason>y`, a bracket within a line, as in `[reflection]`, or a
+    heading, as `[Analysis]` before `[Verdict]`.
+    """
+    before = text[opening.start - 1 : opening.start] if opening.start else "\n"
+    if before.isalnum():
+        return not opening.kind.is_token
+    if opening.kind.family[0] != "[" or text[opening.start : opening.end].isupper():
+        return False
+    is_within_line = bool(text[: opening.start].rpartition("\n")[2].strip())
+    is_heading = opening.kind.may_be_heading and _HEADING.search(text, opening.end) is not None
+    return is_within_line or is_heading
 
 
 def _is_in_sentence(text: str, opening: Mark) -> bool:
-    """Whether an opening mark is only mentioned: words of its sentence stand on both sides."""
-    before = text[max(0, opening.start - 3) : opening.start]
-    return bool(_IN_SENTENCE.search(before) and _SENTENCE_GOES_ON.match(text, opening.end))
+    """Whether an opening tag is only mentioned in a sentence."""
+    if opening.kind.is_token:
+        return False
+    before = text[max(0, opening.start - 12) : opening.start]
+    is_named = _MENTION_BEFORE.search(before) and _SENTENCE_GOES_ON.match(text, opening.end)
+    return bool(is_named or (before.strip() and _MENTION_BEHIND.match(text, opening.end)))
 
 
 def _is_mentioned(text: str, start: int, closing: Mark) -> bool:

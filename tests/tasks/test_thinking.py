@@ -56,7 +56,8 @@ def test_thinking_at_the_beginning(start, end):
         ("<think>a</think>\n<response>\nb\n</response>", ("b", "a")),
         ("<think>a</think><response>b</response> c", ("b</response> c", "a")),
         ("<|channel>thought\n<channel|>b", ("b", "")),
-        ("[Analysis]\nb", ("[Analysis]\nb", "")),  # a heading
+        ("[Analysis]\nb\n[Answer]\nc", ("[Analysis]\nb\n[Answer]\nc", "")),  # headings
+        ("[Analysis]\nb", ("", "b")),
         ("[Analysis]a[/Analysis]b", ("b", "a")),
     ],
 )

@@ -161,8 +161,10 @@ class Judge:
         if answer.kind == "rel" and "approx" in signs_of(answer):
             before_last = sides_of(answer)[-2]
             is_constant = before_last.kind == "sym" and before_last.args[0] in CONSTANTS
-            if is_constant and self._rounded(answer, gold):
-                return True
+            if is_constant:  # as in `pi = 3.14`, it says both
+                is_rounded = self._rounded(answer, before_last)
+                says_number = is_rounded and self.same(sides_of(answer)[-1], gold)
+                return says_number or self._rounded(answer, gold)
             if not is_name(before_last):
                 return self._rounded(answer, gold)
             answer = with_equals_sign(answer)
