@@ -27,7 +27,7 @@ PROGRAMS = {
 PASSK = "openrlhf-js eval passk"
 OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 KEYS = ("input_key", "response_key", "label_key")  # flags of --responses alone
-WITH_RESPONSES = {"responses", "tasks", "out", "items", "metric", *KEYS}
+WITH_RESPONSES = {"responses", "tasks", "out", "items", "metric", "thinking_mark", *KEYS}
 
 
 class PasskSettings(ServerSettings, ThinkingSettings):
@@ -84,7 +84,7 @@ class PasskSettings(ServerSettings, ThinkingSettings):
         description="probability mass that is sampled from, up to 1 (default: the benchmark's)",
     )
     max_new_tokens: int | None = Field(
-        None, ge=1, description="tokens of a response at most (default: the benchmark's)"
+        None, ge=1, description="most tokens of a response (default: the benchmark's)"
     )
     items: int | None = Field(
         None, ge=1, description="ask only the first N items of each benchmark, for a trial"

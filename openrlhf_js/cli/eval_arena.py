@@ -43,7 +43,8 @@ class BenchSettings(Settings):
 
     data: Path = Field(Path("data"), description="folder of the benches")
     bench: str = Field(
-        DEFAULT_BENCH, description="bench: this one, arena-hard-v0.1, or one of your own"
+        DEFAULT_BENCH,
+        description="bench to use: arena-hard-v2.0, arena-hard-v0.1, or one of your own",
     )
 
     @property

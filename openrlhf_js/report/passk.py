@@ -126,7 +126,8 @@ def _difference(row: Mapping[str, Any], unit: str = "") -> str:
     value = f"{100 * row['value']:+.1f}{unit}"
     ends = _ends(row)
     if ends is None:
-        why = "one item" if row["low"] is None else "equal on every item"
+        same = "the same difference" if row["value"] else "equal"
+        why = "one item" if row["low"] is None else f"{same} on every item"
         return f"{value} (no interval: {why})"
     low, high = ends
     return f"{value} ({low:.1f} to {high:.1f})"

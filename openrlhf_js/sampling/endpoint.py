@@ -3,16 +3,18 @@
 The `openai` package sends, and retries 429, 5xx and lost connections with back-off, and after a
 `Retry-After` of up to two minutes.
 
-An answer of status 400, 403, 413 or 422 refuses one request (moderation, a prompt that is too long)
-once any other has had a reply; before that it may refuse all (a wrong setting), and is not recorded
-as a refusal. `MOST_FAILURES` requests in a row without a reply end the run.
+An answer of status 400, 403, 413 or 422 may concern one request (moderation, a prompt that is too
+long) or all of them (a wrong setting). It concerns one once any request has had a reply. Where none
+has yet, a plain question with the same settings finds out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -24,7 +26,7 @@ import openai
 CONNECT_SECONDS = 4.0
 LISTING_SECONDS = 5.0
 RETRIES = 16  # about two minutes of back-off
-MOST_FAILURES = 16  # requests in a row without a reply; one more ends the run
+UNANSWERED = 8  # requests in a row, with no reply to any other, that end the run
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 LARGEST_COUNT = 10**9  # of tokens
 EXCERPT_CHARACTERS = 300
@@ -38,6 +40,7 @@ ADVICE = {
     404: "it has no model {model!r}, or the address is not its base, which usually ends in /v1",
 }
 REFUSED_ADVICE = "change the setting that it names, or the key (--key_env)"
+PLAIN_QUESTION = [{"role": "user", "content": "Is water wet? Answer with yes or no."}]
 
 
 class Reply(NamedTuple):
@@ -90,8 +93,9 @@ class Endpoint:
         self._address: Any = {"base_url": self.base_url, "api_key": self._key or "none"}
         self._proxies = host not in LOOPBACK
         self._client: openai.AsyncOpenAI | None = None
-        self._has_replied = False
-        self._failures = 0  # in a row
+        self._unanswered = 0
+        self._last_reply: float | None = None  # when it came
+        self._refuses_all: EndpointError | None = None
 
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers, and fills in the name of its only model."""
@@ -140,6 +144,7 @@ class Endpoint:
             max_retries=RETRIES,
             http_client=openai.DefaultAioHttpClient(trust_env=self._proxies),
         )
+        self._plain_question_lock = asyncio.Lock()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -148,21 +153,14 @@ class Endpoint:
 
     async def chat(self, messages: Sequence[Any], **parameters: Any) -> Reply:
         """One reply, or NoReply or EndpointError; parameters that are None are not sent."""
+        began = time.monotonic()
         answer = await self._answer(messages, parameters)
         if isinstance(answer, Reply):
-            self._has_replied = True
-            self._failures = 0
             return answer
-        if isinstance(answer, EndpointError):
-            raise answer
-        self._failures += 1
-        if self._failures > MOST_FAILURES:
-            advice = f"; {REFUSED_ADVICE}" if answer.refused else ""
-            raise EndpointError(
-                f"{self._failures} requests in a row without a reply; the last: {answer}{advice}"
-            )
-        if answer.refused and not self._has_replied:
-            raise NoReply(str(answer))
+        if isinstance(answer, NoReply) and answer.refused:
+            await self._check_that_others_are_answered(answer, parameters)
+        elif isinstance(answer, NoReply):
+            self._count_unanswered(answer, began)
         raise answer
 
     async def _answer(
@@ -181,7 +179,37 @@ class Endpoint:
             return NoReply(f"no reply within {self.timeout_seconds:g} s")
         except (openai.APIConnectionError, aiohttp.ClientError) as error:
             return NoReply(f"connection lost: {self._cause(error)}")
-        return self._read(200, text)
+        answer = self._read(200, text)
+        if isinstance(answer, Reply):
+            self._unanswered = 0
+            self._last_reply = time.monotonic()
+        return answer
+
+    async def _check_that_others_are_answered(
+        self, refusal: NoReply, parameters: Mapping[str, Any]
+    ) -> None:
+        """EndpointError if no request has had a reply, and a plain question gets none either."""
+        async with self._plain_question_lock:
+            if self._last_reply is not None:
+                return
+            if self._refuses_all:
+                raise self._refuses_all
+            answer = await self._answer(PLAIN_QUESTION, parameters)
+            if isinstance(answer, Reply):
+                return
+            if isinstance(answer, NoReply) and not answer.refused:
+                raise answer  # which tells nothing of the settings
+            self._refuses_all = EndpointError(
+                f"{refusal}; it refuses a plain question as well: {REFUSED_ADVICE}"
+            )
+            raise self._refuses_all
+
+    def _count_unanswered(self, answer: NoReply, began: float) -> None:
+        """EndpointError where many in a row have had no reply, and no other since they began."""
+        self._unanswered += 1
+        silent = self._last_reply is None or self._last_reply < began
+        if self._unanswered >= UNANSWERED and silent:
+            raise EndpointError(f"{self.base_url} no longer replies; the last: {answer}")
 
     def _read(self, status: int, body: str) -> Reply | NoReply | EndpointError:
         """What an answer says."""

@@ -76,7 +76,7 @@ class ThinkingSettings(Settings):
     thinking_mark: tuple[str, ...] = Field(
         (),
         description="names of marks that stand around thoughts, such as musing for <musing>; "
-        "default: those that say thinking, or that the chat template has",
+        "beside those that say thinking",
     )
 
 
@@ -100,7 +100,7 @@ class ServerSettings(EngineSettings):
 class SamplingSettings(EngineSettings):
     """How responses are sampled, and where."""
 
-    max_new_tokens: int = Field(1024, ge=1, description="tokens of a response at most")
+    max_new_tokens: int = Field(1024, ge=1, description="most tokens of a response")
     temperature: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="sampling temperature, above 0"
     )

@@ -12,6 +12,7 @@ from stub_judge import by_seed, reply, serving
 from openrlhf_js.cli.eval import main
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.report.passk import value_of
+from openrlhf_js.sampling.endpoint import PLAIN_QUESTION
 from openrlhf_js.tasks import TASKS
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
@@ -140,7 +141,8 @@ def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
     refused = set()
 
     def picky(request, number):
-        if request["seed"] % 5 == 0 and len(served.requests) > 8:
+        asked = request["messages"] != PLAIN_QUESTION and request["max_tokens"] == 2048
+        if asked and request["seed"] % 5 == 0:
             refused.add(request["seed"])
             return 400, {"error": {"code": "invalid_prompt"}}
         return by_seed(request)
@@ -150,7 +152,11 @@ def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
         call += ["--samples", "10", "--out", str(tmp_path)]
         for _ in range(3):
             assert main(call) == 0
-        seeds = Counter(request["seed"] for request in served.requests)
+        seeds = Counter(
+            request["seed"]
+            for request in served.requests
+            if request["max_tokens"] == 2048 and request["messages"] != PLAIN_QUESTION
+        )
         assert {*seeds.values()} == {1}
         assert len(seeds) == 120
         assert 10 < len(refused) < 40
@@ -286,6 +292,16 @@ def test_responses_from_a_log(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "has results of another model (math: responses_sha256 was" in said
     assert "same_model" not in said
+
+
+def test_a_thought_that_the_prompt_of_a_log_opens_earns_nothing(tmp_path):
+    thought = {"response": r"\boxed{7} hmm", "label": "7"}
+    chat = [{"role": "user", "content": "3 + 4?"}, {"role": "assistant", "content": "<think>\n"}]
+    rows = [{"prompt": "3 + 4?\n<think>\n"} | thought, {"prompt": chat} | thought]
+    log = write_lines(tmp_path / "log.jsonl", [*rows, {"prompt": "<musing>"} | thought])
+    flags = ["--thinking_mark", "musing"]
+    assert main(graded(tmp_path / "out", log, fields=flags)) == 0
+    assert scores(tmp_path / "out", "math")["correct"] == [0, 0, 0]
 
 
 def test_logs_of_two_checkpoints(tmp_path, capsys):

@@ -16,6 +16,7 @@ from openrlhf_js.sampling.sampler import RecordedSampler
 from openrlhf_js.tasks import GRADED, task_of
 from openrlhf_js.tasks import benchmarks as task_benchmarks
 from openrlhf_js.tasks.prompt_files import Example, example
+from openrlhf_js.tasks.thinking import with_opened_thinking
 
 RESPONSE_KEYS = ("response", "responses")  # one of them, unless a flag names another
 
@@ -48,7 +49,7 @@ def read_responses(
     datasource = _datasource(task)
     items: dict[str, Example] = {}
     texts: defaultdict[str, list[str]] = defaultdict(list)
-    labels: dict[str, Place] = {}  # by the digest of a prompt
+    labels: dict[str, Place] = {}  # of prompts, by their key
     rows: dict[int, str] = {}  # by their digest, the first place of each
     repeated: list[tuple[str, str]] = []  # a place, and the earlier one that it repeats
     with progress(f"reading {path.name}") as bar:
@@ -104,13 +105,17 @@ def _read(row: Mapping[str, Any], datasource: str, keys: Keys) -> tuple[Example,
         ("--response_key", response_key),
         ("--label_key", keys.label),
     ):
-        if row.get(key) is None:
+        if key in row and row[key] is None:
+            raise ValueError(f"the value under {key!r} is empty (null)")
+        if key not in row:
             raise ValueError(
                 f"no value under {key!r}; the row has {', '.join(map(repr, row)) or 'no fields'}: "
                 f"name the right one with {flag}"
             )
     item = example({**row, "datasource": datasource}, keys.input, keys.label)
-    return item, _texts(row[response_key], response_key)
+    prompt = item.messages[-1]["content"]
+    texts = _texts(row[response_key], response_key)
+    return item, [with_opened_thinking(prompt, text) for text in texts]
 
 
 def _texts(value: Any, key: str) -> list[str]:

@@ -36,11 +36,16 @@ SECRETS = ("logger.wandb.key",)
 HIDDEN = "(hidden)"  # what a file has in their place
 RECORD = "record"  # the key under which a run's file has all that is no setting
 
-# Flags of OpenRLHF up to 0.10.1 that now have other words; a mistake is answered with the new name.
+# Former flags that now have other words; a mistake is answered with the new name.
 NEW_WORDS = {
     "actor_learning_rate": "actor.adam.lr",
     "critic_learning_rate": "critic.adam.lr",
+    "generate_max_len": "rollout.max_new_tokens",
+    "gradient_checkpointing": "actor.gradient_checkpointing_enable",
+    "js_restarts": "js.requeued",
     "load_checkpoint": "ckpt.load_enable",
+    "micro_rollout_batch_size": "rollout.micro_batch_size",
+    "micro_train_batch_size": "train.micro_batch_size",
     "pretrain": "actor.model_name_or_path",
     "reward_pretrain": "reward.model_name_or_path",
     "save_hf_ckpt": "ckpt.save_hf",

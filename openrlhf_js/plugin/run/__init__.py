@@ -1,1 +1,1 @@
-"""A training run from its start to its end: device, Ray, record, failures, restarts."""
+"""A training run from its start to its end: device, Ray, record, failures."""

@@ -28,8 +28,7 @@ from openrlhf_js.evaluation.arena.protocol import (
     prompt_of,
     read_settings,
 )
-from openrlhf_js.sampling import endpoint
-from openrlhf_js.sampling.endpoint import Endpoint, EndpointError
+from openrlhf_js.sampling.endpoint import PLAIN_QUESTION, Endpoint, EndpointError
 
 V2 = "arena-hard-v2.0"
 HARD = "hard_prompt"
@@ -269,13 +268,15 @@ REFUSALS = [
 
 
 def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
-    """60 games, of which every fifth is refused; rerun three times."""
+    """60 games, of which every fifth is refused, the first among them; rerun three times."""
     write_bench(tmp_path, 30)
     seen: dict[str, int] = {}
 
     def refusing(request, number):
+        if request["messages"] == PLAIN_QUESTION:
+            return by_hash(request)
         place = seen.setdefault(user(request), len(seen))
-        return by_hash(request) if place % 5 != 4 else REFUSALS[place // 5 % 3]
+        return by_hash(request) if place % 5 else REFUSALS[place // 5 % 3]
 
     with serving(refusing) as stub:
         place = Place(tmp_path, stub)
@@ -283,7 +284,7 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
             assert place.judge() == 0
         asked = Counter(map(user, stub.requests))
         assert {asked[text] for text in seen} == {1}
-        assert len(stub.requests) == 60
+        assert len(stub.requests) in (60, 61)  # with a plain question, if it came to that
         assert "12 games were refused and have no score" in " ".join(place.last.outcome())
         assert any("invalid_prompt" in record.get("refused", "") for record in place.replies())
         games = [game for row in place.rows() for game in row["games"]]
@@ -293,13 +294,12 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
         stub.answer = by_hash
         assert place.judge(retry_failed=True) == 0
         assert "were refused" not in " ".join(place.last.outcome())
-        assert len(stub.requests) == 72
+        assert len(stub.requests) - 60 in (12, 13)
 
 
-def test_a_setting_that_is_refused_stops_the_run_and_records_nothing(place, monkeypatch):
-    monkeypatch.setattr(endpoint, "MOST_FAILURES", 2)
+def test_a_setting_that_is_refused_stops_the_run_and_records_nothing(place):
     place.stub.answer = lambda request, _: (400, b"temperature must be 1")
-    with pytest.raises(EndpointError, match=r"3 requests in a row .* must be 1; change the sett"):
+    with pytest.raises(EndpointError, match="temperature must be 1; it refuses a plain question"):
         place.judge()
     assert not place.folder.ledger("j", "all").exists()
 
