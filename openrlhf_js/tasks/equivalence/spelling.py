@@ -50,6 +50,7 @@ _SPELT_COMMANDS = {
     name: spelling for spelling, names in _COMMANDS.items() for name in names.split()
 }
 _MONEY = "usd|euro|gbp|yen|inr|krw|rub|ils|php|ngn|vnd|uah|btc|thb"
+_PAIRS = r"(?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)"  # of digits, as India groups them
 _TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
 _NUMBERS = NUMBER_WORDS | _TENS
 
@@ -250,12 +251,11 @@ PLAIN_RULES = [
     Rule(r"\A[`']{1,2}([^`']*)[`']{1,2}\Z", r"\1", ("'42'", "42")),
     # numbers
     Rule(r"\*\*", "^", ("2**3", "2^3"), where="**"),
-    Rule(r"(?<![\d.,])([1-9]\d?)((?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)0\d\d)(?![\d,])", _joined,
-         ("1,50,000 people", "150000 people"), where=","),  # no element of a list begins with 0
-    Rule(r"(\b(?:inr|INR|[Rr]s\.?) ?[1-9]\d?)((?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)\d{3})(?![\d,])",
-         _joined, ("Rs. 1,23,456", "Rs. 123456"), where=","),
-    Rule(r"""(?x) (?<![\d.,])([1-9]\d?)((?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)\d{3})
-                  (?=(?:\.\d{1,2})?\ ?\\?(?:rupees|inr|INR|[Rr]s)\b)""",
+    Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}0\d\d)(?![\d,])", _joined,  # no element begins with 0
+         ("1,50,000 people", "150000 people"), where=","),
+    Rule(rf"(\b(?:inr|INR|[Rr]s\.?) ?[1-9]\d?)({_PAIRS}\d{{3}})(?![\d,])", _joined,
+         ("Rs. 1,23,456", "Rs. 123456"), where=","),
+    Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}\d{{3}})(?=(?:\.\d\d?)? ?\\?(?:rupees|inr|INR|[Rr]s)\b)",
          _joined, ("1,23,456 rupees", "123456 rupees"), where=","),
     Rule(r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*", ("6.02 x 10^23", "6.02*10^23"), where="^"),
     Rule(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])", _joined, ("5 040", "5040")),
