@@ -251,9 +251,9 @@ PLAIN_RULES = [
     Rule(r"\A[`']{1,2}([^`']*)[`']{1,2}\Z", r"\1", ("'42'", "42")),
     # numbers
     Rule(r"\*\*", "^", ("2**3", "2^3"), where="**"),
-    Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}0\d\d)(?![\d,])", _joined,  # no element begins with 0
+    Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}0\d\d)(?!,?\d)", _joined,  # no element begins with 0
          ("1,50,000 people", "150000 people"), where=","),
-    Rule(rf"(\b(?:inr|INR|[Rr]s\.?) ?[1-9]\d?)({_PAIRS}\d{{3}})(?![\d,])", _joined,
+    Rule(rf"(\b(?:inr|INR|[Rr]s\.?) ?[1-9]\d?)({_PAIRS}\d{{3}})(?!,?\d)", _joined,
          ("Rs. 1,23,456", "Rs. 123456"), where=","),
     Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}\d{{3}})(?=(?:\.\d\d?)? ?\\?(?:rupees|inr|INR|[Rr]s)\b)",
          _joined, ("1,23,456 rupees", "123456 rupees"), where=","),
