@@ -34,6 +34,8 @@ _MEANINGS = {  # what pint lacks, or school means otherwise; of several meanings
     "degree": "1/180 pi radian",
     "arcminute": "1/60 degree",
     "arcsecond": "1/3600 degree",
+    "singleprime": "foot | arcminute",
+    "doubleprime": "inch | arcsecond",
     "gradian": "1/200 pi radian",
     "turn": "2 pi radian | cycle",
     "cycle": "cycle",

@@ -50,7 +50,6 @@ _CHOICE = re.compile(  # perhaps with its value behind it, which begins as no op
 _SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
 _CAPITALS = re.compile("[A-Z]{2,}")
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d{2})+")
-_LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,(\d)\d\d")
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
 _MEANINGS = {"dne": "does not exist"}
 
@@ -242,9 +241,6 @@ def _plain(text: str) -> list[Tree]:
         return [_words(tree.args[0])]
     if _GROUPED_DIGITS.fullmatch(text):  # a number, or else a list: 70,110
         return [tree, read(text, thousands=False)]
-    lakhs = _LAKHS.fullmatch(text)
-    if lakhs and lakhs[1] == "0":  # no element of a list begins so
-        return [read(text.replace(",", ""))]
     return [tree]
 
 

@@ -50,6 +50,7 @@ _SPELT_COMMANDS = {
     name: spelling for spelling, names in _COMMANDS.items() for name in names.split()
 }
 _MONEY = "usd|euro|gbp|yen|inr|krw|rub|ils|php|ngn|vnd|uah|btc|thb"
+_PAIRS = r"(?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)"  # of digits, as India groups them
 _TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
 _NUMBERS = NUMBER_WORDS | _TENS
 
@@ -250,6 +251,12 @@ PLAIN_RULES = [
     Rule(r"\A[`']{1,2}([^`']*)[`']{1,2}\Z", r"\1", ("'42'", "42")),
     # numbers
     Rule(r"\*\*", "^", ("2**3", "2^3"), where="**"),
+    Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}0\d\d)(?!,?\d)", _joined,  # no element begins with 0
+         ("1,50,000 people", "150000 people"), where=","),
+    Rule(rf"(\b(?:inr|INR|[Rr]s\.?) ?[1-9]\d?)({_PAIRS}\d{{3}})(?!,?\d)", _joined,
+         ("Rs. 1,23,456", "Rs. 123456"), where=","),
+    Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}\d{{3}})(?=(?:\.\d\d?)? ?\\?(?:rupees|inr|INR|[Rr]s)\b)",
+         _joined, ("1,23,456 rupees", "123456 rupees"), where=","),
     Rule(r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*", ("6.02 x 10^23", "6.02*10^23"), where="^"),
     Rule(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|[ '])\d{3})+)(?![\d,])", _joined, ("5 040", "5040")),
     Rule(r"(?<![\d.,])([1-9]\d{0,2})((?:\.\d{3}){2,})(?!\d|[.,]\d)", _joined,
@@ -332,6 +339,8 @@ PLAIN_RULES = [
          (r"67^\circ30'", r"{67+30/60+0/3600}^\circ"), where="circ"),
     Rule(r"""(?<![\w'^\\}.])(\d{1,6})' ?(\d{1,6}(?:\.\d{1,9})?) ?(?:''|"|\Z)""", r"\1 ft \2 in",
          ("5'6''", "5 ft 6 in"), where="'"),
+    Rule(r"(?<=\d) ?''\Z", " doubleprime", ("5''", "5 doubleprime"), where="''"),
+    Rule(r"(?<=\d) ?'\Z", " singleprime", ("5'", "5 singleprime"), where="'"),
     Rule(r"\bUS ?(?=\$|\\usd)", "", ("US$5", "$5"), where="US"),
     Rule(r"\^\\circ ?C(?![A-Za-z])", " celsius", (r"20^\circC", "20 celsius"), where="circ"),
     Rule(r"\^\\circ ?F(?![A-Za-z])", " fahrenheit", (r"68^\circ F", "68 fahrenheit"), where="circ"),

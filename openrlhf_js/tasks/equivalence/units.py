@@ -33,34 +33,36 @@ _METRIC = dict(  # symbols that take prefixes
 )  # fmt: skip
 # fmt: off
 _SYMBOLS_OF = {  # a unit, and its spellings in which the case of a letter matters
-    "C": "C", "F": "F", "candela": "cd", "inch": "in", "foot": "ft", "yard": "yd",
-    "mile": "mi", "lb": "lb lbs", "ounce": "oz", "gallon": "gal", "quart": "qt", "pint": "pt",
-    "hour": "h hr", "day": "d", "minute": "min", "second": "sec", "year": "yr", "week": "wk",
-    "month": "mo", "degree": "deg", "hectare": "ha", "metric_ton": "t", "cc": "cc",
-    "atmosphere": "atm", "mmhg": "mmHg", "horsepower": "hp", "knot": "kt kn", "kmh": "kmh kph kmph",
-    "light_year": "ly", "astronomical_unit": "au AU", "nautical_mile": "nmi", "dalton": "u Da amu",
-    "mpg": "mpg", "decibel": "dB", "british_thermal_unit": "BTU Btu", "foot_pound": "ft-lb ft-lbs",
-    "2": "sq", "3": "cu", "/": "/ per",
+    "C": "C", "F": "F", "candela": "cd", "inch": "in", "hour": "h", "day": "d", "hectare": "ha",
+    "metric_ton": "t", "pence": "p", "mmhg": "mmHg mmhg", "light_year": "ly",
+    "astronomical_unit": "au AU", "nautical_mile": "nmi", "dalton": "u Da amu", "decibel": "dB",
+    "angstrom": "AA",
     "kilogram": "Kg KG kgs", "kilometer": "KM kms", "gram": "gm gms", "centimeter": "CM cms",
-    "millimeter": "MM", "milliliter": "ml mL ML", "hertz": "hz", "kilohertz": "khz KHz",
-    "megahertz": "mhz", "gigahertz": "ghz", "pascal": "pa", "kilopascal": "kpa KPa",
-    "kilojoule": "kj KJ", "kilowatt": "kw KW", "kilowatt_hour": "kwh KWh KWH Kwh", "kilovolt": "KV",
-    "kilonewton": "KN", "kilobyte": "kb KB", "megabyte": "mb", "gigabyte": "gb", "terabyte": "tb",
-    "kilocalorie": "Cal Kcal", "dollar": "usd", "euro": "eur", "gbp": "gbp", "yen": "jpy",
-    "rupee": "rs Rs inr", "percent": "pct", "angstrom": "AA",
+    "milliliter": "mls mLs", "hertz": "hz", "kilohertz": "khz KHz", "gigahertz": "ghz",
+    "pascal": "pa", "kilopascal": "kpa KPa", "kilojoule": "kj KJ", "kilowatt": "kw KW",
+    "kilowatt_hour": "kwh KWh KWH Kwh", "kilovolt": "KV", "kilonewton": "KN", "kilobyte": "KB",
+    "kilocalorie": "Cal Kcal",
 }
-_WORDS_OF = {  # a unit, and how its name is spelt else
-    "inch": "inche", "foot": "feet", "kilogram": "kilo", "siemens": "siemen mho",
+_WORDS_OF = {  # a unit, and other spellings of its name, and abbreviations, in any case
+    "inch": "inche", "foot": "ft feet", "yard": "yd", "mile": "mi", "lb": "lb", "ounce": "oz",
+    "gallon": "gal", "quart": "qt", "pint": "pt", "hour": "hr", "minute": "min", "second": "sec",
+    "year": "yr", "week": "wk", "month": "mo", "degree": "deg", "cc": "cc", "atmosphere": "atm",
+    "horsepower": "hp", "kmh": "kmh kph kmph", "mpg": "mpg", "british_thermal_unit": "btu",
+    "foot_pound": "ft-lb foot-pound", "radian": "rad", "bar": "bar",
+    "kilogram": "kilo", "siemens": "siemen mho", "kiloohm": "kilohm", "megaohm": "megohm",
     "celsius": "celsiu centigrade", "henry": "henrie", "metric_ton": "tonne", "lux": "luxe",
-    "ampere": "amp", "dollar": "buck", "electronvolt": "electron-volt", "horsepower": "hp",
-    "light_year": "light-year lightyear", "foot_pound": "foot-pound", "watt_hour": "watt-hour",
-    "nautical_mile": "nautical-mile", "turn": "revolution rev", "milliliter": "cubic-centimeter",
-    "arcminute": "arcmin", "arcsecond": "arcsec", "yen": "jpy", "rupee": "inr", "euro": "eur",
-    "gbp": "gbp", "percent": "percentage", "cent": "penny", "pence": "pennie", "paisa": "paise",
+    "ampere": "amp", "electronvolt": "electron-volt", "light_year": "light-year lightyear",
+    "watt_hour": "watt-hour", "nautical_mile": "nautical-mile", "turn": "revolution rev",
+    "milliliter": "cubic-centimeter", "arcminute": "arcmin", "arcsecond": "arcsec",
+    "dollar": "usd buck", "yen": "jpy", "rupee": "rs inr", "euro": "eur", "gbp": "gbp",
+    "percent": "pct percentage", "cent": "penny", "pence": "pennie", "paisa": "paise",
     "century": "centurie", "millennium": "millennia", "molar": "molarity", "gauss": "gaus",
     "won": "krw", "yuan": "cny rmb renminbi", "ruble": "rub rouble", "shekel": "ils",
     "peso": "php", "lira": "try", "naira": "ngn", "dong": "vnd", "bitcoin": "btc", "baht": "thb",
-    "hryvnia": "uah", "franc": "chf", "2": "square squared", "3": "cubic cubed",
+    "hryvnia": "uah", "franc": "chf",
+}
+_OPERATORS_OF = {  # a power or a quotient, and how it is said
+    "2": "sq square squared", "3": "cu cubic cubed", "/": "/ per",
 }
 _TWO_WORDS = {  # of which the second is in lower case and without its plural's s
     "degree c": "celsius", "degree celsiu": "celsius", "degree centigrade": "celsius",
@@ -79,24 +81,29 @@ for _symbol, _metric_name in _METRIC.items():
         SYMBOLS[_prefix + _symbol] = _prefix_name + _metric_name
 for _spelt_name, _spellings in _SYMBOLS_OF.items():
     SYMBOLS |= dict.fromkeys(_spellings.split(), _spelt_name)
+_SYMBOLS_IN_LOWER_CASE = frozenset(symbol.lower() for symbol in SYMBOLS)
 _WORDS: dict[str, str] = {}  # in lower case and without their plural's s: `hrs` is hr
-for _table in (_WORDS_OF, _SYMBOLS_OF):
-    for _spelt_name, _spellings in _table.items():
-        for _spelling in _spellings.split():
-            if len(_spelling) > 1:
-                _WORDS.setdefault(_spelling.lower(), _spelt_name)
+for _spelt_name, _spellings in _WORDS_OF.items():
+    _WORDS |= dict.fromkeys(_spellings.split(), _spelt_name)
+_OPERATORS: dict[str, str] = {}
+for _operator, _spellings in _OPERATORS_OF.items():
+    _OPERATORS |= dict.fromkeys(_spellings.split(), _operator)
 
 
 def unit_name(word: str) -> str:
     """The name of the unit that a symbol or a word stands for: kilometer for `km` and `Kilometres`.
 
-    The case of a symbol counts, and that of a longer word does not.
+    The case of a symbol counts, for `mL` is not `ML`, and that of a word or an abbreviation does
+    not.
     """
     if word in SYMBOLS:
         return SYMBOLS[word]
     lower = singular(word) if len(word) > 1 else word
-    name = _WORDS.get(lower, lower)
-    return name.replace("metre", "meter").replace("litre", "liter")
+    if lower in _WORDS:
+        return _WORDS[lower]
+    if word.lower() in _SYMBOLS_IN_LOWER_CASE:
+        return word
+    return lower.replace("metre", "meter").replace("litre", "liter")
 
 
 def merged(factors: Iterable[tuple[str, int]]) -> Unit:
@@ -118,7 +125,9 @@ _SQUARE_BEFORE = re.compile(r"\b(square|sq|cubic|cu) (\w+)")
 def unit_of(text: str) -> Unit:
     """The unit that words such as `km / h`, `square feet`, `cm ^ 2` or `red apples` stand for."""
     phrase = _SQUARE_BEFORE.sub(r"\2 \1", text).split()
-    names = [unit_name(word) for word in phrase if word not in _SKIPPED]
+    names = [
+        _OPERATORS.get(word.lower()) or unit_name(word) for word in phrase if word not in _SKIPPED
+    ]
     is_unit = any(name[0].isalpha() for name in names)
     if not is_unit or len(phrase) > _MOST_WORDS or is_sentence(phrase):
         raise NotRead("a number in a sentence")
@@ -296,8 +305,7 @@ def _names_of(word: str, is_divided_by: bool) -> list[str]:
     if speed:
         return [SYMBOLS[speed[1]], "second"]
     if word in SYMBOLS:
-        name = SYMBOLS[word]
-        return [name if name[0].isalpha() else ""]
+        return [SYMBOLS[word]]
     if _JOINED_SYMBOLS.fullmatch(word):
         return [SYMBOLS[symbol] for symbol in _SYMBOL.findall(word)]
     name = unit_name(word)
@@ -305,7 +313,7 @@ def _names_of(word: str, is_divided_by: bool) -> list[str]:
     if len(parts) > 1 and name not in _NAMES:
         return [unit_name(part) for part in parts]
     is_word = len(word) >= _SHORTEST_WORD or name in _NAMES
-    if not is_word or not name[:1].isalpha() or is_sentence([word]):
+    if not is_word or word.lower() in _OPERATORS or is_sentence([word]):
         return [""]
     return [name]
 
@@ -323,6 +331,11 @@ _MACROS = {
     "text": "", "mathrm": "", "frac": "\\frac",
 }  # fmt: skip
 _JOINED_MACROS = frozenset(_PREFIXES.values()) | words("kilo mega deca deka")
+_DIVISOR = re.compile(  # what `\per` divides by: the next unit alone, with its prefix and power
+    rf"\\per(?![a-zA-Z])\s*"
+    rf"(?:\\(?:square|cubic|{'|'.join(sorted(_JOINED_MACROS))})(?![a-zA-Z])\s*){{0,3}}"
+    r"\\?[a-zA-Z]+(?:\s*\\(?:squared|cubed|tothe\s*\{\d\})(?![a-zA-Z]))?"
+)
 
 
 def _macro(macro: re.Match[str]) -> str:
@@ -335,7 +348,11 @@ def _macro(macro: re.Match[str]) -> str:
 
 
 def without_siunitx(command: re.Match[str]) -> str:
-    r"""`5\text{ m/s}` for `\SI{5}{m/s}` and `\qty{5}{\meter\per\second}`."""
+    r"""`5\text{ m/s}` for `\SI{5}{m/s}` and `\qty{5}{\meter\per\second}`.
+
+    The divisors come last: `\watt\per\meter\kelvin` is W K / m.
+    """
     number, _, unit = command.groups()
+    unit = _DIVISOR.sub("", unit) + "".join(_DIVISOR.findall(unit))
     spelt = _MACRO.sub(_macro, unit).replace("\0 ", "")
     return rf"{number or ''}\text{{ {spelt.strip()}}}"
