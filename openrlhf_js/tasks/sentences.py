@@ -30,21 +30,22 @@ _FRACTION = (
     r"|the (?:sum|product|difference|quotient|average|mean) of|the same as)"
     rf"(?: as (?:many|much) as)?(?: the| between)? (?={_FIGURE}|{_IN_WORDS})"
 )
+_WHICH_IS = rf"which (?:is|equals)(?= (?:\W{{0,3}}\d|{_IN_WORDS}|an? |half |twice |double |the ))"
 _RATE = re.compile(r" (?:per|an?) [a-z]+\W*$", re.IGNORECASE)
 _CLAUSE = re.compile(
-    r"(?:(?:,| [-\u2013\u2014]{1,2}) (?:(?:which (?:is|equals)|because|since|as|given|that is"
+    rf"(?:(?:,| [-\u2013\u2014]{{1,2}}) (?:(?:{_WHICH_IS}|because|since|as|given that|that is"
     r"|that's)(?![\w'])|so (?=.*" + _RATE.pattern + r")"
     rf"|with (?=(?:{_FIGURE}|{_COUNT})\b[^,]* (?:each|every|per)\b)"
     # "18 - 3 times 6" subtracts.
     rf"|(?:just |exactly )?(?!(?<=[-\u2013\u2014] )(?:{_FIGURE}|{_COUNT})){_FRACTION})"
-    r"| (?:which (?:is|equals)|because|since)(?![\w']))",
+    rf"| (?:{_WHICH_IS}|because|since)(?![\w']))",
     re.IGNORECASE,
 )
 _EQUATION = re.compile(  # what says that something is a number, and not several times a number
-    r"(?:(?:\b(?:is|are|was|be|equals?|makes?|gives?|means?|comes? to|get|gets|leaves?|yields?)\b"
-    rf"|'s|\u2019s|=)[,:]?\s?(?:(?:just|exactly|a total of) )?({_FIGURE}|{_IN_WORDS})"
-    r"(?![\d%]|[.,]\d|\$?\s?(?:\\?times|percent|more|less|fewer|[a-z]+ (?:of|at) \$?\d|\\cdot|\\div|x \d"
-    rf"|[-+*/=\u00d7\u00f7\u00b7\u2212]|(?:{_PART})s? of))"
+    r"(?:(?:\b(?:is|are|was|be|equals?|mak(?:es?|ing)|gives?|means?|comes? to|gets?"
+    rf"|leav(?:es?|ing)|yields?)\b|'s|\u2019s|=)[,:]?\s?(?:(?:just|exactly|a total of) )?({_FIGURE}|{_IN_WORDS})"
+    r"(?![\d%]|[.,]\d|\$?\s?(?:\\?times|percent|more|less|fewer|[a-z]+ (?:of|at) \$?\d"
+    rf"|\\cdot|\\div|x \d|[-+*/=\u00d7\u00f7\u00b7\u2212]|(?:{_PART})s? of))"
     rf"|(?:, (?:as )?|\bso )({_FIGURE}|{_IN_WORDS})\W*$"
     rf"|\b({_FIGURE}|{_IN_WORDS}) (?:is|was) (?:the|it|what|my|our)\b)",
     re.IGNORECASE,
@@ -101,7 +102,7 @@ _UNSETTLED = re.compile(  # other numbers in words, relations between numbers, s
     r"|younger|short|out|off|as|almost|nearly|over|under|above|below|between|both|plus|minus"
     r"|add|subtract|multiply|divided?|multiplied|calculate|compute|find|solve|know|let|let's|set"
     r"|suppose|check|step|question|next|now|then|we|i|far|much|many|what|which|how|why|who|when"
-    r"|before|after|initially|originally)\b",
+    r"|before|after|initially|originally|nobody|hardly)\b",
     re.IGNORECASE,
 )
 
