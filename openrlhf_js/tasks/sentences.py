@@ -43,7 +43,8 @@ _CLAUSE = re.compile(
 )
 _EQUATION = re.compile(  # what says that something is a number, and not several times a number
     r"(?:(?:\b(?:is|are|was|be|equals?|mak(?:es?|ing)|gives?|means?|comes? to|gets?"
-    rf"|leav(?:es?|ing)|yields?)\b|'s|\u2019s|=)[,:]?\s?(?:(?:just|exactly|a total of) )?({_FIGURE}|{_IN_WORDS})"
+    rf"|leav(?:es?|ing)|yields?)\b|'s|\u2019s|=)[,:]?\s?(?:(?:just|exactly|a total of) )?"
+    rf"({_FIGURE}|{_IN_WORDS})"
     r"(?![\d%]|[.,]\d|\$?\s?(?:\\?times|percent|more|less|fewer|[a-z]+ (?:of|at) \$?\d"
     rf"|\\cdot|\\div|x \d|[-+*/=\u00d7\u00f7\u00b7\u2212]|(?:{_PART})s? of))"
     rf"|(?:, (?:as )?|\bso )({_FIGURE}|{_IN_WORDS})\W*$"
