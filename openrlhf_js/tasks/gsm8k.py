@@ -19,7 +19,7 @@ from openrlhf_js.tasks.record import (
     Task,
     with_text_label,
 )
-from openrlhf_js.tasks.sentences import only_number, stated, without_bold
+from openrlhf_js.tasks.sentences import only_number, plain, stated
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
@@ -28,7 +28,7 @@ SPLITS: tuple[str, ...] = ("train", "test")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _TEXT = r"((?:[^.!?]|\.(?=[0-9])){1,300}?)"  # of a sentence
 _ANSWER = rf"[\s:*]{{0,9}}{_TEXT}[\s*]{{0,20}}\.?[\s*]{{0,20}}"
-_SUBJECT = r"(?:the |my )?(?:final )?answer"
+_SUBJECT = r"(?:the |my )?(?:final |correct )?answer"
 _HEADING = re.compile(rf"\**{_SUBJECT}[\s:*]*", re.IGNORECASE)
 _HEADED = re.compile(rf"\**{_SUBJECT}(?![a-z])(?: is)?{_ANSWER}", re.IGNORECASE)
 _BEFORE = r"(?:.*[.!?:;]\s)?\W{0,4}"  # other sentences, and marks such as those of bold text
@@ -109,7 +109,7 @@ def _after_hashes(response: str) -> str | None:
 
 def _in_last_sentence(response: str) -> str | None:
     """What the response ends in stating: "The answer is 7, ...", "So she has 7 pens."."""
-    line = without_bold(response[-_LONGEST_SENTENCE:].rpartition("\n")[2])
+    line = plain(response[-_LONGEST_SENTENCE:].rpartition("\n")[2])
     sentence = _SENTENCE.fullmatch(line)
     if sentence:
         return stated(sentence[1])

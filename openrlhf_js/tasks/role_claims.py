@@ -67,6 +67,14 @@ _NAME_END = re.compile(r"[,&]|\band\b")
 _YES = {"✓", "✔", "✅", "☑", "checkmark", "yes", "true"}
 _NO = {"✗", "✘", "✕", "❌", "×", "times", "no", "false", "-", "\u2013", "\u2014", "", "x"}  # noqa: RUF001
 
+# What may head the columns of a table, without words for roles.
+_NAME_HEADINGS = {"", "name", "names", "person", "people", "speaker", "inhabitant", "character"}
+_NAME_HEADINGS |= {"who", "islander", "individual", "resident", "villager"}
+_ROLE_HEADINGS = {"", "role", "roles", "type", "kind", "identity", "status", "person", "conclusion"}
+_ROLE_HEADINGS |= {"answer", "final role"}
+_OTHER_HEADINGS = {"", "#", "no", "number", "why", "reason", "reasons", "reasoning", "statement"}
+_OTHER_HEADINGS |= {"says", "explanation", "justification"}
+
 Table = Sequence[Sequence[str]]  # rows of cells
 RoleOfNames = tuple[str, str]  # names with commas between them, and their role
 
@@ -180,22 +188,48 @@ def _latex_rows(text: str) -> list[list[str]]:
 
 
 def _by_role_column(table: Table) -> list[RoleOfNames]:
-    """Of the one column whose cells are roles, and the first that holds nothing but names.
+    """The names and roles of a table with one column of each; none if it is not clearly such.
 
-    Columns of numbers, and of reasons, are left out. A first row without a role is a heading.
+    A first row without a role is a heading.
     """
     has_heading = not any(map(_role_of, table[0]))
-    body = table[1:] if has_heading else table
-    columns = list(zip(*body, strict=True))
-    roles = [column for column in columns if all(map(_role_of, column))]
-    names = [column for column in columns if all(map(_names_of, column))]
-    if len(roles) != 1 or not names:
+    columns = list(zip(*table[has_heading:], strict=True))
+    headings = [_heading(cell) if has_heading else "" for cell in table[0]]
+    places = [place for place, column in enumerate(columns) if all(map(_role_of, column))]
+    if len(places) != 1 or headings[places[0]] not in _ROLE_HEADINGS:
         return []
-    return list(zip(map(_names_of, names[0]), map(_role_of, roles[0]), strict=True))
+    names = _names_beside(places, headings, columns)
+    roles = map(_role_of, columns[places[0]])
+    return list(zip(names, roles, strict=True)) if names else []
+
+
+def _names_beside(places: Iterable[int], headings: Sequence[str], columns: Table) -> list[str]:
+    """The names of the one column of names beside those at places of roles; none if in doubt.
+
+    Of two such columns, one must be headed as names. Others may only number rows or give reasons.
+    """
+    others = [place for place in range(len(columns)) if place not in places]
+    names = [place for place in others if all(map(_names_of, columns[place]))]
+    if len(names) > 1:
+        names = [place for place in names if headings[place] and headings[place] in _NAME_HEADINGS]
+    if len(names) != 1 or headings[names[0]] not in _NAME_HEADINGS:
+        return []
+    for place in set(others) - set(names):
+        cells = set(columns[place])
+        are_marks = not headings[place] and cells != {""} and cells <= _YES | _NO
+        if headings[place] not in _OTHER_HEADINGS or are_marks:
+            return []
+    return [_names_of(cell) for cell in columns[names[0]]]
+
+
+def _heading(cell: str) -> str:
+    """What heads a column, without roles: "role" of "The role (knight or knave)"."""
+    left_out = {*_SINGULAR, *_ARTICLES, "or", "/", "?", "."}
+    return " ".join(word for word in _words_of(cell) if word not in left_out)
 
 
 def _by_headings(table: Table) -> list[RoleOfNames]:
-    """Of the names below headings that are all roles."""
+    """The names and roles of a table whose headings are all roles; none if it is no such table."""
     headings = [_role_of(cell) for cell in table[0]]
     cells = [cell for row in table[1:] for cell in row]
     are_names = all(_names_of(cell) or cell in _NO for cell in cells)
@@ -210,25 +244,25 @@ def _by_headings(table: Table) -> list[RoleOfNames]:
 
 
 def _by_marks(table: Table) -> list[RoleOfNames]:
-    """Of the check marks below two roles: one in each row, with a name.
+    """The names and roles of a table with check marks below two roles; none if it is no such table.
 
-    An x is a check mark where the other cells are empty, and none beside check marks.
+    Each row has a name and one check mark. An x is a check mark where the other cells are empty,
+    and none beside check marks.
     """
     heading, *body = table
     places = {place: role for place, role in enumerate(map(_role_of, heading)) if role}
     marks = {row[place] for row in body for place in places}
     checks = marks & _YES or {"x"}
     is_readable = marks <= checks | _NO if checks != {"x"} else marks == {"x", ""}
-    others = [place for place in range(len(heading)) if place not in places]
-    names = [place for place in others if all(_names_of(row[place]) for row in body)]
+    names = _names_beside(places, list(map(_heading, heading)), list(zip(*body, strict=True)))
     if len(set(places.values())) != 2 or not is_readable or not names:
         return []
     pairs = []
-    for row in body:
+    for row_names, row in zip(names, body, strict=True):
         roles = [role for place, role in places.items() if row[place] in checks]
         if len(roles) != 1:
             return []
-        pairs.append((_names_of(row[names[0]]), roles[0]))
+        pairs.append((row_names, roles[0]))
     return pairs
 
 
