@@ -17,11 +17,9 @@ import select
 import signal
 import socket
 import sys
-import time
 from typing import NoReturn
 
 LENGTH_BYTES = 8
-PATIENCE_SECONDS = 5.0
 OMP_PAUSE_HARD = 2  # of omp.h
 
 
@@ -67,9 +65,6 @@ def open_nursery(folder: str) -> tuple[list[str], int]:
             os.close(parent_lives)
             _become_worker(connection)
         connection.close()
-    # Ray's agents wait for the end of the process that they take for their parent: this one.
-    time.sleep(PATIENCE_SECONDS)  # for forks that end by themselves
-    os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 

@@ -82,7 +82,7 @@ def _killed_after_seven_steps(running) -> list[dict[str, np.ndarray]]:
     assert priorities == {driver.nice()}
     driver.kill()
     running.process.wait()
-    until(lambda: not processes_of(running.folder))  # they end by themselves
+    until(lambda: not processes_of(running.folder), seconds=180)  # the last are agents of Ray
     before = running.batches()
     for batch in sorted((running.folder / "batches").glob("*"))[2:]:
         batch.unlink()

@@ -127,6 +127,7 @@ def children() -> set[int]:
 def test_every_response_gets_a_score_in_time_none_a_reward_and_nothing_else_happens(pool):
     kinds = list(hostile.kinds())
     assert len(kinds) == len({kind.text for kind in kinds}) > 300
+    assert TASKS["math"].score(r"\boxed{5 km}", "5000 m").value == 1  # units are loaded once
     children_before = children()
     memory_before = psutil.Process().memory_info().rss
     watch = Watch()
