@@ -165,9 +165,9 @@ def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("words", "rule", "score"),
     [
-        ([], "stated", 100),
+        ([], "unquoted", 100),
         (["--ci", "official"], "official", 25),
-        (["--verdict", "stated", "--ci", "official"], "stated", 100),
+        (["--verdict", "unquoted", "--ci", "official"], "unquoted", 100),
     ],
 )
 def test_official_intervals_take_official_verdicts(words, rule, score, tmp_path):

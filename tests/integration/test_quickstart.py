@@ -38,7 +38,4 @@ def test_a_quickstart_leaves_all_that_it_promises(tmp_path):
     for picture in ("compared.png", "compared-dark.png"):
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")
     assert len([*folder.glob("stack/*/model/config.json")]) == 1
-    (card,) = folder.glob("stack/*/model/README.md")
-    assert "| sort | 0 |" in card.read_text()
-    assert "| sort | 4 |" in card.read_text()
     assert processes_of(folder) == []
