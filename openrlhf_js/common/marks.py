@@ -109,7 +109,7 @@ def marks_of_template(tokenizer: Any) -> list[str]:
     ]
     try:
         text = str(tokenizer.apply_chat_template(messages, tokenize=False))
-    except (TemplateError, ValueError, TypeError):  # a template for other conversations
+    except (TemplateError, ValueError, TypeError, AttributeError):  # none, or for other ones
         return []
     before, _, after = text.partition(_THOUGHT)
     before = before.rstrip()

@@ -21,6 +21,7 @@ _MENTION_BEFORE = re.compile(
 )
 _SENTENCE_GOES_ON = re.compile(r" [a-z(]|[,;.:)!?]")
 _MENTION_BEHIND = re.compile(r" (?:tags?|marks?|tokens?|blocks?|elements?|sections?)\b")
+_INDENT = 40  # characters at most before a mark that begins its line
 _HEADING = re.compile(r"^\[[A-Z][\w ]{1,40}\]", re.MULTILINE)
 
 
@@ -106,7 +107,8 @@ def _is_no_thought(text: str, opening: Mark) -> bool:
         return not opening.kind.is_token
     if opening.kind.family[0] != "[" or text[opening.start : opening.end].isupper():
         return False
-    is_within_line = bool(text[: opening.start].rpartition("\n")[2].strip())
+    line = text[max(0, opening.start - _INDENT) : opening.start].rpartition("\n")[2]
+    is_within_line = bool(line.strip())
     is_heading = opening.kind.may_be_heading and _HEADING.search(text, opening.end) is not None
     return is_within_line or is_heading
 

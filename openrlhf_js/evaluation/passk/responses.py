@@ -106,7 +106,7 @@ def _read(row: Mapping[str, Any], datasource: str, keys: Keys) -> tuple[Example,
         ("--label_key", keys.label),
     ):
         if key in row and row[key] is None:
-            raise ValueError(f"the value under {key!r} is empty (null)")
+            raise ValueError(f"no value under {key!r}: it is null")
         if key not in row:
             raise ValueError(
                 f"no value under {key!r}; the row has {', '.join(map(repr, row)) or 'no fields'}: "
