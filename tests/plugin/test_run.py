@@ -249,8 +249,8 @@ def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
     ("code", "said"),
     [
         ("def reward_func(queries, prompts, labels): ...", None),
-        ("import threading, time\nreward_func = threading.Thread(target=time.sleep, args=[99])\n"
-         "reward_func.start()", None),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=[99]).start()\n"
+         "def reward_func(queries, prompts, labels): ...", None),
         ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
         ("def reward(queries, prompts, labels): ...", "it defines no reward_func"),
         ("raise SystemExit", "it ends Python"),
