@@ -71,7 +71,7 @@ def test_every_gold_answer_is_right_with_each_spacing_of_its_commas(in_process):
         if label.startswith("{"):
             continue
         assert verdict(label, label), label
-        is_amount = re.search(r"[a-zA-Z$\u20b9].*\d,\d{3}|\d,\d{3}.*[a-zA-Z]", label)
+        is_amount = re.search(r"[a-zA-Z$\u20b9].*\d,\d{3}|\d,\d{3}.*[a-zA-Z]|\d,\d\d,\d{3}", label)
         if not is_amount:
             assert verdict(re.sub(r",\s+", ",", label), label), label
             assert verdict(re.sub(r"(?<![\\{]),(?=[^\s!}])", ", ", label), label), label
