@@ -60,8 +60,8 @@ def answer(digits: str, rng: random.Random) -> str:
 
 def write(folder: Path) -> None:
     """Writes questions, the baseline's answers, the judge's settings, and a tiny model."""
-    from openrlhf_js.tiny import model
-    from openrlhf_js.tiny.tasks import sort
+    from baseline_research.tiny import model
+    from baseline_research.tiny.tasks import sort
 
     split = sort.split(0, QUESTIONS)
     rng = random.Random(0)

@@ -1,6 +1,6 @@
 """Countdown: an expression over the given numbers that makes the target."""
 
-from openrlhf_js.tasks.rewards import reward_function
+from answer_graders.rewards import reward_function
 
 TASK = "countdown"
 reward_func = reward_function(TASK)

@@ -1,6 +1,6 @@
 """GSM8K: the number in the last box, or without a box the one after the last `####`."""
 
-from openrlhf_js.tasks.rewards import reward_function
+from answer_graders.rewards import reward_function
 
 TASK = "gsm8k"
 reward_func = reward_function(TASK)

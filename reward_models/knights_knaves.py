@@ -1,6 +1,6 @@
 """Knights and knaves: who is which, in the last box."""
 
-from openrlhf_js.tasks.rewards import reward_function
+from answer_graders.rewards import reward_function
 
 TASK = "knights_knaves"
 reward_func = reward_function(TASK)

@@ -13,7 +13,7 @@ if __name__ == "math":
     sys.modules["math"] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules["math"])
 else:
-    from openrlhf_js.tasks.rewards import reward_function
+    from answer_graders.rewards import reward_function
 
     TASK = "math"
     reward_func = reward_function(TASK)

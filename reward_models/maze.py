@@ -1,6 +1,6 @@
 """Maze: a path of steps from S to E."""
 
-from openrlhf_js.tasks.rewards import reward_function
+from answer_graders.rewards import reward_function
 
 TASK = "maze"
 reward_func = reward_function(TASK)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 
-from openrlhf_js.tasks import task_of
-from openrlhf_js.tasks.thinking import with_opened_thinking
+from answer_graders.tasks import task_of
+from answer_graders.thinking import with_opened_thinking
 
 TASK = "countdown"
 TRIES = 2

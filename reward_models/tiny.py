@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from openrlhf_js.tiny.tasks import score_query
+from baseline_research.tiny.tasks import score_query
 
 TASK = "sort"
 

@@ -31,4 +31,4 @@ flags=(
     --ckpt.save_steps 200
     --logger.tensorboard_dir runs/llama3_8b_rm/tensorboard
 )
-exec "$root/.venv/bin/python" -m openrlhf_js.cli.recipe rm-train "${flags[@]}" "$@"
+exec "$root/.venv/bin/python" -m baseline_research.cli.recipe rm-train "${flags[@]}" "$@"

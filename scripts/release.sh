@@ -84,8 +84,8 @@ failed, tried = map(sum, zip(*results))
 if failed or not tried:
     sys.exit(f"release: {failed} of {tried} doctests failed")
 try:
-    import openrlhf_js.tasks
-    sys.exit("release: openrlhf_js.tasks needs no extra here: the environment is not empty")
+    import answer_graders.tasks
+    sys.exit("release: answer_graders.tasks needs no extra here: the environment is not empty")
 except ModuleNotFoundError as error:
     assert "openrlhf-js[graders]" in str(error), error
 for program, status in (("lab mse", 2), ("lab --help", 0)):

@@ -2,7 +2,7 @@
 # Set up, check the code, run every test.
 #   bash scripts/test.sh                        everything: 12 to 30 minutes on two cores
 #   bash scripts/test.sh --fast                 without the runs of Ray, DeepSpeed and vLLM
-#   bash scripts/test.sh tests/lab -k gradient  any pytest arguments
+#   bash scripts/test.sh research/tests/lab -k gradient  any pytest arguments
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 

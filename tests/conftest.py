@@ -19,7 +19,7 @@ sys.path[:0] = [
 LONGEST = (
     *("tests/integration/test_quickstart.py", "tests/integration/test_reward_training.py"),
     "tests/integration/test_training.py",
-    *("tests/test_docs.py", "tests/study/test_study_program.py"),
+    *("tests/test_docs.py", "research/tests/study/test_study_program.py"),
 )
 INTEGRATION_TIMEOUT_SECONDS = 600
 
@@ -61,5 +61,5 @@ def logs_are_heard() -> Iterator[None]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are not drawn: most of a small program's time."""
-    save = "openrlhf_js.report.style.save_png"
+    save = "paired_eval.pages.style.save_png"
     monkeypatch.setattr(save, lambda drawn, path, **_: path.write_bytes(b"\x89PNG") and path)

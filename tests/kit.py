@@ -133,8 +133,8 @@ def noisy(model: Any) -> Any:
 
 def save_policy(folder: Path, task: str = "sort") -> Path:
     """The tiny model of a task with random weights, as a Hugging Face folder."""
-    from openrlhf_js.tiny import model
-    from openrlhf_js.tiny.tasks import TASKS
+    from baseline_research.tiny import model
+    from baseline_research.tiny.tasks import TASKS
 
     tokenizer = model.make_tokenizer(TASKS[task].tokens)
     model.save(model.make_model(tokenizer, seed=0), tokenizer, folder)
@@ -143,7 +143,7 @@ def save_policy(folder: Path, task: str = "sort") -> Path:
 
 def save_seeing_policy(folder: Path) -> Path:
     """A tiny Qwen2.5-VL with random weights and its processor, as a Hugging Face folder."""
-    from openrlhf_js.tiny import model, preferences
+    from baseline_research.tiny import model, preferences
 
     tokenizer = model.make_tokenizer([*preferences.TOKENS, *model.VISION.values()])
     model.save(model.make_vision_model(tokenizer, seed=0), tokenizer, folder)
@@ -165,8 +165,8 @@ def save_scorer(folder: Path, task: str = "sort", seed: int = 0, **config: Any) 
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    from openrlhf_js.tiny import model
-    from openrlhf_js.tiny.tasks import TASKS
+    from baseline_research.tiny import model
+    from baseline_research.tiny.tasks import TASKS
 
     tokenizer = model.make_tokenizer(TASKS[task].tokens)
     settings = model.make_model(tokenizer, seed=0).config
@@ -183,8 +183,8 @@ def upstream_args(**settings: Any) -> Any:
     """Upstream's nested arguments and ours, at their defaults but for `section__name=value`."""
     from openrlhf.utils.config import hierarchize
 
-    from openrlhf_js.plugin import flags
-    from openrlhf_js.plugin.flags.parser import upstream_parser
+    from openrlhf_js.trainers.openrlhf import flags
+    from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser
 
     parser = upstream_parser()
     flags.add_flags(parser)
@@ -210,7 +210,7 @@ def try_recipe(path: str, *flags: str) -> Path:
     """Runs a recipe with `--tiny`, in a fork that has imported all; returns the run's folder."""
     from forked import Forked
 
-    from openrlhf_js.cli import recipe
+    from baseline_research.cli import recipe
 
     _, module, *arguments = command(path, "--tiny", *flags)
     assert module == recipe.__name__

@@ -15,9 +15,9 @@ HEAVY = STACK | GRADERS_AND_READERS | {"torch"}
     [
         ("openrlhf_js openrlhf_js.cli.main", STACK | {"torch"}),
         ("openrlhf_js.estimators", STACK),
-        ("openrlhf_js.tasks openrlhf_js.stats", HEAVY | {"altair"}),
-        ("openrlhf_js.reward_model.check openrlhf_js.cli.data", HEAVY),
-        ("openrlhf_js.cli.lab", HEAVY | {"numpy", "scipy"}),
+        ("answer_graders.tasks paired_eval.stats", HEAVY | {"altair"}),
+        ("openrlhf_js.reward_model.check answer_graders.programs.data", HEAVY),
+        ("baseline_research.cli.lab", HEAVY | {"numpy", "scipy"}),
     ],
 )
 def test_an_import_does_not_load_the_training_stack(modules: str, unwanted: set[str]) -> None:

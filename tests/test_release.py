@@ -38,11 +38,11 @@ BUILDS = {"tasks": "tasks"}  # the extra for what a room imports only when it ma
 NOT_ASKED_FOR = sys.stdlib_module_names | {"openrlhf_js", "vllm", "reasoning_gym"}
 
 
-# What a user of the wheel has away from the repository: benchmarks, graders, and each program.
+# What a user of the wheel has away from the repository: research/benchmarks, graders, and each program.
 AWAY = """
 from openrlhf_js.cli.main import main
-from openrlhf_js.evaluation.passk import benchmarks
-assert benchmarks.named_benchmark("math500").task == "math"
+from paired_eval.passk import research/benchmarks
+assert research/benchmarks.named_benchmark("math500").task == "math"
 for program in "eval passk", "lab mse", "study", "data check":
     try:
         status = main([*program.split(), "--help"])
@@ -76,7 +76,7 @@ def test_a_wheel_runs_with_torch_and_numpy_alone_and_has_its_types_and_templates
     assert "lines of doctests pass; a missing extra is named" in run.stdout
     wheel, sdist = sorted((tree / "out").iterdir())
     assert sdist.name == f"openrlhf_js-{openrlhf_js.__version__}.tar.gz"
-    assert "openrlhf_js/report/templates/study.html" in zipfile.ZipFile(wheel).namelist()
+    assert "eval/paired_eval/pages/templates/study.html" in zipfile.ZipFile(wheel).namelist()
     unpacked, elsewhere = tree / "unpacked", tree / "elsewhere"
     elsewhere.mkdir()
     zipfile.ZipFile(wheel).extractall(unpacked)
@@ -106,11 +106,11 @@ def test_a_wheel_runs_with_the_oldest_torch_and_the_newest(tree: Path):
 
 
 def test_a_picture_and_another_version_are_refused(tree: Path):
-    (tree / "openrlhf_js/report/templates/chart.png").touch()
+    (tree / "eval/paired_eval/pages/templates/chart.png").touch()
     (tree / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [9.9.9]\n")
     run = release(tree)
     assert run.returncode == 1 and not list((tree / "out").iterdir())
-    assert "openrlhf_js/report/templates/chart.png does not belong in" in run.stderr
+    assert "eval/paired_eval/pages/templates/chart.png does not belong in" in run.stderr
     assert "CHANGELOG.md's first heading says Unreleased" in run.stderr
 
 
@@ -193,8 +193,8 @@ def imported(file: Path) -> set[str]:
 
 
 GRADE = """
-from openrlhf_js.tasks.equivalence import numeric
-from openrlhf_js.tasks.rewards import reward_function
+from answer_graders.math import numeric
+from answer_graders.rewards import reward_function
 graded = reward_function("math")(["2? 2x(x+1)", "2? \\\\boxed{x^2+x}"], ["2? "] * 2, ["x(x+1)"] * 2)
 sys.exit(graded["rewards"].tolist() != [0, 1])
 """

@@ -10,17 +10,17 @@ from importlib.util import find_spec
 from typing import TextIO
 
 from openrlhf_js import __version__, needs
-from openrlhf_js.common.programs import choose
+from answer_graders.programs import choose
 
 PROG = "openrlhf-js"
 PROGRAMS = {
     "train": ("openrlhf_js.cli.train:main", "train a policy (OpenRLHF's flags)"),
     "rm": ("openrlhf_js.cli.rm:main", "train, measure and serve reward models"),
-    "eval": ("openrlhf_js.cli.eval:main", "measure a model: checked answers, or a judge"),
-    "quickstart": ("openrlhf_js.cli.quickstart:main", "make a tiny model and train it, anywhere"),
-    "study": ("openrlhf_js.cli.study:main", "many paired runs of several estimators, compared"),
-    "data": ("openrlhf_js.cli.data:main", "build and check prompts with checkable answers"),
-    "lab": ("openrlhf_js.cli.lab:main", "measure baselines and gradients against the truth"),
+    "eval": ("paired_eval.cli.passk:main", "measure a model: checked answers, or a judge"),
+    "quickstart": ("baseline_research.cli.quickstart:main", "make a tiny model and train it, anywhere"),
+    "study": ("baseline_research.cli.study:main", "many paired runs of several estimators, compared"),
+    "data": ("answer_graders.programs.data:main", "build and check prompts with checkable answers"),
+    "lab": ("baseline_research.cli.lab:main", "measure baselines and gradients against the truth"),
 }
 # Each program's extra, and a module that comes with it.
 EXTRAS = {

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from openrlhf_js.common.console import complain, progress, say, table
-from openrlhf_js.common.files import write_json
-from openrlhf_js.common.model_folders import TRUSTED
-from openrlhf_js.common.settings import Field, Settings, choose, program
+from answer_graders.programs.console import complain, progress, say, table
+from answer_graders.programs.files import write_json
+from answer_graders.programs.model_folders import TRUSTED
+from answer_graders.programs.settings import Field, Settings, choose, program
 from openrlhf_js.reward_model import TOKEN_VARIABLE
 from openrlhf_js.reward_model.preferences import Keys, PreferencePair, read_pairs
 
@@ -79,10 +79,10 @@ class RewardEvalSettings(Settings):
 
 
 def _evaluate(settings: RewardEvalSettings) -> None:
-    from openrlhf_js.common.model_folders import model_folder
+    from answer_graders.programs.model_folders import model_folder
     from openrlhf_js.reward_model import evaluate as evaluation
     from openrlhf_js.reward_model.checkpoint import load_tokenizer
-    from openrlhf_js.sampling.models import model_fingerprint
+    from paired_eval.sampling.models import model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
     folder = model_folder(settings.model, settings.trust_remote_code)
@@ -155,7 +155,7 @@ def _score(
     out: Path,
 ) -> tuple[Any, dict[str, Any]]:
     """The rewards (pairs, 2), of which scores.jsonl may have some, and what the model is."""
-    from openrlhf_js.common.store import Store
+    from answer_graders.programs.store import Store
     from openrlhf_js.reward_model.evaluate import score_pairs
     from openrlhf_js.reward_model.model import RewardModel
 
@@ -176,7 +176,7 @@ def _score(
 
 def _show_results(results: dict[str, Any], out: Path) -> None:
     """Writes evaluation.json, and prints the figures."""
-    from openrlhf_js.report import reward_model as report
+    from openrlhf_js.reward_model import page as report
 
     write_json(out / "evaluation.json", results)
     table(report.figure_rows(results))
@@ -273,10 +273,10 @@ serve = partial(program, SERVE, RewardServeSettings, _serve)
 
 def train(argv: Sequence[str]) -> int:
     """`openrlhf-js rm train`: checks every pair, then runs OpenRLHF's reward model training."""
-    from openrlhf_js.plugin import reward_training
-    from openrlhf_js.plugin.flags.parser import settings_text, validate_upstream
-    from openrlhf_js.plugin.run.device import is_first, prepare_device
-    from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
+    from openrlhf_js.trainers.openrlhf import reward_training
+    from openrlhf_js.trainers.openrlhf.flags.parser import settings_text, validate_upstream
+    from openrlhf_js.trainers.openrlhf.run.device import is_first, prepare_device
+    from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
 
     flat: dict[str, Any] = {}
     try:

@@ -13,20 +13,20 @@ import sys
 import traceback
 from pathlib import Path
 
-from openrlhf_js.common.console import complain, say
-from openrlhf_js.common.programs import curves_command
-from openrlhf_js.plugin import flags
-from openrlhf_js.plugin.checks import check
-from openrlhf_js.plugin.checks.models import without_torch
-from openrlhf_js.plugin.flags import Flat
-from openrlhf_js.plugin.flags.parser import settings_text, upstream_parser
-from openrlhf_js.plugin.run import failures
-from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
-from openrlhf_js.plugin.run.device import prepare_device
-from openrlhf_js.plugin.run.overview import print_overview
-from openrlhf_js.plugin.run.ray_session import train
-from openrlhf_js.plugin.run.record import recorded
-from openrlhf_js.plugin.run.screen import say_tail, shown
+from answer_graders.programs.console import complain, say
+from answer_graders.programs import curves_command
+from openrlhf_js.trainers.openrlhf import flags
+from openrlhf_js.trainers.openrlhf.checks import check
+from openrlhf_js.trainers.openrlhf.checks.models import without_torch
+from openrlhf_js.trainers.openrlhf.flags import Flat
+from openrlhf_js.trainers.openrlhf.flags.parser import settings_text, upstream_parser
+from openrlhf_js.trainers.openrlhf.run import failures
+from openrlhf_js.trainers.openrlhf.run.checkpoints import choose_checkpoint, latest_checkpoint
+from openrlhf_js.trainers.openrlhf.run.device import prepare_device
+from openrlhf_js.trainers.openrlhf.run.overview import print_overview
+from openrlhf_js.trainers.openrlhf.run.ray_session import train
+from openrlhf_js.trainers.openrlhf.run.record import recorded
+from openrlhf_js.trainers.openrlhf.run.screen import say_tail, shown
 
 WEIGHTS = ("*.safetensors", "adapter_model.bin")  # the latter of LoRA under ZeRO 3
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from openrlhf_js.common.files import FileRow
+from answer_graders.programs.files import FileRow
 from openrlhf_js.reward_model import preferences
 from openrlhf_js.reward_model.preferences import Keys, PreferencePair, Template
 

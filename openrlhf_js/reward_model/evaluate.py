@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js import stats
-from openrlhf_js.common.store import Store
+from paired_eval import stats
+from answer_graders.programs.store import Store
 from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered, response
 
 Floats = NDArray[np.float64]

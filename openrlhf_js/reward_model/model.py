@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from openrlhf_js.common.model_folders import model_folder
+from answer_graders.programs.model_folders import model_folder
 from openrlhf_js.reward_model.checkpoint import (
     Normalisation,
     checkpoint_problems,

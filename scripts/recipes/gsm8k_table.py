@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from openrlhf_js.common.store import Record, read_store
-from openrlhf_js.stats import paired_difference
-from openrlhf_js.study.design import Run
-from openrlhf_js.study.stack import Scalars
-from openrlhf_js.study.values import grouped
+from answer_graders.programs.store import Record, read_store
+from paired_eval.stats import paired_difference
+from baseline_research.study.design import Run
+from baseline_research.study.stack import Scalars
+from baseline_research.study.values import grouped
 
 REFERENCE = "rloo"
 

@@ -2,7 +2,7 @@
 # One card of 24 GB: Countdown with Qwen2.5-1.5B-Instruct, LoRA of rank 64, js_grad. Not of the paper.
 # How to run it, and what all recipes share: paper.sh
 #
-# Hardware:  1 GPU of 24 GB, as computed: benchmarks/gpu_memory.py --model 1.5b --lora 64 --card 24 --tokens 4096
+# Hardware:  1 GPU of 24 GB, as computed: research/benchmarks/gpu_memory.py --model 1.5b --lora 64 --card 24 --tokens 4096
 #            --length 1024. Nobody has run it yet. Other models and cards, and what to turn: docs/gpu.md
 : "${GPUS:=1}" "${ESTIMATOR:=js_grad}"
 # shellcheck source=scripts/recipes/paper.sh

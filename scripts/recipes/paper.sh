@@ -53,13 +53,13 @@ build() {
 
 # measure PROGRAM FLAGS...: runs a program of `openrlhf-js lab` with `flags` and these
 measure() {
-    exec "$root/.venv/bin/python" -m openrlhf_js.cli.recipe "$1" "${flags[@]}" --out "runs/$name" "${@:2}"
+    exec "$root/.venv/bin/python" -m baseline_research.cli.recipe "$1" "${flags[@]}" --out "runs/$name" "${@:2}"
 }
 
 # recipe FLAGS...: trains with `flags` and these, unless the file that sources a recipe knows better
 declare -F recipe >/dev/null || recipe() {
     local run="${ESTIMATOR:=js}-${SEED:=0}"
-    exec "$root/.venv/bin/python" -m openrlhf_js.cli.recipe train "${flags[@]}" \
+    exec "$root/.venv/bin/python" -m baseline_research.cli.recipe train "${flags[@]}" \
         --algo.advantage.estimator "$ESTIMATOR" --train.seed "$SEED" \
         --ckpt.output_dir "runs/$name/$run/model" --ckpt.path "runs/$name/$run/checkpoints" \
         --logger.tensorboard_dir "runs/$name/tensorboard" --logger.wandb.run_name "$run" "$@"

@@ -4,9 +4,12 @@ import re
 
 import pytest
 
-from openrlhf_js.cli import data, eval, eval_arena, lab, quickstart, rm, study
+from answer_graders.programs import data
+from paired_eval.cli import passk as eval, arena as eval_arena
+from baseline_research.cli import lab, quickstart, study
+from openrlhf_js.cli import rm
 from openrlhf_js.estimators.catalogue import ESTIMATORS
-from openrlhf_js.tasks import TASKS
+from answer_graders.tasks import TASKS
 
 PROGRAMS = {
     "data check": data.CheckSettings,
@@ -48,8 +51,8 @@ def test_the_help_of_a_flag_stands_alone(flag, text):
 
 def test_the_help_of_training_stands_alone():
     pytest.importorskip("openrlhf")
-    from openrlhf_js.plugin import flags, reward_training
-    from openrlhf_js.plugin.flags.parser import upstream_parser
+    from openrlhf_js.trainers.openrlhf import flags, reward_training
+    from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser
 
     training = upstream_parser()
     flags.add_flags(training)

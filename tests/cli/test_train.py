@@ -6,9 +6,9 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from openrlhf_js.cli import train
-from openrlhf_js.plugin.checks import Checked
-from openrlhf_js.plugin.checks.start import earlier_run_problems
-from openrlhf_js.plugin.upstream import BadInput, BadReward
+from openrlhf_js.trainers.openrlhf.checks import Checked
+from openrlhf_js.trainers.openrlhf.checks.start import earlier_run_problems
+from openrlhf_js.trainers.openrlhf.upstream import BadInput, BadReward
 
 
 def in_ray(error: Exception) -> Exception:

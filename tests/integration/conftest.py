@@ -14,7 +14,7 @@ from forked import Forked
 from kit import processes_of, save_policy, scalars, until, write_lines
 
 from openrlhf_js import estimators
-from openrlhf_js.tiny.tasks import sort
+from baseline_research.tiny.tasks import sort
 
 PROMPTS = 8
 RESPONSES = 4

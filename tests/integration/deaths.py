@@ -12,9 +12,9 @@ import psutil
 from ray._private.state import GlobalState
 from ray._raylet import GcsClient, GcsClientOptions
 
-from openrlhf_js.common.files import read_yaml
-from openrlhf_js.plugin.run.record import SETTINGS
-from openrlhf_js.plugin.watch import NAMESPACE
+from answer_graders.programs.files import read_yaml
+from openrlhf_js.trainers.openrlhf.run.record import SETTINGS
+from openrlhf_js.trainers.openrlhf.watch import NAMESPACE
 
 ADDRESS = re.compile(r"--gcs-address=(\S+)")
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from openrlhf_js.cli import train
-from openrlhf_js.plugin.checks import rewards
+from openrlhf_js.trainers.openrlhf.checks import rewards
 
 PROGRAM = (sys.executable, "-m", "openrlhf_js.cli.train")  # by its command line
 OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from kit import answers, free_port, read_lines, save_policy, until, write_lines
 
-from openrlhf_js.cli import eval_arena
+from paired_eval.cli import arena as eval_arena
 from openrlhf_js.common.environment import training_on_cpu
-from openrlhf_js.common.store import read_store
-from openrlhf_js.evaluation.arena import style
-from openrlhf_js.evaluation.arena.data import Folder
-from openrlhf_js.tiny.tasks import sort
+from answer_graders.programs.store import read_store
+from paired_eval.arena import style
+from paired_eval.arena.data import Folder
+from baseline_research.tiny.tasks import sort
 
 QUESTIONS = {f"q{number}": sort.prompt(str(number)) for number in range(10, 16)}
 

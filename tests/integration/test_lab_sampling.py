@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from kit import save_policy
 
-from openrlhf_js.lab.pool import open_samples
-from openrlhf_js.tiny.tasks import TASKS, sample_items, write_prompts
+from baseline_research.lab.pool import open_samples
+from baseline_research.tiny.tasks import TASKS, sample_items, write_prompts
 
 PROMPTS = 8
 RESPONSES = 32
@@ -27,7 +27,7 @@ def reward_func(queries, prompts, labels):
 TWICE = """
 import json, pathlib, sys
 from openrlhf_js.cli import lab
-from openrlhf_js.lab.pool import open_samples
+from baseline_research.lab.pool import open_samples
 
 def responses(folder):
     groups = open_samples(folder).response_tokens

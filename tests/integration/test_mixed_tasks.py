@@ -18,12 +18,12 @@ import pytest
 import torch
 from kit import read_lines, write_lines
 
-from openrlhf_js.common.files import read_yaml
-from openrlhf_js.plugin.run.record import SETTINGS
-from openrlhf_js.tasks import STATUSES, Score, countdown, knights_knaves, maze, task_of
-from openrlhf_js.tasks import math as mathematics
-from openrlhf_js.tasks import prompt_files as writing
-from openrlhf_js.tiny import model
+from answer_graders.programs.files import read_yaml
+from openrlhf_js.trainers.openrlhf.run.record import SETTINGS
+from answer_graders.tasks import STATUSES, Score, countdown, knights_knaves, maze, task_of
+from answer_graders.tasks import math as mathematics
+from answer_graders import prompt_files as writing
+from baseline_research.tiny import model
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ CHAT = (
 GRADER = f"""
 import json, runpy, sys
 from pathlib import Path
-from openrlhf_js.tasks.pool import GradingPool
+from answer_graders.pool import GradingPool
 
 sys.path.append({str(GRADEES)!r})
 mixed = runpy.run_path({str(MIXED)!r})["reward_func"]

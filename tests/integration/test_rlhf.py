@@ -16,7 +16,7 @@ from kit import free_port, save_scorer, until, write_lines
 from openrlhf_js import estimators
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.model import RewardModel
-from openrlhf_js.tiny.tasks import sort
+from baseline_research.tiny.tasks import sort
 
 pytestmark = pytest.mark.integration
 

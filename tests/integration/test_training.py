@@ -20,9 +20,9 @@ from forked import PROGRAM
 from kit import processes_of, read_lines, until
 
 from openrlhf_js import estimators
-from openrlhf_js.common.files import read_yaml
+from answer_graders.programs.files import read_yaml
 from openrlhf_js.estimators.memory import key_of
-from openrlhf_js.plugin.run.record import SETTINGS
+from openrlhf_js.trainers.openrlhf.run.record import SETTINGS
 
 pytestmark = pytest.mark.integration
 
@@ -261,7 +261,7 @@ AgentExecutor = second_try("digits", "sort(")
 
 
 def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajectory(start, tmp_path):
-    """What else is saved with LoRA, and how it resumes, is in tests/plugin/lora_cases.py."""
+    """What else is saved with LoRA, and how it resumes, is in tests/trainers/openrlhf/lora_cases.py."""
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)
     run = start(

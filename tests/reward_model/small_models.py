@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
-from openrlhf_js.tiny.model import make_tokenizer
-from openrlhf_js.tiny.tasks import sort
+from baseline_research.tiny.model import make_tokenizer
+from baseline_research.tiny.tasks import sort
 
 TEXTS = [  # of 3 to 15 tokens; the tokenizer drops spaces and newlines
     "sort(352)=235<eos>",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from openrlhf_js.common.files import FileRow
+from answer_graders.programs.files import FileRow
 from openrlhf_js.reward_model.check import ALLOWABLE, BATCH, Making, Report, check
 from openrlhf_js.reward_model.preferences import Keys
 

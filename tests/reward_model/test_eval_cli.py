@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.model import RewardModel
-from openrlhf_js.tiny import preferences
+from baseline_research.tiny import preferences
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from openrlhf_js import stats
-from openrlhf_js.common.store import Store
+from paired_eval import stats
+from answer_graders.programs.store import Store
 from openrlhf_js.reward_model import evaluate as ev
 from openrlhf_js.reward_model.preferences import PreferencePair
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from openrlhf_js.cli import study
-from openrlhf_js.study.design import InlineStudy
-from openrlhf_js.study.inline.prompts import held_out_pass1, policy_in
-from openrlhf_js.tiny.policy import load
-from openrlhf_js.tiny.tasks import TASKS, questions
+from baseline_research.cli import study
+from baseline_research.study.design import InlineStudy
+from baseline_research.study.inline.prompts import held_out_pass1, policy_in
+from baseline_research.tiny.policy import load
+from baseline_research.tiny.tasks import TASKS, questions
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def test_a_package_carries_a_model_that_answers(folder):
 
 @pytest.mark.timeout(900)
 def test_a_study_trains_it(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("openrlhf_js.study.inline.prompts.IMITATION_BATCH", 2)
+    monkeypatch.setattr("baseline_research.study.inline.prompts.IMITATION_BATCH", 2)
     monkeypatch.setitem(TASKS, "questions", replace(questions, warm_start_steps=3))
     flags = (
         f"--model {folder} --tasks questions --estimators rloo js --prompts 2 --steps 2 --seeds 1 "

@@ -16,13 +16,14 @@ from typing import NamedTuple
 import pytest
 from kit import PRINT, command, tried_in, try_recipe
 
-from openrlhf_js.cli import recipe, rm
-from openrlhf_js.cli.data import task_settings
-from openrlhf_js.common.settings import parse
-from openrlhf_js.plugin import gpu_memory
-from openrlhf_js.plugin.checks import rewards
-from openrlhf_js.plugin.checks.rewards import UserFile
-from openrlhf_js.tasks import TASKS
+from baseline_research.cli import recipe
+from openrlhf_js.cli import rm
+from answer_graders.programs.data import task_settings
+from answer_graders.programs.settings import parse
+from openrlhf_js.trainers.openrlhf import gpu_memory
+from openrlhf_js.trainers.openrlhf.checks import rewards
+from openrlhf_js.trainers.openrlhf.checks.rewards import UserFile
+from answer_graders.tasks import TASKS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -103,7 +104,7 @@ def each_grader_is_loaded_once(monkeypatch):
 def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:
     """What a recipe's dry run prints, on stderr where it fails."""
     option, module, *arguments = command(path, *flags)
-    assert (option, module) == ("-m", "openrlhf_js.cli.recipe")
+    assert (option, module) == ("-m", "baseline_research.cli.recipe")
     assert recipe.main(arguments) == status
     shown = capsys.readouterr()
     return shown.err if status else shown.out

@@ -1,0 +1,95 @@
+"""Figures side by side as a picture, or on a page with words for those who cannot see them."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import altair as alt
+from markupsafe import Markup
+
+from paired_eval.pages import style
+from paired_eval.pages.forest import Forest
+from paired_eval.pages.plot import Drawing
+
+PANEL_WIDTH = 330  # pixels
+FOREST_WIDTH = 220  # on a page, since labels stand on both sides
+PICTURE_WIDTH = 800
+TITLE_LENGTH = 95  # characters of a line over a picture
+NOTE_LENGTH = 45  # and over one of its panels
+LONGEST_WORD = 9  # by which lines of a note differ
+# Room on both sides on a page, since the reader's font may be wider than the one of the layout.
+PAGE_PADDING = {"left": 25, "right": 25, "top": 5, "bottom": 5}
+FIGURE = Markup(
+    '<figure><figcaption><b>{title}</b><br><span class="quiet">{note}</span></figcaption>\n'
+    '<img alt="{sentence}" src="data:image/svg+xml;base64,{data}"></figure>\n'
+)
+
+
+Figure: TypeAlias = Drawing | Forest  # a chart with its title, its note and itself in words
+
+
+def picture(
+    figures: Sequence[Figure], widths: Sequence[int] = (PANEL_WIDTH, PANEL_WIDTH), title: str = ""
+) -> alt.ConcatChart:
+    """A picture with as many figures in a row as there are widths, in pixels; all of one height."""
+    bare_charts = [figure.chart() for figure in figures]
+    height = max(chart.height for chart in bare_charts)
+    charts = []
+    for place, (figure, chart) in enumerate(zip(figures, bare_charts, strict=True)):
+        caption = alt.Title(
+            style.printable(figure.title),
+            subtitle=_lines(style.printable(figure.note)),
+        )
+        width = widths[place % len(widths)]
+        charts.append(chart.properties(width=width, height=height, title=caption))
+    panels = alt.concat(*charts, columns=len(widths), spacing=24).resolve_scale(
+        x="independent",
+        y="independent",
+        color="independent",
+        shape="independent",
+        strokeDash="independent",
+    )
+    if not title:
+        return panels
+    heading = textwrap.wrap(style.printable(title), TITLE_LENGTH)
+    return panels.properties(title=alt.Title(heading, fontSize=14, fontWeight="normal"))
+
+
+def _lines(note: str) -> list[str]:
+    """One line, or as few as there is room for, of about the same length."""
+    count = math.ceil(len(note) / NOTE_LENGTH)
+    return textwrap.wrap(note, len(note) // count + LONGEST_WORD) if note else []
+
+
+def wide_picture(figures: Sequence[Figure], title: str = "") -> alt.ConcatChart:
+    """A picture of figures side by side, `PICTURE_WIDTH` wide with all their labels."""
+    width = PANEL_WIDTH
+    drawn = picture(figures, [width] * len(figures), title)
+    attribute = re.search(r'width="([0-9.]+)"', style.svg(drawn))
+    if attribute:
+        excess = float(attribute[1]) - PICTURE_WIDTH
+        width -= math.ceil(excess / len(figures))
+    return picture(figures, [width] * len(figures), title)
+
+
+def page(figures: Sequence[Figure]) -> Markup:
+    """HTML with a picture of each figure; they lie side by side as the width allows."""
+    if not figures:
+        return Markup()
+    shown = []
+    for figure in figures:
+        width = FOREST_WIDTH if isinstance(figure, Forest) else PANEL_WIDTH
+        svg = style.svg(figure.chart().properties(width=width, padding=PAGE_PADDING))
+        markup = FIGURE.format(
+            title=style.printable(figure.title),
+            note=style.printable(figure.note),
+            sentence=style.printable(figure.sentence()),
+            data=base64.b64encode(svg.encode()).decode(),
+        )
+        shown.append(markup)
+    return Markup('<div class="panels">\n{}</div>\n').format(Markup().join(shown))

@@ -1,0 +1,83 @@
+"""What a response gets: the task's verdict, and its answer in the form that is voted on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import answer_graders.tasks
+from openrlhf_js import __version__
+from answer_graders import marks
+from answer_graders.programs.files import fingerprint
+from answer_graders.prompt_files import Example
+from answer_graders.thinking import after_thinking
+
+THREADS = 32  # answers that take long do so side by side
+LONGEST_ANSWER = 500  # characters that are kept
+NOT_VOTING = ("no_answer", "malformed")
+
+
+class Grade(NamedTuple):
+    """A task's verdict, and the answer that it is about (None: there is none)."""
+
+    status: str
+    answer: str | None
+
+
+@cache
+def grader_version() -> str:
+    """This package's version with a fingerprint of its graders; samples of another are regraded.
+
+    So are those that were graded with other named marks of thoughts.
+    """
+    sources = sorted(Path(answer_graders.tasks.__file__).parent.rglob("*.py"))
+    sources += [Path(marks.__file__), Path(__file__)]
+    return "+".join([__version__, fingerprint(sources)[:12], *marks.named_marks()])
+
+
+def grade(item: Example, text: str) -> Grade:
+    """The verdict on one response."""
+    status = item.task.score(text, item.label).status
+    answer = None if status in NOT_VOTING else item.task.voted_answer(text)
+    return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
+
+
+def graded_part(text: str) -> str:
+    """What graders read of a response: what is behind its thinking, which may be nothing."""
+    return after_thinking(text)
+
+
+def grade_all(items: Sequence[Example], texts: Sequence[str]) -> list[Grade]:
+    """The verdicts on many responses, one item to each."""
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(grade, items, texts))
+
+
+def majority(
+    statuses: Sequence[str], answers: Sequence[str | None], same: Callable[[str, str], bool]
+) -> float:
+    """The probability that a majority vote among the samples of one item is right.
+
+    Samples with the same answer vote together; all right answers are the same one, since a problem
+    such as a maze has several. Samples without a readable answer do not vote; where nobody does,
+    the vote is lost. A tie is decided by lot: it counts as the share of right answers in it.
+    """
+    right = sum(status == "correct" for status in statuses)
+    wrong = Counter(
+        answer or ""
+        for status, answer in zip(statuses, answers, strict=True)
+        if status not in ("correct", *NOT_VOTING)
+    )
+    if not right or wrong.total() < right:
+        return float(right > 0)
+    groups: Counter[str] = Counter()
+    for answer, votes in wrong.items():
+        groups[next((other for other in groups if same(answer, other)), answer)] += votes
+    most = max(groups.values())
+    if right != most:
+        return float(right > most)
+    return 1 / (1 + sum(votes == most for votes in groups.values()))

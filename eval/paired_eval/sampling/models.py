@@ -1,0 +1,90 @@
+"""A model's files: a fingerprint, its tokenizer, context and end tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from answer_graders.programs.console import progress
+from answer_graders.programs.files import fingerprint
+from answer_graders.programs.model_folders import PYTHON, own_code
+from openrlhf_js.common.processors import load_processor
+
+FINGERPRINTED = (  # what decides what a model says
+    "*.safetensors",
+    "*.bin",
+    "config.json",
+    "*.index.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "vocab*",
+    "merges.txt",
+    "chat_template*",
+    "processor_config.json",
+    "preprocessor_config.json",
+)
+MEGABYTE = 10**6
+
+
+class ModelFiles(NamedTuple):
+    """A model without its weights."""
+
+    folder: Path
+    tokenizer: Any
+    config: Any
+    processor: Any = None  # of a model that sees
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of prompt and response together that it takes; None where nothing says."""
+        return getattr(self.config.get_text_config(), "max_position_embeddings", None)
+
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a response: of tokenizer, configuration and generation settings."""
+        from transformers import GenerationConfig
+
+        config = self.config.get_text_config()
+        sources = [self.tokenizer.eos_token_id, getattr(config, "eos_token_id", None)]
+        if (self.folder / "generation_config.json").is_file():
+            sources.append(GenerationConfig.from_pretrained(self.folder).eos_token_id)
+        ends: set[int] = set()
+        for source in sources:  # a token, several, or None
+            if isinstance(source, list):
+                ends.update(source)
+            elif source is not None:
+                ends.add(source)
+        return tuple(sorted(ends))
+
+
+def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
+    """Tokenizer and configuration of a model folder; ValueError where they cannot be loaded."""
+    from transformers import AutoConfig, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        if len(tokenizer) < 4:  # which transformers makes up where there is none
+            raise ValueError("it has no tokenizer")
+        processor = None
+        if hasattr(config, "vision_config"):
+            processor = load_processor(folder, trust_remote_code)
+        return ModelFiles(folder, tokenizer, config, processor)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{folder} is not a model that loads: {error}"
+        raise ValueError(message.splitlines()[0]) from error
+
+
+def model_fingerprint(folder: Path) -> str:
+    """The sha256 of a model's files, with progress on stderr."""
+    patterns = list(FINGERPRINTED)
+    if any(own_code(folder)):
+        patterns.append(f"**/{PYTHON}")
+    paths: set[Path] = set()
+    for pattern in patterns:
+        paths.update(folder.glob(pattern))
+    size_bytes = sum(path.stat().st_size for path in paths)
+    with progress("reading the model", size_bytes // MEGABYTE, "MB") as bar:
+        return fingerprint(paths, lambda read_bytes: bar.update(read_bytes // MEGABYTE))

@@ -1,0 +1,398 @@
+"""One way to sample text, whether an engine in this process or an endpoint answers.
+
+sampler = sampler_of(settings, model)
+sampler.make_room(requests, parameters)  # for everything that will be asked
+sampler.run(requests, parameters, hand_over)
+"""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from answer_graders.programs.console import say
+from answer_graders.marks import marks_of_template, name_marks, opening_mark
+from answer_graders.programs.model_folders import model_folder
+from openrlhf_js.common.processors import IMAGE_TAG, check_images
+from answer_graders.programs.store import Record, Store, read_store
+from paired_eval.sampling.complete import HandOver, in_batches
+from paired_eval.sampling.endpoint import Endpoint, NoReply
+from paired_eval.sampling.engines import ENGINES, Engine, Images, Parameters, Response, key
+from paired_eval.sampling.models import ModelFiles, model_files, model_fingerprint
+from paired_eval.sampling.prompts import Form, Prompt, asked
+from paired_eval.sampling.run_all import run_all
+from paired_eval.sampling.settings import EngineSettings, PromptForm, ServerSettings
+
+SEED_SHIFT = 32  # leaves 31 bits, which every server takes
+# Of a sampler's identity: which model it is.
+MODEL_IDENTITY = ("model_sha256", "url", "served_model", "served_root", "responses_sha256")
+RECORDED_AT_ONCE = 256
+NOTES = ("model", "device", "greedy_answers")  # the last is in older stores alone
+
+
+class Request(NamedTuple):
+    """One response that is wanted.
+
+    `uid` names the prompt in a store. Its `number` and `draw`, with the seed, determine the
+    random numbers. Each `<image>` in a message stands for one of `images`, which are paths.
+    """
+
+    uid: str
+    number: int
+    draw: int
+    messages: Sequence[dict[str, Any]]
+    images: Sequence[str] = ()
+
+
+class Sampled(NamedTuple):
+    """One response as text."""
+
+    text: str
+    thinking: str  # where an endpoint returns it apart from the text
+    finish_reason: str  # "stop", "length" where it was cut off, or "" where nobody knows
+    tokens: int | None  # of the response; None where the endpoint does not say
+    seed: int
+
+
+class SampledResponse(NamedTuple):
+    """One response as tokens, and whether the model ended it."""
+
+    tokens: Response
+    ended: bool
+
+
+class LocalEngine:
+    """An engine in this process, loaded when it is first asked.
+
+    `room` is the most tokens that a prompt and its response have together; it grows until the
+    engine is loaded.
+    """
+
+    def __init__(self, settings: EngineSettings, files: ModelFiles):
+        self.settings = settings
+        self.files = files
+        self.room = 0
+        self._engine: Engine | None = None
+
+    def respond(
+        self,
+        prompts: Sequence[Sequence[int]],
+        parameters: Parameters,
+        seeds: Sequence[int] | None,
+        images: Images = (),
+    ) -> list[SampledResponse]:
+        """A response to each prompt (token ids) from its seed; greedy ones without seeds."""
+        longest_prompt = max(len(prompt) for prompt in prompts)
+        self.room = max(self.room, longest_prompt + parameters.max_new_tokens)
+        if self._engine is None:
+            name = self.settings.engine_name
+            device = self.settings.device_name
+            say(f"loading {self.files.folder} for {name} on {device} ...", error=True)
+            self._engine = ENGINES[name](self.files, self.settings, self.room)
+        ends = self.files.ends()
+        samples = []
+        for tokens in self._engine.sample(prompts, parameters, seeds, images):
+            ended = len(tokens) > 0 and tokens[-1] in ends
+            samples.append(SampledResponse(tokens, ended))
+        return samples
+
+
+class LocalSampler:
+    """A folder or hub id, sampled in this process.
+
+    `name` is for people; `identity` is what samples depend on, besides the parameters.
+    """
+
+    same_model = False
+
+    def __init__(self, settings: EngineSettings, model: str, prompt_form: PromptForm = "auto"):
+        self.name = model
+        trust = settings.trust_remote_code
+        self.files = model_files(model_folder(model, trust), trust)
+        has_template = bool(getattr(self.files.tokenizer, "chat_template", None))
+        if prompt_form == "chat" and not has_template:
+            raise ValueError(f"{model} has no chat template; take --prompt_form text")
+        self.chat = has_template and prompt_form != "text"
+        if self.chat:
+            name_marks(marks_of_template(self.files.tokenizer))
+        self.batch_size = settings.rows
+        self.engine = LocalEngine(settings, self.files)
+        self.identity: Record = {
+            "model": model,
+            "model_sha256": model_fingerprint(self.files.folder),
+            "prompt_form": "chat" if self.chat else "text",
+            **settings.engine_identity(),
+        }
+
+    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
+        """Checks requests that will be made; the engine is loaded with room for the longest."""
+        for prompt in self._prompts(requests).values():
+            if self._refusal(prompt, parameters) is None:
+                room = len(prompt.tokens) + parameters.max_new_tokens
+                self.engine.room = max(self.engine.room, room)
+
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
+        """Samples, and hands over batch after batch; NoReply for a prompt that is too long."""
+        prompts = self._prompts(requests)
+        fitting = []
+        refused = []
+        for request in requests:
+            refusal = self._refusal(prompts[request.number], parameters)
+            if refusal is None:
+                fitting.append(request)
+            else:
+                refused.append((request, refusal))
+        if refused:
+            hand_over(refused)
+
+        def sample(batch: Sequence[Request]) -> list[Sampled]:
+            batch_prompts = [prompts[request.number] for request in batch]
+            return self._sample(batch, batch_prompts, parameters)
+
+        in_batches(self.batch_size, sample)(fitting, hand_over)
+
+    def _prompts(self, requests: Sequence[Request]) -> dict[int, Prompt]:
+        """The prompts of requests, by their number."""
+        form = Form(label_key=None, apply_chat_template=self.chat)
+        prompts: dict[int, Prompt] = {}
+        for request in requests:
+            if request.number not in prompts:
+                content: Any = list(request.messages)
+                if not self.chat:
+                    content = "\n\n".join(str(message["content"]) for message in request.messages)
+                row = {"input": content, "images": request.images}
+                (prompt,) = asked([row], form, self.files.tokenizer, self.files.processor)
+                prompts[request.number] = prompt
+        return prompts
+
+    def _refusal(self, prompt: Prompt, parameters: Parameters) -> NoReply | None:
+        """Why a prompt gets no response; None if it has room in the model's context."""
+        context = self.files.context
+        length = len(prompt.tokens)
+        if context is None or length + parameters.max_new_tokens <= context:
+            return None
+        return NoReply(
+            f"the prompt has {length} tokens, and --max_new_tokens leaves room for "
+            f"{context - parameters.max_new_tokens} in the model's context of {context}",
+            refused=True,
+        )
+
+    def _sample(
+        self, requests: Sequence[Request], prompts: Sequence[Prompt], parameters: Parameters
+    ) -> list[Sampled]:
+        """The responses to one batch."""
+        seeds = [key(parameters.seed, request.number, request.draw) for request in requests]
+        responses = self.engine.respond(
+            prompts=[prompt.tokens for prompt in prompts],
+            parameters=parameters,
+            seeds=None if parameters.temperature == 0 else seeds,
+            images=[request.images for request in requests],
+        )
+        samples = []
+        for prompt, response, seed in zip(prompts, responses, seeds, strict=True):
+            sample = Sampled(
+                text=self._text(prompt, response),
+                thinking="",
+                finish_reason="stop" if response.ended else "length",
+                tokens=len(response.tokens),
+                seed=seed,
+            )
+            samples.append(sample)
+        return samples
+
+    def _text(self, prompt: Prompt, response: SampledResponse) -> str:
+        """A response without its end token, after the mark of the thought that its prompt opens."""
+        tokens = response.tokens.tolist()
+        if response.ended:
+            tokens.pop()
+        return opening_mark(prompt.text) + str(self.files.tokenizer.decode(tokens))
+
+
+class ServedSampler:
+    """A model behind a connected endpoint, used as `LocalSampler`.
+
+    It is known by its address, and the name and the folder that the server gives. With `same_model`
+    the user says that it is the same in spite of them.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        concurrency: int = 64,
+        max_tokens_name: str = "max_tokens",
+        same_model: bool = False,
+    ):
+        self.endpoint = endpoint
+        self.concurrency = concurrency
+        self.max_tokens_name = max_tokens_name
+        self.same_model = same_model
+        self.name = f"{endpoint.base_url}#{endpoint.model}"
+        self.identity: Record = {
+            "served_model": endpoint.model,
+            "served_root": endpoint.root,
+            "url": endpoint.base_url,
+        }
+
+    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
+        """Checks requests that will be made: images must exist."""
+        for request in requests:
+            messages_of(request)
+
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
+        """Samples many at the same time; NoReply where there is no response."""
+
+        async def ask(request: Request) -> Sampled:
+            seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
+            limit = {self.max_tokens_name: parameters.max_new_tokens}
+            reply = await self.endpoint.chat(
+                messages_of(request),
+                temperature=parameters.temperature,
+                top_p=parameters.top_p,
+                seed=seed,
+                **limit,
+            )
+            return Sampled(
+                text=reply.text,
+                thinking=reply.thinking,
+                finish_reason=reply.finish_reason,
+                tokens=reply.completion_tokens,
+                seed=seed,
+            )
+
+        run_all(self.endpoint, requests, ask, hand_over, self.concurrency)
+
+
+class RecordedSampler:
+    """Responses that exist already, used as `LocalSampler`: a request gets the one of its draw.
+
+    `texts` are the responses to each item, by uid; `sha256` is of the file that they come from.
+    """
+
+    same_model = False
+
+    def __init__(self, name: str, sha256: str, texts: Mapping[str, Sequence[str]]):
+        self.name = name
+        self.texts = texts
+        self.identity: Record = {"model": name, "responses_sha256": sha256}
+
+    def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
+        """Nothing: the responses are there."""
+
+    def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
+        """Hands over batch after batch, so that a stop loses the grades of one batch alone."""
+        in_batches(RECORDED_AT_ONCE, self._responses)(requests, hand_over)
+
+    def _responses(self, requests: Sequence[Request]) -> list[Sampled]:
+        return [
+            Sampled(
+                text=self.texts[request.uid][request.draw],
+                thinking="",
+                finish_reason="",
+                tokens=None,
+                seed=0,
+            )
+            for request in requests
+        ]
+
+
+Sampler: TypeAlias = LocalSampler | ServedSampler | RecordedSampler
+
+
+def sampler_of(settings: ServerSettings, model: str, prompt_form: PromptForm = "auto") -> Sampler:
+    """The sampler of a folder, a hub id or an address."""
+    if not model.startswith(("http://", "https://")):
+        return LocalSampler(settings, model, prompt_form)
+    if prompt_form == "text":
+        raise ValueError("--prompt_form text: a server puts its chat template around prompts")
+    endpoint = Endpoint(
+        base_url=model,
+        api_key_env=settings.key_env,
+        timeout_seconds=settings.timeout,
+    )
+    return ServedSampler(
+        endpoint.connect(),
+        concurrency=settings.concurrency,
+        max_tokens_name=settings.max_tokens_name,
+        same_model=settings.same_model,
+    )
+
+
+def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str]:
+    """In what the model of records is not the sampler's, in words; [] where it is the same."""
+    if sampler.same_model:
+        return []
+    differences = []
+    for name in MODEL_IDENTITY:
+        before = recorded.get(name)
+        now = sampler.identity.get(name, before)
+        if before != now:
+            differences.append(f"{name} was {before!r:.80} and is {now!r:.80}")
+    return differences
+
+
+def advice_on_another_model(sampler: Sampler, elsewhere: str) -> str:
+    """What to do where the samples of another model are in the way."""
+    if isinstance(sampler, RecordedSampler):
+        return f"give {elsewhere}"
+    return f"give {elsewhere}, or --same_model if a server serves the same one"
+
+
+def open_store(
+    path: Path,
+    sampler: Sampler,
+    settings: Mapping[str, Any],
+    key_fields: Sequence[str],
+    content: str,
+    elsewhere: str,
+    keep: Callable[[Record], Record] = lambda record: record,
+    may_replace: Callable[[Record, Record], bool] = lambda earlier, later: True,
+) -> Store:
+    """The store of what a model responds, under these settings.
+
+    ValueError if it holds that of another model, which a killed call may have left, or of other
+    settings. `content` and `elsewhere` are for the message: what it holds, and where else to put
+    that of this model; `keep` and `may_replace` are the store's.
+    """
+    if path.is_file() and path.stat().st_size:
+        recorded, _ = read_store(path)
+        differences = model_differences(recorded, sampler)
+        if differences:
+            raise ValueError(
+                f"{path} holds {content} of another model ({'; '.join(differences)}): "
+                f"{advice_on_another_model(sampler, elsewhere)}"
+            )
+    notes = NOTES + MODEL_IDENTITY if sampler.same_model else NOTES
+    identity = {**sampler.identity, **settings}
+    return Store(path, identity, key_fields, notes, keep, may_replace)
+
+
+def messages_of(request: Request) -> list[dict[str, Any]]:
+    """The messages of a request, with its image files where they say `<image>`."""
+    if not request.images:
+        return list(request.messages)
+    check_images(request.messages, request.images)
+    images = iter(request.images)
+    messages = []
+    for message in request.messages:
+        content = list(_content_parts(message["content"], images))
+        messages.append({**message, "content": content})
+    return messages
+
+
+def _content_parts(text: str, images: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """A message's content as parts, which take their images in order."""
+    for piece in re.split(f"({IMAGE_TAG})", text):
+        if piece == IMAGE_TAG:
+            yield _image_part(Path(next(images)))
+        elif piece.strip():
+            yield {"type": "text", "text": piece}
+
+
+def _image_part(path: Path) -> dict[str, Any]:
+    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    data = base64.b64encode(path.read_bytes()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}

@@ -1,0 +1,29 @@
+"""Intervals and tests that say how sure a figure is; docs/api.md helps to choose."""
+
+from openrlhf_js import needs
+
+needs("eval", "scipy")
+
+from paired_eval.stats.clustered import (
+    clustered_mean,
+    holm,
+    mean_of_means,
+    paired_difference,
+    ratio_of_means,
+)
+from paired_eval.stats.estimate import CONFIDENCE, Difference, Estimate, detectable_effect
+from paired_eval.stats.proportions import clustered_proportion, pass_at_k
+
+__all__ = [
+    "CONFIDENCE",
+    "Difference",
+    "Estimate",
+    "clustered_mean",
+    "clustered_proportion",
+    "detectable_effect",
+    "holm",
+    "mean_of_means",
+    "paired_difference",
+    "pass_at_k",
+    "ratio_of_means",
+]

@@ -1,0 +1,444 @@
+"""`openrlhf-js eval arena`: all of it on a tiny model, kills and faults, and eval/arena_hard.sh."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from judged_bench import (
+    BASELINE,
+    judgment_row,
+    read_lines,
+    write_bench,
+    write_judged,
+    write_lines,
+)
+from kit import until
+from stub_judge import by_hash, faulty, reply, serving, user
+
+from paired_eval.cli import arena as eval_arena
+from answer_graders.programs import console
+from answer_graders.programs.store import read_store
+from paired_eval.arena import style
+from paired_eval.arena.data import BENCHES, Folder
+from paired_eval.arena.protocol import read_settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A tiny model; tokens are characters, the official one is downloaded."""
+    from baseline_research.tiny import model
+    from baseline_research.tiny.tasks import sort
+
+    monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
+    tokenizer = model.make_tokenizer(sort.tokens)
+    policy = model.make_model(tokenizer, seed=0)
+    policy.config.max_position_embeddings = 64
+    folder = tmp_path / "model"
+    model.save(policy, tokenizer, folder)
+    prompts = [sort.prompt(str(number)) for number in range(10, 16)]
+    prompts.append(sort.prompt("1" * 300))  # too long for the model
+    rows = [
+        {"uid": f"q{number}", "category": "c", "prompt": prompt}
+        for number, prompt in enumerate(prompts)
+    ]
+    bench = write_bench(tmp_path / "data", len(rows), ("other",))
+    write_lines(bench / "question.jsonl", rows)
+    return folder
+
+
+def test_from_answers_to_a_page(tiny, tmp_path, capsys, monkeypatch):
+    data = tmp_path / "data"
+    place = ["--data", str(data), "--bench", "own"]
+    generate_answers(tiny, place, data, capsys, monkeypatch)
+    judge_answers(place, tmp_path, capsys, monkeypatch)
+    score(place, tmp_path, capsys)
+
+
+def generate_answers(model, place, data, capsys, monkeypatch):
+    """Six of seven questions are answered; tokens are counted once their tokenizer is there."""
+    folder = Folder(data, "own")
+    words = ["generate", *place, "--model", str(model), "--name", "m", "--max_new_tokens", "5"]
+    with monkeypatch.context() as offline:
+        offline.setattr(style, "load_tokenizer", lambda bench: None)
+        assert eval_arena.main([*words, "--questions", "2"]) == 0
+    assert not any("metadata" in row for row in read_lines(folder.answers("m")))
+
+    assert eval_arena.main(words) == 0  # the last one is too long, and recorded as failed
+    printed = capsys.readouterr()
+    assert "answers to 6 of 7 questions" in printed.out
+    assert "1 questions failed" in printed.err
+    rows = read_lines(folder.answers("m"))
+    assert [row["uid"] for row in rows] == [f"q{number}" for number in range(6)]
+    assert all(row["metadata"]["token_len"] <= 5 for row in rows)
+    identity, records = read_store(data / "own" / "generation" / "m.jsonl")
+    cut_off = sum(record.get("finish_reason") == "length" for record in records)
+    assert identity["max_new_tokens"] == 5
+    assert f"{cut_off} answers were cut off" in printed.err
+
+    assert eval_arena.main([*words, "--temperature", "1"]) == 2
+    assert "temperature: 0.0 there, 1.0 now" in capsys.readouterr().err
+
+
+def judge_answers(place, tmp_path, capsys, monkeypatch):
+    """26 games, none of them before a server answers and the budget allows it."""
+    bench = tmp_path / "data" / "own"
+    settings = tmp_path / "judge.yaml"
+    settings.write_text(
+        "judge_model: j\nprices: {j: {input: 1, output: 1}}\n"
+        "parameters: {temperature: null, reasoning_effort: low}\n"
+    )
+    words = ["judge", *place, "--baseline", BASELINE, "--models", "m", "other"]
+    words += ["--settings", str(settings)]
+    assert eval_arena.main([*words, "--dry_run"]) == 0
+    assert "13 of 13 answers are to be judged: 26 games, about" in capsys.readouterr().out
+    assert not (bench / "judge_ledger" / "j" / "all.jsonl").exists()
+
+    nobody = "http://127.0.0.1:9/v1"
+    assert eval_arena.main([*words, "--url", nobody]) == 1
+    assert f"no server answers at {nobody}" in capsys.readouterr().err
+
+    key = "sk-abcdefghijkl"
+    monkeypatch.setenv("A_KEY", key)
+    with serving(by_hash) as stub:
+        words += ["--url", stub.url, "--key_env", "A_KEY"]
+        assert eval_arena.main([*words, "--budget", "0.0001"]) == 1
+        assert "the budget allows no more games" in capsys.readouterr().out
+        assert eval_arena.main([*words, "--budget", "1"]) == 0
+    assert len(stub.requests) == 26
+    assert stub.requests[0]["reasoning_effort"] == "low"
+    assert "temperature" not in stub.requests[0]
+    assert set(stub.keys) == {f"Bearer {key}"}
+    for path in bench.rglob("*"):
+        assert path.is_dir() or key.encode() not in path.read_bytes()
+
+
+def score(place, tmp_path, capsys):
+    """Scores on the console, as JSON and as a page."""
+    scores = tmp_path / "out" / "s.json"
+    page = tmp_path / "out" / "s.html"
+    place = [*place, "--baseline", BASELINE]
+    words = ["score", *place, "--compare", "m", "other", "--style_control"]
+    words += ["--json", str(scores), "--html", str(page)]
+    assert eval_arena.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "c, judged by j: m against other, paired by question" in printed
+    rows = {row["model"]: row for row in reversed(json.loads(scores.read_bytes()))}
+    assert set(rows) == {"m", "other", BASELINE}
+    assert rows["m"]["questions"] == 6
+    assert rows["m"]["games_missing"] == 2
+    assert b'class="question"' in page.read_bytes()
+
+    assert eval_arena.main(["score", *place, "--models", "nobody"]) == 2
+    assert "no complete judgment of nobody in c; it judged m, other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["judge", "--models", "m"], "--judge names the judge"),
+        (["judge", "--judge", "j", "--models", "m", "--budget", "1"], "needs the price of j"),
+        (
+            ["judge", "--judge", "j", "--models", "m"],
+            "no such file; `openrlhf-js eval arena fetch`",
+        ),
+        (["score"], "--judge says whose judgments; data/arena-hard-v2.0 has none"),
+        (["fetch", "--source", "nowhere"], "nowhere holds no data/arena-hard-v2.0/question.jsonl"),
+        (["fetch", "--bench", "mine"], "--baseline MODEL"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert eval_arena.main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "score"),
+    [
+        ([], "unquoted", 100),
+        (["--ci", "official"], "official", 25),
+        (["--verdict", "unquoted", "--ci", "official"], "unquoted", 100),
+    ],
+)
+def test_official_intervals_take_official_verdicts(words, rule, score, tmp_path):
+    """Of two games that the model wins, the text of one quotes the loser at its end."""
+    rows = [judgment_row("q0", -2, 1)]
+    rows[0]["games"][0]["judgment"]["answer"] = "Verdict: [[B>A]], though it says `[[A>>B]]`."
+    write_judged(tmp_path, rows)
+    place = ["--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    path = tmp_path / "scores.json"
+    assert eval_arena.main(["score", *place, "--json", str(path), *words]) == 0
+    (row,) = [row for row in json.loads(path.read_bytes()) if row["model"] == "m"]
+    assert row["verdict"] == rule
+    assert row["score"] == score
+
+
+@pytest.mark.timeout(300)  # starts the program
+def test_a_kill_costs_no_judgment_and_hardly_any_money(tmp_path):
+    folder = write_bench(tmp_path, 20)
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--settings", str(four_at_a_time(tmp_path)), "--url"]
+    with serving() as stub:
+        stub.answer = faulty(stub, 0.2, 0, 3)
+        program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
+        with subprocess.Popen([*program, *words, stub.url]) as process:
+            until(lambda: stub.counts["paid"].total() >= 8)
+            process.kill()
+        assert eval_arena.main([*words, stub.url]) == 0
+    paid = stub.counts["paid"]
+    rows = read_lines(folder / "model_judgment" / "stub" / "m.jsonl")
+    assert sorted(row["uid"] for row in rows) == sorted(f"q{n}" for n in range(20))
+    assert all(game["score"] for row in rows for game in row["games"])
+    assert len(paid) == 40
+    assert paid.total() - 40 <= 4  # what was under way at the kill -9
+    ledger = list(read_store(folder / "judge_ledger" / "stub" / "all.jsonl")[1])
+    assert len({each["game"] for each in ledger}) == 40
+
+
+def four_at_a_time(folder):
+    """The settings of a judge that is asked four games at a time."""
+    path = folder / "judge.yaml"
+    path.write_text("judge_model: stub\nconcurrency: 4\n")
+    return path
+
+
+def test_ctrl_c_lets_the_replies_under_way_arrive_and_a_second_one_does_not(tmp_path):
+    """Twice four games at a time of twenty questions, whose replies wait for `reply_now`."""
+    write_bench(tmp_path, 20)
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--settings", str(four_at_a_time(tmp_path)), "--url"]
+    program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
+    reply_now = threading.Event()
+
+    def wait_and_reply(request, number):
+        reply_now.wait(60)
+        return by_hash(request)
+
+    def records():
+        path = Folder(tmp_path, "own").ledger("stub", "all")
+        return list(read_store(path)[1]) if path.exists() else []
+
+    with serving(wait_and_reply) as stub:
+        words.append(stub.url)
+        with subprocess.Popen([*program, *words], text=True, stderr=subprocess.PIPE) as process:
+            until(lambda: stub.now == 4)
+            process.send_signal(signal.SIGINT)
+            until_said(process, "waiting up to 120 s for 4 replies under way")
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            assert process.wait(60) == 130
+            assert time.monotonic() - began < 30  # not the minute that the replies would take
+        assert records() == []
+        with subprocess.Popen([*program, *words], text=True, stderr=subprocess.PIPE) as process:
+            until(lambda: len(stub.requests) == 8)
+            process.send_signal(signal.SIGINT)
+            until_said(process, "Ctrl-C ends this at once")
+            assert records() == []
+            reply_now.set()
+            until_said(process, "stopped; the same command resumes")
+            assert process.wait(30) == 130
+        assert len(stub.requests) == 8  # none began after the signal
+        assert len(records()) == 4
+        assert eval_arena.main(words) == 0
+        assert len(stub.requests) == 4 + 40  # nothing that had arrived was paid for twice
+
+
+def until_said(process, words):
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"nobody said {words!r}")
+
+
+def test_what_judging_costs_is_said_while_it_runs(tmp_path, capsys, monkeypatch):
+    """16 games of 2000 tokens in and 1000 out."""
+    monkeypatch.setattr(console, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
+    write_bench(tmp_path, 8)
+    settings = tmp_path / "judge.yaml"
+    settings.write_text(
+        "judge_model: stub\nconcurrency: 1\nprices: {stub: {input: 100, output: 200}}\n"
+    )
+    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
+    words += ["--models", "m", "--settings", str(settings), "--url"]
+    with serving(lambda *_: reply("[[A>B]]", tokens=1000, asked=2000)) as stub:
+        assert eval_arena.main([*words, stub.url]) == 0
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line.startswith("judging: ")]
+    assert len(lines) == 16
+    assert lines[3].startswith("judging: 4 of 16 games, $1.60 of about $6.40, 0:00:0")
+    assert lines[3].endswith(" left")
+    assert "16 replies, 32,000 tokens in and 16,000 out, $6.40" in said.out
+
+
+def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
+    write_bench(tmp_path, 10, ())
+    words = ["generate", "--data", str(tmp_path), "--bench", "own", "--model"]
+    with serving(lambda request, _: reply("<think>hm" if "q1" in user(request) else "1")) as stub:
+        words.append(stub.url)
+        assert eval_arena.main(words) == 0
+        assert eval_arena.main(words) == 0
+        assert "1 answers are empty" in capsys.readouterr().err
+        asked = Counter(map(user, stub.requests))
+        assert {asked[f"What is q{n}?"] for n in range(10)} == {1}
+        stub.root = "runs/second"
+        assert eval_arena.main(words) == 2
+        said = capsys.readouterr().err
+        assert "small.jsonl holds answers of another model" in said
+        assert "--name" in said
+        assert eval_arena.main([*words, "--name", "second"]) == 0
+        assert eval_arena.main([*words, "--same_model"]) == 0
+
+
+SCRIPT = ROOT / "eval" / "arena_hard.sh"
+# Stands in for Python: writes its words down, and leaves as the test says.
+PYTHON = """#!/usr/bin/env bash
+printf '%s\\n' "${*:5}" >> "$CALLS"
+case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STATUS:-0}" ;;
+    judge) case "$*" in *--dry_run) ;; *) exit "${JUDGE_STATUS:-0}" ;; esac ;; esac
+"""
+
+
+class ScriptRun(NamedTuple):
+    """What a run of the script left."""
+
+    status: int
+    calls: list[str]  # the words of each program that it called
+    output: str
+
+    @property
+    def programs(self) -> list[str]:
+        return [call.split()[0] for call in self.calls]
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Runs the script with a Python that writes down what it is called for."""
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def run(*words: str, **variables: str) -> ScriptRun:
+        calls.write_text("")
+        finished = subprocess.run(
+            ["bash", str(SCRIPT), *words],
+            cwd=tmp_path,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHON": str(python),
+                "CALLS": str(calls),
+                **variables,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=30,
+        )
+        return ScriptRun(finished.returncode, calls.read_text().splitlines(), finished.stdout)
+
+    return run
+
+
+V2_SETTINGS = ROOT / "eval" / "arena_hard_v2.0.yaml"
+
+
+def test_the_script_stops_before_it_costs(script):
+    run = script("runs/js/model/")
+    assert run.status == 0
+    assert "give BUDGET=DOLLARS" in run.output
+    place = "--data data --bench arena-hard-v2.0"
+    assert run.calls == [
+        f"fetch {place}",
+        f"generate {place} --model runs/js/model --name js-model --max_new_tokens 4096 "
+        "--temperature 0",
+        f"judge {place} --models js-model --judge gpt-4.1 --settings {V2_SETTINGS} --dry_run",
+    ]
+
+
+def test_all_of_the_script(script):
+    run = script(
+        "runs/js/model",
+        BENCH="arena-hard-v0.1",
+        BUDGET="25",
+        NAME="js",
+        FROM="my clone",
+        CATEGORY="arena-hard-v0.1",
+        COMPARE="rloo",
+        TEXTS="t",
+        JUDGE_NAME="k",
+    )
+    assert run.status == 0
+    fetch, _, _, judge, score = run.calls
+    asking = "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
+    assert fetch.endswith("--source my clone --texts t")
+    assert judge.endswith(f"--judge_name k {asking}")
+    assert score.startswith(
+        "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
+        "--judge k --compare js rloo --json runs/arena-hard/js/scores.json"
+    )
+    assert run.output.rstrip().endswith("runs/arena-hard/js/arena.html")
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "status", "programs"),
+    [
+        (["--help"], {}, 0, ""),
+        ([], {}, 2, ""),
+        (["http://localhost:8000/v1"], {}, 2, ""),  # which checkpoint is it?
+        (["http://localhost:8000/v1"], {"NAME": "js"}, 0, "generate judge"),
+        (["model"], {"BENCH": "mine", "BASELINE": "base"}, 2, ""),  # no settings of a judge
+        (["model"], {"FETCH_STATUS": "1"}, 1, "fetch"),  # not even the questions are there
+        (["model"], {"GENERATE_STATUS": "1"}, 1, "generate"),
+        (["model"], {"GENERATE_STATUS": "3"}, 3, "generate judge"),  # open: not in the way
+        (["model"], {"BUDGET": "9", "JUDGE_STATUS": "2"}, 2, "generate judge judge"),
+        # some games are open: others are scored
+        (["model"], {"BUDGET": "9", "JUDGE_STATUS": "1"}, 1, "generate judge judge score"),
+    ],
+)
+def test_what_the_script_refuses_and_what_ends_it(
+    script, tmp_path, words, variables, status, programs
+):
+    folder = tmp_path / "data" / "arena-hard-v2.0"
+    if "FETCH_STATUS" not in variables:
+        for name in ("question.jsonl", "judge_prompts.json"):
+            write_lines(folder / name, [])
+    if "JUDGE_STATUS" in variables:
+        write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
+    run = script(*words, **variables)
+    assert run.status == status
+    assert " ".join(run.programs) == programs
+
+
+@pytest.mark.timeout(300)  # imports torch twice
+@pytest.mark.integration  # trains, serves a judge, and runs five programs
+def test_the_example_needs_no_key_and_no_network(tmp_path):
+    environment = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
+    example = subprocess.run(["bash", str(SCRIPT), "--example"], env=environment)
+    assert example.returncode == 0
+    scores = {row["model"]: row for row in json.loads((tmp_path / "scores.json").read_bytes())}
+    assert set(scores) == {"careless", "tiny"}
+    assert scores["tiny"]["questions"] == 40
+    assert scores["tiny"]["games_missing"] == 0
+    assert 5 < scores["tiny"]["score"] < 95
+    assert (tmp_path / "arena.html").stat().st_size > 40_000
+
+
+@pytest.mark.parametrize("name", ["v0.1", "v2.0"])
+def test_the_settings_are_the_official_ones(name):
+    settings = read_settings(ROOT / "eval" / f"arena_hard_{name}.yaml")
+    bench = BENCHES[f"arena-hard-{name}"]
+    assert settings.bench_name == bench.name
+    assert settings.request() == bench.judges[settings.judge_model]
+    assert set(bench.judges) <= set(settings.prices)

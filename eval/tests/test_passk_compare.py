@@ -1,0 +1,214 @@
+import copy
+import json
+
+import numpy as np
+import pytest
+from charts import forests_of
+from passk_kit import group, items
+from scipy import stats
+
+from paired_eval.passk.compare import compare, mean_difference, values_of
+from paired_eval.passk.summary import FORMAT, read_results, summarise
+from paired_eval.pages import passk as report
+from paired_eval.pages.figures import picture
+from paired_eval.stats import Difference, detectable_effect
+
+SETTINGS = {
+    "temperature": 0.7,
+    "top_p": 1.0,
+    "max_new_tokens": 64,
+    "prompt_form": "chat",
+}
+
+
+def evaluated(model, shares, names=("toy",), k=8, seed=0):
+    """Results with these chances of a right answer, item by item."""
+    rng = np.random.default_rng(seed)
+    tasks = {}
+    for name in names:
+        groups = []
+        for item, share in enumerate(shares):
+            is_right = rng.random(k) < share
+            marks = np.where(is_right, "r", "w")
+            groups.append(group(item, "".join(marks)))
+        summary = summarise(items(len(shares)), groups)
+        tasks[name] = {"settings": dict(SETTINGS), **summary}
+    return {"format": FORMAT, "model": model, "tasks": tasks}
+
+
+A = evaluated("a", np.linspace(0.1, 0.8, 12))
+B = evaluated("b", np.linspace(0.3, 0.9, 12), seed=1)
+
+
+@pytest.mark.parametrize("metric", ["mean", "majority", "pass@4"])
+def test_against_the_t_test_of_scipy(metric):
+    (row,) = compare(A, B, metric)["rows"]
+    a = values_of(A["tasks"]["toy"], metric)
+    b = values_of(B["tasks"]["toy"], metric)
+    expected = stats.ttest_rel(b, a)
+    low, high = expected.confidence_interval()
+    standard_error = (b - a).std(ddof=1) / np.sqrt(12)
+    figures = {
+        "a": a.mean(),
+        "b": b.mean(),
+        "value": (b - a).mean(),
+        "low": low,
+        "high": high,
+        "p_value": expected.pvalue,
+        "detectable": detectable_effect(standard_error, 11),
+    }
+    assert {name: row[name] for name in figures} == pytest.approx(figures)
+
+
+def test_several_benchmarks_and_their_mean():
+    shares = np.linspace(0.2, 0.7, 12)
+    a = evaluated("a", shares, ("one", "two"))
+    b = evaluated("b", shares + 0.2, ("one", "two"), seed=5)
+    first, second, mean = compare(a, b)["rows"]
+    assert mean["task"] == "mean"
+    assert mean["items"] == 24
+    assert mean["value"] == pytest.approx((first["value"] + second["value"]) / 2)
+    assert mean["detectable"] < min(first["detectable"], second["detectable"])
+
+
+def difference(value, error, degrees=9.0):
+    return Difference(value, 0, 0, 1.0, error, degrees)
+
+
+def test_the_mean_of_differences_by_hand():
+    mean = mean_difference([difference(0.1, 0.03), difference(0.3, 0.04)], clusters=20)
+    assert mean.value == pytest.approx(0.2)
+    assert mean.standard_error == pytest.approx(0.025)  # sqrt(0.03^2 + 0.04^2) / 2
+    degrees = (9e-4 + 16e-4) ** 2 / (9e-4**2 / 9 + 16e-4**2 / 9)
+    assert mean.degrees_of_freedom == pytest.approx(degrees)
+    assert mean.p_value == pytest.approx(2 * stats.t.sf(0.2 / 0.025, degrees))
+    half_width = stats.t.ppf(0.975, degrees) * 0.025
+    assert mean.low == pytest.approx(0.2 - half_width)
+    assert mean.high == pytest.approx(0.2 + half_width)
+    unknown = difference(0.5, np.inf, degrees=0.0)  # without a spread nothing is shown
+    assert mean_difference([unknown, unknown], clusters=2).p_value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "p_value"),
+    [([0.0], [1.0], 1), ([0.5] * 9, [0.5] * 9, 1), ([0.0] * 9, [1.0] * 9, 2**-8)],
+)
+def test_where_no_effect_size_can_be_told(a, b, p_value):
+    (row,) = compare(evaluated("a", a), evaluated("b", b))["rows"]
+    assert row["detectable"] is None
+    assert row["p_value"] == p_value
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "value", "message"),
+    [
+        ("settings", "temperature", 1.0, "temperature is 0.7 and 1.0"),
+        ("settings", "prompt_form", "text", "prompt_form is 'chat' and"),
+        ("per_item", "uid", ["new"], "12 and 1 items, 0 of them the same"),
+    ],
+)
+def test_what_is_not_the_same_is_refused(field, name, value, message):
+    other = copy.deepcopy(B)
+    other["tasks"]["toy"][field][name] = value
+    with pytest.raises(ValueError, match=f"no fair comparison:\n  toy: {message}"):
+        compare(A, other)
+
+
+def test_other_numbers_of_samples_are_refused():
+    other = evaluated("b", np.linspace(0.3, 0.9, 12), k=4)
+    with pytest.raises(ValueError, match=r"no fair comparison:\n  toy: samples are 8 and 4"):
+        compare(A, other)
+
+
+def test_a_server_may_be_compared_with_a_folder():
+    served = copy.deepcopy(B)
+    del served["tasks"]["toy"]["settings"]["prompt_form"]
+    assert compare(A, served)["rows"] == compare(A, B)["rows"]
+    with pytest.raises(ValueError, match="only one of the two has more"):
+        compare(A, evaluated("b", [0.5] * 12, ("more", "toy")))
+
+
+def test_results_on_disk(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(A))
+    assert read_results(tmp_path) == A
+    with pytest.raises(ValueError, match=r"holds no results\.json"):
+        read_results(tmp_path / "nowhere")
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="does not hold results of this version"):
+        read_results(tmp_path)
+
+
+def test_tables():
+    mean = report.value_of(A["tasks"]["toy"], "mean_at_k")
+    score = f"{100 * mean['value']:.1f}"
+    (row,) = report.scores(A)
+    assert row["mean@k %"].startswith(f"{score} ({100 * mean['low']:.1f} to ")
+    (row,) = report.passes(A)
+    assert list(row) == ["pass@j %, j =", "1", "2", "4", "8"]
+    (row,) = report.differences(compare(A, B), "B")
+    assert row["benchmark"] == "toy"
+    assert row["pass@1 of A, %"] == score
+    forest = report.forest([("B", compare(A, B))])
+    (dots,) = forests_of(picture([forest]))
+    (row,) = compare(A, B)["rows"]
+    assert dots["toy", f"{B['model']} (B)"] == pytest.approx(
+        [100 * row[end] for end in ("value", "low", "high")]
+    )
+
+
+def test_a_comparison_says_which_model_is_better_by_what():
+    better = evaluated("b", np.linspace(0.6, 1.0, 12), seed=1)
+    (row,) = report.differences(compare(A, better), "B")
+    assert list(row) == [
+        "benchmark",
+        "items",
+        "model",
+        "pass@1, %",
+        "pass@1 of A, %",
+        "difference to A, points",
+        "p",
+        "detectable, points",
+    ]
+    difference = row["difference to A, points"].replace(" (", " points (")
+    said = report.conclusion(compare(A, better), "B")
+    assert said == f"By pass@1, B (b) is better than A (a) on toy: {difference}."
+    assert "B (a) is worse than A (b) on toy: -" in report.conclusion(compare(better, A), "B")
+    two = [
+        evaluated(name, [0.5] * 12, ("toy", "more"), seed=seed) for seed, name in enumerate("ab")
+    ]
+    said = report.conclusion(compare(*two, "pass@4"), "B")
+    assert "By pass@4, it is undecided whether B (b) or A (a) is better on average over 2" in said
+    (row,) = report.differences(compare(A, A, "majority"), "B")
+    assert row["difference to A, points"] == "+0.0 (no interval: equal on every item)"
+    assert (row["p"], row["majority vote, %"]) == ("-", row["majority vote of A, %"])
+    assert "undecided" in report.conclusion(compare(A, A), "B")
+    one = evaluated("a", [0.5])
+    (row,) = report.differences(compare(one, one), "B")
+    assert row["difference to A, points"] == "+0.0 (no interval: one item)"
+    forest = report.forest([("B", compare(A, A)), ("C", compare(A, better))])
+    assert forest.title == "Difference of pass@1 from a (A)"
+    assert forest.xlabel == "points of pass@1 over A"
+    (dots,) = forests_of(picture([forest]))
+    assert dots["toy", "a (B)"] == (0, None, None)
+    names = [f"runs/{kind}/checkpoints/global_step100_hf" for kind in ("rloo", "js_grad")]
+    pair = [evaluated(name, [0.5] * 4, seed=seed) for seed, name in enumerate(names)]
+    forest = report.forest([("B", compare(*pair))])
+    assert forest.title == "Difference of pass@1 from runs/rloo…ep100_hf (A)"
+    assert forest.rows[0].name == "runs/js_g…ep100_hf (B)"
+
+
+def test_a_difference_of_shares_stays_within_100_points():
+    pair = [evaluated(name, shares) for name, shares in (("a", [0, 0]), ("b", [0, 1]))]
+    (row,) = report.differences(compare(*pair), "B")
+    assert row["difference to A, points"] == "+50.0 (-100.0 to 100.0)"
+
+
+def test_notes_of_truncated_and_ungraded_responses():
+    results = copy.deepcopy(A)
+    for row in results["tasks"]["toy"]["rows"]:
+        if row["quantity"] in ("truncated", "timeout"):
+            row["value"] = 0.25
+    notes = " ".join(report.notes(results))
+    assert "25.0 % were cut off at 64 tokens" in notes
+    assert "25.00 % could not be graded" in notes

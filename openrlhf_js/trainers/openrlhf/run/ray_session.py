@@ -1,0 +1,196 @@
+"""Upstream's training in the Ray that a run lives in.
+
+That is a cluster, or a node of the run's own, on which GPUs are pretended where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import functools
+import gc
+import importlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import psutil
+
+from openrlhf_js.common import environment
+from openrlhf_js.common.environment import RUN_ID
+from baseline_research.on_cpu import stand_ins as cpu, processes
+from openrlhf_js.trainers.openrlhf import upstream
+from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt, versions
+from openrlhf_js.trainers.openrlhf.run.failures import existing_folder
+from openrlhf_js.trainers.openrlhf.run.leftovers import (
+    FOLDER,
+    SIGNALS,
+    end_run,
+    remove_dead_folders,
+)
+from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
+
+NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
+
+
+def train(args: argparse.Namespace, device: str) -> None:
+    """Trains as OpenRLHF's `train(args)` does, with our actors; `device` is "cpu" or "gpu"."""
+    os.environ.update(environment.or_as_set(environment.STARTING_RAY))  # read at Ray's import
+    alone = device == "cpu" and not os.environ.get("RAY_ADDRESS")
+    with environment.ray_of_forks() if alone else contextlib.nullcontext():
+        from openrlhf.cli import train_ppo_ray
+        from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
+
+        from openrlhf_js.trainers.openrlhf import watch
+        from openrlhf_js.trainers.openrlhf.trainer import put_our_actors
+    gc.freeze()
+    gc.enable()
+
+    check_and_adapt(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
+    with ray_session(args, device), watch.watched(train_ppo_ray):
+        put_our_actors(args)
+        train_ppo_ray.train(args)
+
+
+@contextlib.contextmanager
+def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
+    """A Ray that our actors can live in: the cluster that there is, or one for this run alone."""
+    import ray
+
+    marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
+    hook = "install" if device == "cpu" else "install_flash_attn"
+    runtime_env: dict[str, object] = {
+        "env_vars": environment.of_workers(device, marker),
+        "worker_process_setup_hook": f"baseline_research.on_cpu.stand_ins.{hook}",
+    }
+    cluster = os.environ.get("RAY_ADDRESS")
+    node = _Node(python=[sys.executable])
+    if not sys.stdout.isatty():
+        _without_bars()
+    remove_dead_folders()
+    with contextlib.ExitStack() as stack:
+        if device == "cpu" and not cluster:
+            node = _node_without_gpu(cpu.pretend_gpus(args), stack)
+        runtime_env["py_executable"] = shlex.join(node.python)  # Ray hands it to a shell as it is
+        stack.callback(remove_dead_folders)
+        stack.callback(end_run, marker, node.nursery)
+        stack.callback(ray.shutdown)
+        ray.init(runtime_env=runtime_env, **node.settings)
+        if cluster or len(ray.nodes()) > 1:
+            spared = (os.getpid(), psutil.Process().create_time())
+            stack.callback(_on_each_node, end_run, marker, None, spared)
+            _check_nodes(args)
+        if node.nursery and ray.get_runtime_context().get_job_id() != environment.RAY_JOB:
+            raise UpstreamMismatch("Ray counts its jobs in another way")
+        for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.default_int_handler)
+        yield
+
+
+def _without_bars() -> None:
+    """Hides tqdm's bars in this process and its forks, which have imported it already."""
+    tqdm: Any = importlib.import_module("tqdm").tqdm
+    tqdm.__init__ = functools.partialmethod(tqdm.__init__, **environment.NO_BARS)
+
+
+class _Node(NamedTuple):
+    """How Ray starts: the settings of a node of its own, and what runs in place of Python."""
+
+    python: list[str]
+    nursery: int | None = None  # the process that workers are forks of
+    settings: Mapping[str, Any] = MappingProxyType({})
+
+
+def _node_without_gpu(gpus: int, stack: contextlib.ExitStack) -> _Node:
+    """A node for this run alone that counts so many GPUs, and its nursery.
+
+    Its folder goes when the stack unwinds, and is locked as long as this process lives.
+    """
+    import torch
+
+    # Ray's sockets lie in its folder, and a socket's path may have 107 characters
+    folder = tempfile.mkdtemp(prefix=FOLDER)
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    lock = os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_WRONLY)
+    stack.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
+    python, nursery = processes.open_nursery(folder)
+    settings = {
+        "address": "local",
+        "num_gpus": gpus,
+        "num_cpus": 2 * gpus + 8,  # slots for actors, most of which wait
+        "include_dashboard": False,
+        "_temp_dir": folder,
+    }
+    return _Node(python, nursery, settings)
+
+
+def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """What a function returns on each node, by its address.
+
+    Of a node that cannot start a worker, as one without our Python, it is Ray's error.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0, max_retries=0)(function)
+    answers: dict[str, Any] = {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            reference = task.options(scheduling_strategy=place).remote(*arguments)
+            answers[node["NodeManagerAddress"]] = reference
+    for address, reference in answers.items():
+        try:
+            answers[address] = ray.get(reference, timeout=NODE_SECONDS)
+        except ray.exceptions.RayError as error:
+            answers[address] = error
+    return answers
+
+
+def _check_nodes(args: argparse.Namespace) -> None:
+    """Raises BadInput unless each node has our versions and sees the files of the run."""
+    names = [
+        args.actor.model_name_or_path,
+        args.reward.model_name_or_path,
+        args.data.prompt_dataset,
+        args.eval.dataset,
+        args.train.agent_func_path,
+        *(args.reward.remote_url or ()),
+    ]
+    paths = [os.path.abspath(name) for name in names if name and os.path.exists(name)]
+    with tempfile.NamedTemporaryFile(dir=existing_folder(args.ckpt.path)) as shared:
+        paths.append(shared.name)
+        nodes = _on_each_node(_look, paths)
+    versions_here = versions()
+    problems = []
+    for address, seen in nodes.items():
+        if isinstance(seen, Exception):
+            problems.append(
+                f"the node {address} starts no worker with {sys.executable}: {type(seen).__name__}"
+            )
+            continue
+        versions_there, missing_files = seen
+        if versions_there != versions_here:
+            problems.append(f"the node {address} has {versions_there}, this one {versions_here}")
+        for path in missing_files:
+            title = f"--ckpt.path {args.ckpt.path}" if path == shared.name else path
+            problems.append(f"the node {address} does not see {title}: put it on a shared disk")
+    if problems:
+        raise BadInput("\n".join(problems))
+
+
+def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """A node's versions, and those of the paths that it does not have."""
+    return versions(), [path for path in paths if not os.path.exists(path)]

@@ -1,0 +1,124 @@
+"""What a run shows: a bar and our own lines. All that it prints goes to a file.
+
+The screen is a program of its own that reads the file: a run forks itself, which a thread that
+draws would not survive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from answer_graders.programs.console import progress, say
+from openrlhf_js.common.environment import RUN_ID
+from openrlhf_js.trainers.openrlhf.flags import Flat
+
+LOG = "train.log"
+POLL_SECONDS = 0.2
+TAIL_LINES = 12
+# a line of ours; Ray puts the actor before it
+OURS = re.compile(r"(?:\x1b\[\d+m)?(?:\(\w+ [^)]*\))?(?:\x1b\[0m)? ?openrlhf_js: (.*)")
+ROLLOUT = re.compile(r"rollout ([\d,]+)(?: of ([\d,]+))?: (.*)")  # as the trainer prints it
+
+
+def log_of(flat: Flat) -> Path:
+    """The file that gets what a run prints, in the folder of its curves or of its model."""
+    if flat["logger.tensorboard_dir"]:
+        return Path(flat["logger.tensorboard_dir"], flat["logger.wandb.run_name"], LOG)
+    return Path(flat["ckpt.output_dir"], LOG)
+
+
+@contextlib.contextmanager
+def shown(flat: Flat) -> Iterator[None]:
+    """Sends what this process and all that it starts print to the log, and shows what is ours.
+
+    With --js.verbose everything is printed as it comes.
+    """
+    if flat["js.verbose"]:
+        yield
+        return
+    log = log_of(flat)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    say(f"openrlhf_js: everything that the run prints goes to {log} (--verbose: here)")
+    environment = {name: value for name, value in os.environ.items() if name != RUN_ID}
+    with log.open("ab") as output:
+        command = [sys.executable, "-m", __name__, str(log), str(output.tell())]
+        screen = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            env=environment,  # what ends the processes of a run leaves it
+            start_new_session=True,  # so does a Ctrl-C
+        )
+        terminal = _printing_to(output.fileno(), output.fileno())
+    try:
+        yield
+    except Exception:
+        with log.open("a", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+        raise
+    finally:
+        for descriptor in (*_printing_to(*terminal), *terminal):
+            os.close(descriptor)
+        with contextlib.suppress(BrokenPipeError):
+            screen.communicate(b"the end")
+
+
+def _printing_to(output: int, errors: int) -> tuple[int, int]:
+    """Lets standard output and errors go to these descriptors; returns what they were."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    before = (os.dup(1), os.dup(2))
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    return before
+
+
+def say_tail(error: BaseException, flat: Flat) -> None:
+    """Says how a run failed whose traceback is in its log: the end of it."""
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    tail = "\n".join(f"  {line}" for line in lines[-TAIL_LINES:])
+    say(f"openrlhf_js: the run failed:\n{tail}", error=True)
+    say(f"openrlhf_js: the whole log: {log_of(flat)}", error=True)
+
+
+def follow(log: Path, offset: int) -> None:
+    """Shows what is added to a log, until something arrives on standard input or nobody is left."""
+    parent = os.getppid()
+    ended = False
+    note = "starting Ray, vLLM and DeepSpeed"
+    with progress("training", unit="rollouts") as bar, log.open("rb") as file:
+        bar.show(note)
+        file.seek(offset)
+        rest = b""
+        while not ended:
+            ended = bool(select.select([sys.stdin], [], [], POLL_SECONDS)[0])
+            ended = ended or os.getppid() != parent
+            *lines, rest = (rest + file.read()).split(b"\n")
+            for line in lines:
+                found = OURS.match(line.decode(errors="replace").rstrip("\r"))
+                if found is None:
+                    continue
+                rollout = ROLLOUT.fullmatch(found[1])
+                if rollout is None:
+                    say(f"openrlhf_js: {found[1]}", error=True)
+                    continue
+                done, total, note = rollout.groups()
+                bar.total = _number(total) if total else None
+                bar.done = _number(done)
+            bar.update(bar.done, note)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+if __name__ == "__main__":
+    follow(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,396 @@
+"""Upstream's trainer actors with our parts, put where upstream looks for them.
+
+The trainers live in Ray workers of their own. A name replaced in the driver alone would change
+nothing there, and the run would silently train another estimator. So each trainer replaces the
+names in its own process, and confirms which estimator is live before the first step.
+
+Ray sends a class of ours by its name, but the methods that it inherits from a decorated class of
+upstream's by value: with the driver's globals, where the names are replaced, too, and with a copy
+of upstream's class, on which `super()` fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import math
+import re
+from collections.abc import Collection
+from typing import Any
+
+import ray
+import torch
+from openrlhf.cli import train_ppo_ray
+from openrlhf.trainer import ppo_trainer, ppo_trainer_async
+from openrlhf.trainer.ppo_trainer import compute_eval_metrics
+from openrlhf.trainer.ray import launcher, vllm_engine
+
+from openrlhf_js.trainers.openrlhf import watch
+from openrlhf_js.trainers.openrlhf.checks.batch_sizes import too_few_prompts
+from openrlhf_js.trainers.openrlhf.data_files import blend
+from openrlhf_js.trainers.openrlhf.experience import ShrinkageExperienceMaker
+from openrlhf_js.trainers.openrlhf.learner import actors
+from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
+from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples, rollout_actor
+from openrlhf_js.trainers.openrlhf.schedule import FLAGS, Schedule
+from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch, plain_class
+from paired_eval.stats import clustered_mean, clustered_proportion
+
+STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
+PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
+KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
+EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
+
+
+# --- the trainers ------------------------------------------------------------------------------
+
+
+class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
+    """What both of upstream's trainers get: our experience maker, its logs and its checkpoints.
+
+    The constructor raises UpstreamMismatch if the live estimator is not the one that the flag
+    names.
+    """
+
+    def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
+        put_our_parts()
+        torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
+        super().__init__(pretrain, strategy, *args, **kwargs)
+        if self.wandb_logger:
+            draw_over_steps(self.wandb_logger.handle)
+        asked = strategy.args.algo.advantage.estimator
+        live = getattr(self.experience_maker, "live_estimator", None)
+        if live != asked:
+            raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
+        actors.confirm(self.actor_model_group)
+        print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
+
+    def fit(self, *args: Any, **kwargs: Any) -> None:
+        super().fit(*args, **kwargs)
+        if self.experience_maker.step == 0:  # upstream would save the model as it was
+            raise BadInput(nothing_trained(self.args))
+
+    def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
+        status, step = super().train_step(rollout_samples, global_step)
+        reward = status["rollout/reward_mean"]
+        length = status["rollout/response_length_mean"]
+        print(  # the run's screen reads it
+            f"openrlhf_js: rollout {step:,}{self.of_all_rollouts()}: reward {reward:.3f}, "
+            f"{length:,.0f} tokens a response",
+            flush=True,
+        )
+        return {**status, **self.experience_maker.metrics}, step
+
+    def of_all_rollouts(self) -> str:
+        """ " of 30", where their number is known."""
+        return ""
+
+    def keep(self, client_states: dict) -> None:
+        """Adds what upstream leaves out to the states of a checkpoint."""
+        self.experience_maker.keep(client_states)
+        client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
+
+    def save_logs_and_checkpoints(
+        self, global_step: int, logs_dict: dict, client_states: dict
+    ) -> None:
+        self.keep(client_states)
+        ours = {name: logs_dict.pop(name) for name in list(logs_dict) if name.startswith("js/")}
+        if global_step % self.args.logger.logging_steps == 0:
+            self.log_panel(global_step, ours)
+        super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
+        if self.tensorboard_logger:  # which keeps two minutes to itself
+            self.tensorboard_logger.writer.flush()
+
+    def log_panel(self, global_step: int, curves: dict[str, float]) -> None:
+        """Logs curves under their own names, for a panel of their own.
+
+        Upstream would put them among its forty below `train/`.
+        """
+        if self.wandb_logger:
+            self.wandb_logger.handle.log({"train/global_step": global_step, **curves})
+        if self.tensorboard_logger:
+            for name, value in curves.items():
+                self.tensorboard_logger.writer.add_scalar(name, value, global_step)
+
+    def save_best_checkpoint(
+        self, eval_metrics: dict, global_step: int, client_states: dict
+    ) -> None:
+        say_evaluation(global_step, eval_metrics)
+        if global_step == 0:  # of the asynchronous trainer, which has no place in the data yet
+            return
+        self.keep(client_states)
+        super().save_best_checkpoint(eval_metrics, global_step, client_states)
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        states: dict[str, Any] = super().init_checkpoint_states()
+        self.experience_maker.resume(states)
+        if self.args.algo.kl.target:  # else it is what the flag says
+            self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
+        if self.tensorboard_logger:  # what was logged of later steps was undone
+            writer = self.tensorboard_logger.writer
+            writer.close()
+            writer.purge_step = states["global_step"] + 1
+        return states
+
+
+@watch.announce_phases
+class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: ignore[misc]
+    """Upstream's trainer, which draws prompts, trains and evaluates in turn."""
+
+    samples_generator: OrderedSamples
+
+    def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
+        super().__init__(pretrain, strategy, *args, **kwargs)
+        self.max_steps = optimizer_steps(self)
+
+    def get_max_steps(self) -> int:
+        refuse_prompts(self)
+        hold_place(self.prompts_dataloader, self.args.js.changed or ())
+        return self.max_steps
+
+    def of_all_rollouts(self) -> str:
+        return f" of {schedule_of(self).rollouts:,}"
+
+    def save_logs_and_checkpoints(
+        self, global_step: int, logs_dict: dict, client_states: dict
+    ) -> None:
+        super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
+        if global_step == self.args.js.max_steps and global_step % self.args.eval.steps:
+            metrics = self.evaluate_now(global_step)
+            self.save_best_checkpoint(metrics, global_step, client_states)
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        states = super().init_checkpoint_states()
+        step = states["global_step"]
+        self.samples_generator.resume(steps=step, drawn=states["total_consumed_prompts"])
+        if step == 0:
+            say_evaluation(0, self.evaluate_now(0))
+        return states
+
+    def evaluate_now(self, global_step: int) -> dict[str, Any]:
+        """An evaluation besides upstream's; {} where nothing is evaluated."""
+        if not evaluates(self):
+            return {}
+        settings = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
+        return self.evaluate(global_step, **self.generate_kwargs | settings)
+
+
+@watch.announce_phases
+class AsyncTrainer(Training, plain_class(ppo_trainer_async.TrainingActor)):  # type: ignore[misc]
+    """The half of upstream's asynchronous trainer that trains."""
+
+    def broadcast_to_vllm(self) -> None:
+        super().broadcast_to_vllm()  # upstream's calls `super()`, and is not sent by value so
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        states = super().init_checkpoint_states()
+        # the other half gets only the place in the data
+        states["data_loader_state_dict"][STEP] = states["global_step"]
+        return states
+
+
+class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # type: ignore[misc]
+    """The half of upstream's asynchronous trainer that draws prompts and evaluates."""
+
+    samples_generator: OrderedSamples
+
+    def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
+        put_our_parts()
+        torch.manual_seed(strategy.args.train.seed)
+        super().__init__(pretrain, strategy, *args, **kwargs)
+        self.max_steps = optimizer_steps(self)
+
+    def get_max_steps(self) -> int:
+        refuse_prompts(self)
+        hold_place(self.prompts_dataloader, self.args.js.changed or ())
+        return self.max_steps
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        self.samples_generator.resume(steps=state_dict.pop(STEP))
+        self._last_eval_step = 0  # there is none before the first step of a resumed run
+        super().load_state_dict(state_dict)
+
+    def _should_eval(self, global_step: int) -> bool:
+        first = self._last_eval_step < 0 and evaluates(self)
+        return first or super()._should_eval(global_step)
+
+    def fit(self, episode: int, total_consumed_prompts: int) -> None:
+        self.samples_generator.resume(drawn=total_consumed_prompts)
+        super().fit(episode, total_consumed_prompts)
+
+
+# --- what they do ------------------------------------------------------------------------------
+
+
+def draw_over_steps(wandb: Any) -> None:
+    """Gives our curves an axis in W&B, and evaluations the one that upstream logs for them."""
+    wandb.define_metric("js/*", step_metric="train/global_step", step_sync=True)
+    wandb.define_metric("eval/global_step")
+    wandb.define_metric("eval/*", step_metric="eval/global_step", step_sync=True)
+
+
+def say_evaluation(step: int, metrics: dict[str, Any]) -> None:
+    """One line on an evaluation: the shares of right answers, by data set."""
+    shares = []
+    for name, value in metrics.items():
+        if re.search(r"_pass\d+$", name):
+            shares.append(f"{name.removeprefix('eval_')} {value:.3f}")
+    if shares:
+        print(f"openrlhf_js: evaluation after rollout {step:,}: {', '.join(shares)}", flush=True)
+
+
+def evaluates(trainer: Any) -> bool:
+    """Whether this trainer, or half of one, evaluates."""
+    return bool(getattr(trainer, "eval_dataloader", None)) and trainer.args.eval.steps != math.inf
+
+
+def refuse_prompts(trainer: Any) -> None:
+    """Raises BadInput for prompts that cannot be trained on, which the data sets have found.
+
+    It is upstream's first call: of what a constructor raises, Ray keeps the text alone.
+    """
+    loaders = {
+        "data.prompt_dataset": trainer.prompts_dataloader,
+        "eval.dataset": trainer.eval_dataloader,
+    }
+    for flag, loader in loaders.items():
+        if loader is not None and loader.dataset.problem:
+            raise BadInput(f"--{flag}: {loader.dataset.problem}")
+    prompts = len(trainer.prompts_dataloader.dataset)
+    batch = trainer.args.rollout.batch_size
+    for problem in too_few_prompts(prompts, batch):
+        raise BadInput(f"--data.prompt_dataset: {problem}")
+    if prompts % batch and not trainer.args.algo.dynamic_filtering_enable:
+        print(
+            f"openrlhf_js: {prompts % batch:,} of {prompts:,} prompts, other ones in each episode, "
+            f"are left out: too few for a rollout of {batch:,}",
+            flush=True,
+        )
+
+
+def schedule_of(trainer: Any) -> Schedule:
+    """How long the run of a trainer with prompts is."""
+    values = {}
+    for flag in FLAGS:
+        section, _, name = flag.partition(".")
+        values[flag] = getattr(getattr(trainer.args, section), name)
+    return Schedule.of(len(trainer.prompts_dataloader.dataset), values)
+
+
+def metrics_by_datasource(loader: Any, samples: list[Any], responses: int) -> dict[str, float]:
+    """Upstream's metrics of an evaluation, with every prompt under its own datasource.
+
+    `samples` are in the order of the data set. Upstream looks the datasource up by the text of the
+    prompt, so that the prompts of two data sets would all count for the second. Rows without a
+    datasource beside rows with one are "default", as they are by themselves.
+    """
+    numbered = [
+        ([datasource or "default"], [str(number)], None, None)
+        for number, datasource in enumerate(loader.dataset.datasources)
+    ]
+    samples = [copy.copy(sample) for sample in samples]
+    for place, sample in enumerate(samples):
+        sample.prompts = [str(place // responses)]
+    metrics: dict[str, float] = compute_eval_metrics(numbered, samples, responses)
+    rewards = torch.tensor([sample.rewards for sample in samples]).double()
+    of_prompts = rewards.reshape(-1, responses).mean(1).tolist()
+    for source in {datasource for (datasource,), *_ in numbered}:
+        means = [
+            mean
+            for mean, (datasources, *_) in zip(of_prompts, numbered, strict=True)
+            if datasources == [source]
+        ]
+        metrics |= pass1_interval(source, means)
+    return metrics
+
+
+def pass1_interval(datasource: str, of_prompts: list[float]) -> dict[str, float]:
+    """The 95 % interval of the mean of prompts' mean rewards; {} where one is missing."""
+    if not all(map(math.isfinite, of_prompts)):
+        return {}
+    in_range = min(of_prompts) >= 0 and max(of_prompts) <= 1
+    estimate = (clustered_proportion if in_range else clustered_mean)(of_prompts)
+    ends = {"low": estimate.low, "high": estimate.high}
+    return {
+        f"eval_{datasource}_pass1_{end}": value
+        for end, value in ends.items()
+        if math.isfinite(value)
+    }
+
+
+def nothing_trained(args: argparse.Namespace) -> str:
+    """What to say of a run whose filter has left nothing to train on."""
+    low, high = args.algo.dynamic_filtering_range
+    return (
+        f"no step was trained, and no model is saved: in an episode fewer than "
+        f"--rollout.batch_size {args.rollout.batch_size} prompts have rewards that differ, with a "
+        f"mean inside --algo.dynamic_filtering_range {low:g} {high:g}"
+    )
+
+
+def hold_place(loader: Any, changed: Collection[str]) -> None:
+    """Makes the loader's place in the data one in these prompts, which a resumed run must have.
+
+    Where `changed`, of `--js.changed`, names a flag of the data, other prompts begin at the first.
+    `load_state_dict` raises BadInput for them otherwise: their first rows would be skipped.
+    """
+    digest = hashlib.sha256()
+    for row in zip(loader.dataset.prompts, loader.dataset.labels, strict=True):
+        digest.update(repr(row).encode(errors="surrogatepass"))
+    prompts = digest.hexdigest()
+    state_dict = loader.state_dict
+    load_state_dict = loader.load_state_dict
+
+    def resume(state: dict[str, Any]) -> None:
+        state = dict(state)
+        if state.pop(PROMPTS, prompts) == prompts:
+            load_state_dict(state)
+        elif any(name.startswith("data.") for name in changed):
+            print("openrlhf_js: the prompts are new ones: they begin at the first", flush=True)
+        else:
+            raise BadInput(
+                "--ckpt.load_enable: the prompts are not those of the checkpoint's run: give the "
+                "same ones, or begin new ones with --js.changed data.prompt_dataset"
+            )
+
+    loader.state_dict = lambda: {**state_dict(), PROMPTS: prompts}
+    loader.load_state_dict = resume
+
+
+def optimizer_steps(trainer: Any) -> int:
+    """How many there will be at most, which the schedule of the learning rate wants to know."""
+    schedule = schedule_of(trainer)
+    return schedule.rollouts * schedule.updates
+
+
+# --- put where upstream looks for them ---------------------------------------------------------
+
+
+def put_our_parts() -> None:
+    """From here on upstream's trainers in this process are made of our parts."""
+    parts = {
+        "RemoteExperienceMaker": ShrinkageExperienceMaker,
+        "PromptDataset": CheckedPrompts,
+        "blending_datasets": blend,
+        "SamplesGenerator": OrderedSamples,
+        "compute_eval_metrics": metrics_by_datasource,
+    }
+    for name, part in parts.items():
+        setattr(ppo_trainer, name, part)
+    ppo_trainer_async.SamplesGenerator = OrderedSamples
+    ppo_trainer_async.compute_eval_metrics = metrics_by_datasource
+
+
+def put_our_actors(args: argparse.Namespace) -> None:
+    """From here on upstream's `train` in this process starts our actors."""
+    put_our_parts()
+    ppo_trainer.PPOTrainer = ray.remote(ShrinkageTrainer)
+    # the asynchronous trainer takes its two halves with it when Ray sends it
+    ppo_trainer_async.TrainingActor = ray.remote(AsyncTrainer)
+    ppo_trainer_async.GenerateSamplesActor = ray.remote(AsyncGenerator)
+    vllm_engine.RolloutRayActor = rollout_actor(args)
+    train_ppo_ray.PolicyModelActor = ray.remote(num_gpus=1)(actors.OurPolicy)
+    train_ppo_ray.CriticModelActor = ray.remote(num_gpus=1)(actors.OurCritic)
+    # Ray sends the reward model's actor with the globals of its methods
+    launcher.get_llm_for_sequence_regression = actors.load_with_scale

@@ -1,0 +1,314 @@
+"""The estimators in TRL: its GRPO and RLOO trainers with another baseline.
+
+TRL has no hook for advantages. Here `_calculate_rewards` keeps the rewards of all processes, and
+`_generate_and_score_completions` puts other advantages in the place of TRL's own.
+
+    ShrinkageGRPOTrainer(model, reward, GRPOConfig(..., scale_rewards="none"))
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping, Sized
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import trl
+from torch import Tensor
+
+from openrlhf_js.estimators import (
+    Batch,
+    LiveEstimator,
+    advantage,
+    find_estimator,
+    squared_score_norms,
+)
+from openrlhf_js.estimators.catalogue import RECOMMENDED
+from openrlhf_js.trainers import check_prompts, prompt_key
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer as Trainer
+else:
+    Trainer = object
+
+logger = logging.getLogger(__name__)
+
+WORKS_WITH = "1.16.0"
+UNBIASED_LOSSES = ("dr_grpo", "luspo")  # a response's term is divided by a constant
+# What TRL must say for this to work, by method: in both trainers, and in each.
+RELIED_ON = {
+    "_calculate_rewards": ("rewards_per_func = gather(rewards_per_func)",),
+    "_generate_and_score_completions": (
+        "rewards_per_func = self._calculate_rewards(",
+        "(rewards_per_func * self.reward_weights.to(device).unsqueeze(0)).nansum(dim=1)",
+        'self.num_generations if mode == "train"',
+        "self.accelerator.process_index * len(prompts),",
+        'self._logs["advantages"].extend(all_process_advantages.tolist())',
+        'self._metrics[mode]["reward"].append(',
+        '"advantages": advantages,',
+        '"completion_mask": completion_mask,',
+    ),
+    "_get_per_token_logps_and_entropies": ("logps = torch.cat(all_logps, dim=0)",),
+}
+RELIED_ON_IN_GRPO = {
+    "_generate_and_score_completions": (
+        'output["old_per_token_logps"] = old_per_token_logps',
+        'output["tool_mask"] = tool_mask',
+    ),
+    "_compute_loss": (
+        'mask = completion_mask if "tool_mask" not in inputs else completion_mask * inputs[',
+        'if self.loss_type in ["grpo", "sapo"]:',
+        "loss = ((per_token_loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()",
+        'elif self.loss_type == "bnpo":',
+        "loss = (per_token_loss * mask).sum() / mask.sum().clamp(min=1.0)",
+        'elif self.loss_type == "dr_grpo":',
+        'elif self.loss_type in ["cispo", "dapo", "vespo"]:',
+        'elif self.loss_type == "luspo":',
+        "loss = (per_token_loss * mask).sum(-1).mean()",
+    ),
+}
+RELIED_ON_IN_RLOO = {
+    "_generate_and_score_completions": (
+        "old_per_token_logps, _, _ = self._get_per_token_logps_and_entropies(",
+        "old_logps = (old_per_token_logps * completion_mask).sum(1)",
+    ),
+    "_compute_loss": (
+        "logps = (per_token_logps * completion_mask).sum(1)",
+        "per_sequence_loss1 = coef_1 * advantages",
+    ),
+}
+
+
+class ShrinkageMixin(Trainer):
+    """What a TRL trainer with our advantages adds, before TRL's class in the list of bases.
+
+    A response's reward is the weighted sum over reward functions, as in TRL. A response that none
+    of them scored is left out of all means and gets the advantage 0. Evaluation, which moves no
+    weight, keeps TRL's advantages: a batch of it may hold a single response.
+
+    An estimator that weighs responses (`js_grad`) gets its weights from the log-probabilities of
+    their tokens under the policy that is trained. TRL has them at that point, but for one case of
+    GRPO, for which `ShrinkageGRPOTrainer` says what they cost.
+    """
+
+    replaced: ClassVar[str]
+    """Our name of TRL's estimator."""
+    relied_on: ClassVar[Mapping[str, tuple[str, ...]]]
+    """What is relied on in this trainer besides RELIED_ON."""
+    needs: ClassVar[dict[str, Any]]
+    """Settings under which TRL's advantages are its estimator's."""
+
+    def __init__(
+        self,
+        *args: Any,
+        estimator: str = RECOMMENDED,
+        shrinkage: float | None = None,
+        **kwargs: Any,
+    ):
+        """The trainer's own arguments, a key of ESTIMATORS or a baseline of your own as
+        `FILE.py:NAME`, and the coefficient of `js_fixed`."""
+        if find_estimator(estimator).needs_greedy:
+            raise ValueError(f"TRL draws no greedy responses, which {estimator} needs.")
+        for name, lines in [*RELIED_ON.items(), *self.relied_on.items()]:
+            source = inspect.getsource(getattr(super(), name))
+            for line in lines:
+                if line not in source:
+                    raise RuntimeError(
+                        f"TRL {trl.__version__} has no {line!r} in {name}; "
+                        f"pip install trl=={WORKS_WITH}."
+                    )
+        super().__init__(*args, **kwargs)
+        for name, value in self.needs.items():
+            setting = getattr(self, name)
+            if setting != value:
+                raise ValueError(
+                    f"{name} is {setting!r}; set {name}={value!r}, as {estimator} needs."
+                )
+        self._check_data()
+        self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
+        for notice in self._notices():
+            if self.accelerator.is_main_process:
+                logger.warning(notice)
+
+    def _check_data(self) -> None:
+        """ValueError for a data set that does not fill one batch: TRL would train no step on it."""
+        batch = self.args.generation_batch_size // self.num_generations
+        rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else batch
+        if rows < batch:
+            raise ValueError(
+                f"the data set has {rows} prompts, fewer than the {batch} of one batch "
+                f"(generation_batch_size {self.args.generation_batch_size} / num_generations "
+                f"{self.num_generations}), and TRL drops what does not fill one: it would train no "
+                "step. Use more prompts, or a smaller per_device_train_batch_size or "
+                "gradient_accumulation_steps."
+            )
+
+    def _notices(self) -> list[str]:
+        """What a run says of its settings when it starts, a line each."""
+        return []
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._scores = super()._calculate_rewards(*args, **kwargs)
+        return self._scores
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        if not self.model.training:
+            return output
+        rewards, mask = self._rewards()
+        start = self.accelerator.process_index * len(inputs)
+        of_process = slice(start, start + len(inputs))
+        batch = self._batch(rewards, mask, inputs, output)
+        check_prompts(self.estimator.record, batch)
+        estimate = self.estimator.estimate(batch)
+        for name, value in self.estimator.describe(batch, estimate).items():
+            self._metrics["train"][name].append(value)
+        self.estimator.learn(batch)
+        advantages = estimate.advantages.to(rewards).flatten()[of_process]
+        replaced = advantage(self.replaced, rewards, mask=mask).flatten()[of_process]
+        remainder = output["advantages"] - replaced
+        if self.replaced == "rloo" and self.beta != 0:
+            # the KL penalty, less its mean over the prompt's other responses
+            advantages += remainder
+        elif not remainder.abs().max() <= 1e-4 * rewards.abs().max():
+            raise RuntimeError(
+                f"TRL's advantages are not {self.replaced}'s; pip install trl=={WORKS_WITH}."
+            )
+        output["advantages"] = advantages
+        # The log of completions holds one batch, so that TRL's leave it.
+        self._logs["advantages"].extend(self.accelerator.gather(advantages).tolist())
+        return output
+
+    def _rewards(self) -> tuple[Tensor, Tensor]:
+        """(n, m) rewards of all processes, and which of them there are."""
+        rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
+        clip_range = getattr(self, "reward_clip_range", None)
+        if clip_range:
+            lowest, highest = clip_range
+            rewards = rewards.clamp(lowest, highest)
+        mask = ~self._scores.isnan().all(1)
+        return rewards.view(-1, self.num_generations), mask.view(-1, self.num_generations)
+
+    def _batch(
+        self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]], output: dict[str, Any]
+    ) -> Batch:
+        """What the estimator sees, of all processes."""
+        keys = None
+        if self.estimator.record.remembers_prompts:
+            own_keys = torch.tensor(self._keys(inputs)).to(rewards.device)
+            all_keys = self.accelerator.gather(own_keys).cpu()
+            keys = all_keys[:: self.num_generations].contiguous()
+        # what tools and environments say is no part of a response
+        written = output["completion_mask"] * output.get("tool_mask", 1)
+        lengths = self.accelerator.gather(written.sum(1)).cpu()
+        norms = None
+        if self.estimator.record.reads_score_norms:
+            own_norms = squared_score_norms(
+                self._log_probs(output), written, mean_over_tokens=self._means_over_tokens()
+            )
+            norms = self.accelerator.gather(own_norms).cpu().view(rewards.shape)
+        return self.estimator.batch(
+            rewards.cpu(),
+            mask=mask.cpu(),
+            lengths=lengths.view(rewards.shape),
+            squared_score_norms=norms,
+            keys=keys,
+            step=self.state.global_step,
+        )
+
+    def _keys(self, inputs: list[dict[str, Any]]) -> list[int]:
+        """What the prompts of this process's rows are known by; 0 but for a group's first row."""
+        start = self.accelerator.process_index * len(inputs)
+        return [
+            0 if place % self.num_generations else prompt_key(row)
+            for place, row in enumerate(inputs, start)
+        ]
+
+
+class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
+    """GRPOTrainer without TRL's division by a standard deviation.
+
+    TRL works out the log-probabilities that `js_grad` needs with vLLM, whose samples it corrects,
+    and where a batch serves more than one update. Otherwise (its default without vLLM) they cost
+    one forward pass over the batch, without gradient: a third, at most, of what the forward and
+    the backward pass of the update cost.
+
+    The weights are those of the loss. `grpo` and `sapo` divide each response's sum over tokens by
+    its number of tokens, and so does `bnpo` with one response a device; `bnpo` with more, `dapo`,
+    `dr_grpo`, `cispo`, `vespo` and `luspo` divide all responses by the same number. With
+    `importance_sampling_level="sequence"` that is as without. Tokens that TRL leaves out by their
+    entropy or for being off-policy count in the weights.
+    """
+
+    replaced = "dr_grpo"
+    relied_on = RELIED_ON_IN_GRPO
+    needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
+
+    def _notices(self) -> list[str]:
+        notice = (
+            "openrlhf_js: scale_rewards='none' leaves the gradient in units of the reward, where "
+            "'group' divides it by each group's standard deviation: max_grad_norm "
+            f"{self.args.max_grad_norm:g} clips at another size, so look at grad_norm"
+        )
+        if self.loss_type not in UNBIASED_LOSSES:
+            notice += (
+                f"; loss_type={self.loss_type!r} divides by lengths, which biases the gradient a "
+                "little: loss_type='dr_grpo' does not"
+            )
+        return [notice]
+
+    def _log_probs(self, output: dict[str, Any]) -> Tensor:
+        """(B, T) of this process's responses, by the policy that is trained."""
+        if "old_per_token_logps" in output:
+            return output["old_per_token_logps"]
+        inputs = {
+            "model": self.model,
+            "input_ids": torch.cat([output["prompt_ids"], output["completion_ids"]], 1),
+            "attention_mask": torch.cat([output["prompt_mask"], output["completion_mask"]], 1),
+            "logits_to_keep": output["completion_ids"].shape[1],
+            "batch_size": self.args.per_device_train_batch_size,
+        }
+        # images and what goes with them have the same names in a batch
+        names = inspect.signature(self._get_per_token_logps_and_entropies).parameters
+        with torch.no_grad():
+            log_probs, _, _ = self._get_per_token_logps_and_entropies(
+                **inputs, **{name: output[name] for name in names if name in output}
+            )
+        return log_probs
+
+    def _means_over_tokens(self) -> bool:
+        """Whether the loss divides each response by its own number of tokens."""
+        single = self.args.per_device_train_batch_size == 1
+        return self.loss_type in ("grpo", "sapo") or (self.loss_type == "bnpo" and single)
+
+
+class ShrinkageRLOOTrainer(ShrinkageMixin, trl.RLOOTrainer):
+    """RLOOTrainer, whose KL penalty (`beta`) keeps its own baseline.
+
+    The log-probabilities that `js_grad` needs are those that TRL works out for its ratio.
+    """
+
+    replaced = "rloo"
+    relied_on = RELIED_ON_IN_RLOO
+    needs: ClassVar = {"normalize_advantages": False}
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._first_log_probs: Tensor | None = None
+        return super()._generate_and_score_completions(inputs)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's own, which a batch calls first for the policy, then for the reference."""
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._first_log_probs is None:
+            self._first_log_probs = result[0]
+        return result
+
+    def _log_probs(self, output: dict[str, Any]) -> Tensor:
+        """(B, T) of this process's responses, by the policy that is trained."""
+        assert self._first_log_probs is not None  # TRL's ratio needs them
+        return self._first_log_probs
+
+    def _means_over_tokens(self) -> bool:
+        """Whether the loss divides each response by its own number of tokens."""
+        return False  # its ratio is that of whole responses

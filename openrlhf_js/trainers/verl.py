@@ -1,0 +1,167 @@
+"""The estimators in verl. Importing this file registers those that verl does not have:
+
+    export VERL_USE_EXTERNAL_MODULES=openrlhf_js.trainers.verl
+    python -m verl.trainer.main_ppo algorithm.adv_estimator=js_grad ...
+
+A baseline of your own is registered by a module of yours: `register("path/to/mine.py:my_baseline")`
+makes it `algorithm.adv_estimator=my_baseline`.
+
+`js` is the paper's formula, whose coefficient has the factor (n-1)/n for n prompts in the batch;
+the authors' own code, a fork of verl, leaves it out: its coefficient is n/(n-1) times this one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError
+from torch import Tensor
+from verl import DataProto
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, squared_score_norms
+from openrlhf_js.estimators.catalogue import RECOMMENDED
+from openrlhf_js.estimators.flat import Groups
+from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.trainers import check_prompts, prompt_key
+
+PROMPT = "raw_prompt"  # verl's column of the prompts, as chat messages
+LOG_PROBS = "old_log_probs"  # verl's column of the policy's log-probabilities, before the update
+# Policy losses that divide a response by its number of tokens whatever `loss_agg_mode` says.
+LOSSES_OF_MEANS = ("sapo", "geo_mean")
+
+
+class OutcomeAdvantage:
+    """An estimator as verl calls one: tokens in, (advantages, returns) out.
+
+    As with verl's own outcome estimators, a response's reward is the sum over its tokens, responses
+    of one prompt share a uid, and every token of a response gets its advantage. Groups may differ
+    in size and come in any order. A response without a token to train on is left out of all means:
+    verl fills batches up with such, under a uid of their own.
+
+    Weights come from `old_log_probs`, and what is known of a prompt goes by `raw_prompt`, as verl's
+    uid is new in every step. verl hands neither to estimators that it does not know by name; both
+    are taken from the batch that its `compute_advantage` works on (`_columns`). Without
+    `old_log_probs` all weights are 1, which is a warning; without `raw_prompt` an estimator knows
+    no single prompt, and one that cannot do without raises ValueError. What is remembered is not in
+    verl's checkpoints.
+
+    `metrics` are the last batch's figures (`js/...`). verl takes nothing but advantages and returns
+    from an estimator, so that it is for others to log them.
+    """
+
+    def __init__(self, name: str):
+        self.metrics: dict[str, float] = {}
+        self._live = LiveEstimator(name)
+        self._step = 0
+
+    def __call__(
+        self,
+        token_level_rewards: Tensor,
+        response_mask: Tensor,
+        index: np.ndarray,
+        config: Any = None,
+        **given: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """(responses, tokens) each of rewards and mask, the uid of each response, and verl's
+        `algorithm` settings, which must not drop groups by their rewards (DAPO)."""
+        filtering = config.get("filter_groups") if config is not None else None
+        if filtering and filtering.enable:
+            raise ValueError(
+                "algorithm.filter_groups drops groups of equal rewards. They have no gradient "
+                f"under rloo but teach under {self._live.record.name}, so dropping them biases the "
+                "gradient: leave it out."
+            )
+        columns = _columns(given)
+        groups = Groups(index)
+        trained = groups.pad(response_mask.any(-1), "response_mask")
+        norms = None
+        if self._live.record.reads_score_norms and LOG_PROBS in columns:
+            norms = squared_score_norms(
+                columns[LOG_PROBS], response_mask, mean_over_tokens=_means_over_tokens(config)
+            )
+            norms = groups.pad(norms, LOG_PROBS)
+        self._step += 1
+        batch = self._live.batch(
+            groups.pad(token_level_rewards.sum(-1), "token_level_rewards"),
+            mask=trained,
+            lengths=groups.pad(response_mask.sum(-1), "response_mask"),
+            squared_score_norms=norms,
+            keys=self._keys(groups, columns),
+            step=self._step,
+        )
+        check_prompts(self._live.record, batch)
+        estimate = self._live.estimate(batch)
+        self.metrics = self._live.describe(batch, estimate)
+        self._live.learn(batch)
+        flat = groups.flatten(estimate.advantages).to(token_level_rewards)
+        advantages = flat[:, None] * response_mask
+        return advantages, advantages
+
+    def _keys(self, groups: Groups, columns: Mapping[str, Any]) -> Tensor | None:
+        """(n,) keys of the prompts, where there are any and the estimator reads them."""
+        if not self._live.record.remembers_prompts:
+            return None
+        if PROMPT in columns:
+            return torch.tensor([prompt_key(columns[PROMPT][row]) for row in groups.first_rows()])
+        if self._live.record.needs_keys:
+            raise ValueError(
+                f"{self._live.record.name} remembers prompts, and this trainer's batch has no "
+                f"{PROMPT}: take {RECOMMENDED}, which does without."
+            )
+        return None
+
+
+def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The batch's columns, by name.
+
+    They are the arguments `batch` and `non_tensor_batch`, where verl or another trainer hands them
+    over. Otherwise they are those of the DataProto that verl's `compute_advantage`, which calls the
+    estimator, has as its argument `data`. The other way is to replace that function before any of
+    verl's trainers imports it, and so to import them in each of verl's processes.
+    """
+    handed = {**given.get("batch", {}), **given.get("non_tensor_batch", {})}
+    if handed:
+        return handed
+    caller = inspect.stack(context=0)[2].frame  # [0] is this function, [1] the estimator
+    data = caller.f_locals.get("data")
+    if not isinstance(data, DataProto):
+        return {}
+    return {**data.batch, **data.non_tensor_batch}
+
+
+def _means_over_tokens(config: Any) -> bool:
+    """Whether the loss divides each response by its number of tokens.
+
+    The settings of the loss are beside those of the algorithm that estimators get. Where these come
+    alone, the loss is taken to be verl's default, a mean over the tokens of all responses.
+    """
+    if not isinstance(config, DictConfig):
+        return False
+    try:
+        actor = OmegaConf.select(config, "..actor_rollout_ref.actor")
+    except ConfigKeyError:  # it is in no other settings
+        return False
+    if actor is None:
+        return False
+    mean_by_name = OmegaConf.select(actor, "policy_loss.loss_mode") in LOSSES_OF_MEANS
+    return mean_by_name or actor.loss_agg_mode == "seq-mean-token-mean"
+
+
+def register(name: str) -> Callable[..., Any]:
+    """Registers an estimator of ours, or `FILE.py:NAME` under NAME, and returns it."""
+    own_baseline = parse_own(name)
+    estimator = OutcomeAdvantage(name)
+    register_adv_est(name if own_baseline is None else own_baseline.name)(estimator)
+    return estimator
+
+
+for record in ESTIMATORS.values():
+    known = record.upstream or record.name in ADV_ESTIMATOR_REGISTRY
+    if not (known or record.needs_greedy or record.needs_shrinkage):
+        register(record.name)

@@ -1,0 +1,78 @@
+"""Reward functions that grade sampled responses: a user's file, or the tasks' own."""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from openrlhf_js import __version__
+from answer_graders.labels import call_grader
+from paired_eval.stats.estimate import Floats
+from answer_graders.rewards import RewardFunction, reward_by_datasource
+
+
+class RewardFailed(RuntimeError):
+    """A response without a usable reward."""
+
+
+@dataclass(frozen=True)
+class Grader:
+    """A reward function `reward_func(queries, prompts, labels)` with a name and a fingerprint.
+
+    A query is a prompt and its response in one text.
+    """
+
+    function: RewardFunction
+    name: str
+    """For people."""
+    sha256: str
+    """Of what decides the rewards: a file, or the version of the package."""
+
+    def grade(
+        self,
+        queries: Sequence[str],
+        prompts: Sequence[str],
+        labels: Sequence[str],
+        datasources: Sequence[str],
+    ) -> Floats:
+        """The reward of each query; RewardFailed unless each is one finite number."""
+        try:
+            rewards: Any = call_grader(self.function, queries, prompts, labels, datasources)
+            if isinstance(rewards, dict):
+                rewards = rewards["rewards"]
+            rewards = torch.as_tensor(rewards, dtype=torch.float64)
+            rewards = rewards.detach().cpu().flatten().numpy()
+            if rewards.shape != (len(queries),) or not np.isfinite(rewards).all():
+                raise ValueError(f"one finite number for each of {len(queries)} queries: {rewards}")
+        except (Exception, SystemExit) as error:  # whatever a user's own file raises
+            raise RewardFailed(
+                f"{self.name}: {type(error).__name__}: {error}\n"
+                f"among responses to {prompts[0]!r:.200}"
+            ) from error
+        return rewards
+
+
+def file_grader(path: Path) -> Grader:
+    """The `reward_func` of a Python file."""
+    names = runpy.run_path(str(path))
+    if "reward_func" not in names:
+        raise ValueError(f"--reward {path} gives no reward_func(queries, prompts, labels)")
+    return Grader(
+        names["reward_func"],
+        name=str(path),
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+    )
+
+
+TASKS_GRADER = Grader(
+    reward_by_datasource,
+    name="the tasks of the rows, without --reward",
+    sha256=hashlib.sha256(f"None {__version__}".encode()).hexdigest(),
+)

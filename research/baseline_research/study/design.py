@@ -1,0 +1,503 @@
+"""What a study trains: its settings, and the runs that they stand for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+
+from pydantic import model_validator
+from tyro.conf import Suppress
+
+from answer_graders.programs.files import fingerprint
+from answer_graders.programs.settings import Field, Settings
+from openrlhf_js.estimators.catalogue import find_estimator, in_training
+from openrlhf_js.estimators.own import label_of, parse_own
+from openrlhf_js.estimators.record import Estimator
+from paired_eval.sampling.settings import DTYPES
+from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
+
+OWN = "own"  # the task of a study that trains with the user's flags
+NEEDED = {  # behind --, to train the user's own model, with what stands for a value
+    "actor.model_name_or_path": "MODEL",
+    "data.prompt_dataset": "PROMPTS",
+    "eval.dataset": "HELD_OUT",
+    "eval.steps": "N",
+    "reward.remote_url": "REWARD.py",
+    "vllm.num_engines": "1",
+}
+OTHER_REWARDS = ("reward.model_name_or_path", "train.agent_func_path")
+VERSION_ITEMS = 20  # of each kind that a task's version is made of
+
+Mix: TypeAlias = Literal["alike", "natural", "mixed"]
+StackMix: TypeAlias = Literal["natural", "mixed"]
+
+T = TypeVar("T")
+NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
+
+
+class Cell(NamedTuple):
+    """What estimators are compared on; the runs of a cell and a seed have the same start."""
+
+    task: str
+    mix: str
+    prompts: int  # in a batch
+    responses: int  # to each prompt
+
+    @property
+    def title(self) -> str:
+        """The cell in a table or above a picture."""
+        size = f"{self.prompts} x {self.responses}"
+        return size if self.task == OWN else f"{self.task}, {self.mix}, {size}"
+
+
+class Run(NamedTuple):
+    """One training; its fields are those of a cell and three more."""
+
+    task: str
+    mix: str
+    prompts: int
+    responses: int
+    estimator: str
+    learning_rate: float
+    seed: int
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Run:
+        """The run of a record."""
+        return cls._make(record[name] for name in cls._fields)
+
+    @property
+    def cell(self) -> Cell:
+        """What its estimator is compared on."""
+        return Cell(self.task, self.mix, self.prompts, self.responses)
+
+    @property
+    def pair(self) -> tuple[Cell, int]:
+        """What it shares with the runs that it is compared with."""
+        return self.cell, self.seed
+
+    @property
+    def name(self) -> str:
+        """A name for files."""
+        cell = f"{self.task}-{self.mix}-{self.prompts}x{self.responses}"
+        return f"{cell}-{self.estimator}-{self.learning_rate:g}-{self.seed}"
+
+
+class StudySettings(Settings):
+    """What the studies of both engines have in common."""
+
+    engine: ClassVar[str]
+    known_tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)
+
+    tasks: NonEmpty[str] = Field(
+        ["sort"], description=f"tasks that the model learns: {', '.join(TASKS)}"
+    )
+    mixes: NonEmpty[Mix] = Field(
+        ["natural"],
+        description="mixes of prompts; alike: of similar pass rate; natural: as drawn; mixed: a "
+        "third are solved already, and a third cannot be solved",
+    )
+    estimators: NonEmpty[str] = Field(
+        ["rloo", "js", "js_grad"],
+        description="estimators to train with; the others are compared with the first",
+    )
+    prompts: NonEmpty[Annotated[int, Field(ge=2)]] = Field(
+        [16], description="numbers of prompts in a batch"
+    )
+    responses: NonEmpty[Annotated[int, Field(ge=1)]] = Field(
+        [2], description="numbers of responses to each prompt"
+    )
+    learning_rates: NonEmpty[Annotated[float, Field(gt=0, lt=1)]] = Field(
+        [3e-4], description="learning rates to try; each estimator is shown at its best"
+    )
+    seeds: str = Field(
+        "10",
+        pattern=r"^\d{1,9}(-\d{1,9})?$",
+        description="seeds of the paired runs: a number, for 0, 1, ..., or FIRST-LAST, such as "
+        "100-109",
+    )
+    steps: int = Field(60, ge=2, description="number of training steps of every run")
+    distinct: int = Field(
+        0,
+        ge=0,
+        description="number of prompts that come again and again; 0: new ones in every batch",
+    )
+    model: Path | None = Field(
+        None,
+        description="folder of a pretrained Qwen2 or Llama in place of the tiny model; needs "
+        f"--tasks {PRETRAINED}, whose form it imitates first",
+    )
+    dtype: Literal["auto", "bf16", "float32"] = Field(
+        "auto",
+        description="dtype of the pretrained model's passes; auto: bf16 on a GPU or where the "
+        "processor computes in it, float32 where it is slower there",
+    )
+    width: int = Field(
+        128, ge=16, multiple_of=8, description="width of the tiny model, a multiple of 8"
+    )
+    layers: int = Field(3, ge=1, description="number of layers of the tiny model")
+    start_seed: Annotated[int, Suppress] = Field(
+        0, description="random seed of warm start and split"
+    )
+    held_out: int = Field(200, ge=20, description="number of held-out prompts of a task")
+    samples: int = Field(
+        8,
+        ge=0,
+        description="number of responses to each held-out prompt, for pass@1 after training; 0: "
+        "the probability of the right response, exact where one alone is right",
+    )
+    jobs: int | None = Field(
+        None,
+        ge=1,
+        description="number of runs at once (default: all cores; on a GPU, or with the stack, 1)",
+    )
+    out: Path = Field(Path("runs/study"), description="folder of the study's results")
+
+    @model_validator(mode="after")
+    def _check(self) -> StudySettings:
+        for name in self.tasks:
+            if name not in self.known_tasks:
+                raise ValueError(
+                    f"unknown task of engine {self.engine} {name!r}; choose from "
+                    f"{', '.join(self.known_tasks)}"
+                )
+        if not self.seed_range:
+            raise ValueError(f"--seeds {self.seeds}: give a number above 0, or FIRST-LAST: 100-109")
+        if "mixed" in self.mixes and min(self.prompts) < 3:
+            raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
+        fits = self.tasks == [PRETRAINED] if self.model else PRETRAINED not in self.tasks
+        if not fits:
+            raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
+        return self
+
+    @model_validator(mode="after")
+    def _check_estimators(self) -> StudySettings:
+        """As training does, before anything is loaded."""
+        for name in self.estimators:
+            record = self.record_of(name)
+            if record is None:
+                continue
+            for prompts, responses in itertools.product(self.prompts, self.responses):
+                lacking = record.lacks(prompts, responses)
+                if lacking:
+                    raise ValueError(f"--prompts, --responses: {name} {lacking}")
+            if record.needs_shrinkage and not self.gives_shrinkage:
+                raise ValueError(f"{name} needs --engine stack ... -- --js.shrinkage, from 0 to 1")
+        return self
+
+    @staticmethod
+    def record_of(name: str) -> Estimator | None:
+        """What is said of an estimator; None for one that is not ours."""
+        return find_estimator(name)
+
+    @property
+    def gives_shrinkage(self) -> bool:
+        """Whether there is a value for `js_fixed`."""
+        return False
+
+    @property
+    def device_name(self) -> str:
+        """ "cpu" or "cuda"."""
+        return "cpu"
+
+    @property
+    def dtype_name(self) -> str:
+        """torch's name of the dtype of the pretrained model's passes."""
+        if self.dtype != "auto":
+            return DTYPES[self.dtype]
+        if self.device_name == "cuda":
+            return DTYPES["bf16"]
+        import torch
+
+        quick_in_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return DTYPES["bf16" if quick_in_bf16 else "float32"]
+
+    @property
+    def seed_range(self) -> range:
+        """The seeds of the paired runs."""
+        first, dash, last = self.seeds.partition("-")
+        return range(int(first), int(last) + 1) if dash else range(int(first))
+
+    @property
+    def compared_with(self) -> str:
+        """The first estimator, the reference."""
+        return next(iter(self.estimator_names))
+
+    @property
+    def estimator_names(self) -> dict[str, str]:
+        """By the name in records, the name where an estimator is computed."""
+        names = {}
+        for name in self.estimators:
+            own = parse_own(name)
+            names[label_of(name)] = name if own is None else own.spec
+        return names
+
+    def estimator_name(self, label: str) -> str:
+        """What an estimator of the records is called where it is computed.
+
+        Raises ValueError for one of the user's own whose file has changed since.
+        """
+        names = self.estimator_names
+        if label not in names:
+            raise ValueError(f"{label} is none of {', '.join(names)}: has its file changed?")
+        return names[label]
+
+    @property
+    def title(self) -> str:
+        """What is compared, on which tasks or data and which model."""
+        model_name = self.model.name if self.model else f"a Qwen2 of width {self.width}"
+        estimators = ", ".join(self.estimator_names)
+        return f"{estimators}: {', '.join(self.tasks)} with {model_name}"
+
+    @property
+    def pass1_in_words(self) -> str:
+        """Of what pass@1 after training is the mean."""
+        if self.samples == 0:
+            return f"the probability of the right response on {self.held_out} held-out prompts"
+        return f"{self.samples} responses to each of {self.held_out} held-out prompts"
+
+    def start_of(self, task: str) -> Path:
+        """The folder of the model that all runs of a task start from."""
+        size = f"w{self.width}-l{self.layers}"
+        if self.model is not None:
+            size = f"{self.model.name}-{model_hash(self.model.absolute())}-{self.dtype_name}"
+        name = f"{task}-{size}-s{self.start_seed}-h{self.held_out}"
+        return self.out.absolute() / "warm_start" / f"{name}-{task_version(TASKS[task])}"
+
+    def cells(self) -> list[Cell]:
+        """All cells."""
+        cells = itertools.product(self.tasks, self.mixes, self.prompts, self.responses)
+        return [Cell(*cell) for cell in cells]
+
+    def runs(self) -> list[Run]:
+        """All runs, seed by seed, so that an unfinished study has whole pairs."""
+        runs = [
+            Run(*cell, estimator=estimator, learning_rate=learning_rate, seed=seed)
+            for seed in self.seed_range
+            for cell in self.cells()
+            for learning_rate in self.learning_rates
+            for estimator in self.estimator_names
+        ]
+        return list(dict.fromkeys(runs))
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that all runs of a study share: with others, they are no pairs."""
+        manifest = self.manifest()
+        names = ("steps", "width", "layers", "start_seed", "held_out", "samples")
+        identity = {"engine": self.engine, **{name: manifest[name] for name in names}, "train": []}
+        if self.distinct:  # newer than some stores
+            identity["distinct"] = self.distinct
+        if self.model is not None:
+            identity["model"] = model_hash(self.model.absolute())
+            identity["dtype"] = self.dtype_name
+        return identity
+
+    def files(self) -> dict[str, str]:
+        """Fingerprints of the user's own data and models: runs of other ones are no pairs."""
+        return {}
+
+
+class InlineStudy(StudySettings):
+    """Train with several estimators from one start, on paired seeds, and compare them.
+
+    Every combination of what is listed is a run; runs of one seed share warm start, prompts and
+    their order. A tiny model is trained in this process, in seconds, as plain REINFORCE with one
+    update a batch: it is for laptops. With --engine stack, `openrlhf-js train` trains it, or your
+    model with the flags that follow `--` (`--engine stack --help`). A stopped study resumes.
+
+    examples:
+      openrlhf-js study --estimators rloo bloo js_grad --seeds 10
+      openrlhf-js study STUDY.yaml --out runs/study            # the same names, without dashes
+      openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
+          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA \\
+          --eval.dataset HELD_OUT --eval.steps 50 ...
+
+    results, in --out:
+      runs-*.jsonl    one record a run
+      rows.csv        every figure with its interval: settings, quantity, value, low, high
+      study.html      paired differences by mix, learning curves, tables
+      compared.png    the same in brief; compared-dark.png for dark pages
+    """
+
+    engine: ClassVar[str] = "inline"
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto",
+        description="where the model is trained; auto: the pretrained one on a GPU if there is "
+        "one, else on the processor",
+    )
+
+    @property
+    def device_name(self) -> str:
+        """ "cpu" or "cuda"."""
+        if self.device != "auto":
+            return self.device
+        if self.model is None:
+            return "cpu"
+        from torch import cuda
+
+        return "cuda" if cuda.is_available() else "cpu"
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that all runs of a study share: with others, they are no pairs."""
+        identity = super().identity()
+        if self.device_name != "cpu":
+            identity["device"] = self.device_name
+        return identity
+
+
+class StackStudy(StudySettings):
+    """Train with several estimators on Ray, DeepSpeed and vLLM, on paired seeds, and compare them.
+
+    Every combination of what is listed is a run of `openrlhf-js train`: of the tiny model on the
+    inline engine's tasks, or of your model and data with the flags that follow `--`. A stopped
+    study resumes; with --print, a cluster trains the runs.
+
+    examples:
+      openrlhf-js study --engine stack --estimators rloo bloo --mixes mixed --seeds 3
+      openrlhf-js study --engine stack --estimators rloo js_grad --learning_rates 1e-6 2e-6 \\
+          --seeds 5 --print -- --actor.model_name_or_path MODEL --data.prompt_dataset DATA \\
+          --eval.dataset HELD_OUT --eval.steps 50 ...
+
+    results, in --out: as without --engine stack; stack/ has what each run leaves.
+    """
+
+    engine: ClassVar[str] = "stack"
+    known_tasks: ClassVar[tuple[str, ...]] = tuple(name for name in TASKS if name not in INLINE)
+
+    mixes: NonEmpty[StackMix] = Field(  # type: ignore[assignment]
+        ["natural"],
+        description="mixes of the tiny model's prompts; natural: as drawn; mixed: a third are "
+        "solved already, and a third cannot be solved",
+    )
+    print: bool = Field(False, description="print the commands of unfinished runs; train nothing")
+    train: Annotated[list[str], Suppress] = Field(
+        [], description="flags of `openrlhf-js train`, behind --"
+    )
+
+    @model_validator(mode="after")
+    def _check_stack(self) -> StackStudy:
+        if "mixed" in self.mixes and self.tasks != ["sort"]:
+            raise ValueError("on the stack, only --tasks sort has the mix 'mixed'")
+        missing = missing_flags(self.train)
+        if self.train and any(flag.startswith("--eval.") for flag in missing):
+            raise ValueError(
+                f"your model is compared by its evaluations: behind --, give {' '.join(missing)}"
+            )
+        return self
+
+    @staticmethod
+    def record_of(name: str) -> Estimator | None:
+        """What is said of an estimator; None for one that is not ours."""
+        return in_training(name).record
+
+    @property
+    def gives_shrinkage(self) -> bool:
+        """Whether there is a value for `js_fixed`."""
+        return "js.shrinkage" in dict(training_flags(self.train))
+
+    @property
+    def title(self) -> str:
+        """What is compared, on which tasks or data and which model."""
+        if not self.train:
+            return super().title
+        flags = dict(training_flags(self.train))
+        data = Path(flags.get("data.prompt_dataset", "")).name
+        model = Path(flags.get("actor.model_name_or_path", "")).name
+        return f"{', '.join(self.estimator_names)}: {data} with {model}"
+
+    def cells(self) -> list[Cell]:
+        """All cells; of the user's own data, which knows no tasks and mixes, the sizes alone."""
+        if not self.train:
+            return super().cells()
+        sizes = itertools.product(self.prompts, self.responses)
+        return [Cell(OWN, "natural", *size) for size in sizes]
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that all runs of a study share: with others, they are no pairs."""
+        return {**super().identity(), "train": self.train}
+
+    def files(self) -> dict[str, str]:
+        """Fingerprints of files that flags of training name, and of folders of data and models."""
+        fingerprints = {}
+        for flag, value in training_flags(self.train):
+            holds_data = flag.endswith(("dataset", "name_or_path"))
+            for name in {value, *value.split(",")} - {""}:
+                path = Path(name)
+                if path.is_file():
+                    fingerprints[str(path)] = fingerprint([path])
+                elif path.is_dir() and holds_data:
+                    files = [file for file in path.rglob("*") if file.is_file()]
+                    fingerprints[str(path)] = fingerprint(files)
+        return fingerprints
+
+
+Study: TypeAlias = InlineStudy | StackStudy
+
+
+@cache
+def model_hash(folder: Path) -> str:
+    """Twelve characters that change with a model's weights.
+
+    Raises ValueError where there are none.
+    """
+    weights = list(folder.glob("*.safetensors"))
+    if not weights:
+        raise ValueError(
+            f"{folder} holds no *.safetensors: scripts/models/smollm2.sh makes such a folder"
+        )
+    return fingerprint(weights)[:12]
+
+
+@cache
+def task_version(task: TinyTask) -> str:
+    """Eight characters that change with what a task asks, grades, imitates or writes with."""
+    split = task.split(0, VERSION_ITEMS)
+    items = list(split.held_out)
+    for kind in split.train:
+        items += kind[:VERSION_ITEMS]
+    labels = [task.label(item) for item in items]
+    responses = [task.right_response(label) for label in labels[:VERSION_ITEMS]]
+    scores = [[task.score(response, label).value for label in labels] for response in responses]
+    described = {
+        "tokens": task.tokens,
+        "slips": task.slips,
+        "slip": task.slip,
+        "warm_start_steps": task.warm_start_steps,
+        "max_tokens": (task.max_prompt_tokens, task.max_new_tokens),
+        "prompts": [task.prompt(item) for item in items],
+        "labels": labels,
+        "responses": responses,
+        "scores": scores,
+    }
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:8]
+
+
+def missing_flags(words: Sequence[str]) -> list[str]:
+    """What a study of the user's own model lacks behind --, such as `--eval.steps N`."""
+    given = {name for name, value in training_flags(words) if value}
+    if not given.isdisjoint(OTHER_REWARDS):
+        given.add("reward.remote_url")
+    return [f"--{name} {value}" for name, value in NEEDED.items() if name not in given]
+
+
+def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Each word of a command line as (flag, value); a flag without `=` has the value "" itself.
+
+    Examples:
+        >>> training_flags(["--a", "1", "2", "--b=3"])
+        [('a', ''), ('a', '1'), ('a', '2'), ('b', '3')]
+    """
+    flags = []
+    flag = ""
+    for word in words:
+        value = word
+        if word.startswith("--"):
+            flag, _, value = word.removeprefix("--").partition("=")
+        flags.append((flag, value))
+    return flags

@@ -1,0 +1,66 @@
+"""The inline engine: REINFORCE of a tiny model in this process, for laptops.
+
+One update a batch, so that the clipped objective of OpenRLHF is the plain policy gradient; the
+other settings are those of the quickstart's training: AdamW (0.9, 0.95), constant learning rate,
+gradient norm clipped at 1, mean over tokens, temperature 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.figures import Figures, learning_curve
+from baseline_research.study.inline.prompts import held_out_rates, policy_in, training_problems
+from baseline_research.study.inline.training import Step, Training
+from baseline_research.tiny.policy import TinyPolicy
+
+LATE_SHARE = 4  # of the steps: the last fourth
+
+
+def train(run: Run, settings: InlineStudy) -> Figures:
+    """Trains from the warm start, and returns what was measured."""
+    return train_policy(policy_in(settings.start_of(run.task), settings), run, settings)
+
+
+def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures:
+    """Trains a policy in place, and returns what was measured."""
+    problems = training_problems(run, settings)
+    training = Training(run, policy, settings.estimator_name(run.estimator))
+    steps: list[Step] = []
+    for number in range(settings.steps):
+        first = number * run.prompts
+        steps.append(training.step(number, problems[first : first + run.prompts]))
+    rates = held_out_rates(run.task, settings, policy, settings.samples)
+    return _figures(steps, rates, settings.samples, groups=len(problems))
+
+
+def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: int) -> Figures:
+    """What was measured in these steps of so many groups, and of held-out prompts after them."""
+    gradients = [step.gradient for step in steps if step.gradient is not None]
+    variance = fmean(gradient.variance for gradient in gradients)
+    mean_square = fmean(gradient.mean_square for gradient in gradients)
+    rloo_error = sum(_logged(steps, "js/value_error_rloo"))
+    baseline_error = None
+    if rloo_error > 0 and "js/value_error" in steps[0].logged:
+        baseline_error = sum(_logged(steps, "js/value_error")) / rloo_error
+    rewards = [step.reward for step in steps]
+    late_steps = steps[-max(1, len(steps) // LATE_SHARE) :]
+    return Figures(
+        pass1=fmean(rates),
+        pass4=None if samples else fmean(1 - (1 - rate) ** 4 for rate in rates),
+        reward=fmean(rewards),
+        curve=learning_curve(rewards),
+        steps=len(steps),
+        dead=sum(step.equal_groups for step in steps) / groups,
+        baseline_error=baseline_error,
+        gradient_variance=variance,
+        gradient_snr=mean_square / variance if variance else None,
+        length=fmean(step.length for step in late_steps),
+        entropy=fmean(step.entropy for step in late_steps),
+    )
+
+
+def _logged(steps: Sequence[Step], name: str) -> list[float]:
+    return [step.logged[name] for step in steps]

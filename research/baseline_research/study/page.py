@@ -1,0 +1,144 @@
+"""The page, the picture and the rows of a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import altair as alt
+import pandas as pd
+
+from answer_graders.programs.files import atomic_write
+from paired_eval.pages import figures, plot, style
+from paired_eval.pages.forest import Forest, ForestRow
+from paired_eval.pages.pages import render
+from paired_eval.pages.plot import Axis, Panel
+from baseline_research.study import tables
+from baseline_research.study.analysis import Average, CurvePoint, Findings, StudyRow
+from baseline_research.study.values import grouped
+
+PAGE = "study.html"
+PICTURE = "compared.png"
+ROWS = "rows.csv"
+STEPS = Axis("step", "training step")
+RATES = Axis("learning_rate", "learning rate", "log2")
+OVER_SEEDS = "mean over seeds, 95 % intervals"
+
+
+def write(folder: Path, findings: Findings, title: str) -> Path:
+    """Writes page, picture and rows; returns the page."""
+    text = render(
+        "study.html",
+        title=title,
+        runs=sum(row.seeds for row in findings.means_at_each_rate if row.quantity == "reward"),
+        reference=findings.reference,
+        result=findings.result,
+        unit=findings.unit,
+        csv=ROWS,
+        conclusion=tables.conclusion(findings),
+        intervals=tables.interval_note(findings),
+        verdicts=tables.verdicts(findings),
+        mixes=tables.mixes(findings),
+        undecided=tables.UNDECIDED,
+        no_difference=tables.NO_DIFFERENCE,
+        interval=_interval_note(findings.averages_by_mix),
+        forest=figures.page(_forests(findings)),
+        curves=figures.page(_curves(findings, findings.estimators)),
+        results={cell: tables.results_table(findings, cell) for cell in findings.cells},
+        rates=figures.page(_results_by_rate(findings)),
+        causes={cell: tables.cause_table(findings, cell) for cell in findings.cells},
+    )
+    with atomic_write(folder / PAGE) as file:
+        file.write(text.encode())
+    rows = pd.DataFrame(findings.means + findings.means_at_each_rate + findings.differences)
+    rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
+    with atomic_write(folder / ROWS) as file:
+        rows.to_csv(file, index=False, float_format="%.5g")
+    style.save_both(picture(findings, title), folder / PICTURE)
+    return folder / PAGE
+
+
+def picture(findings: Findings, title: str) -> alt.ConcatChart:
+    """The differences by mix, and two learning curves of the first cell with their bands.
+
+    The curves are those of the reference and of the other estimator that ends highest.
+    """
+    others = [name for name in findings.estimators if name != findings.reference]
+    pictured = [findings.reference, *others[:1]]
+    curves = _curves(findings, pictured)
+    return figures.wide_picture([*_forests(findings), *curves[:1]], title)
+
+
+def _interval_note(averages: Sequence[Average]) -> str:
+    """What intervals of averages are over."""
+    cells = max((average.cells for average in averages), default=0)
+    if cells > 1:
+        note = f"means of {cells} cells, 95 % intervals over seeds"
+    else:
+        note = "95 % intervals over paired seeds"
+    if any(math.isinf(average.high) for average in averages):
+        note += ", none where they are equal"
+    return f"{note}{_cut(averages, least=-100, greatest=100)}"
+
+
+def _cut(rows: Iterable[Average | CurvePoint | StudyRow], least: int, greatest: int) -> str:
+    """Says it of intervals that end where rewards from 0 to 1 do."""
+    for row in rows:
+        if least == row.low < row.value or row.value < row.high == greatest:
+            return f", cut at {least} and {greatest}"
+    return ""
+
+
+def _forests(findings: Findings) -> list[Forest]:
+    """The differences to the reference by mix; nothing where nothing is paired."""
+    rows = []
+    for average in findings.averages_by_mix:
+        row = ForestRow(
+            heading="" if findings.is_own else tables.MIXES_IN_WORDS[average.mix],
+            name=average.estimator,
+            value=average.value,
+            low=average.low if math.isfinite(average.low) else None,
+            high=average.high if math.isfinite(average.high) else None,
+        )
+        rows.append(row)
+    if not rows:
+        return []
+    reference = style.short_names(findings.estimators)[findings.reference]
+    over = f"{findings.unit} of " if findings.unit else ""
+    forest = Forest(
+        title=f"Difference of {findings.result} from {reference}",
+        note=_interval_note(findings.averages_by_mix),
+        xlabel=f"{over}{findings.result} over {reference}",
+        rows=rows,
+        looks=style.series_looks(findings.estimators),
+        form=tables.form_of(findings),
+        reference=0,
+    )
+    return [forest]
+
+
+def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]:
+    """The learning curves of these estimators, cell by cell."""
+    looks = style.series_looks(findings.estimators)  # as in the differences beside them
+    points = [point for point in findings.curves if point.estimator in estimators]
+    panels = {}
+    for cell, of_cell in grouped(points, lambda point: point.cell).items():
+        note = f"{OVER_SEEDS}{_cut(of_cell, least=0, greatest=1)}"
+        panels[cell] = Panel(cell, "training reward", note)
+    rows = [point._asdict() for point in points]
+    return plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
+
+
+def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
+    """Nothing where there is one rate alone."""
+    means = [row for row in findings.means_at_each_rate if row.quantity == "pass1"]
+    if len({row.learning_rate for row in means}) <= 1:
+        return []
+    looks = style.series_looks(findings.estimators)
+    panels = {}
+    for cell, of_cell in grouped(means, lambda row: row.cell).items():
+        note = f"{OVER_SEEDS}{_cut(of_cell, least=0, greatest=1)}"
+        panels[cell] = Panel(cell, findings.result, note)
+    rows = [row._asdict() | {"learning_rate": float(row.learning_rate)} for row in means]
+    return plot.draw(rows, panels, RATES, panel="cell", looks=looks)

@@ -1,0 +1,207 @@
+"""Trains the runs of a study that are not in its store yet, several at once."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import connection, forkserver, resource_tracker
+from typing import Any
+
+import psutil
+import torch
+
+from answer_graders.programs.console import progress, say
+from answer_graders.programs.files import fingerprint, make_folder
+from answer_graders.programs.store import Record, Store
+from baseline_research.study import stack
+from baseline_research.study.design import OWN, Cell, Run, StackStudy, Study, task_version
+from baseline_research.tiny.supervise import prepare_libraries
+from baseline_research.tiny.tasks import TASKS
+
+METHOD = 1  # one more with each change of what a run trains or measures: such runs do not mix
+INLINE_ENGINE = "baseline_research.study.inline.engine"
+
+
+def run_all(settings: Study) -> list[Record]:
+    """The records of all runs of the study, those in its store and those that it trains.
+
+    Of a study that was printed for a cluster it trains none, and returns the seeds that are whole.
+    """
+    runs = settings.runs()
+    with store_of(settings) as store:
+        missing = [run for run in runs if run not in store]
+        if len(missing) < len(runs):
+            say(f"{len(runs) - len(missing)} of {len(runs)} runs are there already")
+        unfinished: list[Run] = []
+        if isinstance(settings, StackStudy) and (settings.out / stack.COMMANDS).is_file():
+            unfinished = unfinished_runs(settings, store)
+            _report_unfinished(unfinished, runs)
+            missing = [run for run in missing if run not in unfinished]
+        starts = prepare(settings)
+        _check_starts(missing, starts, store)
+        if missing:
+            _train(missing, settings, store, starts)
+        incomplete = {run.pair for run in unfinished}
+        return [store.records[run] for run in runs if run.pair not in incomplete]
+
+
+def store_of(settings: Study) -> Store:
+    """The runs on disk; refuses those of other settings or data."""
+    make_folder(settings.out)
+    identity = {
+        **settings.identity(),
+        "method": METHOD,
+        "torch": torch.__version__,
+        "files": settings.files(),
+    }
+    return Store(settings.out / f"runs-{settings.engine}.jsonl", identity, Run._fields)
+
+
+def unfinished_runs(settings: StackStudy, store: Store) -> list[Run]:
+    """The runs of the stack that a cluster is to train."""
+    return [
+        run for run in settings.runs() if run not in store and not stack.finished(run, settings)
+    ]
+
+
+def _report_unfinished(unfinished: Sequence[Run], runs: Sequence[Run]) -> None:
+    """Says which runs are left out; ValueError where no seed is whole."""
+    if not unfinished:
+        return
+    count = f"{len(unfinished)} of {len(runs)} runs have not finished, first {unfinished[0].name}"
+    advice = f"--print writes their commands; without {stack.COMMANDS} they are trained here"
+    if {run.pair for run in unfinished} == {run.pair for run in runs}:
+        raise ValueError(f"{count}, and no seed is whole; {advice}")
+    say(f"note: {count}: without their seeds here; {advice}", error=True)
+
+
+def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) -> None:
+    """Raises ValueError where runs of one pair would start from different models."""
+    pairs = [(Run.of(record).pair, record["start"]) for record in store.records.values()]
+    pairs += [(run.pair, starts.get(run.task)) for run in missing]
+    known: dict[tuple[Cell, int], str | None] = {}
+    for pair, start in pairs:
+        if known.setdefault(pair, start) != start:
+            cell, seed = pair
+            raise ValueError(
+                f"{store.path}: seed {seed} of {cell.task} began from another model or task; "
+                "with the code and the warm_start/ of then it resumes, or give another --out"
+            )
+
+
+def prepare(settings: Study) -> dict[str, str]:
+    """Makes what runs of each task start from; returns fingerprints of model and task."""
+    if settings.device_name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda needs a GPU, and torch sees none")
+    tasks = {run.task for run in settings.runs()} - {OWN}
+    if not tasks:
+        return {}
+    from baseline_research.study.inline import prompts  # slow to import
+
+    prepare_libraries()
+    starts = {}
+    for task in sorted(tasks):
+        steps = TASKS[task].warm_start_steps
+        with progress(f"warm start for {task}", steps, "steps") as bar:
+            folder = prompts.warm_start(task, settings, bar.update)
+            if "alike" in settings.mixes:
+                bar.update(steps, "choosing prompts that are alike")
+                prompts.alike(task, settings)
+        weights = fingerprint(folder.glob("*.safetensors"))[:12]
+        starts[task] = f"{weights}-{task_version(TASKS[task])}"
+    return starts
+
+
+def _train(runs: Sequence[Run], settings: Study, store: Store, starts: dict[str, str]) -> None:
+    jobs = min(settings.jobs or _default_jobs(settings), len(runs))
+    with progress("study", len(runs), "runs") as bar:
+
+        def keep(record: Record) -> None:
+            store.append([{**record, "start": starts.get(record["task"])}])
+            bar.advance()
+
+        if jobs > 1:
+            bar.show(f"starting {jobs} processes")
+            _train_in_workers(runs, settings, jobs, keep)
+            return
+        for run in runs:
+            bar.show(run.name)
+            keep(_train_one(run, settings, note=lambda text: bar.update(bar.done, text)))
+
+
+def _default_jobs(settings: Study) -> int:
+    """How many runs at once: on a GPU one, since its memory may hold no more."""
+    if isinstance(settings, StackStudy) or settings.device_name == "cuda":
+        return 1
+    return len(os.sched_getaffinity(0))
+
+
+def _train_in_workers(
+    runs: Sequence[Run], settings: Study, jobs: int, keep: Callable[[Record], None]
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, INLINE_ENGINE])  # seconds, once for all workers
+    resource_tracker.ensure_running()  # which unblocks SIGINT
+    with _interrupts_blocked():  # the server and its forks leave them to us
+        forkserver.ensure_running()
+    pool = ProcessPoolExecutor(jobs, context, _start_worker)
+    try:
+        futures = [pool.submit(_train_in_worker, run, settings) for run in runs]
+        for future in as_completed(futures):
+            keep(future.result())
+    except BaseException:
+        for server in psutil.Process().children():
+            for process in (server, *server.children()):
+                process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """What is started meanwhile never gets SIGINT; here it arrives at the end."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _train_one(run: Run, settings: Study, note: Callable[[str], None]) -> Record:
+    """The record of one run by the engine of the study; `note` is given its progress."""
+    if isinstance(settings, StackStudy):
+        figures = stack.train(run, settings, note)
+    else:
+        from baseline_research.study.inline import engine  # slow to import
+
+        figures = engine.train(run, settings)
+    return {**run._asdict(), **figures._asdict()}
+
+
+def _train_in_worker(run: Run, settings: Study) -> Record:
+    try:
+        return _train_one(run, settings, note=lambda text: None)
+    except KeyboardInterrupt:  # its programs have ended
+        os._exit(130)
+
+
+def _start_worker() -> None:
+    """A worker leaves Ctrl-C to its parent, and ends with it and its own programs."""
+    prepare_libraries()
+    signal.signal(signal.SIGINT, lambda *_: None)  # what it starts has the default again
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: Any) -> None:
+    connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)

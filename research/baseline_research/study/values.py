@@ -1,0 +1,107 @@
+"""What was measured of each run, and at which learning rate each estimator is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple, TypeVar
+
+from openrlhf_js.estimators import ESTIMATORS
+from baseline_research.study.design import OWN, Cell, Run
+
+OUTCOMES = ("pass1", "reward")
+CAUSES = {
+    "pass4": "pass@4 after training",
+    "baseline_error": "error of the baseline / rloo's",
+    "gradient_variance": "gradient variance",
+    "gradient_snr": "gradient signal / noise",
+    "dead": "groups with equal rewards",
+    "length": "tokens of a response, late",
+    "entropy": "nats a token, late",
+}
+SHARES = ("pass4", "dead")  # which lie in [0, 1] whatever the rewards are
+# Their advantages and gradients are divided by a standard deviation, so in other units.
+SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale}
+
+T = TypeVar("T")
+Key = TypeVar("Key")
+RunRecord = Mapping[str, Any]
+
+
+class Value(NamedTuple):
+    """One quantity of one run."""
+
+    cell: Cell
+    estimator: str
+    learning_rate: float
+    quantity: str
+    seed: int
+    value: float
+
+
+def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """The items by key, both in the order in which they come."""
+    groups: dict[Key, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def setting_of(run: RunRecord) -> tuple[Cell, str]:
+    """The cell and the estimator of a run."""
+    return Run.of(run).cell, run["estimator"]
+
+
+def rewards_in_unit(run: RunRecord) -> bool:
+    """Whether a run's rewards lie in [0, 1], as far as its record tells."""
+    if run["task"] != OWN:
+        return True
+    means = [run["pass1"], run["reward"], *run["curve"]]
+    return bool(run.get("rewards_in_unit", True)) and min(means) >= 0 and max(means) <= 1
+
+
+def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """One run for each cell, estimator and seed: at the learning rate that is shown.
+
+    That is the rate which is best on the other seeds, so that no run has a say in its own choice:
+    the highest of several noisy means is too high. One seed alone chooses for itself.
+    """
+    chosen = []
+    for group in grouped(runs, setting_of).values():
+        for seed_runs in grouped(group, lambda run: run["seed"]).values():
+            finals = [_final_of_others(run, group) for run in seed_runs]
+            chosen.append(seed_runs[finals.index(max(finals))])
+    return chosen
+
+
+def _final_of_others(run: RunRecord, group: Sequence[RunRecord]) -> float:
+    """The mean at the run's learning rate over the seeds of the group but its own."""
+    others = [
+        other["pass1"]
+        for other in group
+        if other["learning_rate"] == run["learning_rate"] and other["seed"] != run["seed"]
+    ]
+    return fmean(others) if others else float(run["pass1"])
+
+
+def measured_values(runs: Iterable[RunRecord]) -> list[Value]:
+    """Everything that was measured, quantity by quantity."""
+    runs = list(runs)
+    values = []
+    for quantity in (*OUTCOMES, *CAUSES):
+        for run in runs:
+            number = run.get(quantity)  # some are newer than some records
+            estimator = run["estimator"]
+            if number is None or (quantity == "gradient_variance" and estimator in SCALED):
+                continue
+            values.append(
+                Value(
+                    cell=Run.of(run).cell,
+                    estimator=estimator,
+                    learning_rate=run["learning_rate"],
+                    quantity=quantity,
+                    seed=run["seed"],
+                    value=number,
+                )
+            )
+    return values

@@ -1,0 +1,303 @@
+"""Tasks that a model of 0.65M parameters learns on two CPU cores, and one for a pretrained model.
+
+A task makes items; of an item come a prompt and a label, and a response to the prompt is scored by
+the label.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from answer_graders.tasks import GRADED
+from answer_graders.record import GeneratedProblems, Item, Score, Task, scored
+from answer_graders.tasks.sort import END, SOLVED, UNSOLVABLE
+
+PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
+INLINE = ("reverse", "unique", "odometer")  # without a grader for the stack
+OPEN = "<answer> "
+CLOSE = " </answer>"
+DIGITS = "0123456789"
+LENGTHS = (2, 3, 4, 5)  # digits per prompt
+OPERATORS = (" + ", " - ", " * ", " / ")
+MOVES = ("L", "R", "U", "D")
+
+
+class TinySplit(NamedTuple):
+    """The items to train on, by kind, and the held-out ones. No problem is in both."""
+
+    train: list[list[Any]]
+    held_out: list[Any]
+
+
+Split = Callable[[int, int], TinySplit]  # from a seed and the number of held-out items
+
+
+class Problem(NamedTuple):
+    """What is trained on: a prompt and the label that its responses are scored by."""
+
+    prompt: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyTask:
+    """A task, and how a tiny model writes it and learns it by imitation."""
+
+    tokens: tuple[str, ...]  # what prompts and responses are written with
+    slips: tuple[str, ...]  # tokens that a careless demonstration confuses
+    slip: float  # the probability that it does
+    warm_start_steps: int  # of imitation, enough for the right answer to become the most likely
+    max_prompt_tokens: int
+    max_new_tokens: int  # of the longest right response, with its end
+    grader: str  # the file in `reward_models/` that grades training
+    split: Split
+    prompt: Callable[[Any], str]
+    label: Callable[[Any], str]
+    right_response: Callable[[str], str]  # one that scores 1
+    score: Callable[[str, str], Score]  # of a response and a label
+
+    @property
+    def max_tokens(self) -> int:
+        """Of a prompt and its response."""
+        return self.max_prompt_tokens + self.max_new_tokens
+
+    def problem(self, item: Any) -> Problem:
+        """The prompt and the label of an item."""
+        return Problem(prompt=self.prompt(item), label=self.label(item))
+
+    def reward(self, response: str, label: str) -> float:
+        """The reward of a response."""
+        if label in (SOLVED, UNSOLVABLE):
+            return float(label == SOLVED)
+        return self.score(response, label).value
+
+
+def sample_items(items_by_kind: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
+    """`count` of the items, every kind equally likely."""
+    return [rng.choice(rng.choice(items_by_kind)) for _ in range(count)]
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows as JSON lines."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str) -> None:
+    """Writes prompts as OpenRLHF reads them."""
+    rows = [
+        {"input": task.prompt(item), "label": task.label(item), "datasource": source}
+        for item in items
+    ]
+    write_lines(path, rows)
+
+
+# Tasks that turn 2 to 5 digits into as many others. Longer prompts are harder. The graders are
+# exact: nothing but the digits, and then the end.
+
+
+def _digits_split(seed: int, held_out: int) -> TinySplit:
+    """All digits of each length, of which equally many are held out."""
+    lengths = len(LENGTHS)
+    fewest_items = 10 ** min(LENGTHS)
+    most = lengths * fewest_items // 2
+    if not lengths <= held_out <= most:
+        raise ValueError(f"held_out is {held_out}; give {lengths} to {most}")
+    rng = random.Random(seed)
+    held_out_of_each = held_out // lengths
+    train: list[list[str]] = []
+    held_out_items: list[str] = []
+    for length in LENGTHS:
+        items = [f"{number:0{length}d}" for number in range(10**length)]
+        rng.shuffle(items)
+        held_out_items += items[:held_out_of_each]
+        train.append(items[held_out_of_each:])
+    return TinySplit(train, held_out_items)
+
+
+def _digits_task(
+    name: str,
+    label: Callable[[str], str],
+    score: Callable[[str, str], Score],
+    warm_start_steps: int = 300,
+    grader: str = "",
+) -> TinyTask:
+    """`name(7294)=`, whose label is its right response."""
+    call = f"{name}()="
+    return TinyTask(
+        tokens=(*dict.fromkeys(call), *DIGITS),
+        slips=tuple(DIGITS),
+        slip=0.3,
+        warm_start_steps=warm_start_steps,
+        max_prompt_tokens=len(call) + max(LENGTHS),
+        max_new_tokens=max(LENGTHS) + 1,
+        grader=grader,
+        split=_digits_split,
+        prompt=lambda digits: f"{name}({digits})=",
+        label=label,
+        right_response=str,
+        score=score,
+    )
+
+
+# Sort: `sort(7294)=` -> `2479`.
+
+
+def _sort_score(response: str, label: str) -> Score:
+    if not response.endswith(END) and label not in (SOLVED, UNSOLVABLE):
+        return scored("wrong", f"{response!r:.40} does not end")
+    return GRADED["sort"].score(response, label)
+
+
+def score_query(query: str, prompt: str, label: str) -> Score:
+    """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
+    if not query.startswith(prompt):
+        raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
+    return _sort_score(query[len(prompt) :], GRADED["sort"].check_label(label))
+
+
+sort = _digits_task(
+    "sort",
+    label=lambda digits: GRADED["sort"].label({"digits": digits}),
+    score=_sort_score,
+    warm_start_steps=200,
+    grader=GRADED["sort"].reward_file,
+)
+
+
+# Reverse: `reverse(7294)=` -> `4927`. Each digit in its place earns its share.
+
+
+def _reverse_score(response: str, label: str) -> Score:
+    digits, end, _ = response.partition(END)
+    if not end or len(digits) != len(label):
+        return scored("wrong", f"{response!r:.40}, expected {len(label)} digits")
+    right = sum(given == expected for given, expected in zip(digits, label, strict=True))
+    if right == len(label):
+        return scored("correct", digits)
+    return Score(right / len(label), "wrong", f"{right} of {len(label)} digits")
+
+
+reverse = _digits_task("reverse", label=lambda digits: digits[::-1], score=_reverse_score)
+
+
+# Exact tasks: `unique(7274)=` -> `724`, without the digits that came before; and
+# `odometer(7299)=` -> `7300`, one more, which turns 9999 into 0000.
+
+
+def _exact_score(response: str, label: str) -> Score:
+    right = response == label + END
+    return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
+
+
+def _odometer(digits: str) -> str:
+    """One more, with as many digits."""
+    length = len(digits)
+    return f"{(int(digits) + 1) % 10**length:0{length}d}"
+
+
+unique = _digits_task(
+    "unique", label=lambda digits: "".join(dict.fromkeys(digits)), score=_exact_score
+)
+odometer = _digits_task("odometer", label=_odometer, score=_exact_score)
+
+
+# Tasks with the problems, splits and grader of `answer_graders.tasks`.
+
+
+def _generated(
+    task: Task, training_items: int, kind: Callable[[Item], Hashable], **options: Any
+) -> Split:
+    """The split of a task whose problems are made with `options`."""
+    assert isinstance(task.problems, GeneratedProblems)
+    generate = task.problems.generate
+
+    def split(seed: int, held_out: int) -> TinySplit:
+        items_by_kind: dict[Hashable, list[Item]] = {}
+        for item in generate(training_items, seed, "train", **options):
+            items_by_kind.setdefault(kind(item), []).append(item)
+        held_out_items = list(generate(held_out, seed, "test", **options))
+        return TinySplit(list(items_by_kind.values()), held_out_items)
+
+    return split
+
+
+def _graded_by(task: Task, **fields: Any) -> TinyTask:
+    return TinyTask(
+        grader=task.reward_file,
+        label=task.label,
+        right_response=task.right_response,
+        score=task.score,
+        **fields,
+    )
+
+
+# Countdown: make a target of two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. Three numbers
+# are too many for this model, and so would be a token for each number.
+
+countdown = _graded_by(
+    GRADED["countdown"],
+    tokens=(*"0123456789,=:", *OPERATORS, OPEN, CLOSE),
+    slips=OPERATORS,
+    slip=0.5,
+    warm_start_steps=500,
+    max_prompt_tokens=len("12,34=56:"),
+    max_new_tokens=len("12+34") + 3,  # the tags and the end
+    split=_generated(
+        GRADED["countdown"],
+        training_items=2400,
+        kind=lambda item: len(item["numbers"]),
+        numbers=(2,),
+        largest=60,
+        targets=(1, 99),
+    ),
+    prompt=lambda item: f"{','.join(map(str, item['numbers']))}={item['target']}:",
+)
+
+# Maze: find the moves from S to E, `S..*|.*..|..E*|....:` -> `<answer> DDRR </answer>`. A prompt
+# leaves out the outer walls. Smaller grids have too few patterns of walls to hold some out.
+
+maze = _graded_by(
+    GRADED["maze"],
+    tokens=(*".*SE|:", *MOVES, OPEN, CLOSE),
+    slips=MOVES,
+    slip=0.3,
+    warm_start_steps=400,
+    max_prompt_tokens=len("S..*|.*..|..E*|....:"),
+    max_new_tokens=len("DDRR") + 3,
+    split=_generated(
+        GRADED["maze"],
+        training_items=8000,
+        kind=lambda item: item["length"],
+        size=6,
+        lengths=(1, 2, 3, 4),
+    ),
+    prompt=lambda item: "|".join(row[1:-1] for row in item["rows"][1:-1]) + ":",
+)
+
+questions = _graded_by(
+    GRADED[PRETRAINED],
+    tokens=(),
+    slips=(),
+    slip=0.0,
+    warm_start_steps=24,
+    max_prompt_tokens=64,
+    max_new_tokens=6,
+    split=_generated(GRADED[PRETRAINED], training_items=5000, kind=lambda item: item["kind"]),
+    prompt=lambda item: GRADED[PRETRAINED].prompt(item)[0]["content"],
+)
+
+QUICKSTART = ("sort", "countdown", "maze")
+TASKS: dict[str, TinyTask] = {
+    "sort": sort,
+    "countdown": countdown,
+    "maze": maze,
+    "reverse": reverse,
+    "unique": unique,
+    "odometer": odometer,
+    PRETRAINED: questions,
+}

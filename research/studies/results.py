@@ -1,0 +1,98 @@
+"""Prints the tables of trained models in docs/results.md.
+
+.venv/bin/python research/studies/results.py                 # of the records in this folder
+.venv/bin/python research/studies/results.py runs/results    # of a study's folder
+"""
+
+import json
+import lzma
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from baseline_research.study.analysis import Findings, analyse
+from baseline_research.study.values import RunRecord, grouped
+
+HERE = Path(__file__).parent
+REFERENCES = ("rloo", "bloo")  # the latter where each prompt has one response
+SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first that there is, with its interval
+IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
+
+
+def read(path: Path) -> list[RunRecord]:
+    """The runs of a file of records, whose first line has the settings."""
+    content = path.read_bytes()
+    if path.suffix == ".xz":
+        content = lzma.decompress(content)
+    lines = content.decode().splitlines()
+    return [json.loads(line) for line in lines[1:]]
+
+
+def comparable(runs: Sequence[RunRecord]) -> dict[int, list[RunRecord]]:
+    """By number of responses, the runs at the learning rates that every estimator was given."""
+    kept = {}
+    for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
+        by_estimator = grouped(of_size, lambda run: run["estimator"]).values()
+        rates = set.intersection(*({run["learning_rate"] for run in own} for own in by_estimator))
+        kept[responses] = [run for run in of_size if run["learning_rate"] in rates]
+    return kept
+
+
+def analysed(runs: Sequence[RunRecord]) -> Findings:
+    """The findings of runs with one number of responses, beside their reference."""
+    return analyse(runs, _first(REFERENCES, {run["estimator"] for run in runs}))
+
+
+def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """pass@1 less the reference's in points, averaged over tasks and numbers of prompts.
+
+    Each seed counts at the learning rate that is best on the other seeds.
+    """
+    tables = []
+    for responses, of_size in comparable(runs).items():
+        findings = analysed(of_size)
+        table = pd.DataFrame(findings.averages_by_mix)
+        table.insert(0, "responses", responses)
+        tables.append(table)
+    return pd.concat(tables)
+
+
+def print_table(rows: pd.DataFrame) -> None:
+    """Prints averages in Markdown; bold where the 95 % interval leaves out 0."""
+    first = _first(SHOWN_FIRST, set(rows.estimator))
+    estimators = [first, *sorted(set(rows.estimator) - {first})]
+    print(f"| responses | prompts | {' | '.join(estimators)} | {first} low | {first} high |")
+    print(f"|---:|---|{'---:|' * (len(estimators) + 2)}")
+    for (responses, mix), of_mix in rows.groupby(["responses", "mix"], sort=False):
+        by_estimator = {row.estimator: row for row in of_mix.itertuples()}
+        cells = [str(responses), IN_WORDS[mix]]
+        for estimator in estimators:
+            row = by_estimator.get(estimator)
+            cells.append(_points(row) if row else "")
+        row = by_estimator.get(first)
+        cells += [f"{row.low:+.1f}", f"{row.high:+.1f}"] if row else ["", ""]
+        print(f"| {' | '.join(cells)} |")
+
+
+def _first(names: Sequence[str], present: set[str]) -> str:
+    return next(name for name in names if name in present)
+
+
+def _points(row: Any) -> str:
+    text = f"{row.value:+.1f}"
+    return f"**{text}**" if row.low > 0 or row.high < 0 else text
+
+
+def main() -> None:
+    paths = [Path(folder) / "runs-inline.jsonl" for folder in sys.argv[1:]]
+    for path in paths or sorted(HERE.glob("*.jsonl.xz")):
+        runs = read(path)
+        print(f"\n{path.name}: {len(runs)} runs\n")
+        print_table(averages(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The kept records of studies, and the table that is printed of them."""
+
+import json
+import re
+import runpy
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from openrlhf_js.estimators import ESTIMATORS
+from baseline_research.study.design import InlineStudy
+from answer_graders.record import scored
+from baseline_research.tiny import model
+from baseline_research.tiny.tasks import TASKS
+
+STUDIES = Path(__file__).parents[2] / "research/studies"
+
+
+@pytest.fixture(scope="module")
+def results():
+    return runpy.run_path(str(STUDIES / "results.py"))
+
+
+@pytest.mark.parametrize("records", STUDIES.glob("*.jsonl.xz"), ids=lambda path: path.name)
+def test_the_kept_records_are_of_estimators_that_there_are(records, results):
+    runs = results["read"](records)
+    assert {run["estimator"] for run in runs} <= set(ESTIMATORS)
+
+
+def run_of(estimator, task, seed, pass1):
+    return {
+        "task": task,
+        "mix": "natural",
+        "prompts": 16,
+        "responses": 2,
+        "estimator": estimator,
+        "learning_rate": 1e-5,
+        "seed": seed,
+        "pass1": pass1,
+        "reward": pass1 - 0.1,
+        "curve": [0.3, pass1],
+        "steps": 30,
+    }
+
+
+def test_a_studys_averages_are_a_table(results, tmp_path, monkeypatch, capsys):
+    finals = {  # by estimator and task, of two seeds
+        ("rloo", "sort"): (0.40, 0.44),
+        ("rloo", "maze"): (0.40, 0.44),
+        ("js", "sort"): (0.4199, 0.4601),
+        ("js", "maze"): (0.44, 0.48),
+        ("bloo", "sort"): (0.40, 0.44),
+        ("bloo", "maze"): (0.42, 0.40),
+    }
+    lines = ["{}"]
+    for (estimator, task), values in finals.items():
+        for seed, pass1 in enumerate(values):
+            lines.append(json.dumps(run_of(estimator, task, seed, pass1)))
+    (tmp_path / "runs-inline.jsonl").write_text("\n".join(lines))
+    monkeypatch.setattr(sys, "argv", ["results.py", str(tmp_path)])
+    results["main"]()
+    *_, head, _, row = capsys.readouterr().out.splitlines()
+    assert head == "| responses | prompts | js | bloo | js low | js high |"
+    assert row == "| 2 | as drawn | **+3.0** | -0.5 | +2.9 | +3.1 |"
+
+
+@pytest.mark.parametrize("responses", [2, 4, 16])
+def test_with_score_gradients_of_one_length_the_best_constant_saves_one_response(responses):
+    expected = runpy.run_path(str(STUDIES / "pictures.py"))["expected"]
+    assert expected(0.3, 1.0, responses) == pytest.approx(100 / responses)
+    assert expected(0.3, 0.1, responses) > 100 / responses
+
+
+def test_a_story_mentions_whole_words():
+    reward = runpy.run_path(str(STUDIES / "gradient_rewards.py"))["reward_func"]
+    stories = ["During spring.", "A ring!", "Two Rings."]
+    assert reward(stories, [""] * 3, ["ring"] * 3, ["stories"] * 3) == [0, 1, 1]
+
+
+def score_of_even_lengths(response, label):
+    return scored("wrong" if len(response) % 2 else "correct", "")
+
+
+def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
+    even = replace(TASKS["sort"], warm_start_steps=2, score=score_of_even_lengths)
+    monkeypatch.setitem(TASKS, "sort", even)
+    gradients = runpy.run_path(str(STUDIES / "gradients.py"))
+    smaller = {"TINY": ["sort"], "MIXES": ["mixed"], "PROMPTS": 32, "RESPONSES": 8, "BATCHES": 10}
+    smaller |= {"BATCH_PROMPTS": [16], "BATCH_RESPONSES": [2, 4]}
+    smaller |= {"InlineStudy": partial(InlineStudy, width=16, layers=1)}
+    smaller |= {"measure_pretrained": lambda out, policy: [], "WORDS": "a b c d"}
+    smaller |= {"STORY_BATCH_PROMPTS": [16], "PRETRAINED_BATCH_RESPONSES": [2]}
+    smaller |= {"STORY_RESPONSES": 8, "STORY_TOKENS": 30}
+    gradients["main"].__globals__.update(smaller)
+    tokenizer = model.make_tokenizer([*"abcd.,;"])
+    policy = tmp_path / "policy"
+    model.save(model.make_model(tokenizer, 0, width=16, layers=1), tokenizer, policy)
+    monkeypatch.setattr(sys, "argv", ["gradients.py", str(tmp_path), "--model", str(policy)])
+    gradients["main"]()
+    capsys.readouterr()
+    pictures = runpy.run_path(str(STUDIES / "pictures.py"))
+    pictures["main"].__globals__["GRADIENTS"] = tmp_path / "gradients.csv.xz"
+    monkeypatch.setattr(sys, "argv", ["pictures.py", str(tmp_path)])
+    pictures["main"]()
+    tables = [row.split(" | ") for row in capsys.readouterr().out.splitlines()]
+    assert [row[1] for row in tables if row[0] == "| sort, mix"] == ["2", "4"] * 2
+    stories = [row for row in tables if row[0] == "| SmolLM2, stories"]
+    assert [row[1] for row in stories] == ["2"] * 2
+    page = (STUDIES.parents[1] / "docs/reproduce.md").read_text()
+    claimed = re.findall(r"^\| gradient's variance.*four small tasks, (.*) \|$", page, re.M)
+    assert claimed
+    for row in claimed:
+        assert f"| {row} |".split(" | ") in tables
+    assert (tmp_path / "results_gradients-dark.png").stat().st_size > 10_000

@@ -1,0 +1,161 @@
+r"""Judge expressions by their values, and with math-verify where our grammar ends.
+
+For a worker process, which is killed when it takes too long. Expressions that agree wherever both
+are real are equal. Of math-verify only the LaTeX grammar is used: its reader of plain
+expressions hands text to sympy's `parse_expr`, which runs it as Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import math_verify
+from mpmath import mp  # type: ignore[import-untyped]
+
+from answer_graders.math.compare import Judge, Undecided
+from answer_graders.math.conversion import registry
+from answer_graders.math.evaluation import MAX_BITS, NoValue, evaluated
+from answer_graders.math.exact import residue
+from answer_graders.math.grader import decide, golds_of
+from answer_graders.math.points import Point, are_physical, general_points, piece_points
+from answer_graders.math.spelling import normal
+from answer_graders.math.tree import CONSTANTS, NotRead, Tree, names
+from answer_graders.record import Score, scored
+
+_BITS_AT_PIECES = 16_000
+
+registry()  # loads pint while the worker starts, which is in no answer's time
+
+
+@dataclass(frozen=True)
+class Numeric(Judge):
+    r"""Judges expressions with variables, roots, logarithms; `\log` is `log`: ln or lg."""
+
+    log: str = "ln"
+
+    def same_value(self, left: Tree, right: Tree) -> bool:
+        """Whether two expressions have one value: exactly, or wherever both have a real one."""
+        with contextlib.suppress(Undecided):
+            return super().same_value(left, right)
+        if not self.within:
+            left_residue = residue(left)
+            right_residue = residue(right)
+            if left_residue is not None and right_residue is not None:
+                return left_residue == right_residue
+        with contextlib.suppress(Undecided):
+            return self._agree_at_points(left, right)
+        return False  # where nothing can tell, two different trees are different
+
+    def _agree_at_points(self, left: Tree, right: Tree) -> bool:
+        trees = (left, right)
+        variables = sorted((names(left) | names(right)) - CONSTANTS)
+        has_values = False
+        are_positive = are_physical(variables)
+        for choices in general_points(len(variables)):
+            for point in choices:
+                if are_positive and min(point.coordinates) < 0:
+                    continue
+                try:
+                    if not self._agree_at(trees, variables, point):
+                        return False
+                except NoValue:
+                    continue
+                has_values = True
+                break
+        for coordinates in piece_points(trees, variables):
+            if are_positive and min(coordinates) < 0:
+                continue
+            point = Point(coordinates, is_real=True)
+            with contextlib.suppress(NoValue, Undecided):
+                if not self._agree_at(trees, variables, point, _BITS_AT_PIECES):
+                    return False
+        return has_values
+
+    def _agree_at(
+        self,
+        trees: tuple[Tree, Tree],
+        variables: Sequence[str],
+        point: Point,
+        most_bits: int = MAX_BITS,
+    ) -> bool:
+        """Whether two expressions agree at a point; NoValue where one has none there."""
+        coordinates = dict(zip(variables, point.coordinates, strict=True))
+        with evaluated(trees, coordinates, self.log, point.is_real, most_bits) as (run, values):
+            left, right = values
+            if not self.within:
+                return run.same(left, right)
+            difference = abs(left - right)
+            within = mp.convert(self.within)
+            return bool(difference <= within or run.same(difference, within))
+
+    def sizes(self, trees: Sequence[Tree]) -> list[Fraction] | None:
+        """The values of trees as whole numbers in one unit, which is so small that none is lost."""
+        try:
+            with evaluated(trees, {}, self.log) as (run, values):
+                if any(mp.im(value) for value in values):
+                    return None
+                units = [mp.nint(mp.ldexp(value, run.bits)) for value in values]
+                return [Fraction(int(unit)) for unit in units]
+        except (NoValue, Undecided):
+            return None
+
+
+# one answer
+
+_OF_TEN = re.compile(r"\\ln|\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
+_LATEX = [math_verify.LatexExtractionConfig()]
+_DIGITS = 100  # to which math-verify compares closed forms
+_DECIMALS_OF_FLOATS = 14  # to which it knows what is written as a decimal number
+_ADVANCED = re.compile(  # what math-verify may read: no words, lists, relations or towers of powers
+    r"(?=.*\\(?:[io]*nt|sum|prod|lim|det|partial|nabla|frac\{ ?d)(?![a-z]))"
+    r"(?!.*(?:\^ ?\{[^{}+-]*\^ ?\{|(?:[({] ?){6}))(?:_ ?\{[^{}]*\}|_(?! ?\{)|\d{1,8}(?!\d)"
+    r"|(?:\\(?!approx|ldots|[bx]?cancel|sout|not)[a-zA-Z]+|[a-zA-Z]{1,3})(?![a-zA-Z])"
+    r"|[-+*/^(){}\[\]|. ]){1,400}"
+)
+
+
+def compare(answer: str, label: str) -> Score:
+    """The score of an answer against a label; the detail says what was compared."""
+    golds = golds_of(label)
+    text = normal(answer)
+    gold_text = " ".join(gold.text for gold in golds)
+    logs = ["ln"]
+    if "log" in text + gold_text:  # a gold `\\log` may mean either
+        logs = ["lg"] if _OF_TEN.search(gold_text) else ["ln", "lg"]
+    score = scored("wrong", "another value")
+    try:
+        if any(decide(text, golds, Numeric(log=log)) for log in logs):
+            return scored("correct", "equal value")
+    except (NotRead, RecursionError) as error:
+        score = scored("malformed", f"cannot be read: {error}")
+    is_advanced = len(golds) == 1 and _ADVANCED.fullmatch(f"{text} {gold_text}")
+    if is_advanced and _math_verify_agrees(text, gold_text):
+        return scored("correct", "math-verify finds them equal")
+    return score
+
+
+def _math_verify_agrees(text: str, gold_text: str) -> bool:
+    """Whether math-verify's LaTeX grammar finds both equal; the worker's own limit bounds it."""
+    gold = _math_verify_parse(gold_text)
+    answer = _math_verify_parse(text)
+    return bool(
+        math_verify.verify(
+            gold,
+            answer,
+            float_rounding=_DECIMALS_OF_FLOATS,
+            numeric_precision=_DIGITS,
+            timeout_seconds=None,
+        )
+    )
+
+
+def _math_verify_parse(latex: str) -> list[Any]:
+    trees: list[Any] = math_verify.parse(
+        f"${latex}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None
+    )
+    return trees

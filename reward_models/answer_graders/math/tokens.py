@@ -1,0 +1,163 @@
+"""Cut an answer's canonical text into tokens: numbers, names, words and signs."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from answer_graders.math.tree import NotRead, words
+from answer_graders.math.units import Unit, unit_at
+from answer_graders.math.vocabulary import NUMBER_WORDS, SHORT_WORDS
+
+MAX_DIGITS = 400  # of one number
+MAX_TOKENS = 600
+
+FUNCTIONS = words(
+    """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
+    sqrt det diag cis abs floor ceil"""
+)
+_SPELT_OUT = dict(
+    pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty"
+)
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<based>\d[0-9A-F]*_(?:[2-9](?!\d)|\{(?:[1-9]\d?|[a-z]{3,7})\}))"
+    r"|(?P<number>\d*\.\d*\\bar\s?(?:\{\d+\}|\d)"
+    r"|(?:\d+(?:\.\d+|\.(?![\d.]))?|\.\d+)(?:[eE][+-]?\d+(?![a-zA-Z\d]))?)"
+    r"|\\(?:(?P<word>[ABCFJKLNVWghlms])(?![a-zA-Z])|(?P<command>[a-zA-Z]+))"
+    r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
+    r"|(?P<sign>\\[\\{}]|<=|>=|!=|[-+*/^_=<>()\[\]{},;:|!%'])"
+)
+
+
+class Token(NamedTuple):
+    """kind: number, name, word, sign (or the name of a command), unit or end."""
+
+    kind: str
+    text: str
+    unit: Unit = ()
+
+
+def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[Token]:
+    """The tokens of a text.
+
+    `thousands`: whether commas may group the digits of a number; `units`: whether letters behind a
+    number may be a unit, which is one token.
+    """
+    if thousands and "," in text:
+        text = _without_thousands_commas(text)
+    tokens: list[Token] = []
+    position = 0
+    after_space = True
+    while position < len(text):
+        unit = unit_at(text, position) if units and tokens and _ends_number(tokens[-1]) else None
+        if unit:
+            tokens.append(Token("unit", text[position : unit.end], unit.unit))
+            position = unit.end
+            after_space = False
+            continue
+        match = _TOKEN.match(text, position)
+        if match is None or len(tokens) > MAX_TOKENS:
+            raise NotRead(f"unexpected {text[position]!a}, or too long")
+        position = match.end()
+        kind = str(match.lastgroup)
+        piece = match[kind]
+        if kind == "letters":
+            following = text[position : position + 1]
+            alone = after_space and following in " ,;.^/)}"
+            last_kind = tokens[-1].kind if tokens else ""
+            if len(tokens) > 1 and tokens[-1].text == "/" and tokens[-2].kind == "word":
+                last_kind = "word"  # `eggs/day`
+            tokens += _tokens_of_letters(piece, last_kind, alone)
+        elif kind == "based":
+            numeral, base = re.findall(r"[^{}_]+", piece)
+            tokens.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
+        elif kind == "command":
+            tokens.append(Token("sign", piece))
+        elif kind != "space":
+            tokens.append(Token(kind, piece))
+        after_space = kind == "space"
+    return tokens
+
+
+def _ends_number(token: Token) -> bool:
+    return token.kind == "number" or (token.kind == "sign" and token.text in ("}", ")", "pi"))
+
+
+def _tokens_of_letters(letters: str, last_kind: str, alone: bool) -> list[Token]:
+    """The tokens of letters that stand together: a sign, a number, a word, or a name for each."""
+    lower = letters.lower()
+    if lower in ("and", "or"):
+        return [Token("sign", lower)]
+    if lower == "to":
+        return [Token("sign", ":")]
+    is_minutes = letters == "min" and last_kind in ("number", "word")
+    if letters in FUNCTIONS and not is_minutes:
+        return [Token("sign", letters)]
+    if letters in _SPELT_OUT:
+        return [Token("sign", _SPELT_OUT[letters])]
+    if lower in NUMBER_WORDS and last_kind != "word":
+        return [Token("number", str(NUMBER_WORDS[lower]))]
+    if _is_word(letters, last_kind, alone):
+        return [Token("word", letters)]
+    return [Token("name", letter) for letter in letters]
+
+
+def _is_word(letters: str, last_kind: str, alone: bool) -> bool:
+    if len(letters) == 1:
+        return False
+    is_inches = letters == "in" and last_kind == "number"
+    is_unit = is_inches or letters in SHORT_WORDS or last_kind == "word"
+    return is_unit or len(letters) >= 4 or (alone and len(letters) == 3)
+
+
+# commas
+
+_BRACKET = re.compile(r"(\\\{|\\\}|[()\[\]])")
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
+
+
+def _without_thousands_commas(text: str) -> str:
+    """The text without the commas that group digits: `12,345` is a number, `(12,345)` a pair.
+
+    Between brackets, and beside other elements of a list, a comma separates. Where commas with a
+    space behind them separate, those without one group: `(1,000, 2,000)`, `5, 12,345`. In
+    `99,100,\\ldots,120` they separate.
+    """
+    pieces = _BRACKET.split(text)
+    depth = 0
+    for index, piece in enumerate(pieces):
+        if piece in ("(", "[", "\\{"):
+            depth += 1
+        elif piece in (")", "]", "\\}"):
+            depth -= 1
+        elif _commas_group(piece, depth != 0):
+            pieces[index] = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), piece)
+    return "".join(pieces)
+
+
+def _commas_group(piece: str, in_brackets: bool) -> bool:
+    separators = _THOUSANDS.sub("", piece)
+    separators = separators.replace(", ", ";")
+    is_list = in_brackets or "\\ldots" in piece
+    return ";" in separators or not is_list
+
+
+def decimal(piece: str) -> Fraction:
+    r"""The exact value of a numeral: `1,234.5`, `1e-3`, or with a cycle `0.1\bar{6}`."""
+    numeral = piece.replace(",", "").lower()
+    mantissa, _, exponent = numeral.partition("e")
+    power = 0
+    if exponent and len(exponent) <= 4:
+        power = int(exponent)
+    if len(mantissa) > MAX_DIGITS or len(exponent) > 4 or abs(power) > MAX_DIGITS:
+        raise NotRead(f"a number of more than {MAX_DIGITS} digits")
+    finite_digits, _, cycle = mantissa.partition("\\bar")
+    value = Fraction("0" if finite_digits == "." else finite_digits)
+    cycle = cycle.strip(" {}")
+    if cycle:
+        _, _, decimals = finite_digits.partition(".")
+        nines = 10 ** len(cycle) - 1
+        value += Fraction(int(cycle), nines * 10 ** len(decimals))
+    return value * Fraction(10) ** power

@@ -1,0 +1,57 @@
+"""Words in answers: number words, short words, and what makes a sentence of a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from answer_graders.math.tree import words
+
+SHORT_WORDS = words(  # units and others that are no products of letters
+    """cm mm km ft yd mi sec ms min hr hrs yr kg mg lb lbs oz ml mL dl dL kl kL gal qt pt kj kJ kw
+    kW hz Hz khz kHz mhz MHz pa Pa kpa kPa kb KB mb MB gb GB tb TB usd eur gbp yen jpy rs Rs inr
+    deg rad pct sq cu per kmh kph am pm AM PM of is an no No"""
+)
+# A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
+_SENTENCE = words(
+    """is are was not no none than more less least most if when where over time isn't but except
+    plus minus because since however wait maybe either neither between below under beneath factorial
+    doubled tripled halved divided raised too root double twice thrice triple negative wrong
+    opposite incorrect false invalid impossible fewer inverse reciprocal score gross"""
+)
+_COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+    fifteen sixteen seventeen eighteen nineteen twenty"""
+
+MONTHS = words(
+    """January February March April May June July August September October November December"""
+)
+
+NUMBER_WORDS = {word: value for value, word in enumerate(_COUNTING.split())}
+ORDINALS = {word + "th": value for word, value in NUMBER_WORDS.items()}
+ORDINALS |= dict(first=1, third=3, fifth=5, eighth=8, ninth=9, twelfth=12)
+_SHARES = ORDINALS | dict(half=2, halve=2, quarter=4, hundredth=100, thousandth=1000)
+SIZES: dict[str, Fraction | int] = {}
+for _share, _parts in _SHARES.items():
+    if _parts > 1:
+        SIZES[_share] = Fraction(1, _parts)
+SIZES |= dict(ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9)
+SIZES["trillion"] = 10**12
+_CHANGES_A_NUMBER = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
+
+
+def singular(word: str) -> str:
+    """The word in lower case and without its plural's s."""
+    word = word.lower()
+    is_plural = len(word) > 2 and word.endswith("s") and not word.endswith("ss")
+    if is_plural:
+        return word.removesuffix("s")
+    return word
+
+
+def is_sentence(phrase: Iterable[str]) -> bool:
+    """Whether words say something of a number rather than what is counted: `12 below zero`."""
+    for word in phrase:
+        for form in (word, singular(word)):
+            if form in _CHANGES_A_NUMBER or (form.endswith("th") and form != "month"):
+                return True
+    return False

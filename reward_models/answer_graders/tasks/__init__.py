@@ -1,0 +1,65 @@
+"""Verifiable tasks: one file each, with its prompt, its problems, its grader and its record."""
+
+from __future__ import annotations
+
+from importlib import import_module, resources
+from pathlib import Path
+
+from openrlhf_js import needs
+
+needs("graders", "math_verify", "pydantic")
+
+from answer_graders.record import STATUSES, BenchmarkRecord, Item, Message, Score, Status, Task
+
+__all__ = [
+    "GRADED",
+    "GRADERS",
+    "STATUSES",
+    "TASKS",
+    "Item",
+    "Message",
+    "Score",
+    "Status",
+    "Task",
+    "research/benchmarks",
+    "task_of",
+]
+
+# The modules of the tasks, each named after its task, in the order of `data build --help`.
+NAMES = (
+    "math",
+    "gsm8k",
+    "geometry3k",
+    "knights_knaves",
+    "countdown",
+    "maze",
+    "questions",
+    "reasoning_gym",
+    "sort",
+)
+
+GRADED: dict[str, Task] = {name: import_module(f"{__name__}.{name}").TASK for name in NAMES}
+
+# Those that `data build` makes files of.
+TASKS: dict[str, Task] = {name: task for name, task in GRADED.items() if task.problems}
+
+# The files for --reward.remote_url; in the repository they lie in reward_models/.
+GRADERS = Path(str(resources.files(__name__) / "graders"))
+
+
+def task_of(datasource: str) -> Task:
+    """The task named before the first slash: `math` for `math/math500`; ValueError if unknown."""
+    name = datasource.partition("/")[0]
+    if name not in GRADED:
+        known = f"it must be one of {', '.join(GRADED)}, or begin with one of them and a slash"
+        raise ValueError(f"no task grades the datasource {datasource!r}; {known}")
+    return GRADED[name]
+
+
+def research/benchmarks() -> dict[str, tuple[Task, BenchmarkRecord]]:
+    """All research/benchmarks by name, each with its task."""
+    return {
+        name: (task, benchmark)
+        for task in TASKS.values()
+        for name, benchmark in task.benchmarks.items()
+    }

@@ -1,0 +1,84 @@
+"""The library of Reasoning Gym, which a worker process imports before it grades."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reasoning_gym.factory import DATASETS, create_dataset
+
+from answer_graders.record import Score
+
+CHUNK = 500  # items of one seed: item n of a data set is made from seed + n
+SEED_BITS = 31
+NO_ANSWER = "?"  # which is right for no question
+ANSWER_KEYS = {  # of the metadata, where an item has no answer of its own
+    "graph_color": "possible_answer",
+    "rubiks_cube": "example_correct_answer",
+}
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+TUPLES = ("arc_agi", "rearc")  # compare the metadata's rows with tuples, which JSON makes lists
+
+
+def names() -> list[str]:
+    """All data sets of the library."""
+    return sorted(DATASETS)
+
+
+def entries(name: str, rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Items of a data set without end: dataset, question, answer and metadata."""
+    while True:
+        data = create_dataset(name, seed=rng.getrandbits(SEED_BITS), size=CHUNK)
+        for number in range(CHUNK):
+            with contextlib.redirect_stdout(io.StringIO()):  # some print
+                entry = data[number]
+            made = {"dataset": name, "question": entry["question"], "metadata": entry["metadata"]}
+            yield {**made, "answer": _right_answer(name, entry)}
+
+
+def _right_answer(name: str, entry: Mapping[str, Any]) -> str:
+    """An item's own answer as text, "" where it has none."""
+    answer = entry["answer"]
+    if answer is None and name in ANSWER_KEYS:
+        answer = entry["metadata"][ANSWER_KEYS[name]]
+    if answer is None:
+        return ""
+    return answer.strip() if isinstance(answer, str) else json.dumps(answer)
+
+
+def is_sound(label: str) -> bool:
+    """Whether the answer of a label scores 1, and another one does not."""
+    answer = json.loads(label)["answer"]
+    right = score(answer, label).status == "correct"
+    return right and score(NO_ANSWER, label).status != "correct"
+
+
+def score(answer: str, label: str) -> Score:
+    """The library's score of an answer."""
+    entry = json.loads(label)
+    name = entry["dataset"]
+    if name in TUPLES:
+        entry["metadata"] = _with_tuples(entry["metadata"])
+    try:
+        value = float(_dataset(name).score_answer(answer, entry))
+    except UNREADABLE as error:
+        return Score(0.0, "malformed", f"{name}: {type(error).__name__}")
+    value = min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
+    return Score(value, "correct" if value == 1 else "wrong", f"{name}: {value:.3g}")
+
+
+@functools.cache
+def _dataset(name: str) -> Any:
+    return create_dataset(name, seed=0, size=1)
+
+
+def _with_tuples(stored: Any) -> Any:
+    if isinstance(stored, dict):
+        return {key: _with_tuples(inner) for key, inner in stored.items()}
+    return tuple(map(_with_tuples, stored)) if isinstance(stored, list) else stored

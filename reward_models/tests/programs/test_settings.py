@@ -1,0 +1,176 @@
+"""One object is the flags, their validation, the help and the manifest."""
+
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from tyro.conf import Positional
+
+from answer_graders.programs.console import table, visible
+from answer_graders.programs.settings import Field, Settings, choose, parse, run
+
+
+class Example(Settings):
+    """Does a thing."""
+
+    files: Positional[list[Path]] = Field([], description="input files")
+    out: Path = Field(description="folder of results")
+    max_new_tokens: int = Field(8, ge=1, description="tokens at most")
+    task: Literal["maze", "sort"] | None = Field(None, description="a task")
+    chat: bool = Field(False, description="use the chat template")
+    responses: list[int] = Field([2, 4], description="to a prompt")
+
+
+def parsed(*argv: str) -> Example:
+    return parse(Example, "ojs example", argv)
+
+
+def test_flags_in_either_spelling_become_a_manifest() -> None:
+    for flag in ("--max_new_tokens", "--max-new-tokens"):
+        found = parsed("a", "b", "--out", "x", flag, "3", "--chat", "--responses", "1", "2")
+        assert found.manifest() == {
+            "files": ["a", "b"],
+            "out": "x",
+            "max_new_tokens": 3,
+            "task": None,
+            "chat": True,
+            "responses": [1, 2],
+        }
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--out", "x", "--max_new_tokens", "0"], "--max_new_tokens 0: input should be greater"),
+        (["--out", "x", "--max_new_token", "1"], "--max_new_tokens"),
+        (["--out", "x", "--task", "chess"], "maze"),
+        ([], "--out"),
+    ],
+)
+def test_what_cannot_be_used_is_status_2(argv, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        parsed(*argv)
+    assert left.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_shows_types_defaults_and_no_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parsed("--help")
+    shown = capsys.readouterr().out
+    assert left.value.code == 0
+    assert "Does a thing." in shown
+    assert "{maze,sort}" in shown
+    assert "(default: 8)" in shown
+    assert "None" not in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (ValueError("no such task"), 2, "p: no such task"),
+        (FileNotFoundError(2, "No such file", "a.json"), 2, "p: a.json: No such file"),
+        (OSError(28, "No space left on device", "b"), 1, "b: No space left on device; the same"),
+        (KeyboardInterrupt(), 130, "p: stopped; the same command resumes"),
+        (RuntimeError("gone"), 1, "p: server gone"),
+    ],
+)
+def test_how_programs_end(error, status, message, capsys):
+    def work() -> None:
+        raise error
+
+    failures = {RuntimeError: lambda error: f"server {error}"}
+    assert run("p", work, resumes=True, failures=failures) == status
+    assert message in capsys.readouterr().err
+    assert run("p", lambda: None) == 0
+
+
+def test_a_terminated_program_ends_as_with_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert run("p", lambda: os.kill(os.getpid(), signal.SIGTERM)) == 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_choose_imports_only_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    programs = {"good": ("operator:length_hint", "counts"), "bad": ("nowhere:main", "fails")}
+    assert choose("ojs", programs, ["good", "a", "b"]) == 2  # what length_hint(["a", "b"]) gives
+    assert choose("ojs", programs, []) == 0
+    assert choose("ojs", programs, ["goood"]) == 2
+    assert "no program 'goood' (did you mean 'good'?)" in capsys.readouterr().err
+
+
+def test_tables_take_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    table([{"name": "[red]\x1b[31m", "value": 0.123456}, {"name": "b", "value": float("nan")}])
+    shown = capsys.readouterr().out
+    assert "[red]\\x1b[31m" in shown
+    assert "0.1235" in shown
+    assert "-" in shown
+    assert visible("a\x07\n") == "a\\x07\n"
+
+
+def test_tables_fit_the_terminal_or_stand_on_their_sides(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    rows = [{"learning_rate": "3e-4", "pass@1 - rloo": "+5.0 ± 28.5", "none": ""}] * 2
+    shown = {}
+    for columns in ("60", "30", "28"):
+        monkeypatch.setenv("COLUMNS", columns)
+        table(rows, title="sort")
+        lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).split("\n")
+        assert max(map(len, lines)) <= int(columns)
+        shown[columns] = [line.rstrip() for line in lines]
+    assert shown["60"][1] == "learning rate  pass@1 - rloo  none"
+    assert shown["30"][1:3] == ["learning     pass@1 -", "    rate         rloo  none"]
+    assert shown["28"][1:4] == ["learning rate  3e-4", "pass@1 - rloo  +5.0 ± 28.5", ""]
+
+
+class Program(Example):
+    """Does a thing with files, and says in a sentence of some length what that is.
+
+    examples:
+      openrlhf-js example one.jsonl --out runs/example    # a file
+
+    results:
+      rows.csv    every figure of every file
+    """
+
+    name: str = Field(description="of the results")
+
+
+def test_help_begins_with_what_is_required_and_leaves_commands_alone(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        parse(Program, "ojs program", ["--help"])
+    shown = capsys.readouterr().out
+    flags = re.findall(r"^\W+(--\w+)", shown.partition("show this help")[2], re.MULTILINE)
+    assert flags[:2] == ["--out", "--name"] and "--chat" in flags
+    text = shown.replace("\u200b", "").partition("positional arguments")[0]
+    assert "\n\n\n" not in text
+    assert "what that is.\n\n  examples:\n    openrlhf-js example one.jsonl --out" in text
+    assert "    rows.csv    every figure of every file\n" in text
+
+
+def test_flags_of_other_modules_come_last_and_help_shows_no_empty_default(capsys) -> None:
+    class Elsewhere(Settings):
+        engine: str = Field("auto", description="what samples")
+        folder: Path = Field(description="needed")
+
+    Elsewhere.__module__ = "elsewhere"
+
+    class Own(Elsewhere):
+        """Flags with and without a value."""
+
+        items: int = Field(1, description="of each")
+        names: tuple[str, ...] = Field((), description="of things")
+
+    assert list(Own.model_fields) == ["folder", "items", "names", "engine"]
+    with pytest.raises(SystemExit):
+        parse(Own, "several", ["--help"])
+    shown = capsys.readouterr().out
+    assert "(default: )" not in shown
+    assert "(default: 1)" in shown

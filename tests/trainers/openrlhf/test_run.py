@@ -1,0 +1,394 @@
+"""What we rely on in OpenRLHF, DeepSpeed and vLLM; the CPU stand-ins; a run's record."""
+
+import errno
+import fcntl
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import psutil
+import pytest
+import torch
+from kit import save_seeing_policy, until, upstream_args
+
+from openrlhf_js.common.environment import RUN_ID, STARTING_RAY
+from answer_graders.programs.files import read_yaml
+from baseline_research.on_cpu import stand_ins as cpu
+from openrlhf_js.trainers.openrlhf import upstream
+from openrlhf_js.trainers.openrlhf.checks.rewards import load_file
+from openrlhf_js.trainers.openrlhf.flags import add_flags
+from openrlhf_js.trainers.openrlhf.flags.parser import changed, upstream_parser
+from openrlhf_js.trainers.openrlhf.run import failures, leftovers, ray_session
+from openrlhf_js.trainers.openrlhf.run.checkpoints import choose_checkpoint, latest_checkpoint
+from openrlhf_js.trainers.openrlhf.run.device import versions
+from openrlhf_js.trainers.openrlhf.run.record import SETTINGS, recorded
+from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
+from baseline_research.study import stack
+from baseline_research.tiny import model as tiny
+from baseline_research.tiny.tasks import TASKS
+
+
+def test_the_installed_stack_has_every_name_that_we_rely_on():
+    upstream.check([upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU])
+    upstream.check([upstream.RELIED_ON_FOR_REWARD_TRAINING])
+
+
+def test_ray_reads_the_variables_of_its_start():
+    folder = Path(importlib.util.find_spec("ray").origin).parent
+    for name in STARTING_RAY:
+        readers = [folder / "_raylet.so", folder / "_private/worker.py"]
+        assert any(name.encode() in reader.read_bytes() for reader in readers)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"openrlhf.trainer.gone": {"X": ""}}, "openrlhf.trainer.gone.X is missing"),
+        ({"openrlhf.utils.agent": {"Gone": ""}}, "openrlhf.utils.agent.Gone is missing"),
+        ({"openrlhf.utils.config": {"hierarchize": "arguments"}}, "not ('arguments',)"),
+    ],
+)
+def test_a_stack_that_does_not_fit_is_named_with_what_works(table, message):
+    with pytest.raises(UpstreamMismatch) as caught:
+        upstream.check([table])
+    assert message in str(caught.value)
+    assert "works with openrlhf 0.11.2" in str(caught.value)
+
+
+QUOTED = [
+    line.split(" | ") if " | " in line else [module, line]
+    for module, (_, lines) in cpu.REPLACEMENTS.items()
+    for line in lines
+]
+
+
+@pytest.mark.parametrize(("module", "line"), QUOTED)
+def test_the_line_that_a_cpu_replacement_stands_in_for_is_still_there(module, line):
+    package, *rest = module.split(".")
+    root = Path(importlib.util.find_spec(package).submodule_search_locations[0])
+    source = root.joinpath(*rest).with_suffix(".py").read_text()
+    assert re.sub(r"\s+", "", line) in re.sub(r"\s+", "", source)
+
+
+def test_replacements_act_now_or_when_their_module_is_imported():
+    import openrlhf.utils.deepspeed.deepspeed as ds
+
+    assert torch.cuda.current_device() == "cpu"
+    assert torch.device(f"cuda:{torch.cuda.current_device()}").type == "cuda"
+    assert torch.zeros(1, device=torch.cuda.current_device()).device.type == "cpu"
+    assert ds.init_device_mesh.__wrapped__
+    cpu.install()  # a second time does no harm
+    assert torch.cuda.current_device() == "cpu"
+
+
+@pytest.fixture
+def functional(monkeypatch):
+    """A module with torch's linear, replaced as on a processor that cannot multiply bfloat16."""
+    monkeypatch.setattr(cpu, "_multiplies_bfloat16", lambda: False)
+    module = ModuleType("functional")
+    module.dtypes = []  # of the products that torch is asked for
+
+    def linear(input, weight, bias=None):
+        module.dtypes.append(input.dtype)
+        return torch._C._nn.linear(input, weight, bias)
+
+    module.linear = linear
+    cpu.REPLACEMENTS["torch.nn.functional"][0](module)
+    return module
+
+
+def test_products_in_bfloat16_are_rounded_from_float32(functional, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(8, 256, generator=generator).bfloat16().requires_grad_()
+    weight = torch.randn(4, 256, generator=generator).bfloat16().requires_grad_()
+    bias = torch.randn(4, generator=generator).bfloat16().requires_grad_()
+    outputs = functional.linear(inputs, weight, bias)
+    precise = inputs.double() @ weight.double().T + bias.double()
+    assert outputs.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs.double(), precise, rtol=2**-8, atol=1e-4)
+    outputs.sum().backward()
+    assert {leaf.grad.dtype for leaf in (inputs, weight, bias)} == {torch.bfloat16}
+    expected = inputs.detach().double().sum(0).expand(4, 256)
+    torch.testing.assert_close(weight.grad.double(), expected, rtol=2**-8, atol=1e-4)
+    assert bias.grad.tolist() == [8, 8, 8, 8]
+    without_bias = functional.linear(inputs, weight)
+    torch.testing.assert_close(without_bias, (precise - bias.double()).bfloat16())
+    assert functional.dtypes == [torch.float32, torch.float32]
+    functional.linear(inputs.double(), weight.double())
+    monkeypatch.setattr(cpu, "_multiplies_bfloat16", lambda: True)
+    functional.linear(inputs, weight)
+    assert functional.dtypes[2:] == [torch.float64, torch.bfloat16]  # stay as they are
+
+
+def test_flash_attn_is_lent_to_openrlhf_alone():
+    importlib.import_module("openrlhf.models.ring_attn_utils")
+    assert "flash_attn" not in sys.modules
+    from transformers.utils import is_flash_attn_2_available
+
+    assert not is_flash_attn_2_available()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="it is there")
+def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path, monkeypatch):
+    from transformers import AutoProcessor
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.model_executor.models import qwen2_5_vl, qwen2_vl
+
+    assert qwen2_vl.smart_resize(30, 60, 28, 28 * 28, 56 * 56) == (28, 56)
+    assert qwen2_5_vl.Qwen2_5_VLForConditionalGeneration
+    folder = str(save_seeing_policy(tmp_path))
+    assert AutoProcessor.from_pretrained(folder).image_processor
+    monkeypatch.setenv("LD_PRELOAD", "")  # vLLM adds to it
+    engine = EngineArgs(folder, max_model_len=64, enforce_eager=True).create_engine_config()
+    assert engine.model_config.is_multimodal_model
+    # a seeded generator of the CPU cannot be turned back after a part of a prompt
+    assert not engine.scheduler_config.enable_chunked_prefill
+
+
+def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
+    from openrlhf.models import Actor
+
+    model = tiny.make_model(tiny.make_tokenizer(TASKS["sort"].tokens), seed=0, width=32, layers=2)
+    model.config.use_cache = False  # as Actor sets it for a model that it loads
+    actor = Actor(model.eval())
+    actor.temperature = 1.0
+    tokens = torch.randint(0, len(TASKS["sort"].tokens), (3, 9))
+    padded = torch.ones(3, 9, dtype=torch.long)
+    padded[0, :4] = 0
+    padded[2, :2] = 0
+    action_mask = torch.ones(3, 4, dtype=torch.bool)
+    found = []
+    for actor.packing_samples in (False, True):
+        with torch.no_grad():
+            found.append(actor(tokens, action_mask, attention_mask=padded))
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
+
+
+def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
+    roles = {f"{role}__num_gpus_per_node": 2 for role in ("actor", "critic", "ref", "reward")}
+    args = upstream_args(
+        vllm__num_engines=3, vllm__enable_sleep=True, ds__adam_offload=True, **roles
+    )
+    cpu.adapt(args)
+    assert not (args.vllm.enable_sleep or args.ds.adam_offload)
+    assert args.vllm.sync_backend != "nccl"
+    assert cpu.pretend_gpus(args) == 4 * 2 + 3
+    for program in ("train_ppo_ray", "train_rm"):
+        flat = vars(upstream_parser(program).parse_args([]))
+        assert cpu.needs_gpu(flat) == []
+        assert cpu.needs_gpu(flat | {"ds.param_dtype": "fp16", "ds.load_in_4bit": True}) == [
+            "--ds.load_in_4bit needs a GPU",
+            "--ds.param_dtype fp16 needs a GPU",
+        ]
+
+
+def test_attention_falls_back_to_sdpa_and_rings_are_refused():
+    args = SimpleNamespace(
+        ds=SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=1)
+    )
+    assert cpu.fall_back_to_sdpa(args)
+    assert args.ds.attn_implementation == "sdpa"
+    assert not cpu.fall_back_to_sdpa(args)
+    args.ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=2)
+    with pytest.raises(BadInput, match="ring attention needs flash-attn"):
+        cpu.fall_back_to_sdpa(args)
+
+
+# --- the record of a run --------------------------------------------------------------------
+
+
+def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
+    parser = upstream_parser()
+    add_flags(parser)
+    words = ["--ckpt.path", str(tmp_path / "checkpoints"), "--logger.wandb.run_name", "js"]
+    words += ["--logger.tensorboard_dir", str(tmp_path), "--logger.wandb.key", "hush-hush"]
+
+    def start(seed, *flags):
+        return recorded(parser.parse_args([*words, "--train.seed", seed, *flags]), parser)
+
+    def read():
+        text = (tmp_path / "js" / SETTINGS).read_text()
+        assert "hush-hush" not in text
+        assert (tmp_path / "checkpoints" / SETTINGS).read_text() == text
+        return read_yaml(tmp_path / "js" / SETTINGS)
+
+    for seed, error in (("1", RuntimeError), ("2", KeyboardInterrupt)):
+        with pytest.raises(error), start(seed):
+            raise error
+    with start("3", "--ckpt.load_enable", "--js.requeued", "--js.changed", "train.seed"):
+        settings = read()
+        record = settings["record"]
+        assert settings["train.seed"] == 3
+        assert [earlier["set"]["train.seed"] for earlier in record["earlier_starts"]] == [1, 2]
+        assert "ckpt.max_num" not in record["earlier_starts"][0]["set"]
+        outcomes = [earlier["outcome"] for earlier in record["earlier_starts"]]
+        assert [*outcomes, record["outcome"]] == ["failed", "interrupted", None]
+        assert record["ended"] is None
+        assert {"python", "torch"} <= record["versions"].keys()
+    record = read()["record"]
+    assert record["outcome"] == "done"
+    assert record["ended"] >= record["started"]
+    file = str(tmp_path / "js" / SETTINGS)  # starts the run again, and does not resume it
+    again = vars(parser.parse_args([file, "--logger.wandb.key", "hush-hush"]))
+    expected = vars(parser.parse_args([*words, "--train.seed", "3"]))
+    assert {name: again[name] for name in again if changed(name, again[name], parser)} == {
+        name: expected[name] for name in expected if changed(name, expected[name], parser)
+    }
+    assert (SETTINGS, record["outcome"]) == (stack.SETTINGS, stack.DONE)  # as a study reads it
+
+
+# --- a user's file ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def reward_func(queries, prompts, labels): ...", None),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=[99]).start()\n"
+         "def reward_func(queries, prompts, labels): ...", None),
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+        ("def reward(queries, prompts, labels): ...", "it defines no reward_func"),
+        ("raise SystemExit", "it ends Python"),
+        ("while True: pass", "its import took over 1 s (--js.reward_timeout_seconds)"),
+    ],
+)  # fmt: skip
+def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
+    path = tmp_path / "grader.py"
+    path.write_text(code)
+    found = load_file(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
+    assert found.problem == said if said is None else said in found.problem
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+def test_a_dead_engine_a_killed_actor_and_a_full_disk_are_one_line():
+    from ray.exceptions import ActorDiedError, OwnerDiedError, RayTaskError
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    dead = RayTaskError("fit", "", EngineDeadError(), "ray::fit", 1, "127.0.0.1")
+    said, status = failures.explained(dead.as_instanceof_cause())
+    assert "a vLLM engine died" in said
+    assert status == 1
+    said, status = failures.explained(OSError(errno.ENOSPC, "No space left", "a/b"))
+    assert (said, status) == ("no space is left on the disk: [Errno 28] No space left: 'a/b'", 1)
+    said, _ = failures.explained(ActorDiedError())
+    assert said.startswith("a process of the run died: The actor died unexpectedly")
+    lost = OwnerDiedError("00" * 28, b"", "")  # an object of a node that is gone
+    assert failures.explained(lost)[0].startswith("a process of the run died: ")
+    said, _ = failures.explained(RuntimeError("gloo: Connection closed by peer"))
+    assert said == "a process of the run died: gloo: Connection closed by peer"
+    assert "\n" not in said
+
+
+# --- checkpoints and restarts -----------------------------------------------------------------
+
+
+def save(flat, tag, role="_actor", latest=True):
+    file = latest_checkpoint(flat, role)
+    (file.parent / tag).mkdir(parents=True)
+    for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
+        torch.save({"weight": torch.zeros(100)}, file.parent / tag / name)
+    if latest:
+        file.write_text(tag)
+
+
+def damage(flat, tag, role="_actor"):
+    file = latest_checkpoint(flat, role).parent / tag / "mp_rank_00_model_states.pt"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def test_a_damaged_checkpoint_is_skipped_for_the_newest_that_is_whole_of_every_model(
+    tmp_path, capsys
+):
+    flat = {"ckpt.path": str(tmp_path / "checkpoints"), "algo.advantage.estimator": "gae"}
+    for step in (2, 90, 9, 10):  # 90 is an earlier run's
+        save(flat, f"global_step{step}")
+        save(flat, f"global_step{step}", role="_critic", latest=step == 2)
+    choose_checkpoint(flat)
+    assert latest_checkpoint(flat, "_critic").read_text() == "global_step10"
+    assert capsys.readouterr().err == ""
+    damage(flat, "global_step10", "_critic")
+    choose_checkpoint(flat)
+    assert latest_checkpoint(flat).read_text() == "global_step9"
+    assert "checkpoint global_step10 is damaged, global_step9 is" in capsys.readouterr().err
+    for step in (2, 9, 90):
+        damage(flat, f"global_step{step}")
+    with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
+        choose_checkpoint(flat)
+
+
+def test_ray_folders_of_killed_runs_are_removed_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(leftovers.tempfile, "tempdir", str(tmp_path))
+    for name in ("ojs-dead", "ojs-alive", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    (tmp_path / "ojs-starting").mkdir()  # has no lock yet
+    handle, foreign = tempfile.mkstemp(prefix="psm_", dir="/dev/shm")  # as another container's
+    os.close(handle)
+    os.utime(foreign, (0, 0))
+    try:
+        with (tmp_path / "ojs-alive" / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            leftovers.remove_dead_folders()
+        remaining = {path.name for path in tmp_path.iterdir()}
+        assert remaining == {"ojs-alive", "ojs-starting", "other"}
+        assert Path(foreign).exists()
+    finally:
+        os.unlink(foreign)
+
+
+ENGINE = """
+import signal, time
+from multiprocessing.shared_memory import SharedMemory
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(SharedMemory(create=True, size=10).name, flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_engine_that_has_to_be_killed_leaves_no_shared_memory(monkeypatch):
+    """Python's cleaner of shared memory outlives it."""
+    monkeypatch.setattr(leftovers, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(leftovers, "SIGNALS", ())  # pytest keeps its own
+    environment = {**os.environ, RUN_ID: "this run"}
+    command = [sys.executable, "-c", ENGINE]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as engine:
+        memory = Path("/dev/shm", engine.stdout.readline().strip())
+        assert memory.is_file()
+        leftovers.end_run("this run")
+        assert not psutil.pid_exists(engine.pid)
+    until(lambda: not memory.exists(), 20)
+
+
+def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_path, monkeypatch):
+    here = versions()
+    args = upstream_args(
+        ckpt__path=str(tmp_path / "new/checkpoints"),
+        data__prompt_dataset=str(tmp_path),
+        reward__remote_url=["http://localhost:1/get_reward"],
+    )
+
+    def answers(function, paths):
+        assert paths[0] == str(tmp_path) and Path(paths[-1]).parent == tmp_path  # written, to see
+        return {
+            "10.0.0.1": function(paths),
+            "10.0.0.2": ({**here, "torch": "2.0.0"}, paths[-1:]),
+            "10.0.0.3": RuntimeError("no worker"),
+        }
+
+    monkeypatch.setattr(ray_session, "_on_each_node", answers)
+    with pytest.raises(BadInput) as caught:
+        ray_session._check_nodes(args)
+    other, unseen, dead = str(caught.value).splitlines()
+    assert other.startswith("the node 10.0.0.2 has {")
+    assert "'torch': '2.0.0'" in other
+    assert unseen.startswith("the node 10.0.0.2 does not see --ckpt.path")
+    assert dead.startswith("the node 10.0.0.3 starts no worker")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,229 @@
+"""verl's own `compute_advantage`, called as its trainer does."""
+
+import math
+import random
+import uuid
+import warnings
+from pathlib import Path
+from statistics import mean, variance
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from verl import DataProto
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+from verl.trainer.ppo.ray_trainer import compute_advantage
+
+from openrlhf_js.estimators import LiveEstimator, advantage, diagnostics, squared_score_norms
+from openrlhf_js.estimators.advantages import warn_once
+from openrlhf_js.trainers import prompt_key
+from openrlhf_js.trainers.verl import OutcomeAdvantage, register
+
+Groups = dict[str, list[float]]
+draws = random.Random(1)
+EQUAL = {f"uid{i}": [draws.gauss(i, 1 + i) for _ in range(4)] for i in range(5)}
+RAGGED = {f"uid{i}": [draws.gauss(i, 1) for _ in range(m)] for i, m in enumerate((4, 2, 1, 3, 4))}
+
+
+def in_verl(estimator: str, groups: Groups, padding: int = 0) -> Groups:
+    """The advantages that verl's tokens get, in the groups' order.
+
+    The responses come shuffled, each with its reward on two tokens and some tokens masked. Padding
+    is verl's: responses without a token to train on, under a uid of their own.
+    """
+    rows = [(uid, j) for uid in groups for j in range(len(groups[uid]))]
+    random.Random(0).shuffle(rows)
+    rewards = torch.zeros(len(rows) + padding, 4)
+    rewards[: len(rows), 0] = 0.25
+    rewards[: len(rows), 3] = torch.tensor([groups[uid][j] for uid, j in rows]) - 0.25
+    mask = torch.zeros_like(rewards, dtype=torch.int64)
+    mask[: len(rows)] = torch.randint(2, (len(rows), 4), generator=torch.manual_seed(0))
+    mask[: len(rows), 1] = 1
+    uids = np.array([uid for uid, _ in rows] + ["pad"] * padding, dtype=object)
+    tensors = {"token_level_rewards": rewards, "response_mask": mask}
+    batch = compute_advantage(DataProto.from_dict(tensors, {"uid": uids}), estimator).batch
+    found = batch["advantages"]
+    assert torch.equal(found, batch["returns"])
+    assert torch.equal(found, found[:, 1:2] * mask)
+    by_row = dict(zip(rows, found[:, 1].tolist(), strict=False))
+    return {uid: [by_row[uid, j] for j in range(len(group))] for uid, group in groups.items()}
+
+
+def paper(groups: Groups, factor: bool) -> Groups:
+    """The paper's formulas as they stand there."""
+    n = len(groups)
+    found = {}
+    for i, rewards in groups.items():
+        m = len(rewards)
+        others = [each for k, each in groups.items() if k != i]
+        mu_others = mean(mean(each) for each in others)
+        v = mean(variance(each) / m for each in others)
+        s = mean((mean(each) - mu_others) ** 2 for each in others)
+        weight = v / (v + s) * ((n - 1) / n if factor else 1)
+        own = [mean(rewards[:j] + rewards[j + 1 :]) for j in range(m)]
+        found[i] = [rewards[j] - (1 - weight) * own[j] - weight * mu_others for j in range(m)]
+    return found
+
+
+def flat(groups: Groups) -> torch.Tensor:
+    return torch.tensor([value for group in groups.values() for value in group])
+
+
+def test_js_is_the_papers_formula() -> None:
+    """With (n-1)/n; without it, the distance to rloo's advantage is n/(n-1) times this one."""
+    js = flat(in_verl("js", EQUAL))
+    rloo = flat(in_verl("rloo", EQUAL))
+    torch.testing.assert_close(js, flat(paper(EQUAL, factor=True)))
+    torch.testing.assert_close(rloo + 5 / 4 * (js - rloo), flat(paper(EQUAL, factor=False)))
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("name", ["js", "bloo", "mc_grpo"])
+def test_ragged_groups_get_the_estimators_advantages(name: str, padding: int) -> None:
+    mask = torch.arange(4) < torch.tensor([len(group) for group in RAGGED.values()])[:, None]
+    rewards = torch.zeros(5, 4)
+    rewards[mask] = flat(RAGGED)
+    expected = advantage(name, rewards, mask=mask)[mask]
+    torch.testing.assert_close(flat(in_verl(name, RAGGED, padding)), expected)
+
+
+def test_verls_opo_is_ours() -> None:
+    """verl's own, of responses with different numbers of tokens."""
+    assert ADV_ESTIMATOR_REGISTRY["opo"].__module__ == "verl.trainer.ppo.core_algos"
+    mask = torch.tensor([[1, 0, 0], [1, 1, 1], [1, 1, 0], [1, 1, 1]])
+    rewards = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    uids = np.array(["a", "a", "b", "b"])
+    theirs, _ = ADV_ESTIMATOR_REGISTRY["opo"](rewards, mask, uids)
+    ours = advantage("opo", rewards.sum(1), groups=uids, lengths=mask.sum(1))
+    torch.testing.assert_close(theirs, ours[:, None] * mask)
+
+
+def step_of(estimator: str, rewards: list[float], **columns: object) -> list[float]:
+    """A step of two prompts with two responses each, as verl calls an estimator."""
+    tokens = torch.tensor(rewards)[:, None]
+    uids = np.array([uuid.uuid4().hex] * 2 + [uuid.uuid4().hex] * 2)
+    advantages, _ = ADV_ESTIMATOR_REGISTRY[estimator](
+        token_level_rewards=tokens, response_mask=torch.ones_like(tokens), index=uids, **columns
+    )
+    return [round(value, 4) for value in advantages[:, 0].tolist()]
+
+
+def test_a_memory_needs_the_prompts() -> None:
+    prompts = np.empty(4, dtype=object)
+    prompts[:] = [
+        [{"content": "1?"}],
+        [{"content": "1?"}],
+        [{"content": "2?"}],
+        [{"content": "2?"}],
+    ]
+    columns = {"non_tensor_batch": {"raw_prompt": prompts}}
+    first = step_of("dbb", [1.0, 1.0, 0.0, 0.0], **columns)
+    second = step_of("dbb", [1.0, 1.0, 0.0, 0.0], **columns)
+    # alpha and beta of the first prompt: 2.5 and 0.5, then 3.25 and 0.25
+    assert first[0] == round((0.5 / 2.5) ** 0.5, 4)
+    assert second[0] == round((0.25 / 3.25) ** 0.5, 4)
+    with pytest.raises(ValueError, match="dbb remembers prompts, and this trainer's batch has no"):
+        step_of("dbb", [1.0, 1.0, 0.0, 0.0])
+
+
+@pytest.fixture
+def js_grad(monkeypatch: pytest.MonkeyPatch) -> OutcomeAdvantage:
+    """Without a past; and nothing has been warned of."""
+    warn_once.cache_clear()
+    fresh = OutcomeAdvantage("js_grad")
+    monkeypatch.setitem(ADV_ESTIMATOR_REGISTRY, "js_grad", fresh)
+    return fresh
+
+
+SIX = torch.tensor([2, 4, 1, 3, 0, 5])  # of "aabbcc", as verl's balancing shuffles them
+
+
+@pytest.mark.parametrize("knows_prompts", [True, False])
+@pytest.mark.parametrize(
+    ("actor", "means"),
+    [
+        (None, False),
+        ({"loss_agg_mode": "token-mean"}, False),
+        ({"loss_agg_mode": "seq-mean-token-sum-norm"}, False),
+        ({"loss_agg_mode": "seq-mean-token-mean"}, True),
+        ({"loss_agg_mode": "token-mean", "policy_loss": {"loss_mode": "sapo"}}, True),
+        ({"loss_agg_mode": "token-mean", "policy_loss": {"loss_mode": "gspo"}}, False),
+    ],
+)
+def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
+    js_grad: OutcomeAdvantage, actor: object, means: bool, knows_prompts: bool
+) -> None:
+    """As a live estimator led by hand; the second step knows what came in the first."""
+    settings = {
+        "algorithm": {"adv_estimator": "js_grad", "filter_groups": {"enable": False}},
+        "actor_rollout_ref": {"actor": actor},
+    }
+    algorithm = OmegaConf.create(settings if actor else {"algorithm": {}}).algorithm
+    live = LiveEstimator("js_grad")
+    seed = torch.manual_seed(0)
+    mask = torch.arange(5) < torch.tensor([5, 2, 3, 1, 4, 4])[:, None]
+    for step in (1, 2):
+        rewards = torch.rand(6, generator=seed)
+        log_probs = -torch.rand(6, 5, generator=seed)
+        keys = torch.tensor([7, 8, 7 + step])
+        prompts = np.empty(6, dtype=object)
+        prompts[:] = [[{"content": str(key)}] for key in keys.repeat_interleave(2).tolist()]
+        tensors = {
+            "token_level_rewards": torch.nn.functional.pad(rewards[:, None], (0, 4)),
+            "response_mask": mask.long(),
+            "old_log_probs": log_probs,
+        }
+        columns = {"uid": np.array(list("aabbcc"), dtype=object), "raw_prompt": prompts}
+        if not knows_prompts:
+            del columns["raw_prompt"]
+        data = DataProto.from_dict(tensors, columns)
+        data.reorder(SIX)
+        found = compute_advantage(data, "js_grad", config=algorithm).batch["advantages"]
+
+        known = torch.tensor([prompt_key([{"content": str(key)}]) for key in keys.tolist()])
+        batch = live.batch(
+            rewards.view(3, 2),
+            squared_score_norms=squared_score_norms(
+                log_probs.view(3, 2, 5), mask.view(3, 2, 5), mean_over_tokens=means
+            ),
+            keys=known if knows_prompts else None,
+            step=step,
+        )
+        expected = live.estimate(batch).advantages.flatten().float()
+        live.learn(batch)
+        torch.testing.assert_close(found, (expected[:, None] * mask)[SIX])
+        assert "js/gradient_noise_vs_rloo" in js_grad.metrics
+
+
+def test_the_figures_are_kept_and_what_lacks_is_a_warning(js_grad: OutcomeAdvantage) -> None:
+    with pytest.warns(UserWarning, match="js_grad weighs all responses alike"):
+        in_verl("js_grad", EQUAL)
+    figures = diagnostics("js_grad", flat(EQUAL).view(5, 4))
+    assert js_grad.metrics == pytest.approx(figures)
+    assert 0 < js_grad.metrics["js/slope_group"] < 1
+    alone = {"alone": [1.0, 0.0]}
+    with pytest.warns(UserWarning, match="js needs the other prompts of a batch"):
+        in_verl("js", alone, padding=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_verl("js", alone)  # it was said once
+        in_verl("js_grad", alone)
+        in_verl("mc_grpo", alone)
+
+
+def test_a_baseline_of_the_users_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def tenth(batch):\n    return batch.rewards * 0 + 0.1\n")
+    register(f"{file}:tenth")
+    assert step_of("tenth", [1.0, 0.0, 0.5, 0.5]) == [0.9, -0.1, 0.4, 0.4]
+
+
+def test_what_cannot_work_raises() -> None:
+    with pytest.raises(ValueError, match="bloo needs at least 2 prompts"):
+        in_verl("bloo", {"alone": [1.0, 0.0]})
+    with pytest.raises(ValueError, match="is nan; allowed are finite"):
+        in_verl("js", {"one": [math.nan, 0.5], "two": [1.0, 0.0]})
+    filtered = OmegaConf.create({"filter_groups": {"enable": True, "metric": "reward"}})
+    with pytest.raises(ValueError, match="but teach under js, so dropping them biases"):
+        step_of("js", [1.0, 0.0, 0.5, 0.5], config=filtered)
