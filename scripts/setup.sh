@@ -175,12 +175,14 @@ build() {
     expected_stamp >"$stamp"
 }
 
-install_project() { # entry points live in pyproject.toml: the project goes in anew when that changes
-    local installed=$venv/project.stamp
-    [ "$(cat "$installed" 2>/dev/null)" != "$(sha256sum <pyproject.toml)" ] || return 0
-    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation -e . >>"$log" 2>&1 ||
-        fail "installing openrlhf_js itself failed: read the end of $log"
-    sha256sum <pyproject.toml >"$installed"
+install_project() { # the four packages, anew when one says otherwise what it is
+    local folders=(. reward_models eval research) stamp_of_project=$venv/project.stamp folder wanted editable=()
+    wanted=$(cat "${folders[@]/%//pyproject.toml}" | sha256sum)
+    [ "$(cat "$stamp_of_project" 2>/dev/null)" != "$wanted" ] || return 0
+    for folder in "${folders[@]}"; do editable+=(-e "$folder"); done
+    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation \
+        "${editable[@]}" >>"$log" 2>&1 || fail "installing the project itself failed: read the end of $log"
+    printf '%s\n' "$wanted" >"$stamp_of_project"
 }
 
 settle_flash_attn() {

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 
 def write_lines(path: str | Path, rows: Iterable[Any]) -> Path:
     """JSON Lines, in a folder that is made where it is missing."""
@@ -81,8 +79,10 @@ def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def processes_of(folder: Path) -> list[psutil.Process]:
+def processes_of(folder: Path) -> list[Any]:
     """Those that run in the folder, or whose command line names it."""
+    import psutil
+
     processes = []
     for process in psutil.process_iter():
         try:

@@ -38,11 +38,11 @@ BUILDS = {"tasks": "tasks"}  # the extra for what a room imports only when it ma
 NOT_ASKED_FOR = sys.stdlib_module_names | {"openrlhf_js", "vllm", "reasoning_gym"}
 
 
-# What a user of the wheel has away from the repository: research/benchmarks, graders, and each program.
+# What a user of the wheel has away from the repository: benchmarks, graders, and each program.
 AWAY = """
 from openrlhf_js.cli.main import main
-from paired_eval.passk import research/benchmarks
-assert research/benchmarks.named_benchmark("math500").task == "math"
+from paired_eval.passk import benchmarks
+assert benchmarks.named_benchmark("math500").task == "math"
 for program in "eval passk", "lab mse", "study", "data check":
     try:
         status = main([*program.split(), "--help"])

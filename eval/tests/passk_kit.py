@@ -9,11 +9,11 @@ from tokenizers.decoders import Fuse
 from transformers import PreTrainedTokenizerFast
 
 from answer_graders.programs.files import write_json
+from answer_graders.prompt_files import Example, example
 from paired_eval.passk.benchmarks import uid_of
 from paired_eval.passk.evaluate import COLUMNS
 from paired_eval.passk.summary import FILE, FORMAT, Results, summarise
 from paired_eval.sampling.complete import Sample
-from answer_graders.prompt_files import Example, example
 
 LETTERS = "abcdef"
 TOKENS = ["<pad>", "<eos>", *LETTERS, *(rf"\boxed{{{n}}}" for n in (1, 2, 3)), " "]

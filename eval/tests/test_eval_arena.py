@@ -23,12 +23,12 @@ from judged_bench import (
 from kit import until
 from stub_judge import by_hash, faulty, reply, serving, user
 
-from paired_eval.cli import arena as eval_arena
 from answer_graders.programs import console
 from answer_graders.programs.store import read_store
 from paired_eval.arena import style
 from paired_eval.arena.data import BENCHES, Folder
 from paired_eval.arena.protocol import read_settings
+from paired_eval.cli import arena as eval_arena
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,11 +9,11 @@ from kit import until, write_lines
 from passk_kit import CONTEXT, items, lines, rows, write_model
 from stub_judge import by_seed, reply, serving
 
-from paired_eval.cli.passk import main
-from paired_eval.passk import grading
-from paired_eval.pages.passk import value_of
-from paired_eval.sampling.endpoint import PLAIN_QUESTION
 from answer_graders.tasks import TASKS
+from paired_eval.cli.passk import main
+from paired_eval.pages.passk import value_of
+from paired_eval.passk import grading
+from paired_eval.sampling.endpoint import PLAIN_QUESTION
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
 

@@ -1,4 +1,4 @@
-"""pass@k: research/benchmarks, grading, the vote, samples on disk, and what they say."""
+"""pass@k: benchmarks, grading, the vote, samples on disk, and what they say."""
 
 import itertools
 import json
@@ -11,6 +11,10 @@ from kit import read_lines, write_lines
 from passk_kit import group, items, lines
 from pyarrow import parquet
 
+from answer_graders.prompt_files import example
+from answer_graders.tasks import STATUSES, TASKS
+from answer_graders.tasks import benchmarks as task_benchmarks
+from paired_eval.pages.passk import notes, passes, scores, value_of
 from paired_eval.passk import evaluate, grading, summary
 from paired_eval.passk.benchmarks import (
     Asked,
@@ -24,13 +28,9 @@ from paired_eval.passk.benchmarks import (
 from paired_eval.passk.compare import values_of
 from paired_eval.passk.grading import grade, majority
 from paired_eval.passk.summary import summarise
-from paired_eval.pages.passk import notes, passes, scores, value_of
 from paired_eval.sampling.endpoint import EndpointError, NoReply
 from paired_eval.sampling.sampler import Sampled
 from paired_eval.stats import clustered_proportion
-from answer_graders.tasks import STATUSES, TASKS
-from answer_graders.tasks import research/benchmarks as task_benchmarks
-from answer_graders.prompt_files import example
 
 PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]
 LAYOUTS = {  # a file as the hub has it, a row, and a right answer in another notation

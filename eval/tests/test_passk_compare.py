@@ -7,10 +7,10 @@ from charts import forests_of
 from passk_kit import group, items
 from scipy import stats
 
-from paired_eval.passk.compare import compare, mean_difference, values_of
-from paired_eval.passk.summary import FORMAT, read_results, summarise
 from paired_eval.pages import passk as report
 from paired_eval.pages.figures import picture
+from paired_eval.passk.compare import compare, mean_difference, values_of
+from paired_eval.passk.summary import FORMAT, read_results, summarise
 from paired_eval.stats import Difference, detectable_effect
 
 SETTINGS = {

@@ -9,11 +9,11 @@ import pytest
 from kit import write_lines
 from pyarrow import parquet
 
+from answer_graders.prompt_files import example
 from paired_eval.passk.benchmarks import uid_of
 from paired_eval.passk.responses import Keys, read_responses
-from paired_eval.sampling.engines import Parameters
+from paired_eval.sampling.parameters import Parameters
 from paired_eval.sampling.sampler import Request
-from answer_graders.prompt_files import example
 
 ROW = {"prompt": "2 + 2?", "response": r"\boxed{4}", "label": "4"}
 OTHER = {"prompt": "1 + 2?", "response": r"\boxed{3}", "label": "3"}

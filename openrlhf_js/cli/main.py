@@ -1,4 +1,4 @@
-"""`openrlhf-js PROGRAM ...`: one command for every program, which is imported only when it runs."""
+"""`openrlhf-js PROGRAM ...`: one command for the programs of all packages that are installed."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
-from openrlhf_js import __version__, needs
-from answer_graders.programs import choose
+from openrlhf_js import __version__
 
 PROG = "openrlhf-js"
+GROUP = "openrlhf_js.programs"  # of entry points: the program's name, and its `main(argv)`
+CLONE = "a clone of the repository: bash scripts/setup.sh"
+
+
+class Program(NamedTuple):
+    """What a program does, where it comes from, and a module that comes with it."""
+
+    summary: str
+    install: str
+    module: str
+
+
 PROGRAMS = {
-    "train": ("openrlhf_js.cli.train:main", "train a policy (OpenRLHF's flags)"),
-    "rm": ("openrlhf_js.cli.rm:main", "train, measure and serve reward models"),
-    "eval": ("paired_eval.cli.passk:main", "measure a model: checked answers, or a judge"),
-    "quickstart": ("baseline_research.cli.quickstart:main", "make a tiny model and train it, anywhere"),
-    "study": ("baseline_research.cli.study:main", "many paired runs of several estimators, compared"),
-    "data": ("answer_graders.programs.data:main", "build and check prompts with checkable answers"),
-    "lab": ("baseline_research.cli.lab:main", "measure baselines and gradients against the truth"),
-}
-# Each program's extra, and a module that comes with it.
-EXTRAS = {
-    "train": ("train", "openrlhf"),
-    "rm": ("reward-model", "altair"),
-    "eval": ("eval", "altair"),
-    "quickstart": ("train", "openrlhf"),
-    "study": ("lab", "altair"),
-    "data": ("tasks", "tyro"),
-    "lab": ("lab", "altair"),
+    "train": Program("train a policy (OpenRLHF's flags)", "openrlhf-js[train]", "openrlhf"),
+    "rm": Program("train, measure and serve reward models", "openrlhf-js[reward-model]", "fastapi"),
+    "eval": Program("measure a model: checked answers, or a judge", "paired-eval", "paired_eval"),
+    "quickstart": Program("make a tiny model and train it, anywhere", CLONE, "baseline_research"),
+    "study": Program(
+        "many paired runs of several estimators, compared", CLONE, "baseline_research"
+    ),
+    "data": Program(
+        "build and check prompts with checkable answers", "answer-graders[data]", "datasets"
+    ),
+    "lab": Program("measure baselines and gradients against the truth", CLONE, "baseline_research"),
 }
 INTERRUPTED = 130  # as a shell has it
 CLOSED_PIPE = 141  # the exit status that a shell gives to what SIGPIPE ends
@@ -71,29 +77,43 @@ def _run(argv: Sequence[str]) -> int:
         print(f"{PROG} {__version__}")
         return 0
     name = argv[0] if argv else "--help"
-    try:
-        if name in EXTRAS:
-            needs(*EXTRAS[name])
-            needs("tasks", "pydantic", "rich", "tyro")  # what `train` lacks beside OpenRLHF
-        return choose(PROG, PROGRAMS if name in PROGRAMS else _listed(), argv)
-    except ModuleNotFoundError as error:
-        if error.name:  # not from `needs`
-            raise
-        if "--help" in argv or "-h" in argv:
-            print(f"usage: {PROG} {name} ...\n\n{PROGRAMS[name][1]}\n\n{error}")
-            return 0
-        print(f"{PROG}: {error}", file=sys.stderr)
-        return 2
+    if name in PROGRAMS and not _is_installed(name):
+        return _say_what_is_missing(name, is_help="--help" in argv or "-h" in argv)
+    if find_spec("answer_graders") is None:  # which has what every program shares
+        summaries = "\n".join(f"  {name:12}{_listed(name)}" for name in PROGRAMS)
+        print(f"usage: {PROG} PROGRAM [--help] ...\n\nprograms:\n{summaries}")
+        return 0 if name in ("-h", "--help") else 2
+    from answer_graders.programs import choose
+
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    programs = {known: (found.get(known, ""), _listed(known)) for known in PROGRAMS}
+    programs |= {other: (found[other], "") for other in found if other not in PROGRAMS}
+    return choose(PROG, programs, argv)
 
 
-def _listed() -> dict[str, tuple[str, str]]:
-    """The programs, each that lacks its extra with the extra behind what it does."""
-    listed = dict(PROGRAMS)
-    for name, (extra, module) in EXTRAS.items():
-        if find_spec(module) is None:
-            location, summary = PROGRAMS[name]
-            listed[name] = (location, f"{summary} (needs openrlhf-js[{extra}])")
-    return listed
+def _is_installed(name: str) -> bool:
+    """Whether the package of a program is there, with what the program needs."""
+    return find_spec("answer_graders") is not None and find_spec(PROGRAMS[name].module) is not None
+
+
+def _listed(name: str) -> str:
+    """What a program does, with what has to be installed for it."""
+    program = PROGRAMS[name]
+    return (
+        program.summary if _is_installed(name) else f"{program.summary} (needs {program.install})"
+    )
+
+
+def _say_what_is_missing(name: str, is_help: bool) -> int:
+    """Names what brings a program; with --help on stdout, else as an error."""
+    program = PROGRAMS[name]
+    install = program.install if program.install == CLONE else f"pip install '{program.install}'"
+    missing = f"{name} is not installed; it comes with {install}"
+    if is_help:
+        print(f"usage: {PROG} {name} ...\n\n{program.summary}\n\n{missing}")
+        return 0
+    print(f"{PROG}: {missing}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

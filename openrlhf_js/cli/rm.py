@@ -79,10 +79,9 @@ class RewardEvalSettings(Settings):
 
 
 def _evaluate(settings: RewardEvalSettings) -> None:
-    from answer_graders.programs.model_folders import model_folder
+    from answer_graders.programs.model_folders import model_fingerprint, model_folder
     from openrlhf_js.reward_model import evaluate as evaluation
     from openrlhf_js.reward_model.checkpoint import load_tokenizer
-    from paired_eval.sampling.models import model_fingerprint
 
     settings.file.stat()  # before a model is downloaded
     folder = model_folder(settings.model, settings.trust_remote_code)

@@ -13,8 +13,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from answer_graders.programs.console import complain, say
 from answer_graders.programs import curves_command
+from answer_graders.programs.console import complain, say
 from openrlhf_js.trainers.openrlhf import flags
 from openrlhf_js.trainers.openrlhf.checks import check
 from openrlhf_js.trainers.openrlhf.checks.models import without_torch

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
+from answer_graders.labels import IMAGE_TAG
+
 MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # of configurations
 FORBIDDEN = -100.0  # the logit, or what is added to it, of a token that must not be sampled
 
@@ -19,13 +19,6 @@ def media_tokens(config: Any) -> list[int]:
     """The tokens in whose places a model puts what it sees or hears; without media they fail."""
     tokens = [getattr(config, name, None) for name in MEDIA_TOKENS]
     return [token for token in tokens if token is not None]
-
-
-def check_images(messages: Sequence[Mapping[str, Any]], images: Sequence[str]) -> None:
-    """ValueError unless the messages say `<image>` once for each image."""
-    tags = sum(message["content"].count(IMAGE_TAG) for message in messages)
-    if tags != len(images):
-        raise ValueError(f"a prompt has {len(images)} images, and {tags} times {IMAGE_TAG}")
 
 
 def parts(content: str) -> str | list[dict[str, str]]:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paired_eval import stats
 from answer_graders.programs.store import Store
+from openrlhf_js.common.intervals import mean_interval, share_interval
 from openrlhf_js.reward_model.preferences import PreferencePair, Template, rendered, response
 
 Floats = NDArray[np.float64]
@@ -154,14 +154,14 @@ def _accuracy_and_margin(margins: Floats, clusters: NDArray[np.int64]) -> dict[s
         "pairs": len(margins),
         "prompts": len(np.unique(clusters)),
         "accuracy": _share(hits(margins), clusters),
-        "margin": stats.clustered_mean(margins, clusters).plain(),
+        "margin": mean_interval(margins, clusters)._asdict(),
         "ties": float((margins == 0).mean()),
     }
 
 
 def _share(values: Floats, clusters: NDArray[np.int64]) -> Interval | None:
     """The mean of values in [0, 1]; None if there are none."""
-    return stats.clustered_proportion(values, clusters).plain() if len(values) else None
+    return share_interval(values, clusters)._asdict() if len(values) else None
 
 
 def hits(margins: Floats) -> Floats:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from paired_eval.pages import style
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
 FEW_PROMPTS = 20  # too few clusters for an interval
 
 Evaluation = dict[str, Any]  # the content of evaluation.json
-Interval = dict[str, float | None]
+Interval = dict[str, Any]  # value, low and high; an end is None where nothing bounds it
 
 
 def figure_rows(evaluation: Evaluation) -> list[dict[str, str]]:
@@ -55,7 +54,11 @@ def number(interval: Interval | None, scale: float = 1, form: str = ".3g", unit:
     """An interval of a number, such as `1.84 (1.7 to 1.98)`; "-" where there is none."""
     if interval is None:
         return "-"
-    return style.interval(interval["value"], interval["low"], interval["high"], form, scale, unit)
+    value, low, high = interval["value"], interval["low"], interval["high"]
+    text = f"{scale * value:{form}}{unit}"
+    if low is None or high is None:
+        return text
+    return f"{text} ({scale * low:{form}} to {scale * high:{form}})"
 
 
 def subset_rows(evaluation: Evaluation) -> list[dict[str, str]]:

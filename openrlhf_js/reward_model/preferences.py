@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from answer_graders.programs.files import read_rows
 from answer_graders.labels import is_message
+from answer_graders.programs.files import read_rows
 
 Messages = list[dict[str, Any]]
 Side = str | Messages

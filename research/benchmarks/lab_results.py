@@ -13,10 +13,10 @@ import random
 import sys
 from pathlib import Path
 
-from baseline_research.cli import lab
 from answer_graders.programs.console import progress
 from answer_graders.programs.settings import Field, Settings, parse
 from answer_graders.tasks import GRADERS
+from baseline_research.cli import lab
 from baseline_research.tiny.model import warm_start
 from baseline_research.tiny.supervise import prepare_libraries
 from baseline_research.tiny.tasks import TASKS, sample_items, write_prompts

@@ -28,8 +28,8 @@ from typing import Any
 
 from markdown_table import print_table
 
-from answer_graders.tasks import reasoning_gym
 from answer_graders.pool import GradingPool
+from answer_graders.tasks import reasoning_gym
 from answer_graders.tasks.reasoning_gym import library
 
 MARK = "hostile_canary"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from openrlhf_js.estimators import ESTIMATORS
-from baseline_research.study.design import InlineStudy
 from answer_graders.record import scored
+from baseline_research.study.design import InlineStudy
 from baseline_research.tiny import model
 from baseline_research.tiny.tasks import TASKS
+from openrlhf_js.estimators import ESTIMATORS
 
 STUDIES = Path(__file__).parents[2] / "research/studies"
 

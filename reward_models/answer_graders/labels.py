@@ -1,10 +1,12 @@
-"""What rows of data hold: labels as graders read them, and messages."""
+"""What rows of data hold: labels as graders read them, messages, and the places of images."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
 
 
 def label_text(label: Any) -> str:
@@ -40,3 +42,10 @@ def call_grader(
     if "datasources" in inspect.signature(reward_func).parameters:
         return reward_func(queries, prompts, labels, datasources=datasources)
     return reward_func(queries, prompts, labels)
+
+
+def check_images(messages: Sequence[Mapping[str, Any]], images: Sequence[str]) -> None:
+    """Raises ValueError unless the messages have one `<image>` for each image."""
+    tags = sum(message["content"].count(IMAGE_TAG) for message in messages)
+    if tags != len(images):
+        raise ValueError(f"a prompt has {len(images)} images, and {tags} times {IMAGE_TAG}")

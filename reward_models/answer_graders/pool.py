@@ -24,10 +24,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from openrlhf_js.common.environment import OF_GRADERS
 from answer_graders.record import Score, scored
 
 MOST_WORKERS = 16
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}  # equal answers get equal scores
 _START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
 _LONGEST_DETAIL = 500  # characters
 _LONGEST_REPLY = 10_000  # bytes
@@ -157,7 +157,7 @@ class _Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env=os.environ | OF_GRADERS,
+                env=os.environ | ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # out of reach of the terminal's Ctrl-C
             )

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openrlhf_js import __version__
+from answer_graders import __version__
+from answer_graders.labels import check_images, is_message, label_text
 from answer_graders.programs.files import atomic_write, read_rows, write_json
-from answer_graders.labels import is_message, label_text
-from openrlhf_js.common.processors import check_images
-from answer_graders.tasks import task_of
 from answer_graders.record import Item, Message, PublishedProblems, Task
+from answer_graders.tasks import task_of
 
 Progress = Callable[[int], None]  # called with the number of rows so far
 
@@ -106,7 +105,7 @@ def write(
         "rows_by_datasource": dict(sorted(rows_by_datasource.items())),
         "images_per_prompt": images_per_prompt,
         "parameters": dict(parameters),
-        "versions": {"python": platform.python_version(), "openrlhf_js": __version__},
+        "versions": {"python": platform.python_version(), "answer_graders": __version__},
     }
     write_json(path.with_suffix(".manifest.json"), manifest)
     return manifest

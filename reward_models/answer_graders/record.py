@@ -168,7 +168,7 @@ class Task:
     """The answer of a response in the one spelling that a majority votes on."""
     same_answer: Callable[[str, str], bool] = operator.eq
     """Whether two wrong answers are one, for the same vote."""
-    research/benchmarks: Mapping[str, BenchmarkRecord] = field(default_factory=dict)
+    benchmarks: Mapping[str, BenchmarkRecord] = field(default_factory=dict)
     """By the names that `eval passk --tasks` takes."""
 
     def defaults(self) -> dict[str, Any]:

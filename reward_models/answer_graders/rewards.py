@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from answer_graders.tasks import task_of
 from answer_graders.answers import without_end_marks
 from answer_graders.record import STATUSES, Score, Task
+from answer_graders.tasks import task_of
 from answer_graders.thinking import with_opened_thinking
 
 Strings = Sequence[str]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from thoughts import MARKS
 
-from answer_graders.tasks import TASKS, gsm8k
 from answer_graders import answers
 from answer_graders.record import TEST_SHARE, split_of
+from answer_graders.tasks import TASKS, gsm8k
 
 FINDERS = {
     "last_boxed": answers.last_boxed,

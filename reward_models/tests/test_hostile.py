@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from answer_graders import pool as pools
 from answer_graders.tasks import STATUSES, Score, Task
 from answer_graders.tasks import TASKS as ALL_TASKS
-from answer_graders import pool as pools
 
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from answer_graders.programs import data
-from paired_eval.passk.benchmarks import asked_of
-from answer_graders.tasks import GRADED, GRADERS, TASKS, task_of
 from answer_graders.answers import boxed_or_tagged
+from answer_graders.programs import data
 from answer_graders.record import (
     BenchmarkRecord,
     GeneratedProblems,
@@ -28,6 +26,8 @@ from answer_graders.record import (
     split_of,
 )
 from answer_graders.rewards import reward_by_datasource, reward_function
+from answer_graders.tasks import GRADED, GRADERS, TASKS, task_of
+from paired_eval.passk.benchmarks import asked_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,7 +79,7 @@ PARITY = Task(
     score=score,
     right_response=lambda label: f"\\boxed{{{label}}}",
     wrong_response=lambda label: "\\boxed{both}",
-    research/benchmarks={"parity": BenchmarkRecord(count=8, samples=4, temperature=0.7, max_new_tokens=64)},
+    benchmarks={"parity": BenchmarkRecord(count=8, samples=4, temperature=0.7, max_new_tokens=64)},
 )
 
 # And what follows from it.

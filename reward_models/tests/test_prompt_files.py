@@ -13,10 +13,10 @@ from kit import write_lines
 from PIL import Image
 from pyarrow import parquet
 
-from answer_graders.tasks import GRADED, TASKS, task_of
 from answer_graders import prompt_files
 from answer_graders.prompt_files import Example, check, read
 from answer_graders.record import PublishedProblems, Score, Task, scored
+from answer_graders.tasks import GRADED, TASKS, task_of
 
 ITEMS: dict[str, dict[str, Any]] = {
     "countdown": {"numbers": [3, 5, 7], "target": 15},

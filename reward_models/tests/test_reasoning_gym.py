@@ -5,10 +5,10 @@ import json
 import pytest
 
 import openrlhf_js
-from answer_graders.programs import data
 from answer_graders import pool
-from answer_graders.tasks import reasoning_gym as task
+from answer_graders.programs import data
 from answer_graders.rewards import reward_function
+from answer_graders.tasks import reasoning_gym as task
 
 MIX = "chain_sum,gcd,word_ladder"
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from answer_graders.tasks import GRADED, STATUSES, TASKS, countdown, knights_knaves
 from answer_graders.record import scored
 from answer_graders.rewards import response_of, reward_by_datasource, reward_function
+from answer_graders.tasks import GRADED, STATUSES, TASKS, countdown, knights_knaves
 
 REWARD_FILES = Path(__file__).parents[2] / "reward_models"
 LABEL = countdown.label({"numbers": [55, 53, 59, 22], "target": 71})

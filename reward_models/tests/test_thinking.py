@@ -8,8 +8,8 @@ import pytest
 from thoughts import MARKS
 
 from answer_graders import marks
-from answer_graders.tasks import GRADED
 from answer_graders.rewards import reward_by_datasource, reward_function
+from answer_graders.tasks import GRADED
 from answer_graders.thinking import after_thinking, split_thinking, with_opened_thinking
 
 ANALYSIS = "<|channel|>analysis<|message|>"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-_LINES = (Path(__file__).parent / "tasks" / "thought_marks.txt").read_text("utf-8").splitlines()
+_LINES = (Path(__file__).parent / "thought_marks.txt").read_text("utf-8").splitlines()
 MARKS: list[tuple[str, str]] = []
 for _line in _LINES:
     if _line[:1] in ("<", "[", "\u25c1"):

@@ -5,11 +5,12 @@ import re
 import pytest
 
 from answer_graders.programs import data
-from paired_eval.cli import passk as eval, arena as eval_arena
+from answer_graders.tasks import TASKS
 from baseline_research.cli import lab, quickstart, study
 from openrlhf_js.cli import rm
 from openrlhf_js.estimators.catalogue import ESTIMATORS
-from answer_graders.tasks import TASKS
+from paired_eval.cli import arena as eval_arena
+from paired_eval.cli import passk as eval
 
 PROGRAMS = {
     "data check": data.CheckSettings,

@@ -13,8 +13,8 @@ import torch
 from forked import Forked
 from kit import processes_of, save_policy, scalars, until, write_lines
 
-from openrlhf_js import estimators
 from baseline_research.tiny.tasks import sort
+from openrlhf_js import estimators
 
 PROMPTS = 8
 RESPONSES = 4

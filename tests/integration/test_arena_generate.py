@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from kit import answers, free_port, read_lines, save_policy, until, write_lines
 
-from paired_eval.cli import arena as eval_arena
-from openrlhf_js.common.environment import training_on_cpu
 from answer_graders.programs.store import read_store
+from baseline_research.tiny.tasks import sort
+from openrlhf_js.common.environment import training_on_cpu
 from paired_eval.arena import style
 from paired_eval.arena.data import Folder
-from baseline_research.tiny.tasks import sort
+from paired_eval.cli import arena as eval_arena
 
 QUESTIONS = {f"q{number}": sort.prompt(str(number)) for number in range(10, 16)}
 

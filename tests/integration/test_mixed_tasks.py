@@ -18,12 +18,12 @@ import pytest
 import torch
 from kit import read_lines, write_lines
 
+from answer_graders import prompt_files as writing
 from answer_graders.programs.files import read_yaml
-from openrlhf_js.trainers.openrlhf.run.record import SETTINGS
 from answer_graders.tasks import STATUSES, Score, countdown, knights_knaves, maze, task_of
 from answer_graders.tasks import math as mathematics
-from answer_graders import prompt_files as writing
 from baseline_research.tiny import model
+from openrlhf_js.trainers.openrlhf.run.record import SETTINGS
 
 pytestmark = pytest.mark.integration
 

@@ -22,8 +22,9 @@ from forked import Forked
 from kit import read_lines, scalars, until, write_lines
 from small_models import LONG, TEXTS
 
+from baseline_research.tiny.model import make_model, make_tokenizer, save
+from baseline_research.tiny.tasks import sort
 from openrlhf_js.cli import rm
-from openrlhf_js.trainers.openrlhf.run.device import prepare_device
 from openrlhf_js.reward_model.checkpoint import (
     checkpoint_problems,
     normalisation,
@@ -32,8 +33,7 @@ from openrlhf_js.reward_model.checkpoint import (
 )
 from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.reward_model.preferences import Keys, read_pairs, rendered
-from baseline_research.tiny.model import make_model, make_tokenizer, save
-from baseline_research.tiny.tasks import sort
+from openrlhf_js.trainers.openrlhf.run.device import prepare_device
 
 pytestmark = pytest.mark.integration
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from kit import free_port, save_scorer, until, write_lines
 
+from baseline_research.tiny.tasks import sort
 from openrlhf_js import estimators
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.model import RewardModel
-from baseline_research.tiny.tasks import sort
 
 pytestmark = pytest.mark.integration
 

@@ -19,8 +19,8 @@ import torch
 from forked import PROGRAM
 from kit import processes_of, read_lines, until
 
-from openrlhf_js import estimators
 from answer_graders.programs.files import read_yaml
+from openrlhf_js import estimators
 from openrlhf_js.estimators.memory import key_of
 from openrlhf_js.trainers.openrlhf.run.record import SETTINGS
 

@@ -9,9 +9,9 @@ import torch
 from kit import write_lines
 from safetensors.torch import load_file, save_file
 
+from baseline_research.tiny import preferences
 from openrlhf_js.cli import rm
 from openrlhf_js.reward_model.model import RewardModel
-from baseline_research.tiny import preferences
 
 
 @pytest.fixture(scope="module")

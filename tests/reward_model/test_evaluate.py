@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from paired_eval import stats
 from answer_graders.programs.store import Store
+from openrlhf_js.common.intervals import share_interval
 from openrlhf_js.reward_model import evaluate as ev
 from openrlhf_js.reward_model.preferences import PreferencePair
 
@@ -67,7 +67,7 @@ def test_intervals_are_clustered_by_prompt():
     once = evaluated(chosen, [0.5] * 4, prompts=prompts)
     copies = evaluated(chosen * 5, [0.5] * 20, prompts=prompts * 5)
     assert copies["accuracy"] == pytest.approx(once["accuracy"])
-    assert once["accuracy"] == pytest.approx(stats.clustered_proportion([1, 1, 0, 1])._asdict())
+    assert once["accuracy"] == pytest.approx(share_interval([1, 1, 0, 1])._asdict())
     alone = evaluated([1.0, 2.0], [0.0, 3.0], prompts=["a", "a"])
     assert alone["margin"] == {"value": 0.0, "low": None, "high": None}
 

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import pytest
 from kit import PRINT, command, tried_in, try_recipe
 
-from baseline_research.cli import recipe
-from openrlhf_js.cli import rm
 from answer_graders.programs.data import task_settings
 from answer_graders.programs.settings import parse
+from answer_graders.tasks import TASKS
+from baseline_research.cli import recipe
+from openrlhf_js.cli import rm
 from openrlhf_js.trainers.openrlhf import gpu_memory
 from openrlhf_js.trainers.openrlhf.checks import rewards
 from openrlhf_js.trainers.openrlhf.checks.rewards import UserFile
-from answer_graders.tasks import TASKS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

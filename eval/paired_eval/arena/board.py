@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from paired_eval import stats
 from answer_graders.programs.store import Record, read_store
+from paired_eval import stats
 from paired_eval.arena import protocol
 from paired_eval.arena.pool import Pool
 from paired_eval.arena.score import (

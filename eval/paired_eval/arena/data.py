@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from answer_graders.programs.files import atomic_write, read_rows
 from answer_graders.programs.model_folders import local_folder
 from answer_graders.programs.store import json_line
+from answer_graders.thinking import split_thinking
 from paired_eval.arena import verdicts
 from paired_eval.arena.style import style_of
-from answer_graders.thinking import split_thinking
 
 log = logging.getLogger(__name__)
 Row = Mapping[str, Any]

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from answer_graders.programs.files import atomic_write
 from answer_graders.programs.store import Record, Store, json_line
+from answer_graders.thinking import split_thinking
 from paired_eval.arena.data import Folder, Question
 from paired_eval.arena.style import CountTokens, metadata
 from paired_eval.sampling.complete import Outcomes, Sample, complete, missing
 from paired_eval.sampling.sampler import Parameters, Request, Sampler, open_store
-from answer_graders.thinking import split_thinking
 
 
 class Generated(NamedTuple):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from answer_graders.marks import name_marks
 from answer_graders.programs.console import say, table
 from answer_graders.programs.files import atomic_write
-from answer_graders.marks import name_marks
 from answer_graders.programs.settings import Field, Settings, choose, program
 from paired_eval.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
 

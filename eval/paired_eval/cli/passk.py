@@ -1,4 +1,4 @@
-"""`openrlhf-js eval`: how good a model is, and which of two is better."""
+"""`openrlhf-js eval passk`: graded answers of a model, and of two models compared."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
+from answer_graders.marks import name_marks
 from answer_graders.programs.console import say, table
 from answer_graders.programs.files import make_folder, write_json
-from answer_graders.marks import name_marks
-from answer_graders.programs.settings import Field, choose, parse, run
+from answer_graders.programs.settings import Field, parse, run
 from paired_eval.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
 
 if TYPE_CHECKING:
-    from paired_eval.passk.benchmarks import Asked
     from paired_eval.pages.passk import PasskRun
+    from paired_eval.passk.benchmarks import Asked
     from paired_eval.sampling.sampler import Sampler
 
-PROGRAMS = {
-    "passk": ("paired_eval.cli.passk:passk", "grade answers that can be checked: mean@k, pass@k"),
-    "arena": ("paired_eval.cli.arena:main", "have answers compared by a judge: Arena-Hard"),
-}
 PASSK = "openrlhf-js eval passk"
 OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 KEYS = ("input_key", "response_key", "label_key")  # flags of --responses alone
@@ -61,7 +57,7 @@ class PasskSettings(ServerSettings, ThinkingSettings):
     )
     tasks: list[str] = Field(
         [],
-        description="research/benchmarks to ask: names, YAML files, or prompt files of `data build`; with "
+        description="benchmarks to ask: names, YAML files, or prompt files of `data build`; with "
         "--responses, the one task whose grader is used",
     )
     out: Path | None = Field(None, description="folder of samples and results")
@@ -141,11 +137,6 @@ class PasskSettings(ServerSettings, ThinkingSettings):
 
 
 def main(argv: list[str]) -> int:
-    """Runs the program that the first argument names, and returns its exit status."""
-    return choose("openrlhf-js eval", PROGRAMS, argv)
-
-
-def passk(argv: list[str]) -> int:
     """Runs `openrlhf-js eval passk`; 0 done, 1 the server or the disk fails, 2 unusable input."""
     settings = parse(PasskSettings, PASSK, argv)
     from torch import OutOfMemoryError
@@ -166,8 +157,8 @@ def passk(argv: list[str]) -> int:
 
 def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
     """Compares results item by item with those of the first folder."""
-    from paired_eval.passk.compare import compare as compared
     from paired_eval.pages import passk as report
+    from paired_eval.passk.compare import compare as compared
 
     runs = _runs_of(settings, folders)
     say("")
@@ -191,9 +182,9 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
 
 def _runs_of(settings: PasskSettings, folders: Sequence[Path]) -> list[PasskRun]:
     """The results that are compared, which are called A, B, ..."""
+    from paired_eval.pages.passk import PasskRun
     from paired_eval.passk.benchmarks import name_of
     from paired_eval.passk.summary import read_results
-    from paired_eval.pages.passk import PasskRun
 
     names = [name_of(task) for task in settings.tasks]
     return [
@@ -216,7 +207,7 @@ def _write_comparisons(out: Path, comparisons: Mapping[str, Any]) -> None:
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
     """Samples what is missing of one model, then writes and shows the results."""
-    from paired_eval.passk import research/benchmarks
+    from paired_eval.passk import benchmarks
     from paired_eval.sampling.sampler import sampler_of
 
     overrides = settings.model_dump(include=set(OVERRIDES), exclude_none=True)
@@ -225,7 +216,7 @@ def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
         name, _, path = source.partition("=")
         sources[name] = path
     make_folder(out)
-    asked = research/benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
+    asked = benchmarks.asked_of(settings.tasks, out, overrides, sources, settings.items)
     names = [f"{one.benchmark.name} ({len(one.items):,} items)" for one in asked]
     say(", ".join(names), error=True)
     sampler = sampler_of(settings, model, settings.prompt_form)
@@ -255,9 +246,9 @@ def _complete_and_show(
     settings: PasskSettings, sampler: Sampler, asked: Sequence[Asked], out: Path
 ) -> None:
     """Samples and grades what is missing in a folder, then writes and shows its results."""
+    from paired_eval.pages import passk as report
     from paired_eval.passk.evaluate import evaluate as results_of
     from paired_eval.passk.summary import FILE
-    from paired_eval.pages import passk as report
 
     results = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
     write_json(out / FILE, results)

@@ -1,5 +1,1 @@
-"""Plots and summaries from the files that runs have saved; nothing here imports a model."""
-
-from openrlhf_js import needs
-
-needs("eval", "jinja2", "altair", "vl_convert")
+"""Pictures and pages from the files that evaluations have saved."""

@@ -1,6 +1,6 @@
 """A forest plot: a dot with its interval for each row, beside the figures themselves.
 
-Rows stand under headings, such as the mixes of a study or the research/benchmarks of an evaluation. Nothing
+Rows stand under headings, such as the mixes of a study or the benchmarks of an evaluation. Nothing
 joins the dots, since neither the headings nor the rows have an order.
 """
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from openrlhf_js import __version__
+from paired_eval import __version__
 from paired_eval.pages import style
 
 TEMPLATES = jinja2.Environment(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paired_eval.passk.summary import Results, is_recorded, items_with, responses_per_item
 from paired_eval.pages import style
 from paired_eval.pages.forest import Forest, ForestRow
+from paired_eval.passk.summary import Results, is_recorded, items_with, responses_per_item
 
 TRUNCATED_WARNING = 5.0  # per cent
 METRICS = {"mean": "pass@1", "majority": "majority vote"}  # others are their own names
@@ -92,10 +92,10 @@ def differences(comparison: Mapping[str, Any], label: str) -> Table:
 
 
 def conclusion(comparison: Mapping[str, Any], label: str) -> str:
-    """One sentence: which of the two models is better, on average over several research/benchmarks."""
+    """One sentence: which of the two models is better, on average over several benchmarks."""
     row = comparison["rows"][-1]
-    research/benchmarks = len(comparison["rows"]) - 1
-    average = f" on average over {research/benchmarks} research/benchmarks" if research/benchmarks else f" on {row['task']}"
+    benchmarks = len(comparison["rows"]) - 1
+    average = f" on average over {benchmarks} benchmarks" if benchmarks else f" on {row['task']}"
     other = f"{label} ({comparison['b']})"
     first = f"A ({comparison['a']})"
     if _without_test(row) or row["p_value"] >= 0.05:
@@ -136,7 +136,7 @@ def _ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
-    """The differences of labelled models from the first one, under the research/benchmarks."""
+    """The differences of labelled models from the first one, under the benchmarks."""
     first = comparisons[0][1]
     metric = _metric(first)
     models = [first["a"], *(comparison["b"] for _, comparison in comparisons)]

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from answer_graders.programs.console import progress
 from answer_graders.programs.files import atomic_write
 from answer_graders.programs.store import read_store
+from paired_eval.pages.pages import embedded, render, script_of
+from paired_eval.pages.passk import PasskRun, Table
 from paired_eval.passk.evaluate import UNGRADED
 from paired_eval.passk.grading import NOT_VOTING, graded_part
 from paired_eval.passk.summary import FILE as RESULTS
-from paired_eval.pages.pages import embedded, render, script_of
-from paired_eval.pages.passk import PasskRun, Table
 from paired_eval.sampling.complete import ITEMS, Sample
 
 FILE = "samples.html"

@@ -15,10 +15,10 @@ from pydantic import model_validator
 from answer_graders.programs.console import progress, say
 from answer_graders.programs.files import ROW_FORMATS, read_yaml
 from answer_graders.programs.settings import Field, Settings, SettingsError
-from answer_graders.tasks import TASKS
-from answer_graders.tasks import research/benchmarks as task_benchmarks
 from answer_graders.prompt_files import Example, example, read, row
 from answer_graders.prompt_files import items as problems_of
+from answer_graders.tasks import TASKS
+from answer_graders.tasks import benchmarks as task_benchmarks
 
 UID_DIGITS = 16
 
@@ -92,20 +92,20 @@ def asked_of(
     sources: Mapping[str, str],
     limit: int | None = None,
 ) -> list[Asked]:
-    """The research/benchmarks that --tasks names, each with its (first `limit`) items.
+    """The benchmarks that --tasks names, each with its (first `limit`) items.
 
     `overrides` are of the fields of `Benchmark`; `sources` are files or folders instead of the hub,
     by benchmark. `out` gets `images/`, where a data set has figures.
     """
-    research/benchmarks = [_benchmark(task).model_copy(update=dict(overrides)) for task in tasks]
-    names = [benchmark.name for benchmark in research/benchmarks]
+    benchmarks = [_benchmark(task).model_copy(update=dict(overrides)) for task in tasks]
+    names = [benchmark.name for benchmark in benchmarks]
     if len(set(names)) < len(names):
         raise ValueError(f"--tasks names a benchmark twice: {', '.join(names)}; rename a file")
     unknown = sorted(sources.keys() - set(names))
     if unknown:
         raise ValueError(f"--source is for {unknown[0]}, which --tasks does not name")
     asked = []
-    for benchmark in research/benchmarks:
+    for benchmark in benchmarks:
         if benchmark.file:
             items = items_of_file(benchmark.file)
         else:

@@ -175,7 +175,7 @@ def _j_of(metric: str, samples: int) -> int:
 
 
 def mean_difference(differences: Sequence[stats.Difference], clusters: int) -> stats.Difference:
-    """The mean of differences on research/benchmarks without common items, each with the same weight.
+    """The mean of differences on benchmarks without common items, each with the same weight.
 
     Var = sum_t Var_t / T^2, with Welch and Satterthwaite's degrees of freedom.
     """

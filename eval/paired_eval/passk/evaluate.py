@@ -13,6 +13,7 @@ from pathlib import Path
 from answer_graders.programs.console import say
 from answer_graders.programs.files import atomic_write
 from answer_graders.programs.store import Record, Store, json_line
+from answer_graders.prompt_files import Example
 from paired_eval.passk import grading
 from paired_eval.passk.benchmarks import Asked, Benchmark
 from paired_eval.passk.summary import FILE, FORMAT, Results, read_results, summarise
@@ -35,7 +36,6 @@ from paired_eval.sampling.sampler import (
     model_differences,
     open_store,
 )
-from answer_graders.prompt_files import Example
 
 UNGRADED = ("timeout", "error")  # statuses that say nothing of the answer: graded again
 GRADED_AT_ONCE = 256
@@ -47,7 +47,7 @@ ABOUT_RESPONSE = ("digest", "finish_reason", "tokens", "seed")  # not about its 
 def evaluate(
     sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int, retry_failed: bool = False
 ) -> Results:
-    """The results of a model on research/benchmarks, with those of others that the folder has of it.
+    """The results of a model on benchmarks, with those of others that the folder has of it.
 
     ValueError: the folder has samples of other settings, or the model refuses all. EndpointError:
     some replies are missing; what came is kept.

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import answer_graders.tasks
-from openrlhf_js import __version__
 from answer_graders import marks
 from answer_graders.programs.files import fingerprint
 from answer_graders.prompt_files import Example
 from answer_graders.thinking import after_thinking
+from paired_eval import __version__
 
 THREADS = 32  # answers that take long do so side by side
 LONGEST_ANSWER = 500  # characters that are kept

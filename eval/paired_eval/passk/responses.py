@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from answer_graders.labels import is_message
 from answer_graders.programs.console import progress, say
 from answer_graders.programs.files import fingerprint, read_rows
-from answer_graders.labels import is_message
 from answer_graders.programs.store import json_line
+from answer_graders.prompt_files import Example, example
+from answer_graders.tasks import GRADED, task_of
+from answer_graders.tasks import benchmarks as task_benchmarks
+from answer_graders.thinking import with_opened_thinking
 from paired_eval.passk.benchmarks import Asked, Benchmark, name_of, uid_of
 from paired_eval.sampling.sampler import RecordedSampler
-from answer_graders.tasks import GRADED, task_of
-from answer_graders.tasks import research/benchmarks as task_benchmarks
-from answer_graders.prompt_files import Example, example
-from answer_graders.thinking import with_opened_thinking
 
 RESPONSE_KEYS = ("response", "responses")  # one of them, unless a flag names another
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from answer_graders.prompt_files import Example
+from answer_graders.tasks import STATUSES
 from paired_eval.passk import grading
 from paired_eval.sampling.complete import REFUSED, Sample
 from paired_eval.stats import Estimate, clustered_mean, clustered_proportion, pass_at_k
-from answer_graders.tasks import STATUSES
-from answer_graders.prompt_files import Example
 
 FILE = "results.json"
 FORMAT = "openrlhf_js passk 3"
@@ -159,7 +159,7 @@ def _mean_length(samples: Group) -> Estimate:
 
 
 def read_results(folder: Path, tasks: Sequence[str] = ()) -> Results:
-    """The results in a folder, of these research/benchmarks or all."""
+    """The results in a folder, of these benchmarks or all."""
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no {FILE}: give the --out of a finished evaluation")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,19 +21,8 @@ from torch.nn.utils.rnn import pad_sequence
 from openrlhf_js.common.environment import VLLM_IN_THIS_PROCESS, VLLM_ON_CPU, VLLM_QUIET, or_as_set
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from paired_eval.sampling.models import ModelFiles
+from paired_eval.sampling.parameters import Images, Parameters, Response
 from paired_eval.sampling.settings import EngineSettings
-
-Response = NDArray[np.int32]  # token ids, with the end token where the model ended
-Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
-
-
-class Parameters(NamedTuple):
-    """How one response is sampled; temperature 0 is greedy."""
-
-    temperature: float
-    top_p: float
-    max_new_tokens: int
-    seed: int
 
 
 class Transformers:
@@ -209,12 +198,6 @@ def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
     cumulative = probabilities.cumsum(-1)
     passed = uniform[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, passed, right=True)[:, 0]
-
-
-def key(seed: int, prompt: int, draw: int) -> int:
-    """The seed of one response, different for each, below 2^63."""
-    state = np.random.SeedSequence([seed, prompt, draw]).generate_state(1, np.uint64)
-    return int(state[0] >> 1)
 
 
 def cut(tokens: NDArray[np.int32], ends: Sequence[int]) -> Response:

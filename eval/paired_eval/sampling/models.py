@@ -1,29 +1,9 @@
-"""A model's files: a fingerprint, its tokenizer, context and end tokens."""
+"""A local model without its weights: its tokenizer, its context and its end tokens."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from answer_graders.programs.console import progress
-from answer_graders.programs.files import fingerprint
-from answer_graders.programs.model_folders import PYTHON, own_code
-from openrlhf_js.common.processors import load_processor
-
-FINGERPRINTED = (  # what decides what a model says
-    "*.safetensors",
-    "*.bin",
-    "config.json",
-    "*.index.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "vocab*",
-    "merges.txt",
-    "chat_template*",
-    "processor_config.json",
-    "preprocessor_config.json",
-)
-MEGABYTE = 10**6
 
 
 class ModelFiles(NamedTuple):
@@ -70,21 +50,10 @@ def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
             raise ValueError("it has no tokenizer")
         processor = None
         if hasattr(config, "vision_config"):
+            from openrlhf_js.common.processors import load_processor
+
             processor = load_processor(folder, trust_remote_code)
         return ModelFiles(folder, tokenizer, config, processor)
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"{folder} is not a model that loads: {error}"
         raise ValueError(message.splitlines()[0]) from error
-
-
-def model_fingerprint(folder: Path) -> str:
-    """The sha256 of a model's files, with progress on stderr."""
-    patterns = list(FINGERPRINTED)
-    if any(own_code(folder)):
-        patterns.append(f"**/{PYTHON}")
-    paths: set[Path] = set()
-    for pattern in patterns:
-        paths.update(folder.glob(pattern))
-    size_bytes = sum(path.stat().st_size for path in paths)
-    with progress("reading the model", size_bytes // MEGABYTE, "MB") as bar:
-        return fingerprint(paths, lambda read_bytes: bar.update(read_bytes // MEGABYTE))

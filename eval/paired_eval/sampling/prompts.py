@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from answer_graders.labels import check_images, label_text
 from answer_graders.programs.files import read_rows
-from answer_graders.labels import label_text
-from openrlhf_js.common.processors import check_images, parts
 
 Row = dict[str, Any]
 
@@ -103,6 +102,8 @@ def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:
     if form.apply_chat_template:
         chat = [{"role": "user", "content": value}] if isinstance(value, str) else value
         if images:
+            from openrlhf_js.common.processors import parts  # of models in this process
+
             check_images(chat, images)
             chat = [{**message, "content": parts(message["content"])} for message in chat]
         template = (processor or tokenizer).apply_chat_template

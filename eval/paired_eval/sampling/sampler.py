@@ -12,20 +12,23 @@ import mimetypes
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from answer_graders.programs.console import say
+from answer_graders.labels import IMAGE_TAG, check_images
 from answer_graders.marks import marks_of_template, name_marks, opening_mark
-from answer_graders.programs.model_folders import model_folder
-from openrlhf_js.common.processors import IMAGE_TAG, check_images
+from answer_graders.programs.console import say
+from answer_graders.programs.model_folders import model_fingerprint, model_folder
 from answer_graders.programs.store import Record, Store, read_store
 from paired_eval.sampling.complete import HandOver, in_batches
 from paired_eval.sampling.endpoint import Endpoint, NoReply
-from paired_eval.sampling.engines import ENGINES, Engine, Images, Parameters, Response, key
-from paired_eval.sampling.models import ModelFiles, model_files, model_fingerprint
+from paired_eval.sampling.models import ModelFiles, model_files
+from paired_eval.sampling.parameters import Images, Parameters, Response, key
 from paired_eval.sampling.prompts import Form, Prompt, asked
 from paired_eval.sampling.run_all import run_all
 from paired_eval.sampling.settings import EngineSettings, PromptForm, ServerSettings
+
+if TYPE_CHECKING:
+    from paired_eval.sampling.engines import Engine
 
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 # Of a sampler's identity: which model it is.
@@ -92,6 +95,8 @@ class LocalEngine:
             name = self.settings.engine_name
             device = self.settings.device_name
             say(f"loading {self.files.folder} for {name} on {device} ...", error=True)
+            from paired_eval.sampling.engines import ENGINES  # loads torch
+
             self._engine = ENGINES[name](self.files, self.settings, self.room)
         ends = self.files.ends()
         samples = []

@@ -1,9 +1,5 @@
 """Intervals and tests that say how sure a figure is; docs/api.md helps to choose."""
 
-from openrlhf_js import needs
-
-needs("eval", "scipy")
-
 from paired_eval.stats.clustered import (
     clustered_mean,
     holm,

@@ -7,7 +7,8 @@ import torch
 from kit import qwen, save_figures, save_seeing_policy
 
 from openrlhf_js.common.processors import load_processor
-from paired_eval.sampling.engines import Parameters, Transformers, invert
+from paired_eval.sampling.engines import Transformers, invert
+from paired_eval.sampling.parameters import Parameters
 from paired_eval.sampling.settings import EngineSettings
 
 END = 10

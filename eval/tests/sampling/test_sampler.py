@@ -8,9 +8,9 @@ from passk_kit import CONTEXT, write_model
 from stub_judge import by_seed, serving
 
 from answer_graders import marks
-from answer_graders.programs.model_folders import local_folder
+from answer_graders.programs.model_folders import local_folder, model_fingerprint
 from paired_eval.sampling.endpoint import Endpoint, NoReply
-from paired_eval.sampling.models import model_files, model_fingerprint
+from paired_eval.sampling.models import model_files
 from paired_eval.sampling.sampler import (
     LocalSampler,
     Parameters,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from answer_graders.programs.files import read_rows
-from openrlhf_js.trainers.openrlhf.upstream import BadInput
 from openrlhf_js.reward_model.checkpoint import first_line
+from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 DATASOURCE = "datasource"  # the column that upstream reads besides those that flags name
 JSON = "json"

@@ -11,16 +11,11 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
+from answer_graders.hub import quiet_hub
 from answer_graders.programs.console import progress, say, table
-from openrlhf_js.common.environment import OF_ONE_RANK, or_as_set
 from answer_graders.programs.files import FileRow
 from baseline_research.on_cpu import stand_ins as cpu
-from openrlhf_js.trainers.openrlhf import upstream
-from openrlhf_js.trainers.openrlhf.checks.models import TRUST, code_problems, lora_problems
-from openrlhf_js.trainers.openrlhf.flags import Flat, our_group
-from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser
-from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt
-from openrlhf_js.trainers.openrlhf.upstream import BadInput
+from openrlhf_js.common.environment import OF_ONE_RANK, or_as_set
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Making, Report, check
 from openrlhf_js.reward_model.checkpoint import (
     first_line,
@@ -30,7 +25,12 @@ from openrlhf_js.reward_model.checkpoint import (
     tokenizer_problems,
 )
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE, Keys
-from answer_graders.hub import quiet_hub
+from openrlhf_js.trainers.openrlhf import upstream
+from openrlhf_js.trainers.openrlhf.checks.models import TRUST, code_problems, lora_problems
+from openrlhf_js.trainers.openrlhf.flags import Flat, our_group
+from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser
+from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt
+from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 PROGRAM = "train_rm"  # of `openrlhf.cli`
 MODEL = "model.model_name_or_path"

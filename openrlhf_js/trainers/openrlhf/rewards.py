@@ -19,8 +19,8 @@ from typing import Annotated, Any, NamedTuple
 import aiohttp
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, ValidationError
 
-from openrlhf_js.trainers.openrlhf.upstream import BadReward
 from openrlhf_js.reward_model import TOKEN_VARIABLE
+from openrlhf_js.trainers.openrlhf.upstream import BadReward
 
 logger = logging.getLogger(__name__)
 

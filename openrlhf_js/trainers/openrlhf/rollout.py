@@ -30,6 +30,7 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 from answer_graders.labels import call_grader
 from answer_graders.marks import marks_of_template, name_marks
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
+from openrlhf_js.common.seeds import key
 from openrlhf_js.trainers.openrlhf import watch
 from openrlhf_js.trainers.openrlhf.graders import settle
 from openrlhf_js.trainers.openrlhf.records import (
@@ -42,7 +43,6 @@ from openrlhf_js.trainers.openrlhf.records import (
 )
 from openrlhf_js.trainers.openrlhf.rewards import RewardServers, client_of
 from openrlhf_js.trainers.openrlhf.upstream import BadReward, plain_class
-from paired_eval.sampling.engines import key
 
 logger = logging.getLogger(__name__)
 

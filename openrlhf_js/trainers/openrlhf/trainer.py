@@ -26,6 +26,7 @@ from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_trainer import compute_eval_metrics
 from openrlhf.trainer.ray import launcher, vllm_engine
 
+from openrlhf_js.common.intervals import mean_interval, share_interval
 from openrlhf_js.trainers.openrlhf import watch
 from openrlhf_js.trainers.openrlhf.checks.batch_sizes import too_few_prompts
 from openrlhf_js.trainers.openrlhf.data_files import blend
@@ -35,7 +36,6 @@ from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
 from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples, rollout_actor
 from openrlhf_js.trainers.openrlhf.schedule import FLAGS, Schedule
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch, plain_class
-from paired_eval.stats import clustered_mean, clustered_proportion
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
 PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
@@ -310,12 +310,10 @@ def pass1_interval(datasource: str, of_prompts: list[float]) -> dict[str, float]
     if not all(map(math.isfinite, of_prompts)):
         return {}
     in_range = min(of_prompts) >= 0 and max(of_prompts) <= 1
-    estimate = (clustered_proportion if in_range else clustered_mean)(of_prompts)
-    ends = {"low": estimate.low, "high": estimate.high}
+    interval = share_interval(of_prompts) if in_range else mean_interval(of_prompts)
+    ends = {"low": interval.low, "high": interval.high}
     return {
-        f"eval_{datasource}_pass1_{end}": value
-        for end, value in ends.items()
-        if math.isfinite(value)
+        f"eval_{datasource}_pass1_{end}": value for end, value in ends.items() if value is not None
     }
 
 

@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, settings: Any) -> None:
     """Analyses, prints the table, and writes JSON, arrays and picture."""
-    from baseline_research.lab.results import save
     from baseline_research.lab import page as lab
+    from baseline_research.lab.results import save
 
     make_folder(settings.out)
     module, _, function = PROGRAMS[name].analysis.partition(".")

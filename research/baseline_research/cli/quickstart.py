@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import model_validator
 
+from answer_graders.programs import curves_command
 from answer_graders.programs.console import say
 from answer_graders.programs.files import make_folder
-from answer_graders.programs import curves_command
 from answer_graders.programs.settings import Field, Settings, program
 from baseline_research.study.design import InlineStudy, StackStudy
 from baseline_research.tiny.supervise import ProgramFailed, explained, prepare_libraries

@@ -74,8 +74,8 @@ def _tiny(program: str, flags: list[str]) -> list[str]:
 
 def _lab(program: str, flags: list[str], *, dry_run: bool) -> int:
     """Runs a program of the lab, or prints its flags with their values; those given have a star."""
-    from baseline_research.cli import lab
     from answer_graders.programs.settings import parse
+    from baseline_research.cli import lab
     from baseline_research.tiny.recipes import Flags
 
     flags = Flags(flags).words()  # of a flag that comes twice, the last counts

@@ -1,5 +1,1 @@
 """The variance lab: how close baselines come to the true value, and gradients to the true one."""
-
-from openrlhf_js import needs
-
-needs("lab", "psutil", "scipy")

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js.estimators import find_estimator
 from baseline_research.lab.results import REFERENCE, Ints
 from baseline_research.lab.settings import BatchSettings
+from openrlhf_js.estimators import find_estimator
 from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import Floats, t_estimate
 

@@ -38,13 +38,13 @@ import torch
 from numpy.typing import NDArray
 
 from answer_graders.programs.console import progress
-from openrlhf_js.estimators import LiveEstimator, find_estimator
 from baseline_research.lab.batches import BatchMeans, BatchPlan, measured_names
 from baseline_research.lab.pool import Samples
 from baseline_research.lab.results import REFERENCE, Ints, LabResult, gradients_of, rows_of
 from baseline_research.lab.sampling import sampled
 from baseline_research.lab.score_pool import ScorePool, open_score_pool
 from baseline_research.lab.settings import ORACLE, GradientSettings
+from openrlhf_js.estimators import LiveEstimator, find_estimator
 from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import Floats
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from openrlhf_js import __version__
 from answer_graders.labels import call_grader
-from paired_eval.stats.estimate import Floats
 from answer_graders.rewards import RewardFunction, reward_by_datasource
+from openrlhf_js import __version__
+from paired_eval.stats.estimate import Floats
 
 
 class RewardFailed(RuntimeError):

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from answer_graders.programs.console import progress
-from openrlhf_js.estimators import Batch, estimate, find_estimator
-from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.estimators.record import Estimator, mean_of_responses
 from baseline_research.lab.batches import BatchMeans, BatchPlan, at, best, measured_names, parabolas
 from baseline_research.lab.pool import Samples
 from baseline_research.lab.results import REFERENCE, Ints, LabResult, LabRow, gradients_of, rows_of
 from baseline_research.lab.sampling import sampled
 from baseline_research.lab.settings import ORACLE, MseSettings
+from openrlhf_js.estimators import Batch, estimate, find_estimator
+from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.estimators.record import Estimator, mean_of_responses
 from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import Floats
 

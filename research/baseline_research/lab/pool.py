@@ -21,9 +21,9 @@ from answer_graders.programs.store import Record, Store, read_store
 from baseline_research.lab.grading import Grader
 from baseline_research.lab.results import Ints, versions
 from paired_eval.sampling.complete import Outcomes, complete, in_batches, missing
-from paired_eval.sampling.engines import Response
-from paired_eval.sampling.engines import key as seed_of
 from paired_eval.sampling.models import ModelFiles
+from paired_eval.sampling.parameters import Response
+from paired_eval.sampling.parameters import key as seed_of
 from paired_eval.sampling.prompts import Prompt
 from paired_eval.sampling.sampler import LocalEngine, Parameters, SampledResponse
 from paired_eval.sampling.settings import SamplingSettings

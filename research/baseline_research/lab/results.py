@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from openrlhf_js import __version__
 from answer_graders.programs.files import atomic_write, write_json
-from openrlhf_js.estimators import find_estimator
 from baseline_research.lab.settings import ORACLE
+from openrlhf_js import __version__
+from openrlhf_js.estimators import find_estimator
 from paired_eval.stats import Estimate, ratio_of_means
 from paired_eval.stats.estimate import Floats
 

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
 
-from answer_graders.programs.model_folders import model_folder
+from answer_graders.programs.model_folders import model_fingerprint, model_folder
 from baseline_research.lab.grading import TASKS_GRADER, file_grader
 from baseline_research.lab.pool import Samples, fill, open_samples
 from baseline_research.lab.settings import PROMPTS, RESPONSES, LabSettings
-from paired_eval.sampling.models import model_files, model_fingerprint
+from paired_eval.sampling.models import model_files
 from paired_eval.sampling.prompts import (
     Form,
     Prompt,

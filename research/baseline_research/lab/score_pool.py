@@ -20,16 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from openrlhf_js import __version__
 from answer_graders.programs.console import progress
-from answer_graders.programs.model_folders import model_folder
+from answer_graders.programs.model_folders import model_fingerprint, model_folder
 from answer_graders.programs.store import Record, Store
-from openrlhf_js.estimators import squared_score_norms
 from baseline_research.lab.pool import Samples
 from baseline_research.lab.results import Ints
 from baseline_research.lab.scores import Score, ScoreSketcher, TokenSequence
 from baseline_research.lab.settings import ScoreSettings
-from paired_eval.sampling.models import model_fingerprint
+from openrlhf_js import __version__
+from openrlhf_js.estimators import squared_score_norms
 from paired_eval.sampling.settings import DTYPES
 from paired_eval.stats.estimate import Floats
 

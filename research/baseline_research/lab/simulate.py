@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from answer_graders.programs.console import progress
-from openrlhf_js.estimators import ESTIMATORS, find_estimator
 from baseline_research.lab.batches import measured_names
 from baseline_research.lab.mse import Advance, KnownBatch, SquaredErrors, error_rows, over_batches
 from baseline_research.lab.results import LabResult, LabRow, gradients_of, reduction
 from baseline_research.lab.settings import SimulateSettings
+from openrlhf_js.estimators import ESTIMATORS, find_estimator
 from paired_eval.stats import clustered_mean
 from paired_eval.stats.estimate import Floats
 

@@ -1,5 +1,1 @@
 """Many training runs, paired by seed, and what they show."""
-
-from openrlhf_js import needs
-
-needs("lab", "psutil", "scipy")

@@ -7,15 +7,6 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from paired_eval.stats import (
-    Difference,
-    Estimate,
-    clustered_mean,
-    detectable_effect,
-    holm,
-    mean_of_means,
-    paired_difference,
-)
 from baseline_research.study.design import OWN, Cell
 from baseline_research.study.values import (
     OUTCOMES,
@@ -27,6 +18,15 @@ from baseline_research.study.values import (
     measured_values,
     rewards_in_unit,
     setting_of,
+)
+from paired_eval.stats import (
+    Difference,
+    Estimate,
+    clustered_mean,
+    detectable_effect,
+    holm,
+    mean_of_means,
+    paired_difference,
 )
 
 SPREAD = 1e-9  # of the values themselves: seeds that differ by less are equal but for rounding

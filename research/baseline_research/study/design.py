@@ -15,11 +15,11 @@ from tyro.conf import Suppress
 
 from answer_graders.programs.files import fingerprint
 from answer_graders.programs.settings import Field, Settings
+from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
 from openrlhf_js.estimators.catalogue import find_estimator, in_training
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.estimators.record import Estimator
 from paired_eval.sampling.settings import DTYPES
-from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
 
 OWN = "own"  # the task of a study that trains with the user's flags
 NEEDED = {  # behind --, to train the user's own model, with what stands for a value

@@ -10,13 +10,13 @@ import altair as alt
 import pandas as pd
 
 from answer_graders.programs.files import atomic_write
+from baseline_research.study import tables
+from baseline_research.study.analysis import Average, CurvePoint, Findings, StudyRow
+from baseline_research.study.values import grouped
 from paired_eval.pages import figures, plot, style
 from paired_eval.pages.forest import Forest, ForestRow
 from paired_eval.pages.pages import render
 from paired_eval.pages.plot import Axis, Panel
-from baseline_research.study import tables
-from baseline_research.study.analysis import Average, CurvePoint, Findings, StudyRow
-from baseline_research.study.values import grouped
 
 PAGE = "study.html"
 PICTURE = "compared.png"

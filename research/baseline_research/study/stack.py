@@ -18,14 +18,14 @@ import pandas as pd
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from openrlhf_js.common.environment import of_quickstart
 from answer_graders.programs.files import atomic_write, read_yaml
-from openrlhf_js.estimators.catalogue import in_training
+from answer_graders.tasks import GRADERS
 from baseline_research.study.design import OWN, Run, StackStudy, training_flags
 from baseline_research.study.figures import Figures, learning_curve, may_be_in_unit
-from answer_graders.tasks import GRADERS
 from baseline_research.tiny.supervise import ProgramFailed, supervised
 from baseline_research.tiny.tasks import TASKS, write_lines
+from openrlhf_js.common.environment import of_quickstart
+from openrlhf_js.estimators.catalogue import in_training
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
 COMMAND = "command.txt"  # of a run
@@ -117,7 +117,9 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
 
     On a GPU, DeepSpeed and vLLM share one.
     """
-    from baseline_research.study.inline import prompts  # slow to import, and not needed for own data
+    from baseline_research.study.inline import (
+        prompts,  # slow to import, and not needed for own data
+    )
     from baseline_research.study.inline.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 
     task = TASKS[run.task]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from answer_graders.programs import console
-from paired_eval.pages import style
 from baseline_research.study.analysis import Average, Findings, StudyRow
 from baseline_research.study.design import OWN
 from baseline_research.study.values import CAUSES, OUTCOMES
+from paired_eval.pages import style
 
 MIXES_IN_WORDS = {"alike": "where alike", "natural": "as drawn", "mixed": "in the mix"}
 MIXES_EXPLAINED = {

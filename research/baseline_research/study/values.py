@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
-from openrlhf_js.estimators import ESTIMATORS
 from baseline_research.study.design import OWN, Cell, Run
+from openrlhf_js.estimators import ESTIMATORS
 
 OUTCOMES = ("pass1", "reward")
 CAUSES = {

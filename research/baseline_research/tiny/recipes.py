@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
-from answer_graders.programs.console import say
-from answer_graders.tasks import TASKS, geometry3k
 from answer_graders import prompt_files
+from answer_graders.programs.console import say
 from answer_graders.record import GeneratedProblems
+from answer_graders.tasks import TASKS, geometry3k
 from baseline_research.tiny import model, preferences
 from baseline_research.tiny.tasks import END, write_lines
 

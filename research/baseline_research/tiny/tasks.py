@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from answer_graders.tasks import GRADED
 from answer_graders.record import GeneratedProblems, Item, Score, Task, scored
+from answer_graders.tasks import GRADED
 from answer_graders.tasks.sort import END, SOLVED, UNSOLVABLE
 
 PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template

@@ -11,7 +11,7 @@ import pytest
 from openrlhf_js.trainers.openrlhf import gpu_memory as memory
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "research/benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 PAGE = ROOT / "docs" / "gpu.md"
 GB = 1e9
 

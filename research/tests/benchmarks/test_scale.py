@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture
 def scale(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "research/benchmarks"))  # as for a script
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))  # as for a script
     import scale
 
     yield scale

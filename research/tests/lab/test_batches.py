@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from openrlhf_js.estimators import ESTIMATORS, find_estimator
 from baseline_research.lab.batches import (
     BatchMeans,
     BatchPlan,
@@ -15,6 +14,7 @@ from baseline_research.lab.batches import (
     measured_names,
     parabolas,
 )
+from openrlhf_js.estimators import ESTIMATORS, find_estimator
 
 
 @pytest.mark.parametrize(("n", "noise"), [(2, 0.3), (10, 0.3), (10, 2.0)])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.estimators import LiveEstimator, baseline
 from baseline_research.lab.batches import BatchPlan
 from baseline_research.lab.gradient import (
     Draws,
@@ -17,6 +16,7 @@ from baseline_research.lab.gradient import (
 )
 from baseline_research.lab.pool import Samples
 from baseline_research.lab.score_pool import ScorePool, different_responses
+from openrlhf_js.estimators import LiveEstimator, baseline
 from paired_eval.sampling.prompts import Prompt
 
 NAMES = ("rloo", "js", "bloo", "dr_grpo", "reinforce++", "remax")

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openrlhf_js.estimators import LiveEstimator
 from baseline_research.lab import gradient
 from baseline_research.lab.batches import BatchPlan, at, best, parabolas
 from baseline_research.lab.gradient import MIDDLE, measure
@@ -22,6 +21,7 @@ from baseline_research.lab.heterogeneity import (
 )
 from baseline_research.lab.score_pool import score_pool
 from baseline_research.lab.scores import ScoreSketcher
+from openrlhf_js.estimators import LiveEstimator
 
 PLAN = BatchPlan(batches=6, prompts=3, responses=(2, 3), steps=1, seed=2)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, baseline
 from baseline_research.lab.batches import BatchPlan
 from baseline_research.lab.mse import draw, measure, mse
 from baseline_research.lab.pool import Samples
 from baseline_research.lab.value import spread, values_of
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, baseline
 from paired_eval.sampling.prompts import Prompt
 
 VALUES = np.array([0.1, 0.5, 0.8, 0.95, 0.3])

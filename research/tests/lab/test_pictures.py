@@ -7,10 +7,10 @@ import pytest
 from charts import panels_of
 
 from baseline_research.lab import mse, results
+from baseline_research.lab import page as lab
 from baseline_research.lab.batches import BatchPlan
 from baseline_research.lab.pool import Samples
 from baseline_research.lab.value import values_of
-from baseline_research.lab import page as lab
 from paired_eval.sampling.prompts import Prompt
 
 

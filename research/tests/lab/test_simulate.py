@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from openrlhf_js.estimators import ESTIMATORS, baseline
 from baseline_research.lab import simulate as v
 from baseline_research.lab.simulate import best_coefficient, draw, measure, simulate
+from openrlhf_js.estimators import ESTIMATORS, baseline
 
 NAMES = tuple(ESTIMATORS.keys() - {"dbb", "spo", "opo", "remax"})
 SKEWED = v.two_point(0.05, 0.9, 0.3)

@@ -8,8 +8,6 @@ import pytest
 from charts import forests_of, panels_of
 from chromium import check_shown
 
-from paired_eval.pages import style
-from paired_eval.stats import detectable_effect
 from baseline_research.study.analysis import analyse
 from baseline_research.study.design import Run
 from baseline_research.study.figures import Figures, may_be_in_unit
@@ -21,6 +19,8 @@ from baseline_research.study.tables import (
     results_table,
     verdicts,
 )
+from paired_eval.pages import style
+from paired_eval.stats import detectable_effect
 
 DIFFERENCE = "pass@1: difference to rloo, points"
 

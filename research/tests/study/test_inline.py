@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from answer_graders.programs.settings import SettingsError
+from answer_graders.record import scored
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.study.inline import engine, prompts, rollout
 from baseline_research.study.inline.training import set_gradient
-from answer_graders.record import scored
 from baseline_research.tiny import model
 from baseline_research.tiny.policy import TinyPolicy, load
 from baseline_research.tiny.tasks import END, SOLVED, TASKS, UNSOLVABLE, Problem

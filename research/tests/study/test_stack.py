@@ -12,8 +12,8 @@ from statistics import fmean
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from baseline_research.cli import study as cli
 from answer_graders.programs.settings import SettingsError
+from baseline_research.cli import study as cli
 from baseline_research.study import running, stack
 from baseline_research.study.design import StackStudy
 from baseline_research.study.inline import prompts

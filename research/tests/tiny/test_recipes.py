@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from openrlhf_js.reward_model.checkpoint import checkpoint_problems, tokenizer_problems
 from answer_graders.tasks import TASKS
 from baseline_research.tiny.recipes import tiny_reward_training, tiny_training, with_data
+from openrlhf_js.reward_model.checkpoint import checkpoint_problems, tokenizer_problems
 
 FLAGS = shlex.split("""
     --actor.model_name_or_path meta-llama/Llama-3.2-3B-Instruct

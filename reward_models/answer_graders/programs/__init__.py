@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -33,6 +34,14 @@ def choose(
     module, _, function = location.partition(":")
     main = getattr(importlib.import_module(module), function)
     return int(main(argv[1:]))
+
+
+def needs(requirement: str, *modules: str) -> None:
+    """Raises ModuleNotFoundError that names what to install, if one of the modules is missing."""
+    for module in modules:
+        if find_spec(module) is None:
+            install = f"pip install '{requirement}'"
+            raise ModuleNotFoundError(f"this needs {module}, which is not installed: {install}")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

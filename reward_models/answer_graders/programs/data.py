@@ -21,9 +21,9 @@ from answer_graders.programs.settings import (
     choose,
     program,
 )
-from answer_graders.tasks import GRADED, GRADERS, TASKS
 from answer_graders.prompt_files import check, items, write
 from answer_graders.record import GeneratedProblems, PublishedProblems, Task
+from answer_graders.tasks import GRADED, GRADERS, TASKS
 
 PROG = "openrlhf-js data"
 PROGRAMS = {

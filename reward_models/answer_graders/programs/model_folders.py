@@ -7,6 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from answer_graders.programs.console import progress
+from answer_graders.programs.files import fingerprint
+
+FINGERPRINTED = (  # what decides what a model says
+    "*.safetensors",
+    "*.bin",
+    "config.json",
+    "*.index.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "vocab*",
+    "merges.txt",
+    "chat_template*",
+    "processor_config.json",
+    "preprocessor_config.json",
+)
+MEGABYTE = 10**6
 NOT_DOWNLOADED = ("*.pth", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*")
 PYTHON = "*.py"  # of a model, downloaded only where it is trusted
 TRUST = "--trust_remote_code"
@@ -87,3 +104,16 @@ def _mapped_classes(path: Path) -> Iterator[str]:
             for name in value if isinstance(value, list) else [value]:
                 if name:
                     yield " ".join(str(name).split())
+
+
+def model_fingerprint(folder: Path) -> str:
+    """The sha256 of a model's files, with progress on stderr."""
+    patterns = list(FINGERPRINTED)
+    if any(own_code(folder)):
+        patterns.append(f"**/{PYTHON}")
+    paths: set[Path] = set()
+    for pattern in patterns:
+        paths.update(folder.glob(pattern))
+    size_bytes = sum(path.stat().st_size for path in paths)
+    with progress("reading the model", size_bytes // MEGABYTE, "MB") as bar:
+        return fingerprint(paths, lambda read_bytes: bar.update(read_bytes // MEGABYTE))

@@ -5,10 +5,6 @@ from __future__ import annotations
 from importlib import import_module, resources
 from pathlib import Path
 
-from openrlhf_js import needs
-
-needs("graders", "math_verify", "pydantic")
-
 from answer_graders.record import STATUSES, BenchmarkRecord, Item, Message, Score, Status, Task
 
 __all__ = [
@@ -21,7 +17,7 @@ __all__ = [
     "Score",
     "Status",
     "Task",
-    "research/benchmarks",
+    "benchmarks",
     "task_of",
 ]
 
@@ -44,7 +40,7 @@ GRADED: dict[str, Task] = {name: import_module(f"{__name__}.{name}").TASK for na
 TASKS: dict[str, Task] = {name: task for name, task in GRADED.items() if task.problems}
 
 # The files for --reward.remote_url; in the repository they lie in reward_models/.
-GRADERS = Path(str(resources.files(__name__) / "graders"))
+GRADERS = Path(str(resources.files("answer_graders") / "reward_files"))
 
 
 def task_of(datasource: str) -> Task:
@@ -56,8 +52,8 @@ def task_of(datasource: str) -> Task:
     return GRADED[name]
 
 
-def research/benchmarks() -> dict[str, tuple[Task, BenchmarkRecord]]:
-    """All research/benchmarks by name, each with its task."""
+def benchmarks() -> dict[str, tuple[Task, BenchmarkRecord]]:
+    """All benchmarks by name, each with its task."""
     return {
         name: (task, benchmark)
         for task in TASKS.values()

@@ -389,7 +389,7 @@ TASK = Task(
     kind=lambda item: str(len(item["numbers"])),
     reward_file="countdown.py",
     voted_answer=value_of,
-    research/benchmarks={
+    benchmarks={
         # 200 problems, 100 of each size
         "countdown": BenchmarkRecord(count=200, options={"numbers": (3, 4)}, max_new_tokens=1024),
     },

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from answer_graders.programs.files import atomic_write
 from answer_graders import hub
-from answer_graders.tasks import math
 from answer_graders.hub import Row, gold_text, text
+from answer_graders.programs.files import atomic_write
 from answer_graders.record import SOURCE, BenchmarkRecord, Item, Message, PublishedProblems, Task
+from answer_graders.tasks import math
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -121,7 +121,7 @@ TASK = Task(
     reads_label=math.is_readable,
     voted_answer=math.answer_of,
     same_answer=math.same_answer,
-    research/benchmarks={
+    benchmarks={
         # The test split, 601 problems (Lu et al., 2021). Needs a model that sees, in this process
         # (a folder or a hub id) or served (`vllm serve MODEL --generation-config vllm`).
         "geometry3k": BenchmarkRecord(max_new_tokens=1024),

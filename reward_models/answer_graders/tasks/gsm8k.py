@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from answer_graders import answers, hub
-from answer_graders.tasks import math
-from answer_graders.math import grader
 from answer_graders.hub import text
+from answer_graders.math import grader
 from answer_graders.record import (
     SOURCE,
     BenchmarkRecord,
@@ -21,6 +20,7 @@ from answer_graders.record import (
     with_text_label,
 )
 from answer_graders.sentences import only_number, plain, stated
+from answer_graders.tasks import math
 
 NAME = "gsm8k"
 HUB_ID = "openai/gsm8k"
@@ -134,7 +134,7 @@ TASK = Task(
     reward_file="gsm8k.py",
     voted_answer=answer_of,
     same_answer=math.same_answer,
-    research/benchmarks={
+    benchmarks={
         # The test split, 1,319 problems (Cobbe et al., 2021). The paper validates on it with 10
         # samples at temperature 0.5, unlike everything else. It asks with the "official template of
         # GSM8K", of which it says no more; the prompt here asks for the answer in \boxed{}, as in

@@ -373,7 +373,7 @@ TASK = Task(
     kind=lambda item: str(len(item["people"])),
     reward_file="knights_knaves.py",
     voted_answer=roles_of_response,
-    research/benchmarks={
+    benchmarks={
         # 100 puzzles of each size; the paper's KnK-Easy
         "knk": BenchmarkRecord(count=300, options={"people": (4, 5, 6)}),
         # the paper's KnK-Hard

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from answer_graders import hub
 from answer_graders.answers import boxed_or_tagged
+from answer_graders.hub import Row, gold_text, text
 from answer_graders.math import grader
 from answer_graders.math.grader import is_readable
-from answer_graders.hub import Row, gold_text, text
 from answer_graders.record import (
     SOURCE,
     BenchmarkRecord,
@@ -236,5 +236,5 @@ TASK = Task(
     reads_label=is_readable,
     voted_answer=answer_of,
     same_answer=same_answer,
-    research/benchmarks=BENCHMARKS,
+    benchmarks=BENCHMARKS,
 )

@@ -291,7 +291,7 @@ TASK = Task(
     kind=lambda item: f"{len(item['rows'])}x{len(item['rows'][0])}",
     reward_file="maze.py",
     voted_answer=lambda response: moves_of(answer_of(response) or "")[0],
-    research/benchmarks={
+    benchmarks={
         # 200 mazes, 40 of each length
         "maze": BenchmarkRecord(count=200, options={"size": 6, "lengths": (4, 5, 6, 7, 8)}),
     },

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from answer_graders.marks import without_reply_marks
 from answer_graders.answers import without_end_marks
+from answer_graders.marks import without_reply_marks
 from answer_graders.record import (
     BenchmarkRecord,
     GeneratedProblems,
@@ -186,7 +186,7 @@ TASK = Task(
     kind=lambda item: str(item["kind"]),
     reward_file="questions.py",
     voted_answer=answer_of,
-    research/benchmarks={
+    benchmarks={
         "questions": BenchmarkRecord(count=350, samples=4, temperature=1.0, max_new_tokens=6),
     },
 )

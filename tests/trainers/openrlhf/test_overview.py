@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from kit import save_policy, write_lines
 
-from openrlhf_js.cli import train
 from baseline_research.tiny.tasks import sort
+from openrlhf_js.cli import train
 
 RUN = """
 algo.advantage.estimator: js_grad

@@ -9,13 +9,13 @@ import pytest
 import ray.cloudpickle
 from kit import upstream_args
 
+from answer_graders.rewards import reward_function
 from openrlhf_js.trainers.openrlhf.checks import rewards as label_checks
 from openrlhf_js.trainers.openrlhf.checks.rewards import UserFile
 from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
 from openrlhf_js.trainers.openrlhf.records import Label, prompt_key
 from openrlhf_js.trainers.openrlhf.rewards import Answer, RewardServers
 from openrlhf_js.trainers.openrlhf.rollout import CheckedExecutor
-from answer_graders.rewards import reward_function
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,11 +22,11 @@ from safetensors import safe_open
 from transformers import AutoTokenizer
 
 from openrlhf_js.common.environment import OF_ONE_RANK
+from openrlhf_js.reward_model.checkpoint import checkpoint_problems
+from openrlhf_js.reward_model.model import RewardModel
 from openrlhf_js.trainers.openrlhf import reward_training
 from openrlhf_js.trainers.openrlhf.learner.reward_model import RewardStrategy, RewardTrainer
 from openrlhf_js.trainers.openrlhf.reward_training import reward_parser
-from openrlhf_js.reward_model.checkpoint import checkpoint_problems
-from openrlhf_js.reward_model.model import RewardModel
 
 PAIRS = 100
 EPOCHS = 3

@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from openrlhf_js.cli.rm import train as main
-from openrlhf_js.common.environment import OF_ONE_RANK
-from openrlhf_js.trainers.openrlhf import reward_training
-from openrlhf_js.trainers.openrlhf.reward_training import reward_parser
-from openrlhf_js.reward_model.preferences import Keys, encode, ended, pair, rendered
 from baseline_research.tiny.model import make_tokenizer
 from baseline_research.tiny.tasks import END, sort
+from openrlhf_js.cli.rm import train as main
+from openrlhf_js.common.environment import OF_ONE_RANK
+from openrlhf_js.reward_model.preferences import Keys, encode, ended, pair, rendered
+from openrlhf_js.trainers.openrlhf import reward_training
+from openrlhf_js.trainers.openrlhf.reward_training import reward_parser
 
 PARSER = reward_parser()
 

@@ -17,9 +17,12 @@ import pytest
 import torch
 from kit import save_seeing_policy, until, upstream_args
 
-from openrlhf_js.common.environment import RUN_ID, STARTING_RAY
 from answer_graders.programs.files import read_yaml
 from baseline_research.on_cpu import stand_ins as cpu
+from baseline_research.study import stack
+from baseline_research.tiny import model as tiny
+from baseline_research.tiny.tasks import TASKS
+from openrlhf_js.common.environment import RUN_ID, STARTING_RAY
 from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.checks.rewards import load_file
 from openrlhf_js.trainers.openrlhf.flags import add_flags
@@ -29,9 +32,6 @@ from openrlhf_js.trainers.openrlhf.run.checkpoints import choose_checkpoint, lat
 from openrlhf_js.trainers.openrlhf.run.device import versions
 from openrlhf_js.trainers.openrlhf.run.record import SETTINGS, recorded
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
-from baseline_research.study import stack
-from baseline_research.tiny import model as tiny
-from baseline_research.tiny.tasks import TASKS
 
 
 def test_the_installed_stack_has_every_name_that_we_rely_on():

@@ -9,8 +9,8 @@ from kit import write_lines
 from passk_kit import rows, write_model
 from small_models import change_json, save_reward_model
 
-from openrlhf_js.cli.main import main
 from answer_graders.programs.model_folders import model_folder, own_code
+from openrlhf_js.cli.main import main
 from paired_eval.arena import style
 
 CODE = """

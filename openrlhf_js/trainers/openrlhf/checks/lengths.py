@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from answer_graders.programs.console import progress
 from openrlhf_js.common.processors import load_processor
+from openrlhf_js.reward_model.checkpoint import first_line
 from openrlhf_js.trainers.openrlhf.checks.batch_sizes import too_few_prompts
 from openrlhf_js.trainers.openrlhf.checks.models import TRUST
 from openrlhf_js.trainers.openrlhf.checks.prompts import SPLITS, data_sets, usable_rows
@@ -20,7 +21,6 @@ from openrlhf_js.trainers.openrlhf.data_files import first_rows
 from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.flags.parser import upstream_function
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
-from openrlhf_js.reward_model.checkpoint import first_line
 
 AT_ONCE = 256  # prompts
 MODEL = "actor.model_name_or_path"

@@ -161,8 +161,8 @@ def is_our_task(name: str) -> bool:
     if not name:  # the tasks are slow to load
         return False
     try:
-        from answer_graders.tasks import GRADED
         from answer_graders.rewards import BY_DATASOURCE
+        from answer_graders.tasks import GRADED
     except ModuleNotFoundError:  # without the extra, no file grades with ours
         return False
     return name == BY_DATASOURCE or name.partition("/")[0] in GRADED

@@ -25,9 +25,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
+from answer_graders.programs import did_you_mean
 from answer_graders.programs.console import say
 from answer_graders.programs.files import read_yaml
-from answer_graders.programs import did_you_mean
 from openrlhf_js.trainers.openrlhf.flags import Flat, narrow
 from openrlhf_js.trainers.openrlhf.upstream import WORKS_WITH, BadInput, UpstreamMismatch
 

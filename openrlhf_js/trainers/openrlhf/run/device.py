@@ -9,8 +9,8 @@ import os
 import platform
 import shutil
 
-from openrlhf_js.common import environment
 from baseline_research.on_cpu import stand_ins as cpu
+from openrlhf_js.common import environment
 from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.upstream import Names
 

@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from baseline_research.on_cpu import processes
+from baseline_research.on_cpu import stand_ins as cpu
 from openrlhf_js.common import environment
 from openrlhf_js.common.environment import RUN_ID
-from baseline_research.on_cpu import stand_ins as cpu, processes
 from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt, versions
 from openrlhf_js.trainers.openrlhf.run.failures import existing_folder

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
-from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 from baseline_research.study.design import Run
 from baseline_research.study.inline.rollout import Rollout, sample, valid_tokens
 from baseline_research.tiny.policy import TinyPolicy
 from baseline_research.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
+from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
+from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 
 STEPS_PER_MEASUREMENT = 5  # of the gradient's variance
 MICRO_BATCHES = 4  # of a step whose gradient is measured

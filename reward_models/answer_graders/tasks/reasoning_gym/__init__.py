@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from openrlhf_js import needs
 from answer_graders import pool
 from answer_graders.answers import last_answer_tag, stated_answer
+from answer_graders.programs import needs
 from answer_graders.record import (
     GeneratedProblems,
     Item,
@@ -33,7 +33,7 @@ from answer_graders.record import (
 )
 
 NAME = "reasoning_gym"
-EXTRA = "reasoning-gym"
+EXTRA = "answer-graders[reasoning-gym]"
 MAX_ANSWER_CHARACTERS = 20_000
 TRIES = 400  # items of a data set in a row without a new one
 RUNS_ANSWERS = "its scorer runs the answer as Python"

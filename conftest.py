@@ -11,9 +11,8 @@ import hypothesis
 import pytest
 
 # Modules that tests of several folders share.
-sys.path[:0] = [
-    str(Path(__file__).parent / name) for name in (".", "evaluation", "integration", "reward_model")
-]
+FOLDERS = ("tests", "tests/integration", "tests/reward_model", "eval/tests", "reward_models/tests")
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in FOLDERS]
 
 # Of the runs of the stack and of the other tests: what would keep one process busy at the end.
 LONGEST = (

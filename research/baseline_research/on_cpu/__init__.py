@@ -1,0 +1,1 @@
+"""Ray, DeepSpeed, vLLM and OpenRLHF on a machine without a GPU."""

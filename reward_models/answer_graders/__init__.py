@@ -1,0 +1,44 @@
+"""Rewards that can be verified: prompts, problems and graders of tasks. Needs no torch.
+
+Names are imported when they are asked for: a program that needs one room loads no other.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from answer_graders.record import STATUSES, Item, Message, Score, Status, Task
+    from answer_graders.rewards import reward_by_datasource, reward_function
+    from answer_graders.tasks import GRADED, GRADERS, TASKS, benchmarks, task_of
+
+__version__ = "0.5.0.dev0"
+
+__all__ = [
+    "GRADED",
+    "GRADERS",
+    "STATUSES",
+    "TASKS",
+    "Item",
+    "Message",
+    "Score",
+    "Status",
+    "Task",
+    "benchmarks",
+    "reward_by_datasource",
+    "reward_function",
+    "task_of",
+]
+_MODULES = {
+    "record": ("STATUSES", "Item", "Message", "Score", "Status", "Task"),
+    "rewards": ("reward_by_datasource", "reward_function"),
+    "tasks": ("GRADED", "GRADERS", "TASKS", "benchmarks", "task_of"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+../../knights_knaves.py
