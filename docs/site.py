@@ -15,6 +15,7 @@ ELSEWHERE = {
     "README.md": "index.md",
     "eval/README.md": "evaluate.md",
     "reward_models/README.md": "rewards.md",
+    "research/README.md": "research.md",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
 PICTURE = re.compile(r'<picture>.*?<img src="([^"]*)"[^>]* alt="([^"]*)">\s*</picture>', re.DOTALL)

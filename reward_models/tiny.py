@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from baseline_research.tiny.tasks import score_query
+from answer_graders.tasks.sort import score_query
 
 TASK = "sort"
 

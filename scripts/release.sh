@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build wheel and sdist into dist/, check them, and run the estimators' doctests on the wheel.
+# Build wheels and sdists of the three packages into dist/, check them, and run the estimators' doctests on the wheel.
 #   bash scripts/release.sh                                  with the torch of .venv, offline
 #   bash scripts/release.sh --torch 2.6.0 --torch 2.15.0     with these too, gigabytes each
 #   bash scripts/release.sh --out FOLDER                     into another folder than dist/
@@ -23,14 +23,23 @@ python=$PWD/.venv/bin/python uv=$PWD/.venv/bin/uv
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-build() { # from a copy, where no earlier build has left a list of files
-    mkdir -p "$out" "$scratch/tree"
-    cp -rL openrlhf_js pyproject.toml README.md LICENSE "$scratch/tree"
-    "$uv" build --quiet --offline --no-build-isolation --python "$python" --out-dir "$scratch/dist" "$scratch/tree"
+# What is released: the folder of each package, and the package in it.
+released=(".:openrlhf_js" "reward_models:answer_graders" "eval:paired_eval")
+
+build() { # from copies, where no earlier build has left a list of files
+    local each folder package tree
+    mkdir -p "$out"
+    for each in "${released[@]}"; do
+        folder=${each%%:*} package=${each##*:} tree=$scratch/${each##*:}
+        mkdir -p "$tree"
+        cp -rL "$folder/$package" "$folder"/{pyproject.toml,README.md} LICENSE "$tree"
+        "$uv" build --quiet --offline --no-build-isolation --python "$python" --out-dir "$scratch/dist" "$tree"
+        check_files "$folder/$package" "$scratch/dist/$package"-*.tar.gz "$scratch/dist/$package"-*.whl
+    done
 }
 
 check_files() {
-    "$python" - "$scratch"/dist/*.tar.gz "$scratch"/dist/*.whl <<'PYTHON'
+    "$python" - "$@" <<'PYTHON'
 import email, re, sys, tarfile, zipfile
 from pathlib import Path
 
@@ -38,22 +47,19 @@ def first(pattern, file):
     found = re.search(pattern, Path(file).read_text(), re.MULTILINE)
     return found and found[1]
 
-sdist, wheel = sys.argv[1:]
+root, sdist, wheel = Path(sys.argv[1]), *sys.argv[2:]
 with tarfile.open(sdist) as archive:
     inside = {sdist: [name.partition("/")[2] for name in archive.getnames()]}
 with zipfile.ZipFile(wheel) as archive:
     inside[wheel] = archive.namelist()
     about = next(name for name in inside[wheel] if name.endswith("/METADATA"))
     metadata = email.message_from_bytes(archive.read(about))
-root = Path("openrlhf_js")
 shipped = [root / "py.typed", *root.rglob("*.py"), *root.glob("*/templates/*")]
-shipped = [path for path in shipped if path.parent.name != "definitions"]  # examples in eval/
-shipped += [*root.glob("evaluation/definitions/*.yaml"), *root.glob("tasks/graders/*.py")]
-package = {str(path) for path in shipped}
-allowed = re.compile(r"openrlhf_js(/|$)|openrlhf_js-[^/]*\.dist-info/|openrlhf_js\.egg-info|"
+package = {str(path.relative_to(root.parent)) for path in shipped}
+allowed = re.compile(rf"{root.name}(/|$)|{root.name}-[^/]*\.dist-info/|{root.name}\.egg-info|"
                      r"(LICENSE|PKG-INFO|README\.md|pyproject\.toml|setup\.cfg|)$")
 versions = {
-    "the wheel": metadata["Version"],
+    f"the wheel of {root.name}": metadata["Version"],
     "CHANGELOG.md's first heading": first(r"^## \[?([^]\s]+)", "CHANGELOG.md"),
     "CITATION.cff": first(r"^version: (\S+)", "CITATION.cff"),
 }
@@ -72,7 +78,7 @@ for file in inside:
 PYTHON
 }
 
-try() { # with what the folder's environment has: the doctests, and the error that names the extra
+try() { # with what the folder's environment has: the doctests, and the error that names a package
     (cd / && "$1/bin/python" - "$1/bin/openrlhf-js") <<'PYTHON'
 import doctest, importlib, pkgutil, subprocess, sys
 import torch
@@ -83,25 +89,19 @@ results = [doctest.testmod(importlib.import_module(f"openrlhf_js.estimators.{mod
 failed, tried = map(sum, zip(*results))
 if failed or not tried:
     sys.exit(f"release: {failed} of {tried} doctests failed")
-try:
-    import answer_graders.tasks
-    sys.exit("release: answer_graders.tasks needs no extra here: the environment is not empty")
-except ModuleNotFoundError as error:
-    assert "openrlhf-js[graders]" in str(error), error
-for program, status in (("lab mse", 2), ("lab --help", 0)):
+for program, status, package in (("data build", 2, "answer-graders"), ("eval --help", 0, "paired-eval")):
     run = subprocess.run([sys.argv[1], *program.split()], capture_output=True, text=True)
-    assert run.returncode == status and "openrlhf-js[lab]" in run.stdout + run.stderr, run
-print(f"torch {torch.__version__}  {tried} lines of doctests pass; a missing extra is named")
+    assert run.returncode == status and package in run.stdout + run.stderr, run
+print(f"torch {torch.__version__}  {tried} lines of doctests pass; a missing package is named")
 PYTHON
 }
 
 environment() { # folder, and what else to install
     "$python" -m venv --without-pip "$1"
-    "$uv" pip install --quiet --python "$1/bin/python" "${@:2}" "$scratch"/dist/*.whl
+    "$uv" pip install --quiet --python "$1/bin/python" "${@:2}" "$scratch"/dist/openrlhf_js-*.whl
 }
 
 build
-check_files
 environment "$scratch/own" --offline --no-deps
 own=$("$scratch/own/bin/python" -c 'import site; print(site.getsitepackages()[0])')
 theirs=$("$python" -c 'import site; print(site.getsitepackages()[0])')

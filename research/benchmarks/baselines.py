@@ -1,6 +1,6 @@
 """Every baseline side by side: its error beside RLOO's, and what a step costs.
 
-    .venv/bin/python research/benchmarks/baselines.py            # the tables of docs/baselines.md, 2 minutes
+    .venv/bin/python research/benchmarks/baselines.py  # the tables of docs/baselines.md, 2 minutes
 
 Error: the mean of (b - value)^2 over that of RLOO's baseline, on the same rewards, in percent. 256
 prompts with binary rewards keep their values and come again in a new order, 64 a step; a first pass

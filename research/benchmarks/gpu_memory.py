@@ -1,6 +1,6 @@
 """Claim: how much memory of a GPU a run takes, term by term. Computed, not measured.
 
-    python research/benchmarks/gpu_memory.py                                 # the table of docs/gpu.md
+    python research/benchmarks/gpu_memory.py  # the table of docs/gpu.md
     python research/benchmarks/gpu_memory.py --model 3b --card 24 --offload  # the terms of one run
     python research/benchmarks/gpu_memory.py --model FOLDER --gpus 4 --tokens 16384 --flash_attn
 

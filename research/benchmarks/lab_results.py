@@ -1,6 +1,6 @@
 """Claim: on a tiny model `js` and `js_grad` err less than `rloo`, in baselines and gradients.
 
-    python research/benchmarks/lab_results.py         # a quarter of an hour of a core; for docs/studies.md
+    python research/benchmarks/lab_results.py  # a quarter of an hour of a core; for docs/studies.md
 
 Makes a model that has imitated demonstrations of the quickstart's task `sort`, and runs the
 programs of `openrlhf-js lab` on it, which print their tables and leave their pictures in --out. The

@@ -1,7 +1,7 @@
 """Claim: no scorer of Reasoning Gym that we offer runs an answer, or takes a constant for right.
 
-    python research/benchmarks/reasoning_gym_scorers.py                     # all data sets: half an hour
-    python research/benchmarks/reasoning_gym_scorers.py --only maze,gcd     # two of them: seconds
+    python research/benchmarks/reasoning_gym_scorers.py  # all data sets: half an hour
+    python research/benchmarks/reasoning_gym_scorers.py --only maze,gcd  # two of them: seconds
 
 Prints a table of the library's scorers. Of each data set: whether we offer it, whether its scorer
 runs an answer as Python (an audit hook sees the code of a marked answer), the constant answer that

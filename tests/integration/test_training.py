@@ -261,7 +261,7 @@ AgentExecutor = second_try("digits", "sort(")
 
 
 def test_an_agent_of_several_turns_trains_an_adapter_with_one_reward_a_trajectory(start, tmp_path):
-    """What else is saved with LoRA, and how it resumes, is in tests/trainers/openrlhf/lora_cases.py."""
+    """What else is saved with LoRA, and how it resumes, is in lora_cases.py."""
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)
     run = start(

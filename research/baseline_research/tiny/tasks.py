@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from answer_graders.record import GeneratedProblems, Item, Score, Task, scored
 from answer_graders.tasks import GRADED
-from answer_graders.tasks.sort import END, SOLVED, UNSOLVABLE
+from answer_graders.tasks.sort import END, SOLVED, UNSOLVABLE, score_ended
 
 PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
 INLINE = ("reverse", "unique", "odometer")  # without a grader for the stack
@@ -147,23 +147,10 @@ def _digits_task(
 # Sort: `sort(7294)=` -> `2479`.
 
 
-def _sort_score(response: str, label: str) -> Score:
-    if not response.endswith(END) and label not in (SOLVED, UNSOLVABLE):
-        return scored("wrong", f"{response!r:.40} does not end")
-    return GRADED["sort"].score(response, label)
-
-
-def score_query(query: str, prompt: str, label: str) -> Score:
-    """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
-    if not query.startswith(prompt):
-        raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
-    return _sort_score(query[len(prompt) :], GRADED["sort"].check_label(label))
-
-
 sort = _digits_task(
     "sort",
     label=lambda digits: GRADED["sort"].label({"digits": digits}),
-    score=_sort_score,
+    score=score_ended,
     warm_start_steps=200,
     grader=GRADED["sort"].reward_file,
 )

@@ -7,7 +7,8 @@ import runpy
 import pytest
 
 from answer_graders.tasks import GRADERS
-from baseline_research.tiny import model, tasks
+from answer_graders.tasks.sort import score_query
+from baseline_research.tiny import model
 from baseline_research.tiny.tasks import (
     END,
     TASKS,
@@ -116,12 +117,12 @@ def test_the_score_of_sort_is_exact(response):
     expected = float(response == "2479<eos>")
     assert sort.score(response, "2479").value == expected
     query = "sort(7294)=" + response
-    assert tasks.score_query(query, "sort(7294)=", "2479").value == expected
+    assert score_query(query, "sort(7294)=", "2479").value == expected
 
 
 def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
     with pytest.raises(ValueError, match="does not begin with its prompt"):
-        tasks.score_query("sort( 7294)=2479<eos>", "sort(7294)=", "2479")
+        score_query("sort( 7294)=2479<eos>", "sort(7294)=", "2479")
 
 
 @pytest.mark.parametrize(

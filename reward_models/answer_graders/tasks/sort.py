@@ -33,6 +33,20 @@ def score(response: str, label: str) -> Score:
     return scored("correct" if right else "wrong", f"{response!r:.40}, expected {label}")
 
 
+def score_ended(response: str, label: str) -> Score:
+    """The score of a response that must end, as the quickstart's model learns to."""
+    if not response.endswith(END) and label not in (SOLVED, UNSOLVABLE):
+        return scored("wrong", f"{response!r:.40} does not end")
+    return score(response, label)
+
+
+def score_query(query: str, prompt: str, label: str) -> Score:
+    """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
+    if not query.startswith(prompt):
+        raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
+    return score_ended(query[len(prompt) :], TASK.check_label(label))
+
+
 def right_response(label: str) -> str:
     """The digits in order."""
     return label

@@ -2,7 +2,8 @@
 
 The library writes the questions, and its scorers grade, in a worker process that can be killed.
 Data sets whose scorer runs answers as code, or gives the full score to wrong ones, are refused by
-name; `research/benchmarks/reasoning_gym_scorers.py` finds them. Several data sets make a mixed file.
+name; `research/benchmarks/reasoning_gym_scorers.py` finds them. Several data sets make a mixed
+file.
 """
 
 from __future__ import annotations
