@@ -1,7 +1,7 @@
-"""Whether two trees are the same answer.
+"""Decides whether two trees are the same answer.
 
-Lists are compared in any order, tuples in order, sets of reals by the points that they hold,
-quantities in one unit, and scalars as exact rationals or by a worker's judge.
+Lists are compared in any order, tuples in order, sets of reals by the points that they hold, and
+quantities in one unit. Numbers are compared as exact rationals, or by the judge of a worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fractions import Fraction
 from answer_graders.math.conversion import SAME, conversions
 from answer_graders.math.exact import rational
 from answer_graders.math.parts import are_consecutive, readings_of_parts
-from answer_graders.math.sets import is_domain, same_set
+from answer_graders.math.sets import same_set
 from answer_graders.math.statements import (
     SIGN_UNITS,
     as_vector,
@@ -32,12 +32,23 @@ from answer_graders.math.statements import (
 )
 from answer_graders.math.tree import (
     CONSTANTS,
+    Condition,
+    Expression,
+    Group,
     NotRead,
+    Number,
+    Numeral,
+    Parts,
+    Residue,
+    Rounded,
+    Several,
+    Statements,
     Tree,
     is_equation,
     is_group,
     is_set,
     items_of,
+    kind_of,
     names,
     node,
     number,
@@ -50,19 +61,18 @@ from answer_graders.math.tree import (
 
 MAX_MEMBERS = 64
 _PLACES = (2, 5, 11, -3)  # values of a name at which an equation is looked at
-_STRUCTURES = words("group list rel mod union minus meet both field text")
 _COMMUTATIVE = words("union meet both")  # operations on sets, or on statements
 
 
 class Undecided(Exception):
-    """There is no exact value: a worker has to decide."""
+    """Raised where there is no exact value, so that a worker has to decide."""
 
 
 # several answers
 
 
 def members(tree: Tree) -> list[Tree]:
-    """The single answers in a list, set or plus-minus, or the tree itself."""
+    """Returns the single answers in a list or a set, or the tree itself."""
     if is_set(tree):
         items = items_of(tree)
     elif tree.kind == "list":
@@ -79,7 +89,7 @@ def members(tree: Tree) -> list[Tree]:
 
 
 def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) -> bool:
-    """Whether each answer satisfies its own one of the tests; the first that fits is taken."""
+    """Whether each answer passes a test of its own; a test takes the first answer that passes."""
     if len(answers) != len(tests) or len(tests) > MAX_MEMBERS:
         return False
     unmatched = list(answers)
@@ -96,11 +106,12 @@ def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) ->
 def _values(
     answer: Tree, gold: Tree, unit_is_asked_for: bool = False
 ) -> Iterator[tuple[Tree, Tree]]:
-    """The pairs of values of which one must agree; none where the units contradict each other.
+    """Yields pairs of values, of which one must agree; none where the units contradict each other.
 
-    Two units of the same kind are converted, unless the label asks for its own. Where one has no
-    unit, a percentage may be its hundredth or, from 1 up, the number before the sign, and degrees
-    may be in radians; but what is a product of letters beside it, such as `5 h`, is no quantity.
+    Two units of the same kind are converted, unless the label asks for its own. If only one side
+    has a unit, degrees also count in radians, and a percentage as its hundredth; the number before
+    the percent sign counts only where the gold number is at least 1. Letters behind a number that
+    may be a product, such as `5 h`, are no unit that may be left out.
     """
     answer_value, answer_unit = quantity(answer)
     gold_value, gold_unit = quantity(gold)
@@ -143,7 +154,7 @@ class Judge:
         return abs(left_value - right_value) <= self.within
 
     def sizes(self, trees: Sequence[Tree]) -> Sequence[Fraction] | None:
-        """Numbers that stand in the same order as the values; None if one has no real value."""
+        """Returns numbers in the same order as the values, or None if a value is not real."""
         values = []
         for tree in trees:
             value = rational(tree)
@@ -153,50 +164,54 @@ class Judge:
         return values
 
     def fits(self, answer: Tree, golds: Sequence[Tree]) -> bool:
-        """Whether an answer is one of the readings of a gold answer."""
+        """Whether an answer is the gold answer in one of its readings."""
         return any(self.same(same_letter(answer, gold, parameter), gold) for gold in golds)
 
     def same(self, answer: Tree, gold: Tree) -> bool:
         """Whether an answer is the gold answer."""
-        if answer.kind == "rel" and "approx" in signs_of(answer):
-            before_last = sides_of(answer)[-2]
-            is_constant = before_last.kind == "sym" and before_last.args[0] in CONSTANTS
-            if is_constant:  # as in `pi = 3.14`, it says both
-                is_rounded = self._rounded(answer, before_last)
-                says_number = is_rounded and self.same(sides_of(answer)[-1], gold)
+        answer, gold = _aligned(answer, gold)
+        match kind_of(answer), kind_of(gold):
+            case Rounded(exact, rounded), _ if _is_constant(exact):  # `pi = 3.14` says both
+                is_rounded = self._rounded(answer, exact)
+                says_number = is_rounded and self.same(rounded, gold)
                 return says_number or self._rounded(answer, gold)
-            if not is_name(before_last):
+            case Rounded(exact, _), _ if not is_name(exact):
                 return self._rounded(answer, gold)
-            answer = with_equals_sign(answer)
-        if "parts" in (answer.kind, gold.kind):
-            return self._parts(answer, gold)
-        answer = as_vector(same_letter(answer, gold, integration_constant), gold)
-        gold = as_vector(gold, answer)
-        if answer == gold:
-            return True
-        kinds = {answer.kind, gold.kind}
-        if "mod" in kinds:
-            return self._residues(answer, gold)
-        if "rel" in kinds or is_domain(answer) or is_domain(gold):
-            return self._relations(answer, gold)
-        if "list" in kinds or kinds == {"group"} or is_set(answer) or is_set(gold):
-            return self._collections(answer, gold)
-        if gold.kind == "sym" and gold.args[0][0].isdigit():  # a base may be left out
-            digits, _, _ = gold.args[0].partition("_")
-            return answer.kind == "num" and str(answer.args[0]) == digits
-        if gold.kind == "num" and answer == node("sym", f"{gold.args[0]}_10"):
-            return True
-        if answer.kind == gold.kind and gold.kind in _COMMUTATIVE:
-            return self._operations(answer, gold)
-        if _STRUCTURES & kinds:
-            return False
-        for answer_value, gold_value in _values(answer, gold, self.unit_is_asked_for):
-            if self.equal(answer_value, gold_value):
+            case Rounded(), _:
+                return self.same(with_equals_sign(answer), gold)
+            case Parts(labels), Parts(gold_labels):
+                return labels == gold_labels and self._parts(answer, gold)
+            case Parts(labels), _:  # a list has them in the labels' order
+                is_list = gold.kind == "list" and are_consecutive(labels)
+                return is_list and self._parts(answer, gold)
+            case _, Parts():
+                return self._parts(answer, gold)
+            case _ if answer == gold:
                 return True
-        return False
+            case Residue() as residue, Residue() as gold_residue:
+                return _same_residues(residue, gold_residue)
+            case (Residue(), _) | (_, Residue()):
+                return False
+            case (Condition(), _) | (_, Condition() | Rounded()):
+                return self._relations(answer, gold)
+            case (Several(), _) | (_, Several()) | (Group(), Group()):
+                return self._collections(answer, gold)
+            case Statements(), Statements():
+                return self._operations(answer, gold)
+            case Number(value), Numeral(digits, _):  # a gold base may be left out
+                return str(value) == digits
+            case _, Numeral():
+                return False
+            case Numeral(digits, "10"), Number(value) if digits == str(value):
+                return True
+            case Number() | Numeral() | Expression(), Number() | Expression():
+                pairs = _values(answer, gold, self.unit_is_asked_for)
+                return any(self.equal(*pair) for pair in pairs)
+            case _:
+                return False
 
     def equal(self, left: Tree, right: Tree) -> bool:
-        """Whether two expressions have the same value, whatever their variables are."""
+        """Whether two expressions have the same value, whatever their variables stand for."""
         if left == right:
             return True
         are_leaves = {left.kind, right.kind} <= {"sym", "num"}
@@ -205,15 +220,7 @@ class Judge:
         return self.same_value(left, right)
 
     def _parts(self, answer: Tree, gold: Tree) -> bool:
-        """Whether the values of labelled parts agree; a list has them in the labels' order."""
-        if answer.kind == gold.kind:
-            has_labels = answer.args[0] == gold.args[0]
-        elif answer.kind == "parts":
-            has_labels = gold.kind == "list" and are_consecutive(answer.args[0])
-        else:
-            has_labels = True
-        if not has_labels:
-            return False
+        """Whether the values of labelled parts agree; the other side's elements count as parts."""
         values = readings_of_parts(answer)
         gold_values = readings_of_parts(gold)
         if len(values) != len(gold_values):
@@ -224,28 +231,16 @@ class Judge:
         return True
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
-        r"""Whether the value in front of the last sign, `\approx`, is right and is rounded well."""
+        r"""Whether the value before the last sign, `\approx`, is right and rounded within 1 %."""
         signs = signs_of(answer)
         *exact_sides, rounded = sides_of(answer)
         error = abs(rational(rounded) or Fraction(0)) / 100
         lenient = replace(self, within=error)
-        if signs[-1] != "approx" or not lenient.same(rounded, exact_sides[-1]):
+        if not lenient.same(rounded, exact_sides[-1]):
             return False
         if len(exact_sides) == 1:
             return self.same(exact_sides[0], gold)
         return self.same(relation_node(signs[:-1], exact_sides), gold)
-
-    def _residues(self, answer: Tree, gold: Tree) -> bool:
-        """Whether both are the same class of residues."""
-        if answer.kind != "mod" or gold.kind != "mod":
-            return False
-        value, modulus = answer.args
-        gold_value, gold_modulus = gold.args
-        size = rational(modulus)
-        if not size or size != rational(gold_modulus):
-            return False
-        difference = rational(_minus(_last_side(value), _last_side(gold_value)))
-        return difference is not None and difference % size == 0
 
     def _collections(self, answer: Tree, gold: Tree) -> bool:
         """Whether both are the same tuple, or have the same members in any order."""
@@ -259,7 +254,7 @@ class Judge:
         return self._match(members(answer), members(gold))
 
     def _match(self, answers: Sequence[Tree], golds: Sequence[Tree]) -> bool:
-        """Whether each answer is its own one of the gold answers."""
+        """Whether the answers are the gold answers, in any order."""
         values = _exact_values(answers)
         gold_values = _exact_values(golds)
         if values and gold_values and not self.within:
@@ -268,7 +263,7 @@ class Judge:
         return matched(answers, tests)
 
     def _relations(self, answer: Tree, gold: Tree) -> bool:
-        """Where one is a relation or a set of reals."""
+        """Whether both say the same, where one is a relation or a set of reals."""
         answer_condition = _as_equation(answer)
         gold_condition = _as_equation(gold)
         if answer_condition and gold_condition:
@@ -300,7 +295,7 @@ class Judge:
         return self._match(_operands(answer), _operands(gold))
 
     def _equations(self, answer: Tree, gold: Tree) -> bool:
-        """Whether both say the same of the same name, or hold for the same points."""
+        """Whether both give a name the same value, or hold for the same points."""
         answer = same_variable(answer, gold)
         name, *values = sides_of(answer)
         gold_sides = sides_of(gold)
@@ -317,7 +312,7 @@ class Judge:
         return is_asked_for and self._have_the_same_roots(left, right)
 
     def _vanish_together(self, left: Tree, right: Tree) -> bool:
-        """Whether one is a multiple of the other, not 0: left(x) right(y) = left(y) right(x)."""
+        """Whether one is a nonzero multiple of the other: left(x) right(y) = left(y) right(x)."""
         if self.equal(left, number(0)) or self.equal(right, number(0)):
             return False
         left_product = node("mul", left, _elsewhere(right))
@@ -327,7 +322,7 @@ class Judge:
     def _have_the_same_roots(self, left: Tree, right: Tree) -> bool:
         """Whether both are 0 for the same value of each name, as `1/x + 1/y - 2` and `x+y-2xy` are.
 
-        Only if each is linear, or a quotient of two such, in each of its names.
+        False unless each is linear in each of its names, or a quotient of two that are.
         """
         variables = names(left) - CONSTANTS
         if len(variables) < 2 or variables != names(right) - CONSTANTS:
@@ -343,8 +338,27 @@ class Judge:
         return self.equal(_root(left_values), _root(right_values))
 
 
+def _aligned(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
+    """Both with one letter for a constant of integration, and as vectors if one is a vector."""
+    answer = as_vector(same_letter(answer, gold, integration_constant), gold)
+    return answer, as_vector(gold, answer)
+
+
+def _is_constant(tree: Tree) -> bool:
+    return tree.kind == "sym" and tree.args[0] in CONSTANTS
+
+
+def _same_residues(answer: Residue, gold: Residue) -> bool:
+    """Whether both are the same class of residues."""
+    modulus = rational(answer.modulus)
+    if not modulus or modulus != rational(gold.modulus):
+        return False
+    difference = rational(_minus(_last_side(answer.value), _last_side(gold.value)))
+    return difference is not None and difference % modulus == 0
+
+
 def _exact_values(trees: Sequence[Tree]) -> Counter[Fraction] | None:
-    """The numbers that trees are, with how often each is there; None if one is no plain number."""
+    """Counts the numbers; None if one of the trees is no plain number."""
     values: Counter[Fraction] = Counter()
     for tree in trees:
         value = tree.args[0] if tree.kind == "neg" else tree
@@ -355,7 +369,7 @@ def _exact_values(trees: Sequence[Tree]) -> Counter[Fraction] | None:
 
 
 def _with_named_tuples(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
-    """Both as tuples where one names its values, `x = 1, y = 2`, and the other one does not."""
+    """Both as tuples if only one of them names its values, as in `x = 1, y = 2`."""
     if is_group(gold, "()"):
         return named_tuple(answer) or answer, gold
     items = items_of(answer) if is_group(answer, "()") else members(answer)
@@ -366,14 +380,14 @@ def _with_named_tuples(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
 
 
 def _at_places(expression: Tree, name: str) -> list[Tree]:
-    """The expression with each of `_PLACES` in the place of a name."""
+    """Puts each of `_PLACES` in place of a name."""
     return [substituted(expression, name, number(place)) for place in _PLACES]
 
 
 def _cross_ratios(values: Sequence[Tree]) -> tuple[Tree, Tree]:
-    """Two that are equal where the values at `_PLACES` are those of a quotient of linear ones.
+    """Two products that are equal if a quotient of linear expressions has these values.
 
-    (v1 - v3) (v2 - v4) / (v1 - v4) / (v2 - v3) is that of the places.
+    Such a quotient keeps the cross-ratio (v1 - v3) (v2 - v4) / (v1 - v4) / (v2 - v3) of `_PLACES`.
     """
     first, second, third, fourth = values
     place_1, place_2, place_3, place_4 = _PLACES
@@ -386,7 +400,7 @@ def _cross_ratios(values: Sequence[Tree]) -> tuple[Tree, Tree]:
 
 
 def _root(values: Sequence[Tree]) -> Tree:
-    """Where a quotient of linear expressions is 0, by its values at three of `_PLACES`."""
+    """The zero of a quotient of linear expressions, from its values at three of `_PLACES`."""
     first, second, third, _ = values
     place_1, place_2, place_3, _ = _PLACES
     ratio = number(Fraction(place_2 - place_1, place_2 - place_3))
@@ -399,7 +413,7 @@ def _root(values: Sequence[Tree]) -> Tree:
 
 
 def _operands(tree: Tree, kind: str = "") -> list[Tree]:
-    """What an operation joins: A, B and C for `A and (B and C)`."""
+    """The operands of an operation: A, B and C for `A and (B and C)`."""
     if kind and tree.kind != kind:
         return [tree]
     operands: list[Tree] = []
@@ -409,7 +423,7 @@ def _operands(tree: Tree, kind: str = "") -> list[Tree]:
 
 
 def _as_equation(tree: Tree) -> Tree | None:
-    """An equation itself, and `a b = 0` for the alternatives `a = 0` and `b = 0`; else None."""
+    """The equation that a tree is, `a b = 0` for `a = 0 or b = 0`, or None."""
     if is_equation(tree):
         return tree
     if tree.kind != "union":
@@ -432,12 +446,12 @@ def _solved_name(equation: Tree) -> str | None:
 
 
 def _last_side(tree: Tree) -> Tree:
-    """The right side of an equation, or what is none."""
+    """The right side of an equation; any other tree itself."""
     return sides_of(tree)[-1] if is_equation(tree) else tree
 
 
 def _difference(equation: Tree) -> Tree | None:
-    """The left side of an equation minus its right side, or None where it is no single number."""
+    """The left side of an equation minus its right side, or None unless it has two sides."""
     sides = sides_of(equation)
     if len(sides) != 2:
         return None
@@ -445,7 +459,7 @@ def _difference(equation: Tree) -> Tree | None:
 
 
 def _elsewhere(tree: Tree) -> Tree:
-    """The tree at another point: with other names for its variables."""
+    """The tree at another point, with new names for its variables."""
     for name in names(tree) - CONSTANTS:
         tree = substituted(tree, name, node("sym", f"other {name}"))
     return tree

@@ -17,7 +17,6 @@ from answer_graders.math.exact import parabola, rational
 from answer_graders.math.tree import (
     NotRead,
     Tree,
-    is_equation,
     is_set,
     items_of,
     names,
@@ -58,13 +57,6 @@ def infinite(tree: Tree) -> float:
     if tree.kind == "neg":
         return -infinite(tree.args[0])
     return math.inf if tree.kind == "inf" else 0
-
-
-def is_domain(tree: Tree) -> bool:
-    """Whether the tree is written as a set of reals and in no other way could be read."""
-    if tree.kind == "list":
-        return any(item.kind == "rel" and not is_equation(item) for item in tree.args)
-    return tree.kind in _SET_KINDS
 
 
 def same_set(left: Tree, right: Tree, sizes_of: SizesOf) -> bool:

@@ -1,18 +1,18 @@
-r"""Spell an answer in one way: LaTeX, unicode and plain text become the same short ASCII text.
+r"""Spells an answer in one way: LaTeX, Unicode and plain text become the same short ASCII text.
 
-Only spelling changes here (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); `syntax` reads what the
-text means. The rules are applied from the first to the last, each to what those before it have
-made. Every pattern takes time in proportion to the text, whatever it holds.
+Only the spelling changes (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); `syntax` reads what the
+text means. `normal` runs the passes below from first to last. A pass applies its rules in order and
+says in its docstring what its text satisfies afterwards. Every pattern takes time in proportion to
+the text, whatever it holds.
 """
 
-# ruff: noqa: RUF001
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from answer_graders.math.signs import in_ascii
 from answer_graders.math.units import without_siunitx
 from answer_graders.math.vocabulary import NUMBER_WORDS
 
@@ -28,10 +28,148 @@ class Rule(NamedTuple):
     where: str = ""  # only texts that hold this can match: a quick look before the pattern
 
 
-# replacements that a pattern cannot say
+class Rules:
+    """Rules that are applied in order, each to what those before it have made."""
 
-# fmt: off
-_COMMANDS = {  # a spelling, and the commands that are spelt so
+    def __init__(self, rules: Sequence[Rule]):
+        self.rules = rules
+        self._compiled = [(rule.where, re.compile(rule.pattern), rule.to) for rule in rules]
+
+    def applied_to(self, text: str) -> str:
+        for where, pattern, to in self._compiled:
+            if where in text:
+                text = pattern.sub(to, text)
+        return text
+
+
+def normal(text: str) -> str:
+    r"""The canonical spelling of a text; a `$` that is no delimiter is money, spelt `usd`."""
+    text = in_ascii(text).strip()
+    if text.isascii() and text.isdigit():
+        return text
+    has_commands = "\\" in text
+    text = braced_sets(text)
+    if has_commands:
+        text = single_backslashes(text)
+        text = siunitx(text)
+        text = typesetting(text)
+        text = commands(text)
+        text = environments(text)
+        text = texts(text)
+    text = layout(text)
+    text = numbers(text)
+    text = bases(text)
+    text = functions(text)
+    text = collections(text)
+    text = units(text)
+    text = remarks(text)
+    return ends(text)
+
+
+# sets
+
+BRACED_SETS = Rules([
+    Rule(r"\A(\$?)\{(?!\d{1,3}(?:,\d{3})+\})([^{}]*,[^{}]*)\}(\$?)\Z", r"\1\\{\2\\}\3",
+         ("{1,2,1}", r"\{1,2,1\}"), where="{"),
+])  # fmt: skip
+
+
+def braced_sets(text: str) -> str:
+    r"""Gives a text that is one list in braces the braces of a set.
+
+    Afterwards the whole text is no list between plain braces, but for a number such as `{1,234}`.
+    """
+    return BRACED_SETS.applied_to(text)
+
+
+# LaTeX
+
+_ESCAPED_COMMAND = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z]{2})")
+
+
+def single_backslashes(text: str) -> str:
+    r"""Undoes the doubled backslash of a command, as in `\\frac`.
+
+    Afterwards a doubled backslash before letters ends a row of an environment.
+    """
+    if "\\\\" in text and r"\begin" not in text:
+        return _ESCAPED_COMMAND.sub(r"\\", text)
+    return text
+
+
+# siunitx
+
+
+def _angle(angle: re.Match[str]) -> str:
+    degrees, minutes, seconds = angle.groups()
+    smaller = f"{minutes or 0}'" if minutes or seconds else ""
+    return rf"{degrees}^\circ{smaller}" + (f"{seconds}''" if seconds else "")
+
+
+SIUNITX = Rules([
+    Rule(r"""(?x) \\(?:(?:SI|qty)\ ?(?:\[[^\[\]]{0,80}\])?\ ?\{([^{}]{1,80})\} | (?:si|unit)())\ ?
+                  \{((?:[^{}]|\{[^{}]{0,80}\}){1,200})\}""", without_siunitx,
+         (r"\SI{5}{\kilo\meter\per\hour}", r"5\text{ kilometer/ hour}"), where="{"),
+    Rule(r"\\num ?(?:\[[^\[\]]{0,80}\])? ?\{([^{}]{1,80})\}", r"\1", (r"\num{1.2e3}", "1.2e3"),
+         where="num"),
+    Rule(r"\\ang ?\{(\d{1,4}(?:\.\d{1,9})?)(?:;(\d{1,2})?(?:;(\d{1,2})?)?)?\}", _angle,
+         (r"\ang{30;15}", r"30^\circ15'"), where="ang"),
+    Rule(r"\\AA(?![a-zA-Z])|\\(?:mathring|r) ?\{A\}", r"\\text{ angstrom}",
+         (r"5\,\AA", r"5\,\text{ angstrom}"), where="A"),
+])  # fmt: skip
+
+
+def siunitx(text: str) -> str:
+    r"""Spells the quantities of LaTeX's package siunitx as a number and a text.
+
+    Afterwards no `\num`, `\SI` or `\ang` with plain arguments is left.
+    """
+    return SIUNITX.applied_to(text)
+
+
+# typesetting
+
+TYPESETTING = Rules([
+    Rule(r"(?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))", "", (r"3,\!628", "3628"), where=","),
+    Rule(r"(?<!\\)\\[()\[\]!]", "", (r"\(42\)", "42")),
+    Rule(r"(?<=\\\\)\[\d+(?:\.\d+)?[a-z]{2}\]|\\(?:tag\*?\{[^{}]*\}|notag|nonumber)", "",
+         (r"x=3\tag{1}\\[2pt] y", r"x=3\\ y")),
+    Rule(r"\\(?:begin|end)\{(?:equation|math|displaymath)\*?\}", "",
+         (r"\begin{equation}x\end{equation}", "x"), where="{"),
+    Rule(r"\{[dr]cases\}", "{cases}", (r"\begin{dcases}", r"\begin{cases}"), where="cases"),
+    Rule(r"\\(?:left|right|[bB]igg?[lrm]?|triangle)(?![a-zA-Z])\s?\.?", "",
+         (r"\left(1, 2\right)", "(1, 2)")),
+    Rule(r"\\(?:measured)?angle(?! ?\{? ?[A-Z]{3}(?![A-Za-z]))(?![a-zA-Z])\s?\.?", "",
+         (r"\angle A", "A"), where="angle"),
+    Rule(r"\\(?:measured)?angle ?(?:\{ ?([A-Z]{3}) ?\}|([A-Z]{3})(?![A-Za-z]))", r"\\angle \1\2",
+         (r"\measuredangle ABC", r"\angle ABC"), where="angle"),
+    Rule(r"\\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}", "",
+         (r"\color{red} 12", " 12"), where="color"),
+    Rule(r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])", "",
+         (r"\bf 12", " 12")),
+    Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)", "",
+         (r"\bm{12}", "{12}"), where="{"),
+    Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
+         r"\\text", (r"\textbf{5}", r"\text{5}"), where="{"),
+    Rule(r"\\(?:math|text)(?:rm|bf|sf) ([A-Z])(?![a-zA-Z])", r"\1", (r"\mathrm T", "T")),
+    Rule(r"\\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])", "",
+         (r"\vec{v}", "{v}"), where="{"),
+    Rule(r"\{([^{}\\]*)\\(over|choose)(?![a-z]) ?([^{}\\]*)\}", r"\\\2{\1}{\3}",
+         (r"{3 \over 4}", r"\over{3 }{4}")),
+])  # fmt: skip
+
+
+def typesetting(text: str) -> str:
+    r"""Drops what only changes the look: sizes, fonts, colours, fences, numbers of equations.
+
+    Afterwards no `\left`, `\right` or size of a bracket is left, and every font is `\text`.
+    """
+    return TYPESETTING.applied_to(text)
+
+
+# commands
+
+_COMMANDS_OF = {  # a spelling, and the commands that are spelt so
     r"\frac": "dfrac tfrac cfrac sfrac nicefrac over", r"\binom": "dbinom tbinom choose",
     "<": "lt", ">": "gt", "<=": "le leq leqslant", ">=": "ge geq geqslant",
     "=": "equiv", "!=": "ne neq", r"\approx": "sim", r"\rightarrow": "to",
@@ -44,36 +182,36 @@ _COMMANDS = {  # a spelling, and the commands that are spelt so
     "$": "textdollar", r"\gbp": "pounds", r"\euro": "texteuro", r"\cents": "cent",
     r"\bar": "dot overline", r"\ldots": "dots cdots dotsc dotsb dotsm dotso hdots",
     r"\\": "newline", "T": "top intercal",
-}
-# fmt: on
+}  # fmt: skip
 _SPELT_COMMANDS = {
-    name: spelling for spelling, names in _COMMANDS.items() for name in names.split()
+    name: spelling for spelling, names in _COMMANDS_OF.items() for name in names.split()
 }
-_MONEY = "usd|euro|gbp|yen|inr|krw|rub|ils|php|ngn|vnd|uah|btc|thb"
-_PAIRS = r"(?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)"  # of digits, as India groups them
-_TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
-_NUMBERS = NUMBER_WORDS | _TENS
 
 
 def _command(command: re.Match[str]) -> str:
     return _SPELT_COMMANDS.get(command[1], command[0])
 
 
-def _minutes(angle: re.Match[str]) -> str:
-    degrees, minutes, seconds = angle.groups()
-    return f"{{{degrees}+{minutes}/60+{seconds or 0}/3600}}^\\circ"
+COMMANDS = Rules([
+    Rule(r"\\([a-zA-Z]+)", _command, (r"x\ge1", "x>=1")),
+    Rule(r"\\([%#|])", r"\1", (r"5\%", "5%")),
+    Rule(r"\\\$", r"\\usd ", (r"\$6", r"\usd 6")),
+    Rule(r"\^ ?\{ ?\\circ ?\}", r"^\\circ", (r"9^{\circ}", r"9^\circ"), where="circ"),
+    Rule(r"\^ ?\{ ?\\prime ?\\prime ?\}", "''", (r"5^{\prime\prime}", "5''"), where="prime"),
+    Rule(r"\^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})", "'", (r"y^{\prime}=2x", "y'=2x"),
+         where="prime"),
+])  # fmt: skip
 
 
-def _angle(angle: re.Match[str]) -> str:
-    degrees, minutes, seconds = angle.groups()
-    smaller = f"{minutes or 0}'" if minutes or seconds else ""
-    return rf"{degrees}^\circ{smaller}" + (f"{seconds}''" if seconds else "")
+def commands(text: str) -> str:
+    r"""Spells each command by its one name, or by its sign.
+
+    Afterwards no command is one of those that `_COMMANDS_OF` spells otherwise.
+    """
+    return COMMANDS.applied_to(text)
 
 
-def _mixed(number: re.Match[str]) -> str:
-    whole, fraction, numerator, denominator = number.groups()
-    is_proper = 0 < int(numerator) < int(denominator)
-    return f"{{{whole}+{fraction}}}" if is_proper else number[0]
+# environments
 
 
 def _rows(environment: re.Match[str]) -> str:
@@ -103,89 +241,7 @@ _COLUMN = re.compile(r"\s*&+\s*")
 _LABELLED_ROW = re.compile(r"(?:\\text\{)?\(?[a-z0-9]{1,4}\)")
 _CONDITION_ROW = re.compile(rf"(?s)(?=.*(?:{_RELATION_SIGN.pattern}))[^,&]*\Z")
 
-
-def _half_line(reals: re.Match[str]) -> str:
-    r"""The set of reals with these signs: `(0,\infty)` for `\mathbb{R}^+`."""
-    signs = re.sub(r"[\s{}^_]|(?<=n)-", "", reals[1])
-    return _HALF_LINES.get(signs, reals[0])
-
-
-_HALF_LINES: dict[str, str] = {}
-for _spelling, _signs in {
-    r"(0,\infty)": "+ ++ >0 *+ +* positive",
-    r"[0,\infty)": "+0 0+ >=0 nonnegative",
-    r"(-\infty,0)": "- -- <0 *- -* negative",
-    r"(-\infty,0]": "-0 0- <=0 nonpositive",
-    r"(-\infty,0)\cup(0,\infty)": "* !=0 nonzero",
-}.items():
-    _HALF_LINES |= dict.fromkeys(_signs.split(), _spelling)
-
-
-def _joined(number: re.Match[str]) -> str:
-    return number[1] + re.sub(r"\D", "", number[2])
-
-
-def _without_spelt_out(number: re.Match[str]) -> str:
-    """`10` for `10 (ten)`; `10 (nine)` is two answers rather than a product."""
-    words = number[2].lower().split("-")
-    if not _NUMBERS.keys() >= set(words):
-        return number[0]
-    value = sum(_NUMBERS[word] for word in words)
-    return number[1] if value == int(number[1]) else f"{number[1]}, {value}"
-
-
-# fmt: off
-SET_RULES = [
-    Rule(r"\A(\$?)\{(?!\d{1,3}(?:,\d{3})+\})([^{}]*,[^{}]*)\}(\$?)\Z", r"\1\\{\2\\}\3",
-         ("{1,2,1}", r"\{1,2,1\}"), where="{"),
-]
-
-LATEX_RULES = [  # for texts with a backslash
-    # siunitx
-    Rule(r"""(?x) \\(?:(?:SI|qty)\ ?(?:\[[^\[\]]{0,80}\])?\ ?\{([^{}]{1,80})\} | (?:si|unit)())\ ?
-                  \{((?:[^{}]|\{[^{}]{0,80}\}){1,200})\}""", without_siunitx,
-         (r"\SI{5}{\kilo\meter\per\hour}", r"5\text{ kilometer/ hour}"), where="{"),
-    Rule(r"\\num ?(?:\[[^\[\]]{0,80}\])? ?\{([^{}]{1,80})\}", r"\1", (r"\num{1.2e3}", "1.2e3"),
-         where="num"),
-    Rule(r"\\ang ?\{(\d{1,4}(?:\.\d{1,9})?)(?:;(\d{1,2})?(?:;(\d{1,2})?)?)?\}", _angle,
-         (r"\ang{30;15}", r"30^\circ15'"), where="ang"),
-    Rule(r"\\AA(?![a-zA-Z])|\\(?:mathring|r) ?\{A\}", r"\\text{ angstrom}",
-         (r"5\,\AA", r"5\,\text{ angstrom}"), where="A"),
-    # layout
-    Rule(r"(?<=\d)(?:\{,\}|,) ?\\! ?(?=\d{3}(?!\d))", "", (r"3,\!628", "3628"), where=","),
-    Rule(r"(?<!\\)\\[()\[\]!]", "", (r"\(42\)", "42")),
-    Rule(r"(?<=\\\\)\[\d+(?:\.\d+)?[a-z]{2}\]|\\(?:tag\*?\{[^{}]*\}|notag|nonumber)", "",
-         (r"x=3\tag{1}\\[2pt] y", r"x=3\\ y")),
-    Rule(r"\\(?:begin|end)\{(?:equation|math|displaymath)\*?\}", "",
-         (r"\begin{equation}x\end{equation}", "x"), where="{"),
-    Rule(r"\{[dr]cases\}", "{cases}", (r"\begin{dcases}", r"\begin{cases}"), where="cases"),
-    Rule(r"\\(?:left|right|[bB]igg?[lrm]?|triangle)(?![a-zA-Z])\s?\.?", "",
-         (r"\left(1, 2\right)", "(1, 2)")),
-    Rule(r"\\(?:measured)?angle(?! ?\{? ?[A-Z]{3}(?![A-Za-z]))(?![a-zA-Z])\s?\.?", "",
-         (r"\angle A", "A"), where="angle"),
-    Rule(r"\\(?:measured)?angle ?(?:\{ ?([A-Z]{3}) ?\}|([A-Z]{3})(?![A-Za-z]))", r"\\angle \1\2",
-         (r"\measuredangle ABC", r"\angle ABC"), where="angle"),
-    Rule(r"\\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}", "",
-         (r"\color{red} 12", " 12"), where="color"),
-    Rule(r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])", "",
-         (r"\bf 12", " 12")),
-    Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)", "",
-         (r"\bm{12}", "{12}"), where="{"),
-    Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
-         r"\\text", (r"\textbf{5}", r"\text{5}"), where="{"),
-    Rule(r"\\(?:math|text)(?:rm|bf|sf) ([A-Z])(?![a-zA-Z])", r"\1", (r"\mathrm T", "T")),
-    Rule(r"\\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])", "",
-         (r"\vec{v}", "{v}"), where="{"),
-    Rule(r"\{([^{}\\]*)\\(over|choose)(?![a-z]) ?([^{}\\]*)\}", r"\\\2{\1}{\3}",
-         (r"{3 \over 4}", r"\over{3 }{4}")),
-    Rule(r"\\([a-zA-Z]+)", _command, (r"x\ge1", "x>=1")),
-    Rule(r"\\([%#|])", r"\1", (r"5\%", "5%")),
-    Rule(r"\\\$", r"\\usd ", (r"\$6", r"\usd 6")),
-    Rule(r"\^ ?\{ ?\\circ ?\}", r"^\\circ", (r"9^{\circ}", r"9^\circ"), where="circ"),
-    Rule(r"\^ ?\{ ?\\prime ?\\prime ?\}", "''", (r"5^{\prime\prime}", "5''"), where="prime"),
-    Rule(r"\^ ?(?:\\prime(?![a-z])|\{ ?\\prime ?\})", "'", (r"y^{\prime}=2x", "y'=2x"),
-         where="prime"),
-    # systems of equations and matrices: `[row],[row]` and `([row],[row])`
+ENVIRONMENTS = Rules([
     Rule(r"""(?xs) (?:\\\{\s*)? \\begin\{(?P<name> (?P<table>array|cases) | (?:aligned|alignedat
                       |gathered|split|align|alignat|gather|eqnarray)\*? )\}
                     (?:\[[tbc]\])? (?:\{[lcr|@\d ]*\})?
@@ -207,7 +263,20 @@ LATEX_RULES = [  # for texts with a backslash
     Rule(r"\\begin\{(?:[pbBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?", "([",
          (r"\begin{bmatrix} 1,2])", "([ 1,2])"), where="begin"),
     Rule(r"[,;] ?(?=\\\\)", "", (r"x=3,\\ y=4", r"x=3\\ y=4"), where=r"\\"),
-    # units and words
+])  # fmt: skip
+
+
+def environments(text: str) -> str:
+    r"""Spells systems as lists of their rows, and matrices as groups of rows: `([row],[row])`.
+
+    Afterwards no `cases`, `array` or matrix begins an environment.
+    """
+    return ENVIRONMENTS.applied_to(text)
+
+
+# words in LaTeX
+
+TEXTS = Rules([
     Rule(r"""(?x) \\frac \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?\}
                   \ ?    \{\ ?\\text\{([a-z\ ]{1,20})\}\ ?((?:\^\ ?\{?\ ?\d\ ?\}?)?)\ ?\}""",
          r"\\text{ \1/\2}\3", (r"5 \frac{\text{m}}{\text{s}}", r"5 \text{ m/s}"), where="frac"),
@@ -221,10 +290,20 @@ LATEX_RULES = [  # for texts with a backslash
     Rule(r"\\text\{([^{}]*)\}", r" \1 ", (r"\text{}", "  "), where="text"),
     Rule(r"\\text(?=\{)", "", (r"\text{\frac{5}{2}}", r"{\frac{5}{2}}"), where="text"),
     Rule(r"\ +(?=_)", "", (r"\log _{2} 3", r"\log_{2} 3"), where="_"),
-]
+])  # fmt: skip
 
-PLAIN_RULES = [
-    # layout
+
+def texts(text: str) -> str:
+    r"""Takes words and units out of `\text`; a unit of one letter keeps a backslash.
+
+    Afterwards there is no `\text{`, and no blank before `_`.
+    """
+    return TEXTS.applied_to(text)
+
+
+# plain text
+
+LAYOUT = Rules([
     Rule(r"</?answer>", "", ("<answer>5</answer>", "5"), where="<"),
     Rule(r"(?<=\$)(or|and)(?=\$)", r" \1 ", ("$x=0$or$x=2$", "$x=0$ or $x=2$"), where="$"),
     Rule(r"(?<!\\)\$\$", "$", ("$$5$$", "$5$"), where="$$"),
@@ -249,7 +328,44 @@ PLAIN_RULES = [
          ("**(a)** 3, **(b)** 4", "(a) 3, (b) 4"), where="**"),
     Rule(r"\A ?\*\*(.*)\*\* ?\Z", r"\1", ("**5**", "5"), where="**"),
     Rule(r"\A[`']{1,2}([^`']*)[`']{1,2}\Z", r"\1", ("'42'", "42")),
-    # numbers
+])  # fmt: skip
+
+
+def layout(text: str) -> str:
+    r"""Drops delimiters, emphasis and line ends of plain text.
+
+    Afterwards there is no `$`, and the only whitespace is single blanks.
+    """
+    return LAYOUT.applied_to(text)
+
+
+# numbers
+
+_PAIRS = r"(?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)"  # of digits, as India groups them
+_TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
+_NUMBERS = NUMBER_WORDS | _TENS
+
+
+def _joined(number: re.Match[str]) -> str:
+    return number[1] + re.sub(r"\D", "", number[2])
+
+
+def _mixed(number: re.Match[str]) -> str:
+    whole, fraction, numerator, denominator = number.groups()
+    is_proper = 0 < int(numerator) < int(denominator)
+    return f"{{{whole}+{fraction}}}" if is_proper else number[0]
+
+
+def _without_spelt_out(number: re.Match[str]) -> str:
+    """`10` for `10 (ten)`; `10 (nine)` is two answers rather than a product."""
+    words = number[2].lower().split("-")
+    if not _NUMBERS.keys() >= set(words):
+        return number[0]
+    value = sum(_NUMBERS[word] for word in words)
+    return number[1] if value == int(number[1]) else f"{number[1]}, {value}"
+
+
+NUMBERS = Rules([
     Rule(r"\*\*", "^", ("2**3", "2^3"), where="**"),
     Rule(rf"(?<![\d.,])([1-9]\d?)({_PAIRS}0\d\d)(?!,?\d)", _joined,  # no element begins with 0
          ("1,50,000 people", "150000 people"), where=","),
@@ -286,7 +402,20 @@ PLAIN_RULES = [
     Rule(r"(?<![\d.,])(\d{1,3}) ?\(([a-zA-Z]{3,9}(?:-[a-z]{3,5})?)\)", _without_spelt_out,
          ("10 (ten)", "10"), where="("),
     Rule(r"(\A|[=,] ?)\+ ?- ?|\+/- ?", r"\1\\pm ", ("+- 7", r"\pm 7"), where="+"),
-    # bases and residues
+])  # fmt: skip
+
+
+def numbers(text: str) -> str:
+    r"""Spells each number in one way: `5040`, `\frac{1}{7}`, `0.\bar{3}`, `{1+\frac{4}{5}}`.
+
+    Afterwards a power is `^`, never `**`.
+    """
+    return NUMBERS.applied_to(text)
+
+
+# bases and residues
+
+BASES = Rules([
     Rule(r"(?:(\( ?)\\?b?|\\p?)mod ?\{? ?(\d+) ?\}?(?(1) ?\))", r"\\pmod{\2}",
          (r"5 \mod 7", r"5 \pmod{7}"), where="mod"),
     Rule(r"(?<=[0-9A-F])_ ?\{ ?\(?(?:base ?)?([a-z\d]{1,8}) ?\)? ?\}", r"_{\1}",
@@ -294,7 +423,20 @@ PLAIN_RULES = [
     Rule(r"(?<![0-9A-F])([0-9A-F]+) ?\(? ?base ?-? ?(\w+)\b ?\)?", r"\1_{\2}",
          ("1011 (base 2)", "1011_{2}"), where="base"),
     Rule(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])", r"\1_", ("(52)_8", "52_8"), where="_"),
-    # functions
+])  # fmt: skip
+
+
+def bases(text: str) -> str:
+    r"""Spells numerals with a base as `332_{4}`, and residues as `5 \pmod{7}`.
+
+    Afterwards no numeral with a base stands in brackets, as in `(52)_8`.
+    """
+    return BASES.applied_to(text)
+
+
+# functions
+
+FUNCTIONS = Rules([
     Rule(r"\\sqrt ?\[([^\[\]]+)\]", r"\\root{\1}", (r"\sqrt[3]4", r"\root{3}4"), where="sqrt"),
     Rule(r"(?<![a-z])(sin|cos|tan) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))", r"arc\1",
          (r"\sin^{-1}(1)", r"\arcsin(1)"), where="^"),
@@ -305,7 +447,37 @@ PLAIN_RULES = [
     Rule(r"(\\\{ ?[a-z]) ?\| ?(?=\|)", r"\1 \\mid ", (r"\{x | |x|<2\}", r"\{x \mid |x|<2\}"),
          where="|"),
     Rule(r"\|([^|]+)\|", r"\\abs(\1)", ("|x|", r"\abs(x)"), where="|"),
-    # points, matrices and sets
+])  # fmt: skip
+
+
+def functions(text: str) -> str:
+    r"""Spells roots, inverse functions, binomials and absolute values as commands.
+
+    Afterwards no `\sin^{-1}`, `\cos^{-1}` or `\tan^{-1}` is left.
+    """
+    return FUNCTIONS.applied_to(text)
+
+
+# points, matrices and sets
+
+
+def _half_line(reals: re.Match[str]) -> str:
+    r"""The set of reals with these signs: `(0,\infty)` for `\mathbb{R}^+`."""
+    signs = re.sub(r"[\s{}^_]|(?<=n)-", "", reals[1])
+    return _HALF_LINES.get(signs, reals[0])
+
+
+_HALF_LINES: dict[str, str] = {}
+for _spelling, _signs in {
+    r"(0,\infty)": "+ ++ >0 *+ +* positive",
+    r"[0,\infty)": "+0 0+ >=0 nonnegative",
+    r"(-\infty,0)": "- -- <0 *- -* negative",
+    r"(-\infty,0]": "-0 0- <=0 nonpositive",
+    r"(-\infty,0)\cup(0,\infty)": "* !=0 nonzero",
+}.items():
+    _HALF_LINES |= dict.fromkeys(_signs.split(), _spelling)
+
+COLLECTIONS = Rules([
     Rule(r"\[ ?(\[[^\[\]]*\](?: ?, ?\[[^\[\]]*\])+) ?\]", r"(\1)",
          ("[[1,2],[3,4]]", "([1,2],[3,4])"), where="]"),
     Rule(r"(?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))", "", ("A(3,4)", "(3,4)"), where="("),
@@ -332,7 +504,28 @@ PLAIN_RULES = [
                     |integer|positive)\ )*(?:solutions?|roots?|values?|numbers?|integers?)
                     (?:\ exists?)? )[ .]*\Z""",
          r"\\emptyset", ("none", r"\emptyset")),
-    # units, angles and currencies
+])  # fmt: skip
+
+
+def collections(text: str) -> str:
+    r"""Spells points, matrices and sets of numbers as groups and intervals.
+
+    Afterwards `\mathbb{R}` is left only with an exponent.
+    """
+    return COLLECTIONS.applied_to(text)
+
+
+# units, angles and currencies
+
+_MONEY = "usd|euro|gbp|yen|inr|krw|rub|ils|php|ngn|vnd|uah|btc|thb"
+
+
+def _minutes(angle: re.Match[str]) -> str:
+    degrees, minutes, seconds = angle.groups()
+    return f"{{{degrees}+{minutes}/60+{seconds or 0}/3600}}^\\circ"
+
+
+UNITS = Rules([
     Rule(r"\bmph\b", "miles per hour", ("36 mph ", "36 miles per hour "), where="mph"),
     Rule(r"(?<=[\d}] )m(?=/s(?![a-z]))", r"\\m", ("10 m/s", r"10 \m/s"), where="m/s"),
     Rule(r"""(\d{1,4}) ?\^\\circ ?(\d{1,2})'(?: ?(\d{1,2})(?:''|"))?""", _minutes,
@@ -352,114 +545,42 @@ PLAIN_RULES = [
          r"\2 \1", ("USD 5", "5 USD")),
     Rule(rf"\\({_MONEY}|cents)(?![a-z])", r"\1", (r"5 \usd", "5 usd"), where="\\"),
     Rule(r"\bper cent\b", "percent", ("28 per cent", "28 percent"), where="per cent"),
-    # words behind a number
+])  # fmt: skip
+
+
+def units(text: str) -> str:
+    r"""Puts each currency behind its amount, and spells units and angles in one way.
+
+    Afterwards a temperature is in `celsius` or `fahrenheit`, never in `^\circ C` or `^\circ F`.
+    """
+    return UNITS.applied_to(text)
+
+
+# remarks
+
+REMARKS = Rules([
     Rule(r"\( ?(\\approx [^()]{1,40})\)", r"\1", (r"\pi (\approx 3.14)", r"\pi \approx 3.14"),
          where=r"\approx"),
     Rule(r"\((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)", "",
          ("100 (approx.) ", "100  "), where="("),
     Rule(r"(?<=[a-z\d}]),? (?:altogether|in total|in all|overall)[ .]*\Z", "",
          ("72 clips, altogether", "72 clips"), where=" "),
-]
-# fmt: on
+])  # fmt: skip
 
 
-def _compiled(rules: list[Rule]) -> list[tuple[str, re.Pattern[str], Replacement]]:
-    return [(rule.where, re.compile(rule.pattern), rule.to) for rule in rules]
+def remarks(text: str) -> str:
+    r"""Drops remarks behind a number, such as `(approx.)` and `in total`.
+
+    Afterwards a rounded value has no brackets around its `\approx`.
+    """
+    return REMARKS.applied_to(text)
 
 
-_PLAIN = _compiled(SET_RULES + PLAIN_RULES)
-_LATEX = _compiled(SET_RULES + LATEX_RULES + PLAIN_RULES)
+def ends(text: str) -> str:
+    """Drops quotes and closing punctuation; the only comma in braces, `3{,}14`, is a point.
 
-
-def normal(text: str) -> str:
-    r"""The text in its canonical spelling; a `$` that is no delimiter is money, spelt `\usd`."""
-    text = (text if text.isascii() else _in_ascii(text)).strip()
-    if text.isascii() and text.isdigit():
-        return text
-    if "\\\\" in text and r"\begin" not in text:
-        text = re.sub(r"(?<!\\)\\\\(?=[a-zA-Z]{2})", r"\\", text)
-    for where, pattern, to in _LATEX if "\\" in text else _PLAIN:
-        if where in text:
-            text = pattern.sub(to, text)
+    Afterwards no blank begins the text, and no blank, backslash or punctuation ends it.
+    """
     is_decimal_comma = text.count("{,}") == 1
     text = text.strip(' "').replace("{,}", "." if is_decimal_comma else ",")
     return text.rstrip(" .,;:\\").lstrip()
-
-
-# unicode
-
-# fmt: off
-_SIGNS = {  # a spelling, and the signs that are spelt so
-    "-": "−–—‐‑‒", "*": "×·⋅∙∗✕", "/": "÷⁄∕", r" \pm ": "±", r" \mp ": "∓", r" \infty ": "∞",
-    r" \sqrt ": "√", r" \sqrt[3] ": "∛", r" \sqrt[4] ": "∜", r"^{\circ}": "°º˚", r" \hbar ": "ℏ",
-    r" \leq ": "≤⩽", r" \geq ": "≥⩾", r" \neq ": "≠", r" \approx ": "≈", r" \equiv ": "≡",
-    r" \cup ": "∪", r" \cap ": "∩", r" \setminus ": "∖", r" \in ": "∈", r" \emptyset ": "∅",
-    r" \mathbb{R} ": "ℝ", r" \mathbb{Z} ": "ℤ", r" \mathbb{N} ": "ℕ", r" \mathbb{Q} ": "ℚ",
-    r" \mathbb{C} ": "ℂ", r" \vee ": "∨", r" \wedge ": "∧", r" \neg ": "¬", r" \rightarrow ": "→",
-    r" \langle ": "⟨", r" \rangle ": "⟩", r" \lfloor ": "⌊", r" \rfloor ": "⌋",
-    r" \lceil ": "⌈", r" \rceil ": "⌉", r" \angle ": "∠", r" \, ": "△",
-    r" \euro ": "€", r" \gbp ": "£", r" \yen ": "¥￥", r" \cents ": "¢￠", r" \inr ": "₹₨",
-    r" \krw ": "₩", r" \rub ": "₽", r" \ils ": "₪", r" \php ": "₱", r" \ngn ": "₦",
-    r" \vnd ": "₫", r" \uah ": "₴", r" \btc ": "₿", r" \thb ": "฿", " angstrom ": "Å\u212b",
-    r"^{\circ}C ": "℃", r"^{\circ}F ": "℉", r" \Omega ": "\u2126", r" \mu ": "\u00b5",
-    "''": "″",
-    "`": "’‘", "'": "´′", '"': "“”", ",": "，、", ";": "；", ".": "。", ":": "∶",
-}
-# fmt: on
-_GREEK_LETTERS = "αβγδεθλμπρστφωΔΣΩ"
-_GREEK_NAMES = """alpha beta gamma delta epsilon theta lambda mu pi rho sigma tau phi omega
-    Delta Sigma Omega"""
-for _letter, _name in zip(_GREEK_LETTERS, _GREEK_NAMES.split(), strict=True):
-    _SIGNS[rf" \{_name} "] = _SIGNS.get(rf" \{_name} ", "") + _letter
-_ASCII = str.maketrans({sign: to for to, signs in _SIGNS.items() for sign in signs})
-
-# Units and counters in Chinese, Japanese and Korean, behind a number. Words that change a number,
-# such as 万 (ten thousand), are none.
-_COUNTERS = """个 個 只 隻 条 條 人 名 位 本 张 張 枚 辆 輛 件 棵 次 种 種 台 双 雙 支 岁 歲 歳 匹
-    つ 개 명 마리 권"""
-_UNITS = {
-    "mm": "毫米 ミリメートル 밀리미터",
-    "cm": "厘米 公分 センチメートル 센티미터",
-    "\\m": "米 公尺 メートル 미터",
-    "km": "千米 公里 キロメートル 킬로미터",
-    "\\g": "克 グラム 그램",
-    "kg": "千克 公斤 キログラム 킬로그램",
-    "mL": "毫升 ミリリットル 밀리리터",
-    "\\L": "升 公升 リットル 리터",
-    "\\s": "秒 秒钟 秒鐘 초",
-    "minutes": "分钟 分鐘 분",
-    "\\h": "小时 小時 時間 시간",
-    "days": "天 日 일",
-    "degrees": "度 도",
-    "yuan": "元",
-    "yen": "円",
-    "won": "원",
-    "": _COUNTERS,
-}
-_SPELT_UNITS = {word: unit for unit, words in _UNITS.items() for word in words.split()}
-for _length in ("毫米", "厘米", "米", "千米"):
-    _SPELT_UNITS["平方" + _length] = f"{_SPELT_UNITS[_length]}^2"
-    _SPELT_UNITS["立方" + _length] = f"{_SPELT_UNITS[_length]}^3"
-_UNIT_WORDS = "|".join(sorted(_SPELT_UNITS, key=len, reverse=True))
-_UNIT = re.compile(rf"(?<=[\d)}}{{ ])(?:{_UNIT_WORDS})(?![ぁ-ヿ一-鿿가-힣])")
-
-
-def _compatible(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
-
-
-def _iso_date(date: re.Match[str]) -> str:
-    year, month, day = map(int, date.groups())
-    return f"{year}-{month:02}-{day:02}"
-
-
-def _in_ascii(text: str) -> str:
-    """The text with LaTeX in the place of mathematical signs, and without invisible characters."""
-    text = re.sub("[⁰ⁱ¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+", lambda run: f"^{{{_compatible(run[0])}}}", text)
-    text = re.sub("[₀-₉₊₋]+", lambda run: f"_{{{_compatible(run[0])}}}", text)
-    text = re.sub("([¼-¾⅐-⅞])", r" \1 ", text)
-    text = re.sub(r"(\d{4}) ?年 ?(\d\d?) ?月 ?(\d\d?) ?日", _iso_date, text)
-    text = re.sub("[①-⑳]", lambda sign: f"({_compatible(sign[0])}) ", text)
-    text = _UNIT.sub(lambda word: f" {_SPELT_UNITS[word[0]]} ", text)
-    text = _compatible(text.translate(_ASCII)).replace("⁄", "/")
-    return "".join(char for char in text if unicodedata.category(char) != "Cf")

@@ -10,11 +10,12 @@ Kinds of node and their arguments, where `tree` is any node:
 
 A list is several answers, or conditions that all hold; a union has alternatives. The unit of a
 measure, in words, may be left out; that of a quantity may not, since its letters may be variables.
+`kind_of` tells which kind of answer a whole tree is, as a type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -107,3 +108,133 @@ def is_equation(tree: Tree) -> bool:
 def words(text: str) -> frozenset[str]:
     """The words of a text."""
     return frozenset(text.split())
+
+
+# kinds of answers
+
+
+class Rounded(NamedTuple):
+    r"""A relation that ends in `exact \approx rounded`."""
+
+    exact: Tree
+    rounded: Tree
+
+
+class Condition(NamedTuple):
+    """Another relation, or a set of reals."""
+
+    tree: Tree
+
+
+class Parts(NamedTuple):
+    """Answers with labels, such as (a) and (b)."""
+
+    labels: tuple[int, ...]
+
+
+class Residue(NamedTuple):
+    """A class of residues, or an equation of one."""
+
+    value: Tree
+    modulus: Tree
+
+
+class Several(NamedTuple):
+    """A list, or a set that lists its members."""
+
+    tree: Tree
+
+
+class Group(NamedTuple):
+    """A tuple, a matrix, an interval or a ratio."""
+
+    tree: Tree
+
+
+class Statements(NamedTuple):
+    """Statements that all hold."""
+
+    tree: Tree
+
+
+class Words(NamedTuple):
+    """Words, or the name of a field such as the integers."""
+
+    text: str
+
+
+class Number(NamedTuple):
+    """A number that is written out."""
+
+    value: Fraction
+
+
+class Numeral(NamedTuple):
+    """The digits of a whole number, and their base as it is written."""
+
+    digits: str
+    base: str
+
+
+class Expression(NamedTuple):
+    """Anything else that has a value, perhaps with a unit."""
+
+    tree: Tree
+
+
+Kind = (
+    Rounded
+    | Condition
+    | Parts
+    | Residue
+    | Several
+    | Group
+    | Statements
+    | Words
+    | Number
+    | Numeral
+    | Expression
+)
+
+
+def kind_of(tree: Tree) -> Kind:
+    """Returns what kind of answer a tree is."""
+    return _KINDS.get(tree.kind, Expression)(tree)
+
+
+def _kind_of_relation(relation: Tree) -> Kind:
+    if signs_of(relation)[-1] != "approx":
+        return Condition(relation)
+    *_, exact, rounded = sides_of(relation)
+    return Rounded(exact, rounded)
+
+
+def _kind_of_list(several: Tree) -> Kind:
+    """A list with an inequality is a set of reals."""
+    for item in several.args:
+        if item.kind == "rel" and not is_equation(item):
+            return Condition(several)
+    return Several(several)
+
+
+def _kind_of_symbol(symbol: Tree) -> Kind:
+    (name,) = symbol.args
+    if not name[:1].isdigit():
+        return Expression(symbol)
+    digits, _, base = name.partition("_")
+    return Numeral(digits, base)
+
+
+_KINDS: dict[str, Callable[[Tree], Kind]] = {
+    "rel": _kind_of_relation,
+    **dict.fromkeys(("union", "minus", "meet"), Condition),
+    "parts": lambda tree: Parts(tree.args[0]),
+    "mod": lambda tree: Residue(*tree.args),
+    "list": _kind_of_list,
+    "group": lambda tree: Several(tree) if is_set(tree) else Group(tree),
+    "both": Statements,
+    "text": lambda tree: Words(*tree.args),
+    "field": lambda tree: Words(*tree.args),
+    "num": lambda tree: Number(*tree.args),
+    "sym": _kind_of_symbol,
+}
