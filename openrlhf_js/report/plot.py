@@ -137,16 +137,17 @@ def _chart(drawing: Drawing) -> alt.LayerChart:
     )
     values = base.encode(y=_vertical(panel, points))
     intervals = base.encode(y=alt.Y("low:Q", title=panel.ylabel), y2="high:Q")
+    bands = intervals.transform_filter("datum.interval == 'band'")
+    bars = intervals.transform_filter("datum.interval == 'bar'")
+    marked = values.transform_filter("datum.marked")
     shift = alt.ExprRef("datum.shift")
     line = values.mark_line(clip=True, strokeWidth=style.LINE_WIDTH, xOffset=shift)
-    markers = values.mark_point(clip=True, filled=True, size=70, opacity=1, xOffset=shift)
+    markers = marked.mark_point(clip=True, filled=True, size=70, opacity=1, xOffset=shift)
     layers: list[Any] = [
         line.encode(strokeDash=alt.StrokeDash("line:N", legend=None, scale=scale)),
-        intervals.mark_area(clip=True, fillOpacity=0.15).transform_filter("datum.interval == 'band'"),
-        intervals.mark_rule(clip=True, xOffset=shift).transform_filter("datum.interval == 'bar'"),
-        markers.encode(shape=alt.Shape("line:N", legend=legend, scale=scale)).transform_filter(
-            "datum.marked"
-        ),
+        bands.mark_area(clip=True, fillOpacity=0.15),
+        bars.mark_rule(clip=True, xOffset=shift),
+        markers.encode(shape=alt.Shape("line:N", legend=legend, scale=scale)),
     ]
     if panel.reference is not None:
         reference = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=style.INK)

@@ -126,7 +126,7 @@ def heat_map(rows: pd.DataFrame) -> alt.FacetChart:
             title=alt.Title(
                 "Squared distance of the gradient, % below RLOO's",
                 subtitle="batches of 16 prompts; columns: 2, 4, 8 and 16 responses to each",
-            )
+            ),
         )
     )
 

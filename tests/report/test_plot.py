@@ -91,7 +91,7 @@ def test_series_differ_in_colour_dashes_and_markers_as_their_place_in_the_pictur
     tidy = rows("rloo", "js", mse=float)
     (both,) = draw(tidy, {"mse": Panel("Error", "MSE")}, M)
     (second,) = draw(tidy[3:], {"mse": Panel("Error", "MSE")}, M, series=["rloo", "js"])
-    first, other = sorted(marks(both.chart(), "stroke-dasharray"))
+    _, other = sorted(marks(both.chart(), "stroke-dasharray"))
     assert marks(second.chart(), "stroke-dasharray") == {other}
     colours = marks(both.chart(), "fill") - marks(second.chart(), "fill")
     assert len(colours) == 1
