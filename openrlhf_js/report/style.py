@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 
@@ -22,39 +23,45 @@ PNG_SCALE = 1.5  # pixels of the file for each of the picture
 def theme() -> alt.theme.ThemeConfig:
     """No frame, a light grid behind the values, and text of 13 pixels."""
     text = {"labelColor": INK, "labelFontSize": 13, "titleColor": INK, "titleFontSize": 13}
-    return {
-        "config": {
-            "aria": False,
-            "background": "white",
-            "font": "sans-serif",
-            "padding": 8,
-            "range": {"category": {"scheme": "category10"}},
-            "view": {"stroke": None},
-            "axis": {
-                **text,
-                "domainColor": "#c9c8c5",
-                "gridColor": "#e3e2e0",
-                "labelLimit": 0,
-                "labelPadding": 6,
-                "ticks": False,
-                "titleFontWeight": "normal",
-            },
-            "axisX": {"grid": False, "labelFlush": False},
-            "axisY": {"domain": False},
-            "header": text,
-            "legend": {
-                **text,
-                "columns": 2,
-                "labelLimit": 0,
-                "orient": "bottom",
-                "symbolOpacity": 1,
-                "symbolSize": 90,
-                "title": None,
-            },
-            "title": {"anchor": "start", "color": INK, "fontSize": 15, "frame": "group"}
-            | {"offset": 10, "subtitleColor": INK, "subtitleFontSize": 13},
-        }
+    config: Any = {
+        "aria": False,
+        "background": "white",
+        "font": "sans-serif",
+        "padding": 8,
+        "range": {"category": {"scheme": "category10"}},
+        "view": {"stroke": None},
+        "axis": {
+            **text,
+            "domainColor": "#c9c8c5",
+            "gridColor": "#e3e2e0",
+            "labelLimit": 0,
+            "labelPadding": 6,
+            "ticks": False,
+            "titleFontWeight": "normal",
+        },
+        "axisX": {"grid": False, "labelFlush": False},
+        "axisY": {"domain": False},
+        "header": text,
+        "legend": {
+            **text,
+            "columns": 2,
+            "labelLimit": 0,
+            "orient": "bottom",
+            "symbolOpacity": 1,
+            "symbolSize": 90,
+            "title": None,
+        },
+        "title": {
+            "anchor": "start",
+            "color": INK,
+            "fontSize": 15,
+            "frame": "group",
+            "offset": 10,
+            "subtitleColor": INK,
+            "subtitleFontSize": 13,
+        },
     }
+    return {"config": config}
 
 
 def svg(chart: alt.TopLevelMixin) -> str:
