@@ -13,14 +13,14 @@ import jinja2
 from markupsafe import Markup
 
 from paired_eval import __version__
-from paired_eval.pages import style
+from paired_eval.pages.text import printable
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
-    finalize=lambda text: text if isinstance(text, Markup) else style.printable(str(text)),
+    finalize=lambda text: text if isinstance(text, Markup) else printable(str(text)),
 )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paired_eval.pages import style
 from paired_eval.pages.forest import Forest, ForestRow
+from paired_eval.pages.text import LONGEST_NAME, short_names, with_interval
 from paired_eval.passk.summary import Results, is_recorded, items_with, responses_per_item
 
 TRUNCATED_WARNING = 5.0  # per cent
@@ -140,7 +140,7 @@ def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
     first = comparisons[0][1]
     metric = _metric(first)
     models = [first["a"], *(comparison["b"] for _, comparison in comparisons)]
-    short = style.short_names(models, style.LONGEST_NAME - len(" (A)"))
+    short = short_names(models, LONGEST_NAME - len(" (A)"))
     names = {label: f"{short[comparison['b']]} ({label})" for label, comparison in comparisons}
     rows = []
     for label, comparison in comparisons:
@@ -159,7 +159,7 @@ def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
         note="paired by item, 95 % intervals",
         xlabel=f"points of {metric} over A",
         rows=rows,
-        looks=style.series_looks(list(names.values())),
+        series=list(names.values()),
         form="+.1f",
         reference=0,
     )
@@ -261,7 +261,7 @@ def _share(task: TaskResults, quantity: str, j: int | None = None) -> str:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    return style.interval(row["value"], row["low"], row["high"], ".1f", 100)
+    return with_interval(row["value"], row["low"], row["high"], ".1f", 100)
 
 
 def _number(task: TaskResults, quantity: str, scale: float = 1) -> str:

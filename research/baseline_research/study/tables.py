@@ -10,7 +10,7 @@ from answer_graders.programs import console
 from baseline_research.study.analysis import Average, Findings, StudyRow
 from baseline_research.study.design import OWN
 from baseline_research.study.values import CAUSES, OUTCOMES
-from paired_eval.pages import style
+from paired_eval.pages.text import with_interval
 
 MIXES_IN_WORDS = {"alike": "where alike", "natural": "as drawn", "mixed": "in the mix"}
 MIXES_EXPLAINED = {
@@ -84,7 +84,7 @@ def verdicts(findings: Findings) -> dict[str, str]:
     """By estimator, its difference to the reference in each mix, in figures."""
     sentences: dict[str, list[str]] = {}
     for average in findings.averages_by_mix:
-        figures = style.interval(average.value, average.low, average.high, form_of(findings))
+        figures = with_interval(average.value, average.low, average.high, form_of(findings))
         if not _has_interval(average):
             figures += f" ({NO_INTERVAL}: {EQUAL_SEEDS})"
         if not findings.is_own:
