@@ -1,8 +1,8 @@
-"""One way to fill a store: what it lacks is sampled, graded and kept; the same call resumes.
+"""Fills a store: samples and grades the records that it lacks. The same call resumes.
 
 complete(store, missing(store, requests), sample, grade, title="sampling")
 
-pass@k, the arena and the lab keep responses so.
+pass@k, the arena and the lab keep their responses in this way.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from typing import Any, NamedTuple, TypeAlias
 
 from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store, read_store
-from openrlhf_js.sampling.endpoint import NoReply
+from openrlhf_js.sampling.endpoint import EndpointError, NoReply
 
-REFUSED = "refused"  # the finish reason of a request that gets no response
-ITEMS = ".items.jsonl"  # ends the name of the file with the prompts of a store of samples
+REFUSED = "refused"  # the finish reason of a request that was refused
+ITEMS = ".items.jsonl"  # suffix of the file with the prompts of a store of samples
+MOST_FAILURES = 8  # requests in a row without a reply, after which a run ends
+MOST_REFUSALS = 100  # requests refused before the first reply, after which a run ends
 
 Job: TypeAlias = Any  # with the fields of its store's key as attributes
-Outcomes: TypeAlias = Sequence[tuple[Job, Any]]  # NoReply where there is none
+Outcomes: TypeAlias = Sequence[tuple[Job, Any]]  # each job with its result or NoReply
 HandOver: TypeAlias = Callable[[Outcomes], None]
 Work: TypeAlias = Callable[[Sequence[Job], HandOver], None]
 
 
 class Sample(NamedTuple):
-    """What a store holds of one request: the response and its grade, or why there is none.
+    """A record of one request: the response and its grade, or why it was refused.
 
     A field that a program does not store has its default.
     """
@@ -34,10 +36,10 @@ class Sample(NamedTuple):
     draw: int = 0
     text: str = ""
     thinking: str = ""
-    finish_reason: str = ""  # "stop", "length" or "refused"; "" where nobody knows
+    finish_reason: str = ""  # "stop", "length" or "refused"; "" if unknown
     tokens: int | None = None
     seed: int = 0
-    refused: str | None = None  # the endpoint's words, where it refuses the request
+    refused: str | None = None  # why the request was refused
     status: str = ""  # of the grade
     answer: str | None = None
     graded_by: str = ""
@@ -45,13 +47,13 @@ class Sample(NamedTuple):
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Sample:
-        """The sample that a record holds."""
+        """Builds the sample from its record."""
         values = {name: record[name] for name in cls._fields if name in record}
         return cls(**values)
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The samples of a store in order, the last one of each key, without a lock."""
+    """Reads the samples of a store in order, the last one of each key, without a lock."""
     _, records = read_store(path)
     samples = {}
     for record in records:
@@ -61,7 +63,7 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def missing(store: Store, jobs: Iterable[Job], retry_refused: bool = False) -> list[Job]:
-    """The jobs that a store has no record of, or only that it was refused."""
+    """Returns the jobs without a record; with `retry_refused`, refused ones too."""
     open_jobs = []
     for job in jobs:
         record = record_of(store, job)
@@ -71,8 +73,63 @@ def missing(store: Store, jobs: Iterable[Job], retry_refused: bool = False) -> l
 
 
 def record_of(store: Store, job: Job) -> Record | None:
-    """What a store holds of a job; None where it is missing."""
+    """Returns the record of a job, or None."""
     return store.records.get(tuple(_key_fields(store, job).values()))
+
+
+class Triage:
+    """Sorts results into what to record now and what stays open; ends a run that gets nowhere.
+
+    A server with a wrong setting refuses every request. So refusals are held back, and recorded
+    only once any request has had a reply.
+
+    Args:
+        has_reply: whether an earlier run had a reply.
+    """
+
+    def __init__(self, has_reply: bool):
+        self.unanswered: list[tuple[Job, NoReply]] = []  # neither a reply nor a refusal
+        self._has_reply = has_reply
+        self._held_refusals: list[tuple[Job, NoReply]] = []
+        self._failures = 0  # requests without a reply since the last reply
+
+    def sort(self, results: Outcomes) -> tuple[list[tuple[Job, Any]], list[tuple[Job, NoReply]]]:
+        """Returns the replies and the refusals that are to be recorded now."""
+        replies = []
+        for job, result in results:
+            if not isinstance(result, NoReply):
+                replies.append((job, result))
+                self._failures = 0
+            elif result.refused:
+                self._held_refusals.append((job, result))
+            else:
+                self.unanswered.append((job, result))
+                self._failures += 1
+        self._has_reply = self._has_reply or bool(replies)
+        refusals = []
+        if self._has_reply:
+            refusals = self._held_refusals
+            self._held_refusals = []
+        return replies, refusals
+
+    def check(self, at_end: bool = False) -> None:
+        """Raises if the run should end: `at_end` too if all that came was refusals.
+
+        ValueError: everything was refused. EndpointError: the server no longer replies.
+        """
+        refusals = len(self._held_refusals)
+        if refusals >= MOST_REFUSALS or (at_end and refusals):
+            _, first = self._held_refusals[0]
+            raise ValueError(
+                f"{refusals:,} requests were refused and none was answered; the first: {first}. "
+                "Nothing was recorded: correct the model, the key or the setting that this names"
+            )
+        if self._failures >= MOST_FAILURES:
+            _, last = self.unanswered[-1]
+            raise EndpointError(
+                f"{self._failures} requests in a row had no reply, retries included; the last: "
+                f"{last}"
+            )
 
 
 def complete(
@@ -83,43 +140,43 @@ def complete(
     title: str,
     unit: str = "responses",
 ) -> list[tuple[Job, NoReply]]:
-    """Works on jobs (see `missing`), and appends to a store what comes of them.
+    """Works on jobs (see `missing`), and appends a record of each to a store.
 
     Args:
-        store: gets records as soon as they are there, so that a stop costs none of them.
-        jobs: what is done.
+        store: gets each record as soon as it exists, so a stop loses none.
+        jobs: the jobs to do.
         work: `work(jobs, hand_over)` hands over results as they come, such as a sampler's `run`.
-        grade: the records of some results, with the fields of the store's key.
-        title: what is being done, for the progress.
-        unit: of the jobs.
+        grade: turns results into records, with the fields of the store's key.
+        title: names the work, for the progress bar.
+        unit: names the jobs, for the progress bar.
 
     Returns:
-        The jobs that are still missing, and why. One that is refused has a record that says so.
+        The jobs without a record, and why. A refused job has a record that says so.
+
+    Raises:
+        ValueError, EndpointError: as `Triage.check`.
     """
-    unanswered: list[tuple[Job, NoReply]] = []
+    triage = Triage(any(record.get("refused") is None for record in store.records.values()))
 
     def keep(results: Outcomes) -> None:
-        answered = []
-        refusals = []
-        for job, result in results:
-            if not isinstance(result, NoReply):
-                answered.append((job, result))
-            elif result.refused:
-                reason = {"finish_reason": REFUSED, "refused": str(result)}
-                refusals.append({**_key_fields(store, job), **reason})
-            else:
-                unanswered.append((job, result))
-        store.append([*grade(answered), *refusals])
+        replies, refusals = triage.sort(results)
+        refused = [
+            {**_key_fields(store, job), "finish_reason": REFUSED, "refused": str(reason)}
+            for job, reason in refusals
+        ]
+        store.append([*grade(replies), *refused])
         bar.advance(len(results))
+        triage.check()
 
     if jobs:
         with progress(title, len(jobs), unit) as bar:
             work(jobs, keep)
-    return unanswered
+        triage.check(at_end=True)
+    return triage.unanswered
 
 
 def in_batches(size: int, work: Callable[[Sequence[Job]], Sequence[Any]]) -> Work:
-    """Work for `complete` that is done in this process, so many jobs at a time."""
+    """Returns work for `complete` that does `size` jobs at a time in this process."""
 
     def run(jobs: Sequence[Job], hand_over: HandOver) -> None:
         for start in range(0, len(jobs), size):

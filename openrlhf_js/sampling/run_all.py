@@ -1,8 +1,7 @@
-"""Many requests to an endpoint at a time, each reply handed over as it comes.
+"""Sends many requests to an endpoint at a time, and hands over each reply as it comes.
 
-Whatever stops a run (an error, Ctrl-C, SIGTERM), no request begins any more, and the replies under
-way are waited for, since they are paid for: `LAST_REPLIES_SECONDS` at most. A signal ends that
-at once.
+An error, Ctrl-C or SIGTERM ends a run: it sends no more requests, but waits for the replies under
+way, which may be paid for, up to `LAST_REPLIES_SECONDS`. A second signal ends the wait at once.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ def run_all(
 ) -> None:
     """Runs `work` on every job, `concurrency` at a time, and hands over results as they come.
 
-    `jobs` is read as needed, each after a result was handed over. `on_results` runs in a thread,
-    one call at a time, with all that came since its last call; `NoReply` stands for a job without
-    a reply. Whatever else `work` or `on_results` raises ends the run, as signals do
-    (KeyboardInterrupt), once the replies under way have come and are handed over.
+    A worker takes its next job from `jobs` once its last result was handed over. `on_results` runs
+    in a thread, one call at a time, with all results since its last call. If `work` raises NoReply,
+    that is the job's result. Any other error, or a signal (KeyboardInterrupt), ends the run and is
+    raised once the replies under way have been handed over.
     """
     reason = asyncio.run(_Run(endpoint, iter(jobs), work, on_results).everything(concurrency))
     if reason is not None:
@@ -46,7 +45,7 @@ def run_all(
 
 @dataclass
 class _Run(Generic[Job, Result]):
-    """The workers of one call of `run_all`, and what they share."""
+    """The workers of one call of `run_all`, and their shared state."""
 
     endpoint: Endpoint
     jobs: Iterator[Job]
@@ -58,7 +57,7 @@ class _Run(Generic[Job, Result]):
     workers: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def everything(self, concurrency: int) -> BaseException | None:
-        """Does all jobs; returns why the run stopped before, if it did."""
+        """Does all jobs; returns the error that stopped the run, or None."""
         self.handing_over = asyncio.Lock()
         self.ended = asyncio.Event()  # all is done, or the run stops
         async with self.endpoint:
@@ -74,7 +73,7 @@ class _Run(Generic[Job, Result]):
         return self.reason
 
     async def worker(self) -> None:
-        """Does one job after the other, until there is none or the run stops."""
+        """Does one job after another, until none is left or the run stops."""
         try:
             for job in self.jobs:
                 result: Result | NoReply
@@ -90,7 +89,7 @@ class _Run(Generic[Job, Result]):
             self.stop(error)
 
     async def hand_over(self, number: int) -> None:
-        """Hands over all results that are there, unless the one of this number has been."""
+        """Hands over all results so far, unless the one with this number has been."""
         async with self.handing_over:
             if number > self.handed_over:
                 results = self.results
@@ -105,13 +104,13 @@ class _Run(Generic[Job, Result]):
             self.stop(error)
 
     def stop(self, reason: BaseException) -> None:
-        """Lets no other job begin; the first reason counts."""
+        """Stops new jobs; the first reason is kept."""
         if self.reason is None:
             self.reason = reason
         self.ended.set()
 
     def interrupt(self) -> None:
-        """Stops; at once where the run is stopping."""
+        """Stops; the second time, without waiting for replies."""
         if self.reason is not None:
             self.cancel()
         self.stop(KeyboardInterrupt())
@@ -121,7 +120,7 @@ class _Run(Generic[Job, Result]):
             worker.cancel()
 
     async def last_replies(self) -> None:
-        """Waits for the replies under way, and gives up those that take too long."""
+        """Waits for the replies under way, and cancels those that take too long."""
         under_way = sum(not worker.done() for worker in self.workers)
         if under_way:
             say(
@@ -135,7 +134,7 @@ class _Run(Generic[Job, Result]):
 
 @contextmanager
 def _signals_call(handle: Callable[[], None]) -> Iterator[None]:
-    """Has the signals that would end the program by KeyboardInterrupt call this instead."""
+    """Signals that would raise KeyboardInterrupt call `handle` instead."""
     loop = asyncio.get_running_loop()
     handlers = {}
     if threading.current_thread() is threading.main_thread():

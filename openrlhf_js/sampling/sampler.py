@@ -1,4 +1,4 @@
-"""One way to sample text, whether an engine in this process or an endpoint answers.
+"""Samples text, from an engine in this process or from a server, through one interface.
 
 sampler = sampler_of(settings, model)
 sampler.make_room(requests, parameters)  # for everything that will be asked
@@ -136,7 +136,7 @@ class LocalSampler:
                 self.engine.room = max(self.engine.room, room)
 
     def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
-        """Samples, and hands over batch after batch; NoReply for a prompt that is too long."""
+        """Samples, and hands over each batch; then NoReply for each prompt that is too long."""
         prompts = self._prompts(requests)
         fitting = []
         refused = []
@@ -146,14 +146,14 @@ class LocalSampler:
                 fitting.append(request)
             else:
                 refused.append((request, refusal))
-        if refused:
-            hand_over(refused)
 
         def sample(batch: Sequence[Request]) -> list[Sampled]:
             batch_prompts = [prompts[request.number] for request in batch]
             return self._sample(batch, batch_prompts, parameters)
 
         in_batches(self.batch_size, sample)(fitting, hand_over)
+        if refused:
+            hand_over(refused)
 
     def _prompts(self, requests: Sequence[Request]) -> dict[int, Prompt]:
         """The prompts of requests, by their number."""
@@ -215,8 +215,8 @@ class LocalSampler:
 class ServedSampler:
     """A model behind a connected endpoint, used as `LocalSampler`.
 
-    It is known by its address, and the name and the folder that the server gives. With `same_model`
-    the user says that it is the same in spite of them.
+    Its identity is its address, and the name and the folder that the server gives. `same_model`:
+    the user says that the model is the same although these changed.
     """
 
     def __init__(
@@ -238,12 +238,16 @@ class ServedSampler:
         }
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
-        """Checks requests that will be made: images must exist."""
+        """Checks that the images of these requests exist."""
         for request in requests:
             messages_of(request)
 
     def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
-        """Samples many at the same time; NoReply where there is no response."""
+        """Samples many at a time; NoReply if there is no response.
+
+        The first draw of every prompt comes first. Else the many draws of one refused prompt would
+        look like a server that refuses everything (`Triage`).
+        """
 
         async def ask(request: Request) -> Sampled:
             seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
@@ -263,7 +267,8 @@ class ServedSampler:
                 seed=seed,
             )
 
-        run_all(self.endpoint, requests, ask, hand_over, self.concurrency)
+        first_draws_first = sorted(requests, key=lambda request: request.draw > 0)
+        run_all(self.endpoint, first_draws_first, ask, hand_over, self.concurrency)
 
 
 class RecordedSampler:

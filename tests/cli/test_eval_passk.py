@@ -12,7 +12,6 @@ from stub_judge import by_seed, reply, serving
 from openrlhf_js.cli.eval import main
 from openrlhf_js.evaluation.passk import grading
 from openrlhf_js.report.passk import value_of
-from openrlhf_js.sampling.endpoint import PLAIN_QUESTION
 from openrlhf_js.tasks import TASKS
 
 SAMPLED = ["--samples", "6", "--max_new_tokens", "4", "--device", "cpu", "--batch_size", "8"]
@@ -141,8 +140,7 @@ def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
     refused = set()
 
     def picky(request, number):
-        asked = request["messages"] != PLAIN_QUESTION and request["max_tokens"] == 2048
-        if asked and request["seed"] % 5 == 0:
+        if request["seed"] % 5 == 0:
             refused.add(request["seed"])
             return 400, {"error": {"code": "invalid_prompt"}}
         return by_seed(request)
@@ -152,11 +150,7 @@ def test_a_server_that_refuses_every_fifth_request(given, tmp_path, capsys):
         call += ["--samples", "10", "--out", str(tmp_path)]
         for _ in range(3):
             assert main(call) == 0
-        seeds = Counter(
-            request["seed"]
-            for request in served.requests
-            if request["max_tokens"] == 2048 and request["messages"] != PLAIN_QUESTION
-        )
+        seeds = Counter(request["seed"] for request in served.requests)
         assert {*seeds.values()} == {1}
         assert len(seeds) == 120
         assert 10 < len(refused) < 40
@@ -177,6 +171,12 @@ def test_a_server_that_fails(given, tmp_path, capsys):
     assert said.rstrip().endswith("the same command resumes")
     assert main(["passk", "--model", served.url, *tasks]) == 1
     assert f"no server answers at {served.url}" in capsys.readouterr().err
+    with serving(lambda *_: (400, b"max_tokens is not supported")) as served:
+        assert main(["passk", "--model", served.url, *tasks]) == 2
+    said = capsys.readouterr().err
+    assert "none was answered; the first: " in said
+    assert "answered 400: max_tokens is not supported. Nothing was recorded: correct" in said
+    assert not lines(tmp_path / "samples/toy.jsonl")
 
 
 def test_folders_compared_with_the_first(done, tmp_path, capsys):
@@ -227,7 +227,7 @@ def test_named_benchmarks_and_definitions(tmp_path):
         ("{toy} --model /no/such/model", "/no/such/model is not a folder here"),
         (
             "{toy} --max_new_tokens {context}",
-            "the model refuses every item; the first: the prompt has 2 tokens, and --max",
+            "requests were refused and none was answered; the first: the prompt has 2 tokens, and",
         ),
         ("{toy} --source math500=x", "--source is for math500, which --tasks does not name"),
     ],

@@ -1,9 +1,9 @@
-"""Judging: two games for each question, every reply on disk with its cost, each game paid once.
+"""Judges two games for each question, and stores every reply with its cost. No game is paid twice.
 
     model_judgment/JUDGE/MODEL.jsonl    judgments, as the official programs read them
     judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, under its settings
 
-A call writes its judgments when it ends, whatever ends it.
+A call writes its judgments when it ends, even by an error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from openrlhf_js.common.console import progress
 from openrlhf_js.common.store import Record, Store
 from openrlhf_js.evaluation.arena import data, protocol
 from openrlhf_js.evaluation.arena.games import TRIES, AnswerPair, Game, Ledger, pairs_of
+from openrlhf_js.sampling.complete import Triage
 from openrlhf_js.sampling.endpoint import Endpoint, NoReply, Reply
 from openrlhf_js.sampling.run_all import run_all
 
@@ -47,10 +48,10 @@ class Assignment(NamedTuple):
 class Spending:
     """What the replies of a judge have cost, and which games a budget allows.
 
-    Where the endpoint counts no tokens they are the text's bytes, which are more.
+    If the server counts no tokens, the bytes of the text count instead, which are more.
     """
 
-    price: protocol.Price | None  # None: nobody knows it
+    price: protocol.Price | None  # None: unknown
     budget: float | None = None  # dollars for all replies, those of earlier calls too
     replies: int = 0
     prompt_tokens: int = 0
@@ -59,7 +60,7 @@ class Spending:
     out_of_money: bool = False
 
     def add(self, record: Record) -> None:
-        """Adds a reply to the bill; a refusal costs nothing."""
+        """Adds a reply to the bill; a refusal is free."""
         if "refused" in record:
             return
         text = record["text"] + record["thinking"]
@@ -68,7 +69,7 @@ class Spending:
         self.completion_tokens += record["completion_tokens"] or len(text.encode(errors="replace"))
 
     def affordable(self, games: Sequence[Game]) -> Iterator[Game]:
-        """The games, until one may pass the budget with those under way."""
+        """Yields games until the next one, with those under way, could exceed the budget."""
         for game in games:
             mean_dollars = self.dollars / self.replies if self.replies else self._estimate([game])
             expected = self.dollars + (self.under_way + 1) * mean_dollars
@@ -80,7 +81,7 @@ class Spending:
 
     @property
     def dollars(self) -> float:
-        """The bill; 0 where nobody knows the price."""
+        """The bill; 0 if the price is unknown."""
         return self._dollars(self.prompt_tokens, self.completion_tokens)
 
     def expected(self, games: Sequence[Game]) -> str:
@@ -100,7 +101,7 @@ class Spending:
         return cost
 
     def in_words(self, dollars: float) -> str:
-        """So many dollars, unless nobody knows the price."""
+        """Dollars as text, or that the price is unknown."""
         return "price unknown" if self.price is None else f"${dollars:,.2f}"
 
     def _tokens(self, games: Sequence[Game]) -> tuple[float, float]:
@@ -217,24 +218,29 @@ class Judging:
         return list(games.values())
 
     def run(self, endpoint: Endpoint) -> None:
-        """Asks the open games, those without a verdict again; writes judgments."""
+        """Asks the open games, those without a verdict again; writes judgments.
+
+        ValueError, EndpointError: as `Triage.check`.
+        """
         self.lost.clear()
+        triage = Triage(has_reply=self.spending.replies > 0)
         try:
             for _ in range(TRIES):
                 games = self.open_games
                 if not games or self.spending.out_of_money:
                     break
-                self._ask(games, endpoint)
+                self._ask(games, endpoint, triage)
+                triage.check(at_end=True)
         finally:
             self.write()
 
-    def _ask(self, games: Sequence[Game], endpoint: Endpoint) -> None:
+    def _ask(self, games: Sequence[Game], endpoint: Endpoint, triage: Triage) -> None:
         """Asks these games once, and writes each reply as it comes."""
         settings = self.assignment.settings
         parameters = settings.request()
 
         async def ask(game: Game) -> Reply:
-            """Asks for one game; its reply is on the bill at once."""
+            """Asks one game, and adds its reply to the bill at once."""
             try:
                 reply = await endpoint.chat(game.messages, **parameters)
             finally:
@@ -243,10 +249,12 @@ class Judging:
             return reply
 
         def save(results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
-            """Writes what came of games, and shows how things stand."""
-            self._keep(results)
+            """Writes the results of games, and shows the progress."""
+            self._keep(*triage.sort(results))
+            self.lost = {game.key: str(reason) for game, reason in triage.unanswered}
             open_games = len(games) - int(bar.done) - len(results)
             bar.advance(len(results), self.spending.progress(open_games))
+            triage.check()
 
         with progress("judging", len(games), "games") as bar:
             run_all(
@@ -257,22 +265,23 @@ class Judging:
                 concurrency=settings.concurrency,
             )
 
-    def _keep(self, results: Sequence[tuple[Game, Reply | NoReply]]) -> None:
-        """Writes replies to the ledgers, and refusals; other games without a reply stay open."""
+    def _keep(
+        self,
+        replies: Sequence[tuple[Game, Reply]],
+        refusals: Sequence[tuple[Game, NoReply]],
+    ) -> None:
+        """Writes replies and refusals to the ledgers."""
         records: dict[Ledger, list[Record]] = defaultdict(list)
-        for game, answer in results:
-            if isinstance(answer, Reply):
-                records[game.ledger].append(game.record() | answer._asdict())
-            elif answer.refused:
-                refusal = {**NO_REPLY, "refused": str(answer)}
-                records[game.ledger].append(game.record() | refusal)
-            else:
-                self.lost[game.key] = str(answer)
+        for game, reply in replies:
+            records[game.ledger].append(game.record() | reply._asdict())
+        for game, reason in refusals:
+            refusal = {**NO_REPLY, "refused": str(reason)}
+            records[game.ledger].append(game.record() | refusal)
         for ledger, ledger_records in records.items():
             ledger.add(ledger_records)
 
     def write(self) -> None:
-        """Writes each judgment whose games are over."""
+        """Writes each judgment whose games have ended."""
         judge = self.assignment.judge
         rows: dict[str, dict[str, Any]] = defaultdict(dict)  # by model and uid
         for pair in self.pairs:
@@ -284,7 +293,7 @@ class Judging:
             data.merge_rows(self.assignment.folder.judgments(judge, model), judgments)
 
     def expected(self) -> str:
-        """What is open, and what it may cost, in words."""
+        """What is open and what it may cost, in words."""
         games = self.open_games
         return (
             f"{len(self.open_pairs):,} of {len(self.pairs):,} answers are to be judged: "

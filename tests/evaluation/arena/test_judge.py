@@ -28,7 +28,7 @@ from openrlhf_js.evaluation.arena.protocol import (
     prompt_of,
     read_settings,
 )
-from openrlhf_js.sampling.endpoint import PLAIN_QUESTION, Endpoint, EndpointError
+from openrlhf_js.sampling.endpoint import Endpoint, EndpointError
 
 V2 = "arena-hard-v2.0"
 HARD = "hard_prompt"
@@ -273,8 +273,6 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
     seen: dict[str, int] = {}
 
     def refusing(request, number):
-        if request["messages"] == PLAIN_QUESTION:
-            return by_hash(request)
         place = seen.setdefault(user(request), len(seen))
         return by_hash(request) if place % 5 else REFUSALS[place // 5 % 3]
 
@@ -284,7 +282,7 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
             assert place.judge() == 0
         asked = Counter(map(user, stub.requests))
         assert {asked[text] for text in seen} == {1}
-        assert len(stub.requests) in (60, 61)  # with a plain question, if it came to that
+        assert len(stub.requests) == 60
         assert "12 games were refused and have no score" in " ".join(place.last.outcome())
         assert any("invalid_prompt" in record.get("refused", "") for record in place.replies())
         games = [game for row in place.rows() for game in row["games"]]
@@ -294,14 +292,40 @@ def test_refused_games_stop_no_other_and_are_asked_once(tmp_path):
         stub.answer = by_hash
         assert place.judge(retry_failed=True) == 0
         assert "were refused" not in " ".join(place.last.outcome())
-        assert len(stub.requests) - 60 in (12, 13)
+        assert len(stub.requests) == 60 + 12
 
 
 def test_a_setting_that_is_refused_stops_the_run_and_records_nothing(place):
     place.stub.answer = lambda request, _: (400, b"temperature must be 1")
-    with pytest.raises(EndpointError, match="temperature must be 1; it refuses a plain question"):
+    with pytest.raises(ValueError, match=r"8 requests were refused .*: temperature must be 1"):
         place.judge()
     assert not place.folder.ledger("j", "all").exists()
+
+
+def test_games_that_are_refused_after_an_earlier_call_had_replies(place):
+    def only_q0(request, number):
+        return by_hash(request) if "q0" in user(request) else (200, b"<html>")
+
+    place.stub.answer = only_q0
+    assert place.judge() == 3
+    place.stub.answer = lambda request, _: (400, b"invalid_prompt")
+    assert place.judge() == 0
+    assert place.judge() == 0
+    assert len(place.stub.requests) == 8 + 6
+
+
+def test_a_judge_that_no_longer_replies_ends_the_run(tmp_path):
+    write_bench(tmp_path, 30)
+    down = (503, b"down", {"x-should-retry": "false"})
+    with serving(lambda request, number: by_hash(request) if number < 5 else down) as stub:
+        place = Place(tmp_path, stub)
+        with pytest.raises(EndpointError, match=r"in a row had no reply.* 503: down"):
+            place.judge(concurrency=1)
+        assert len(stub.requests) == 4 + 8
+        stub.answer = by_hash
+        assert place.judge() == 0
+        assert len(stub.requests) == 12 + 60 - 4
+    assert len({record["game"] for record in place.replies()}) == len(place.replies()) == 60
 
 
 def test_judgments_of_another_program_count_where_they_are_complete(place):
