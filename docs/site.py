@@ -9,7 +9,6 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-PAGES = Path(__file__).parent
 # Pages that stand elsewhere in the repository, and what the site calls them.
 ELSEWHERE = {
     "README.md": "index.md",
@@ -17,7 +16,7 @@ ELSEWHERE = {
     "reward_models/README.md": "rewards.md",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
-PICTURE = re.compile(r'<picture>.*?<img src="([^"]*)"[^>]* alt="([^"]*)">\s*</picture>', re.DOTALL)
+PICTURE = re.compile(r'<img src="([^"]*)"[^>]* alt="([^"]*)">')
 CODE = re.compile(r"<code>([^<]*)</code>")
 FLAG = re.compile(r"--[\w.]+")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -51,10 +50,7 @@ def on_page_content(content: str, **_: Any) -> str:
 
 
 def _relink(markdown: str, source: str) -> str:
-    """Links between files of the repository as links of the site; to what it lacks, as text.
-
-    A picture that was also drawn for the dark is shown as the site is.
-    """
+    """Links between files of the repository as links of the site; to what it lacks, as text."""
     markdown = PICTURE.sub(r"![\2](\1)", markdown)
 
     def relinked(match: re.Match[str]) -> str:
@@ -68,9 +64,6 @@ def _relink(markdown: str, source: str) -> str:
             return f"[{text}]({ELSEWHERE[path]}{anchor})"
         if path.startswith("docs/"):
             target = path.removeprefix("docs/")
-            dark = target.replace(".png", "-dark.png")
-            if picture and (PAGES / dark).exists():
-                return f"![{text}]({target}#only-light) ![{text}]({dark}#only-dark)"
             return f"{picture}[{text}]({target}{anchor})"
         return text
 

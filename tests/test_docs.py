@@ -1,14 +1,9 @@
-"""The documentation: it builds as a site, a browser shows it, and the tutorial runs."""
+"""The documentation: it builds as a site, and the tutorial runs."""
 
 import doctest
-import functools
-import json
 import re
-import shutil
 import subprocess
 import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import nbformat
@@ -18,42 +13,6 @@ from nbclient import NotebookClient
 from openrlhf_js.estimators.catalogue import RECOMMENDED
 
 ROOT = Path(__file__).parents[1]
-
-# Opens each page in a frame of either width, and sends what it saw to its server.
-READER = """<body><script>
-const seen = [];
-async function look(page, width) {
-  const frame = document.createElement("iframe");
-  frame.style = `width: ${width}px; height: 800px; border: 0`;
-  frame.src = page;
-  document.body.append(frame);
-  await new Promise(loaded => frame.onload = loaded);
-  const shown = frame.contentDocument;
-  const tables = [...shown.querySelectorAll(".md-typeset__scrollwrap")];
-  const pictures = [...shown.querySelectorAll(".md-content img")];
-  const resources = frame.contentWindow.performance.getEntriesByType("resource");
-  seen.push({
-    page,
-    width,
-    page_width: shown.documentElement.scrollWidth,
-    wide_tables: tables
-      .filter(table => table.scrollWidth > table.clientWidth + 1)
-      .map(table => table.innerText.slice(0, 80)),
-    bad_pictures: pictures
-      .filter(picture => !picture.naturalWidth || !picture.alt)
-      .filter(picture => !picture.closest(".jp-OutputArea"))  // of the notebook
-      .map(picture => picture.src),
-    strangers: resources.map(each => each.name)
-      .filter(name => !name.startsWith(location.origin) && !name.startsWith("data:")),
-  });
-  frame.remove();
-}
-(async () => {
-  for (const page of PAGES) for (const width of [1280, 420]) await look(page, width);
-  await fetch("seen", {method: "POST", body: JSON.stringify(seen)});
-})();
-</script>"""
-
 
 PAGES = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
 
@@ -116,47 +75,6 @@ def test_the_site_has_formulas_docstrings_and_nothing_from_elsewhere(site):
     assert "loo_prompt_mean" in pages[site / "api/index.html"]  # from the docstrings
     for text in pages.values():
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', text)
-
-
-@pytest.mark.timeout(500)  # sixty pages, on a machine that others use, too
-def test_a_browser_shows_every_page_at_both_widths(site, tmp_path):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not chromium:
-        pytest.skip("the site is not looked at: there is no Chromium (apt-get install chromium)")
-    pages = [str(page.relative_to(site)) for page in site.rglob("index.html")]
-    (site / "reader.html").write_text(READER.replace("PAGES", json.dumps(pages)))
-    seen, finished = [], threading.Event()
-
-    class Handler(SimpleHTTPRequestHandler):
-        def do_POST(self):
-            seen.extend(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-            finished.set()
-
-        def log_message(self, *_):
-            pass
-
-    handler = functools.partial(Handler, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever).start()
-        words = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]
-        words += [
-            f"--user-data-dir={tmp_path}",
-            f"http://127.0.0.1:{server.server_port}/reader.html",
-        ]
-        browser = subprocess.Popen([chromium, *words], stderr=subprocess.DEVNULL)
-        try:
-            assert finished.wait(timeout=240)
-        finally:
-            browser.terminate()
-            browser.wait()
-            server.shutdown()
-    assert len(seen) == 2 * len(pages)
-    for sight in seen:
-        assert sight["page_width"] <= sight["width"], sight
-        assert not sight["bad_pictures"] and not sight["strangers"], sight
-        assert sight["width"] < 1280 or not sight["wide_tables"], sight  # on a phone they scroll
 
 
 def test_the_tutorial_runs(monkeypatch):

@@ -211,7 +211,7 @@ def _write_comparisons(out: Path, comparisons: Mapping[str, Any]) -> None:
     write_json(out / "comparison.json", list(comparisons.values()))
     forest = report.forest(list(comparisons.items()))
     picture = figures.picture([forest], widths=[figures.PANEL_WIDTH])
-    say(str(style.save_both(picture, out / "comparison.png")))
+    say(str(style.save_png(picture, out / "comparison.png")))
 
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:

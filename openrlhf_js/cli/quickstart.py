@@ -45,7 +45,7 @@ class QuickstartSettings(Settings):
       bash scripts/quickstart.sh --task maze --out runs/mine  # a stopped one resumes with its --out
 
     results, in one folder:
-      compared.png        paired differences and learning curves; compared-dark.png for dark pages
+      compared.png        paired differences and learning curves
       study.html          the same with every figure
       stack/*/model       a trained Hugging Face checkpoint; beside it its log and all metrics
     """

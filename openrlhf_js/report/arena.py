@@ -13,9 +13,10 @@ from openrlhf_js.evaluation.arena import data
 from openrlhf_js.evaluation.arena.board import Board, Boards, Row
 from openrlhf_js.evaluation.arena.pool import Pool
 from openrlhf_js.evaluation.arena.verdicts import MARGIN_OF_A, Rule
-from openrlhf_js.report import figures, style
+from openrlhf_js.report import figures
 from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.pages import render, script_of
+from openrlhf_js.report.text import with_interval
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
 # Text stays text: no HTML, and links and pictures as they are written, which load nothing.
@@ -85,7 +86,7 @@ def _cells(row: Row) -> dict[str, str]:
     return {
         **dict.fromkeys(COLUMNS, ""),
         **texts,
-        "score": style.interval(row["score"], row["ci_low"], row["ci_high"], ".1f"),
+        "score": with_interval(row["score"], row["ci_low"], row["ci_high"], ".1f"),
         "questions": f"{number('questions')} of {row['questions_of_category']}",
         "games won/lost/tied": "/".join(ended),
         "games missing": number("games_missing") if row["games_missing"] else "",
@@ -103,7 +104,7 @@ def forest(board: Board) -> Forest:
         note=f"intervals: {board.interval}",
         xlabel="score, %",
         rows=rows,
-        looks=style.series_looks([row.name for row in rows]),
+        series=list(dict.fromkeys(row.name for row in rows)),
         form=".1f",
         reference=50,
     )

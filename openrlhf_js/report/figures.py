@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -15,13 +13,12 @@ from markupsafe import Markup
 from openrlhf_js.report import style
 from openrlhf_js.report.forest import Forest
 from openrlhf_js.report.plot import Drawing
+from openrlhf_js.report.text import printable
 
 PANEL_WIDTH = 330  # pixels
-FOREST_WIDTH = 220  # on a page, since labels stand on both sides
-PICTURE_WIDTH = 800
+FOREST_WIDTH = 220  # since labels stand on both sides
 TITLE_LENGTH = 95  # characters of a line over a picture
-NOTE_LENGTH = 45  # and over one of its panels
-LONGEST_WORD = 9  # by which lines of a note differ
+NOTE_LENGTH = 55  # and over one of its panels
 # Room on both sides on a page, since the reader's font may be wider than the one of the layout.
 PAGE_PADDING = {"left": 25, "right": 25, "top": 5, "bottom": 5}
 FIGURE = Markup(
@@ -42,8 +39,8 @@ def picture(
     charts = []
     for place, (figure, chart) in enumerate(zip(figures, bare_charts, strict=True)):
         caption = alt.Title(
-            style.printable(figure.title),
-            subtitle=_lines(style.printable(figure.note)),
+            printable(figure.title),
+            subtitle=textwrap.wrap(printable(figure.note), NOTE_LENGTH),
         )
         width = widths[place % len(widths)]
         charts.append(chart.properties(width=width, height=height, title=caption))
@@ -56,25 +53,8 @@ def picture(
     )
     if not title:
         return panels
-    heading = textwrap.wrap(style.printable(title), TITLE_LENGTH)
+    heading = textwrap.wrap(printable(title), TITLE_LENGTH)
     return panels.properties(title=alt.Title(heading, fontSize=14, fontWeight="normal"))
-
-
-def _lines(note: str) -> list[str]:
-    """One line, or as few as there is room for, of about the same length."""
-    count = math.ceil(len(note) / NOTE_LENGTH)
-    return textwrap.wrap(note, len(note) // count + LONGEST_WORD) if note else []
-
-
-def wide_picture(figures: Sequence[Figure], title: str = "") -> alt.ConcatChart:
-    """A picture of figures side by side, `PICTURE_WIDTH` wide with all their labels."""
-    width = PANEL_WIDTH
-    drawn = picture(figures, [width] * len(figures), title)
-    attribute = re.search(r'width="([0-9.]+)"', style.svg(drawn))
-    if attribute:
-        excess = float(attribute[1]) - PICTURE_WIDTH
-        width -= math.ceil(excess / len(figures))
-    return picture(figures, [width] * len(figures), title)
 
 
 def page(figures: Sequence[Figure]) -> Markup:
@@ -86,9 +66,9 @@ def page(figures: Sequence[Figure]) -> Markup:
         width = FOREST_WIDTH if isinstance(figure, Forest) else PANEL_WIDTH
         svg = style.svg(figure.chart().properties(width=width, padding=PAGE_PADDING))
         markup = FIGURE.format(
-            title=style.printable(figure.title),
-            note=style.printable(figure.note),
-            sentence=style.printable(figure.sentence()),
+            title=printable(figure.title),
+            note=printable(figure.note),
+            sentence=printable(figure.sentence()),
             data=base64.b64encode(svg.encode()).decode(),
         )
         shown.append(markup)

@@ -7,16 +7,16 @@ joins the dots, since neither the headings nor the rows have an order.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import altair as alt
 
 from openrlhf_js.report import style
-from openrlhf_js.report.style import Look
+from openrlhf_js.report.text import printable, short_names, with_interval
 
 ROW_HEIGHT = 24  # pixels
-DOMAIN_MARGIN = 0.06  # of the axis, on both sides
+PADDING = 16  # pixels between the ends of the axis and the intervals
 
 
 class ForestRow(NamedTuple):
@@ -44,7 +44,7 @@ class Forest(NamedTuple):
     note: str
     xlabel: str  # with its unit
     rows: Sequence[ForestRow]
-    looks: Mapping[str, Look]  # by name
+    series: Sequence[str]  # all that share the looks: those of the figures beside it, too
     form: str = ".3g"  # of the numbers
     reference: float | None = None  # where to draw a vertical line
 
@@ -52,7 +52,7 @@ class Forest(NamedTuple):
         """The chart, without its title."""
         lines = self._lines()
         dots = alt.Chart(_data(lines)).encode(
-            color=alt.Color("name:N", legend=None, scale=self._scale(style.colour))
+            color=alt.Color("name:N", legend=None, scale=self._scale())
         )
         layers = [self._intervals(dots, lines), self._points(dots, lines)]
         if self.reference is not None:
@@ -73,7 +73,7 @@ class Forest(NamedTuple):
         by_heading: dict[str, list[ForestRow]] = {}
         for row in self.rows:
             by_heading.setdefault(row.heading, []).append(row)
-        short = style.short_names(self.looks)
+        short = short_names(self.series)
         lines = []
         for heading, rows in by_heading.items():
             if heading:
@@ -83,14 +83,18 @@ class Forest(NamedTuple):
         return lines
 
     def _figures(self, row: ForestRow) -> str:
-        return style.interval(row.value, row.low, row.high, self.form)
+        return with_interval(row.value, row.low, row.high, self.form)
 
     def _intervals(self, dots: alt.Chart, lines: Sequence[ForestLine]) -> alt.Chart:
         """The bars, with the figures of each row on the right."""
         figures = [line.figures for line in lines]
         bars = dots.mark_rule(strokeWidth=style.LINE_WIDTH)
         return bars.encode(
-            x=alt.X("low:Q", title=self.xlabel, scale=self._horizontal()),
+            x=alt.X(
+                "low:Q",
+                title=self.xlabel,
+                scale=alt.Scale(nice=False, zero=False, padding=PADDING),
+            ),
             x2="high:Q",
             y=_vertical(lines, "right", figures),
         )
@@ -102,27 +106,15 @@ class Forest(NamedTuple):
         return points.encode(
             x=alt.X("value:Q", axis=alt.Axis(tickCount=5)),
             y=_vertical(lines, "left", labels),
-            shape=alt.Shape("name:N", legend=None, scale=self._scale(style.shape)),
+            shape=alt.Shape("name:N", legend=None, scale=self._scale()),
         )
 
     def _reference_line(self, place: float) -> alt.Chart:
         line = alt.Chart(alt.InlineData(values=[{}]))
         return line.mark_rule(color=style.INK).encode(x=alt.datum(place))
 
-    def _horizontal(self) -> alt.Scale:
-        """The horizontal axis, which holds every interval and the reference."""
-        ends = []
-        for row in self.rows:
-            ends += [row.value, row.low, row.high]
-        ends.append(self.reference)
-        known = [end for end in ends if end is not None]
-        low = min(known)
-        high = max(known)
-        margin = DOMAIN_MARGIN * (high - low) or 1
-        return alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
-
-    def _scale(self, value_of: Callable[[Look], str]) -> alt.Scale:
-        return style.scale([row.name for row in self.rows], self.looks, value_of)
+    def _scale(self) -> alt.Scale:
+        return alt.Scale(domain=[printable(name) for name in self.series])
 
 
 def _data(lines: Sequence[ForestLine]) -> alt.InlineData:
@@ -132,8 +124,8 @@ def _data(lines: Sequence[ForestLine]) -> alt.InlineData:
         if line.row is not None:
             dot = {
                 **line.row._asdict(),
-                "heading": style.printable(line.row.heading),
-                "name": style.printable(line.row.name),
+                "heading": printable(line.row.heading),
+                "name": printable(line.row.name),
                 "figures": line.figures,
                 "line": number,
             }
@@ -145,7 +137,7 @@ def _vertical(
     lines: Sequence[ForestLine], side: Literal["left", "right"], labels: Sequence[str]
 ) -> alt.Y:
     """The lines from top to bottom, with a label of each on one side; headings are bold."""
-    texts = json.dumps([style.printable(label) for label in labels])
+    texts = json.dumps([printable(label) for label in labels])
     headings = json.dumps([line.row is None for line in lines])
     axis = alt.Axis(
         orient=side,

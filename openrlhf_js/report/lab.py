@@ -14,6 +14,7 @@ import numpy as np
 from openrlhf_js.common.console import cell
 from openrlhf_js.report import figures, plot, style
 from openrlhf_js.report.plot import Axis, Panel, Row
+from openrlhf_js.report.text import with_interval
 
 Summary = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
@@ -30,14 +31,11 @@ FIGURE = ("quantity", "value", "low", "high")  # columns of a row that are no se
 
 
 def picture(path: Path) -> Path:
-    """Draws NAME.json, with NAME.npz beside it, as NAME.png and NAME-dark.png.
-
-    Returns the path of the first.
-    """
+    """Draws NAME.json, with NAME.npz beside it, as NAME.png, and returns its path."""
     summary = json.loads(path.read_text(encoding="utf-8"))
     with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
         figure = draw(summary, dict(arrays))
-    return style.save_both(figure, path.with_suffix(".png"))
+    return style.save_png(figure, path.with_suffix(".png"))
 
 
 def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
@@ -62,7 +60,7 @@ def table(summary: Summary) -> list[dict[str, str]]:
         if estimator in gradients:
             line["gradient"] = gradients[estimator]
         quantity = row["quantity"]
-        line[quantity] = style.interval(row["value"], row["low"], row["high"])
+        line[quantity] = with_interval(row["value"], row["low"], row["high"])
         for name in line:
             columns[name] = "-"
     return [columns | line for line in lines.values()]
@@ -76,15 +74,15 @@ def _errors(summary: Summary) -> alt.ConcatChart:
     far = _far_above(summary)
     panels = _error_panels(summary, error, far)
     labels = {name: _label(name, kind) for name, kind in kinds.items()}
-    looks = {labels[name]: look for name, look in style.series_looks(list(kinds)).items()}
+    series = list(labels.values())
     rows = []
     for row in _error_rows(summary, error, far):
         rows.append({**row, "line": labels[row["estimator"]]})
     checkpoints = summary.get("checkpoints")
     if checkpoints:
-        return figures.picture(_by_step(rows, panels, looks), title=", ".join(checkpoints))
+        return figures.picture(_by_step(rows, panels, series), title=", ".join(checkpoints))
     axis = Axis("m", "responses to a prompt, m", "log2")
-    drawings = plot.draw(rows, panels, axis, line="line", looks=looks)
+    drawings = plot.draw(rows, panels, axis, line="line", series=series)
     return figures.picture(drawings, title=summary.get("title", ""))
 
 
@@ -129,7 +127,7 @@ def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str,
 
 
 def _by_step(
-    rows: Sequence[Row], panels: Mapping[str, Panel], looks: Mapping[str, style.Look]
+    rows: Sequence[Row], panels: Mapping[str, Panel], series: Sequence[str]
 ) -> list[plot.Drawing]:
     """Each panel over the training steps, once for every m."""
     drawings = []
@@ -138,7 +136,7 @@ def _by_step(
         for m in dict.fromkeys(row["m"] for row in rows):
             of_m = {name: replace(panel, title=f"{panel.title}, m = {m}")}
             at_m = [row for row in rows if row["m"] == m]
-            drawings += plot.draw(at_m, of_m, axis, line="line", looks=looks)
+            drawings += plot.draw(at_m, of_m, axis, line="line", series=series)
     return drawings
 
 
@@ -176,11 +174,8 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
 
 def _drawn_curves(points: Sequence[Row], panels: Mapping[str, Panel]) -> alt.ConcatChart:
     """The panels of curves, in which rules are points."""
-    lines = list(dict.fromkeys(point["line"] for point in points))
-    looks = style.series_looks(lines)
-    looks[SAME] = looks[SAME]._replace(marker="", stroke=style.SOLID)
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
-    drawings = plot.draw(points, panels, axis, line="line", panel="panel", looks=looks)
+    drawings = plot.draw(points, panels, axis, line="line", panel="panel")
     return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
 
 
@@ -209,7 +204,7 @@ def _note(rows: Sequence[Row]) -> str:
         if row["point"] == "all rewards":
             notes.append(f"{row['quantity']} {row['value']:.3g}")
         elif row["point"] == "least distance" and row["quantity"] == "shrinkage":
-            least = style.interval(row["value"], row["low"], row["high"], ".2f")
+            least = with_interval(row["value"], row["low"], row["high"], ".2f")
             notes.append(f"least at {least}")
     return ", ".join(notes)
 

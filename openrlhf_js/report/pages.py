@@ -13,14 +13,14 @@ import jinja2
 from markupsafe import Markup
 
 from openrlhf_js import __version__
-from openrlhf_js.report import style
+from openrlhf_js.report.text import printable
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
-    finalize=lambda text: text if isinstance(text, Markup) else style.printable(str(text)),
+    finalize=lambda text: text if isinstance(text, Markup) else printable(str(text)),
 )
 
 

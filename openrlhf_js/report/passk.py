@@ -12,8 +12,8 @@ from openrlhf_js.evaluation.passk.summary import (
     items_with,
     responses_per_item,
 )
-from openrlhf_js.report import style
 from openrlhf_js.report.forest import Forest, ForestRow
+from openrlhf_js.report.text import LONGEST_NAME, short_names, with_interval
 
 TRUNCATED_WARNING = 5.0  # per cent
 METRICS = {"mean": "pass@1", "majority": "majority vote"}  # others are their own names
@@ -145,7 +145,7 @@ def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
     first = comparisons[0][1]
     metric = _metric(first)
     models = [first["a"], *(comparison["b"] for _, comparison in comparisons)]
-    short = style.short_names(models, style.LONGEST_NAME - len(" (A)"))
+    short = short_names(models, LONGEST_NAME - len(" (A)"))
     names = {label: f"{short[comparison['b']]} ({label})" for label, comparison in comparisons}
     rows = []
     for label, comparison in comparisons:
@@ -164,7 +164,7 @@ def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
         note="paired by item, 95 % intervals",
         xlabel=f"points of {metric} over A",
         rows=rows,
-        looks=style.series_looks(list(names.values())),
+        series=list(names.values()),
         form="+.1f",
         reference=0,
     )
@@ -266,7 +266,7 @@ def _share(task: TaskResults, quantity: str, j: int | None = None) -> str:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    return style.interval(row["value"], row["low"], row["high"], ".1f", 100)
+    return with_interval(row["value"], row["low"], row["high"], ".1f", 100)
 
 
 def _number(task: TaskResults, quantity: str, scale: float = 1) -> str:

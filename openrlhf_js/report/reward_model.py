@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openrlhf_js.report import style
+from openrlhf_js.report.text import with_interval
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE
 
 FEW_PROMPTS = 20  # too few clusters for an interval
@@ -55,7 +55,7 @@ def number(interval: Interval | None, scale: float = 1, form: str = ".3g", unit:
     """An interval of a number, such as `1.84 (1.7 to 1.98)`; "-" where there is none."""
     if interval is None:
         return "-"
-    return style.interval(interval["value"], interval["low"], interval["high"], form, scale, unit)
+    return with_interval(interval["value"], interval["low"], interval["high"], form, scale, unit)
 
 
 def subset_rows(evaluation: Evaluation) -> list[dict[str, str]]:

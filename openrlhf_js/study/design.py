@@ -321,7 +321,7 @@ class InlineStudy(StudySettings):
       runs-*.jsonl    one record a run
       rows.csv        every figure with its interval: settings, quantity, value, low, high
       study.html      paired differences by mix, learning curves, tables
-      compared.png    the same in brief; compared-dark.png for dark pages
+      compared.png    the same in brief
     """
 
     engine: ClassVar[str] = "inline"

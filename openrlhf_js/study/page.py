@@ -14,6 +14,7 @@ from openrlhf_js.report import figures, plot, style
 from openrlhf_js.report.forest import Forest, ForestRow
 from openrlhf_js.report.pages import render
 from openrlhf_js.report.plot import Axis, Panel
+from openrlhf_js.report.text import short_names
 from openrlhf_js.study import tables
 from openrlhf_js.study.analysis import Average, CurvePoint, Findings, StudyRow
 from openrlhf_js.study.values import grouped
@@ -55,7 +56,7 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
     rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
     with atomic_write(folder / ROWS) as file:
         rows.to_csv(file, index=False, float_format="%.5g")
-    style.save_both(picture(findings, title), folder / PICTURE)
+    style.save_png(picture(findings, title), folder / PICTURE)
     return folder / PAGE
 
 
@@ -67,7 +68,9 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
     others = [name for name in findings.estimators if name != findings.reference]
     pictured = [findings.reference, *others[:1]]
     curves = _curves(findings, pictured)
-    return figures.wide_picture([*_forests(findings), *curves[:1]], title)
+    forests = _forests(findings)
+    widths = [figures.FOREST_WIDTH] * len(forests) + [figures.PANEL_WIDTH]
+    return figures.picture([*forests, *curves[:1]], widths, title)
 
 
 def _interval_note(averages: Sequence[Average]) -> str:
@@ -104,14 +107,14 @@ def _forests(findings: Findings) -> list[Forest]:
         rows.append(row)
     if not rows:
         return []
-    reference = style.short_names(findings.estimators)[findings.reference]
+    reference = short_names(findings.estimators)[findings.reference]
     over = f"{findings.unit} of " if findings.unit else ""
     forest = Forest(
         title=f"Difference of {findings.result} from {reference}",
         note=_interval_note(findings.averages_by_mix),
         xlabel=f"{over}{findings.result} over {reference}",
         rows=rows,
-        looks=style.series_looks(findings.estimators),
+        series=findings.estimators,
         form=tables.form_of(findings),
         reference=0,
     )
@@ -120,14 +123,13 @@ def _forests(findings: Findings) -> list[Forest]:
 
 def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]:
     """The learning curves of these estimators, cell by cell."""
-    looks = style.series_looks(findings.estimators)  # as in the differences beside them
     points = [point for point in findings.curves if point.estimator in estimators]
     panels = {}
     for cell, of_cell in grouped(points, lambda point: point.cell).items():
         note = f"{OVER_SEEDS}{_cut(of_cell, least=0, greatest=1)}"
         panels[cell] = Panel(cell, "training reward", note)
     rows = [point._asdict() for point in points]
-    return plot.draw(rows, panels, STEPS, panel="cell", looks=looks)
+    return plot.draw(rows, panels, STEPS, panel="cell", series=findings.estimators)
 
 
 def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
@@ -135,10 +137,9 @@ def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
     means = [row for row in findings.means_at_each_rate if row.quantity == "pass1"]
     if len({row.learning_rate for row in means}) <= 1:
         return []
-    looks = style.series_looks(findings.estimators)
     panels = {}
     for cell, of_cell in grouped(means, lambda row: row.cell).items():
         note = f"{OVER_SEEDS}{_cut(of_cell, least=0, greatest=1)}"
         panels[cell] = Panel(cell, findings.result, note)
     rows = [row._asdict() | {"learning_rate": float(row.learning_rate)} for row in means]
-    return plot.draw(rows, panels, RATES, panel="cell", looks=looks)
+    return plot.draw(rows, panels, RATES, panel="cell", series=findings.estimators)

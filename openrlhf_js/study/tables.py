@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from openrlhf_js.common import console
-from openrlhf_js.report import style
+from openrlhf_js.report.text import with_interval
 from openrlhf_js.study.analysis import Average, Findings, StudyRow
 from openrlhf_js.study.design import OWN
 from openrlhf_js.study.values import CAUSES, OUTCOMES
@@ -84,7 +84,7 @@ def verdicts(findings: Findings) -> dict[str, str]:
     """By estimator, its difference to the reference in each mix, in figures."""
     sentences: dict[str, list[str]] = {}
     for average in findings.averages_by_mix:
-        figures = style.interval(average.value, average.low, average.high, form_of(findings))
+        figures = with_interval(average.value, average.low, average.high, form_of(findings))
         if not _has_interval(average):
             figures += f" ({NO_INTERVAL}: {EQUAL_SEEDS})"
         if not findings.is_own:

@@ -27,7 +27,6 @@ CURVES = ("smollm2_js_grad", "js_grad", "js_grad_stack", "js_grad_again")  # tha
 FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
 IN_DIRECTION = "reduction_at_best_length_percent"
-SCALE = ["#B2182B", "#F4F4F2", "#2166AC"]  # in capitals, which dark pages leave as they are
 IN_WORDS = results["IN_WORDS"]
 SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
     "smollm2_js_grad": "SmolLM2",
@@ -107,7 +106,7 @@ def heat_map(rows: pd.DataFrame) -> alt.FacetChart:
         y=y,
         color=alt.Color(
             "shown:Q",
-            scale=alt.Scale(domain=[-100, 0, 100], range=SCALE, interpolate="lab"),
+            scale=alt.Scale(domain=[-100, 100], scheme="redblue"),
             legend=None,
         ),
     )
@@ -115,24 +114,19 @@ def heat_map(rows: pd.DataFrame) -> alt.FacetChart:
         x=x,
         y=y,
         text="text:N",
-        color=alt.condition("abs(datum.shown) > 55", alt.value("white"), alt.value("black")),
+        color=alt.condition("abs(datum.shown) > 65", alt.value("white"), alt.value("black")),
     )
-    column = alt.Column(
-        "estimator:N",
-        title=None,
-        sort=SHOWN,
-        header=alt.Header(labelFontSize=13, labelColor=style.INK),
-        spacing=8,
-    )
+    column = alt.Column("estimator:N", title=None, sort=SHOWN)
     return (
         alt.layer(squares, numbers)
         .properties(width=alt.Step(24), height=alt.Step(20))
         .facet(column=column)
         .properties(
+            spacing=8,
             title=alt.Title(
                 "Squared distance of the gradient, % below RLOO's",
                 subtitle="batches of 16 prompts; columns: 2, 4, 8 and 16 responses to each",
-            )
+            ),
         )
     )
 
@@ -268,7 +262,7 @@ def forest(rows: list[ForestRow]) -> alt.ConcatChart:
         note="js_grad and the best of the others measured there; last number: responses a prompt",
         xlabel="points of pass@1 over RLOO (one response: over the mean of the other prompts)",
         rows=rows,
-        looks=style.series_looks([row.name for row in rows]),
+        series=list(dict.fromkeys(row.name for row in rows)),
         form="+.1f",
         reference=0,
     )
@@ -289,8 +283,8 @@ def main() -> None:
     print_samples()
     print_rates()
     print_variances()
-    style.save_both(heat_map(reductions), folder / "results_gradients.png")
-    style.save_both(forest(training()), folder / "results_training.png")
+    style.save_png(heat_map(reductions), folder / "results_gradients.png")
+    style.save_png(forest(training()), folder / "results_training.png")
 
 
 if __name__ == "__main__":

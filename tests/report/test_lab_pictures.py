@@ -47,7 +47,7 @@ def test_errors_and_reductions_over_m(tmp_path):
     assert {"js", "js_grad", "best constant"} < reductions.lines.keys()
     assert "rloo" not in reductions.lines
     assert errors.vertical["type"] == "log"
-    assert '["2", "4"]' in errors.horizontal["axis"]["labelExpr"]
+    assert errors.horizontal["axis"]["values"] == [2, 4]
     assert "30 batches of 10 prompts" in errors.note
 
 
@@ -76,7 +76,6 @@ def test_a_baseline_that_is_far_worse_is_named_and_not_drawn():
     distance, reduction = panels_of(lab.draw({**summary, "title": "\x1b"}, {}))
     assert "remax" in distance.lines and "remax" not in reduction.lines
     assert "far higher: remax" in reduction.note
-    assert reduction.vertical["domain"][0] > -100
 
 
 def test_values_ascend_and_stay_within_the_rewards(tmp_path):

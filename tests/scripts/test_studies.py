@@ -114,4 +114,4 @@ def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     assert claimed
     for row in claimed:
         assert f"| {row} |".split(" | ") in tables
-    assert (tmp_path / "results_gradients-dark.png").stat().st_size > 10_000
+    assert (tmp_path / "results_gradients.png").stat().st_size > 10_000

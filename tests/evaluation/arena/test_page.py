@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from chromium import WIDTHS, browser
+from chromium import opened
 from judged_bench import BASELINE, answer_row, judgment_row, write_judged, write_lines
 
 from openrlhf_js.evaluation.arena.board import Boards, board
@@ -18,16 +18,9 @@ HOSTILE = (
 LONG_NAME = "Llama-3.2-3B-Instruct-" + "x" * 60
 
 
-@pytest.fixture(scope="module")
-def tab():
-    with browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory):
+@pytest.fixture
+def judged(tmp_path):
     """A page with every outcome of a judgment, two judges, and texts that would do harm."""
-    folder = tmp_path_factory.mktemp("judged")
     outcomes = [(2, 1), (0, 1), (-1, -2), (1, -1), (0, 0), (None, -2)]
     rows = []
     for number, margins in enumerate(outcomes):
@@ -39,24 +32,32 @@ def judged(tmp_path_factory):
         for game in row["games"]:
             if game:
                 game["judgment"]["answer"] = HOSTILE
-    write_judged(folder, rows, characters=3000)
-    bench = Folder(folder, "own")
+    write_judged(tmp_path, rows, characters=3000)
+    bench = Folder(tmp_path, "own")
     thoughts = answer_row("q0", LONG_NAME, HOSTILE)
     thoughts["messages"][-1]["content"]["thought"] = "let me think"
     write_lines(bench.answers(LONG_NAME), [thoughts])
     pools = load(bench, ["j", "k"], baseline=BASELINE)
     boards = [board(pools[0], judges) for judges in (["j"], ["j", "k"])]
-    path = folder / "page.html"
+    path = tmp_path / "page.html"
     path.write_text(page(pools, Boards(boards, [HOSTILE], [])), encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_overflows_is_cut_is_pale_or_runs(tab, judged, width, dark):
-    tab.open(judged, width, dark)
+def test_a_browser_shows_the_page(judged):
+    with opened(judged) as tab:
+        the_pictures_and_texts_are_there_and_nothing_foreign_runs(tab)
+        outcomes_are_words_and_chips_count_them(tab)
+        tab.check()
+    html = judged.read_text(encoding="utf-8")
+    assert html.count("let me think") == 1
+    assert "\x00" not in html
+    assert "No answer is in the files." in html
+    assert "The judge's call was refused or failed." in html
+
+
+def the_pictures_and_texts_are_there_and_nothing_foreign_runs(tab):
     tab.evaluate("document.querySelectorAll('details').forEach(node => { node.open = true; })")
-    tab.check()
     assert tab.evaluate("window.ran ?? null") is None
     assert tab.evaluate("document.scripts.length") == 1
     pictures = tab.evaluate("[...document.images].map(image => image.alt)")
@@ -68,37 +69,9 @@ def test_nothing_overflows_is_cut_is_pale_or_runs(tab, judged, width, dark):
     shown = tab.evaluate("document.querySelector('.pair [data-model]:not([hidden])').textContent")
     for text in ("let me think", "<script>top.ran = 1</script>", "![b](http://h/b.png)", "{{7*7}}"):
         assert text in shown
-    assert "\x00" not in judged.read_text(encoding="utf-8")
-    inside = """[...document.querySelectorAll(".numbers td")]
-        .map(node => node.getBoundingClientRect())
-        .every(box => box.left >= 0 && box.right <= innerWidth)"""
-    assert tab.evaluate(inside)
-    html = judged.read_text(encoding="utf-8")
-    assert html.count("let me think") == 1
-    assert "No answer is in the files." in html
-    assert "The judge's call was refused or failed." in html
 
 
-def test_the_answers_stand_side_by_side_and_the_judgments_beneath(tab, judged):
-    def box(selector):
-        script = f"document.querySelector('.question[open] {selector}').getBoundingClientRect()"
-        return tab.evaluate(f"{script}.toJSON()")
-
-    tab.open(judged, 1280)
-    tab.click(".question summary")
-    baseline = box(".pair > section")
-    model = box(".pair > [data-model]:not([hidden])")
-    games = box("section[data-kind]:not([hidden])")
-    assert baseline["top"] == model["top"]
-    assert baseline["right"] < model["left"]
-    assert games["top"] > max(baseline["bottom"], model["top"])
-    tab.open(judged, 420)
-    tab.click(".question summary")
-    assert box(".pair > section")["bottom"] <= box(".pair > [data-model]:not([hidden])")["top"]
-
-
-def test_outcomes_in_words_and_chips_that_count_them(tab, judged):
-    tab.open(judged, 1280)
+def outcomes_are_words_and_chips_count_them(tab):
     assert tab.texts(".question > summary .outcome") == [
         "won twice",
         "won once, tied once",

@@ -1,0 +1,56 @@
+"""Numbers and names as pages, tables and pictures write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+LONGEST_NAME = 22  # characters of a series that a picture has room for
+VERSION = re.compile(r"(?<=\w)@[0-9a-f]{8}$")  # that `estimators.own.label_of` puts behind a name
+
+
+def with_interval(
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    form: str = ".3g",
+    scale: float = 1,
+    unit: str = "",
+) -> str:
+    """A number with its interval, such as `84.2 % (82.9 to 85.5)`; "-" where there is none.
+
+    A plus in the form is of the number alone: `+5.6 (2.7 to 8.5)`.
+    """
+    if value is None:
+        return "-"
+    text = f"{scale * value:{form}}{unit}"
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return text
+    form = form.removeprefix("+")
+    return f"{text} ({scale * low:{form}} to {scale * high:{form}})"
+
+
+def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:
+    """By name, what a picture shows: both ends of a long name, without a file's version.
+
+    A name stays whole where two would look the same.
+    """
+    names = list(names)
+    start = longest // 2
+    end = longest - start - 1
+    for text_of in (lambda name: VERSION.sub("", name), str):
+        short = {}
+        for name in names:
+            text = printable(text_of(name))
+            short[name] = text if len(text) <= longest else f"{text[:start]}…{text[-end:]}"
+        if len(set(short.values())) == len(short):
+            return short
+    return {name: printable(name) for name in names}
+
+
+def printable(name: str) -> str:
+    """The name with a mark for what does not print, which no picture or page may hold."""
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name
+    )
