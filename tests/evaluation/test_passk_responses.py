@@ -1,13 +1,9 @@
 """Responses that exist already: what rows of a log become, and which rows are refused."""
 
-import csv
-import gzip
 import json
 
-import pyarrow
 import pytest
 from kit import write_lines
-from pyarrow import parquet
 
 from openrlhf_js.evaluation.passk.benchmarks import uid_of
 from openrlhf_js.evaluation.passk.responses import Keys, read_responses
@@ -60,32 +56,6 @@ def test_fields_have_the_names_that_flags_give(tmp_path):
     assert read(tmp_path / "log.jsonl", [row], keys) == {"q": ("7", ["a"])}
 
 
-def test_only_the_first_items(tmp_path):
-    assert list(read(tmp_path / "log.jsonl", [ROW, OTHER, ROW], limit=1).values()) == [
-        ("4", [ROW["response"]] * 2)
-    ]
-
-
-@pytest.mark.parametrize("name", ["log.parquet", "log.json", "log.csv", "log.jsonl.gz"])
-def test_other_formats(tmp_path, name):
-    path = tmp_path / name
-    if name.endswith("parquet"):
-        parquet.write_table(pyarrow.Table.from_pylist([ROW, OTHER]), path)
-    elif name.endswith("csv"):
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, ROW)
-            writer.writeheader()
-            writer.writerows([ROW, OTHER])
-    elif name.endswith("gz"):
-        path.write_bytes(
-            gzip.compress(json.dumps(ROW).encode() + b"\n" + json.dumps(OTHER).encode())
-        )
-    else:
-        path.write_text(json.dumps([ROW, OTHER]))
-    asked, _ = read_responses(path, "math", KEYS)
-    assert [item.label for item in asked.items.values()] == ["4", "3"]
-
-
 @pytest.mark.parametrize(
     ("task", "name", "datasource"),
     [
@@ -101,15 +71,6 @@ def test_items_are_those_of_a_prompt_file(tmp_path, task, name, datasource):
     assert asked.benchmark.name == name
     row = {"input": ROW["prompt"], "label": "4", "datasource": datasource}
     assert list(asked.items) == [uid_of(example(row))]
-
-
-def test_repeated_rows_are_said(tmp_path, capsys):
-    found = read(tmp_path / "log.jsonl", [ROW, OTHER, ROW, ROW])
-    assert len(found["2 + 2?"][1]) == 3
-    said = "2 rows are the same as earlier ones (the first: line 3 as line 1); each counts"
-    assert said in capsys.readouterr().err
-    read(tmp_path / "log.jsonl", [{**ROW, "step": 1}, {**ROW, "step": 2}])
-    assert not capsys.readouterr().err
 
 
 def without(name):

@@ -197,16 +197,3 @@ def test_rewards_that_are_all_equal():
     assert js["reduction_percent"]["value"] is None
     values = quantities(values_of(equal_rewards), group="all")
     assert values["all_rewards_equal"]["value"] == 1
-
-
-def test_a_baseline_may_be_the_users_own(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "def mine(batch):\n"
-        "    others = batch.statistics.loo_batch_mean[:, None]\n"
-        "    return others.expand_as(batch.rewards)\n"
-    )
-    plan = BatchPlan(batches=30, prompts=2, responses=(2,))
-    result = mse(samples(pool(20)), plan, ("rloo", f"{file}:mine", "bloo"))
-    _, mine, bloo = result.arrays["squared_errors"][0]
-    assert mine == pytest.approx(bloo)

@@ -109,15 +109,6 @@ def test_what_cannot_be_trained_on_cannot_be_allowed():
     assert found(messages).stopping(ALLOWABLE) == ["no text"]
 
 
-def test_a_prompt_that_the_template_changes():
-    def longer(messages: list, tokenize: bool, add_generation_prompt: bool = False) -> str:
-        return template(messages, tokenize) + (" and so" if add_generation_prompt else "")
-
-    row = {"p": turns("q", roles="u"), "chosen": turns("a", roles="a")}
-    row["rejected"] = turns("bb", roles="a")
-    assert "torn" in found(rows([row]), template=longer, keys=Keys("p")).stopping()
-
-
 def test_the_first_of_a_kind_are_kept_all_are_counted_and_progress_covers_every_row():
     told: list[int] = []
     data = sides(*[("a", "a")] * (BATCH + 1))

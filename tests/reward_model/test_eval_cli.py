@@ -75,13 +75,6 @@ def test_a_model_is_evaluated_and_the_same_command_resumes(data, model, tmp_path
     assert re.search(r"texts: '\w+' there", capsys.readouterr().err)
 
 
-def test_a_forgotten_prompt_is_a_warning(data, model, tmp_path, capsys):
-    words = ["eval", str(data), "--model", str(model), "--out", str(tmp_path / "out")]
-    assert rm.main(words) == 0
-    warning = "warning: 300 of 300 pairs are scored without their prompt: --prompt_key prompt adds"
-    assert warning in capsys.readouterr().err
-
-
 def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     folder = tmp_path / "broken"
     preferences.write_reward_model(folder)

@@ -178,12 +178,6 @@ def test_a_baseline_of_the_users_own(settings, tmp_path, monkeypatch):
         InlineStudy(estimators=["mine.py:missing"])
 
 
-@pytest.mark.parametrize("name", ["dbb", "opo", "maxrl"])  # with a past, lengths, shares
-def test_published_rivals_train(settings, name):
-    repeating = settings.model_copy(update={"distinct": 40, "estimators": [name]})
-    assert train(repeating, estimator=name).gradient_variance > 0
-
-
 def slow_valid(responses, end):
     """(b, T) whether a token comes before the end or is it."""
     valid = torch.ones_like(responses, dtype=torch.bool)
@@ -254,12 +248,6 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
 def test_what_cannot_be_studied_is_refused(flags, message):
     with pytest.raises(SettingsError, match=message):
         InlineStudy(**flags)
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    settings = InlineStudy(model=tmp_path, tasks=["questions"])
-    with pytest.raises(ValueError, match=r"smollm2\.sh makes such a folder"):
-        settings.start_of("questions")
 
 
 def exact_score(text, label):

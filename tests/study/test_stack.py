@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import pickle
 import shlex
 import time
 from pathlib import Path
@@ -18,7 +17,6 @@ from openrlhf_js.study import running, stack
 from openrlhf_js.study.design import StackStudy
 from openrlhf_js.study.inline import prompts
 from openrlhf_js.study.stack import Scalars
-from openrlhf_js.tiny.supervise import ProgramFailed
 
 EVALUATION = ["--eval.dataset", "held_out.jsonl", "--eval.steps", "10"]
 OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl", *EVALUATION]
@@ -204,9 +202,3 @@ def test_a_log_that_grows_is_followed_and_what_a_resume_undid_is_gone(tmp_path):
         writer.add_scalar("a", 40.0, 4)
     logged.reload()
     assert logged["a"].to_dict() == {1: 1, 3: 3, 4: 40}
-
-
-def test_a_failed_program_reaches_the_parent_of_its_worker():
-    failure = pickle.loads(pickle.dumps(ProgramFailed(3, Path("log"))))
-    assert (failure.status, failure.log) == (3, Path("log"))
-    assert "status 3" in str(failure)

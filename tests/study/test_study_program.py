@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import psutil
 import pytest
-import torch
 
 from openrlhf_js.cli import study
 from openrlhf_js.study import running
@@ -161,16 +160,6 @@ def test_flags_of_training_lead_to_the_stack_and_all_that_it_needs(words, comman
     assert study.read(given).engine == "stack"  # and the command is one
 
 
-def test_flags_of_training_in_a_file_or_of_another_engine(tmp_path, capsys):
-    path = tmp_path / "study.yaml"
-    path.write_text("data.prompt_dataset: p.jsonl\n")
-    assert study.main([str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "in a file: the list `train`" in said and "-- --data.prompt_dataset p.jsonl" in said
-    assert study.main(["--engine", "inline", "--", "--eval.dataset", "x"]) == 2
-    assert "behind -- are flags of training: give --engine stack" in capsys.readouterr().err
-
-
 def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     pretrained = ("--model", str(tmp_path), "--tasks", "questions")
@@ -191,16 +180,3 @@ def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
     assert on_gpu.identity() == {**on_cpu, "device": "cuda"}  # another study
     assert read_with("--device", "cpu", "--dtype", "bf16").identity() == on_cpu
     assert study.read([]).device_name == "cpu"  # of the tiny model, for which that is quicker
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_full_gpu_is_said(tmp_path, monkeypatch, capsys):
-    make_start(tmp_path)
-
-    def fill(run, settings):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr("openrlhf_js.study.inline.engine.train", fill)
-    assert study.main(flags(tmp_path, "--jobs", "1")) == 2
-    screen = capsys.readouterr().err
-    assert "openrlhf-js study: CUDA out of memory\nThe GPU is full: give fewer --jobs" in screen

@@ -105,17 +105,6 @@ def test_a_dry_run_has_rows_for_files_that_are_not_built(tmp_path, capsys):
     assert "x/train.jsonl: not built yet, checked as 128 rows" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("messages", [True, False])
-def test_prompts_are_messages_where_a_template_is_applied(argv, tmp_path, messages):
-    if not messages:
-        flags = [word for word in FLAGS if word != "--data.apply_chat_template"]
-        argv = tiny_training(flags, tmp_path)
-    prompt = json.loads(lines(value(argv, "data.prompt_dataset"))[0])["context_messages"]
-    text = prompt[0]["content"] if messages else prompt
-    assert isinstance(text, str)
-    assert text.endswith("=")
-
-
 def test_pairs_are_conversations_with_other_prompts_held_out(tmp_path):
     argv = tiny_reward_training(["--data.apply_chat_template", "--adam.lr", "9e-6"], tmp_path)
     assert value(argv, "adam.lr") == "9e-6"

@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 import pytest
-import torch
 from kit import read_lines, save_policy
-from transformers import Qwen2ForCausalLM
 
 from openrlhf_js.tasks import task_of
 from openrlhf_js.tiny import model
@@ -15,13 +13,6 @@ from openrlhf_js.tiny.tasks import END, TASKS, sort, write_prompts
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return save_policy(tmp_path_factory.mktemp("model"))
-
-
-def test_the_saved_model_is_small_and_in_bfloat16(folder):
-    loaded = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto")
-    assert loaded.dtype == torch.bfloat16
-    assert 0.6e6 < loaded.num_parameters() < 0.7e6
-    assert loaded.config.max_position_embeddings >= max(t.max_tokens for t in TASKS.values())
 
 
 def test_imitation_lowers_the_loss_and_repeats_itself():

@@ -238,18 +238,6 @@ def test_categories_judges_and_deviations(two_categories, caplog):
         board(hard, ["gpt-4.1"], models=["m7"])
 
 
-def test_what_nobody_judged_or_what_is_no_question(two_categories, caplog):
-    with pytest.raises(ValueError, match="no question is of the category 'poems'"):
-        load(two_categories, ["gpt-4.1"], ["poems"])
-    with pytest.raises(ValueError, match="holds nothing usable that x judged"):
-        load(two_categories, ["x"])
-    questions = [{"uid": "q0", "category": "creative_writing", "prompt": "p"}]
-    write_lines(two_categories.questions, questions)
-    (creative,) = load(two_categories, ["gpt-4.1"])
-    assert set(creative.judged.uid) == {"q0"}
-    assert "of no known question, or of a judge, are left out" in caplog.text
-
-
 def test_equal_weights_are_a_paired_t_test(pool):
     margins_a = np.array([1, 1, -1, 1, 0, 1, 1, -1])
     margins_b = np.array([1, -1, -1, 0, 0, -1, 1, 1])
