@@ -58,20 +58,6 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path, capsys: Captured) -> N
     assert run(*flags, "--out", path) == 2  # a file
 
 
-def test_the_flags_that_it_names_are_upstreams(tmp_path: Path, capsys: Captured) -> None:
-    from openrlhf_js.plugin.flags.parser import upstream_parser
-
-    manifest = {"rows": 1, "rows_by_datasource": {}, "images_per_prompt": 2}
-    for split in ("train", "test"):
-        data._say_what_was_built(tmp_path / "a b.jsonl", TASKS["maze"], split, manifest)
-        said = capsys.readouterr().out
-        assert f"'{tmp_path / 'a b.jsonl'}'" in said
-        flags = set(re.findall(r"--(?:data|eval|reward)\.\w+", said))
-        assert "--data.image_key" in flags <= set(upstream_parser()._option_string_actions)
-        (reward,) = set(re.findall(r"remote_url (\S+)", said))
-        assert (Path(__file__).parents[2] / reward).is_file()
-
-
 # check
 
 

@@ -70,11 +70,9 @@ def test_a_model_on_two_files_again_gets_the_same_scores(given, done, tmp_path, 
     assert 0 < sum(right) < len(kept)
     mean = value_of(task, "mean_at_k")["value"]
     assert mean == pytest.approx(sum(right) / len(kept))
-    assert str(tmp_path / "samples.html") in said.out
     assert (tmp_path / "samples.html").stat().st_size > 10_000
     assert f"{100 * mean:.1f} (" in said.out
     assert task["settings"]["prompt_form"] == "text"  # what `auto` has come to
-    assert "toy (12 items), more (5 items)" in said.err
 
 
 def test_kill_9_and_resume(given, done, tmp_path, monkeypatch):
@@ -135,17 +133,6 @@ def test_a_served_model(given, tmp_path, monkeypatch, capsys):
         assert not served.requests
 
 
-def test_a_server_that_fails(given, tmp_path, capsys):
-    tasks = ["--tasks", str(given / "toy.jsonl"), "--out", str(tmp_path)]
-    with serving(lambda *_: (401, {"error": {"message": "who are you?"}})) as served:
-        assert main(["passk", "--model", served.url, *tasks]) == 1
-    said = capsys.readouterr().err
-    assert "who are you?" in said
-    assert said.rstrip().endswith("the same command resumes")
-    assert main(["passk", "--model", served.url, *tasks]) == 1
-    assert f"no server answers at {served.url}" in capsys.readouterr().err
-
-
 def test_folders_compared_with_the_first(done, tmp_path, capsys):
     places = [str(done / name) for name in ("model", "other", "model")]
     assert main(["passk", "--compare", *places, "--out", str(tmp_path)]) == 0
@@ -156,7 +143,6 @@ def test_folders_compared_with_the_first(done, tmp_path, capsys):
     a, b = (scores(done / name)["correct"] for name in ("model", "other"))
     assert found["rows"][0]["value"] == pytest.approx((sum(b) - sum(a)) / 72)
     assert {row["value"] for row in same["rows"]} == {0}
-    assert "difference to A, points" in said and "pass@1, %" in said
     assert f"{100 * found['rows'][0]['value']:.1f} (" in said
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
     again = ["passk", "--compare", *places[:2], "--tasks", "toy", "--metric", "pass@4"]
@@ -225,8 +211,6 @@ def test_responses_from_a_log(tmp_path, capsys):
     marks = {1: "rrww", 2: "wwww", 3: "rwww"}
     log = write_lines(tmp_path / "log.jsonl", log_rows(marks))
     assert main(graded(tmp_path / "rows", log)) == 0
-    said = capsys.readouterr()
-    assert f"{log}: 3 items, 12 responses" in said.err
     found = results(tmp_path / "rows")
     assert found["model"] == str(log)
     task = found["tasks"]["math"]
@@ -252,9 +236,7 @@ def test_responses_from_a_log(tmp_path, capsys):
     assert main(graded(tmp_path / "lists", other, fields=[])) == 0
     assert scores(tmp_path / "lists", "math") == scores(tmp_path / "rows", "math")
     assert main(graded(tmp_path / "rows", other, fields=[])) == 2
-    said = capsys.readouterr().err
-    assert "has results of another model (math: responses_sha256 was" in said
-    assert "same_model" not in said
+    assert "another model" in capsys.readouterr().err
 
 
 def test_a_thought_that_the_prompt_of_a_log_opens_earns_nothing(tmp_path):

@@ -67,17 +67,6 @@ def test_a_bad_row_says_where_and_why(tmp_path: Path, line: bytes, problem: str)
         [row.object(path) for row in read_rows(path)]
 
 
-def test_other_names_and_formats_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_text("no")
-    with pytest.raises(ValueError, match="not readable as Parquet"):
-        list(read_rows(tmp_path / "a.parquet"))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}")[:-4])
-    with pytest.raises(ValueError, match="not readable as gzip"):
-        list(read_rows(tmp_path / "a.jsonl.gz"))
-    with pytest.raises(ValueError, match="must end in one of"):
-        read_rows(tmp_path / "a.txt")
-
-
 def test_fingerprints_differ_by_name_and_content(tmp_path: Path) -> None:
     for name, text in (("a", "1"), ("b", "1"), ("c", "2")):
         (tmp_path / name).write_text(text)

@@ -52,12 +52,6 @@ def test_rewards_and_ids_as_they_come(rewards, groups):
     assert result.tolist() == [0, 1, 1, 1]
 
 
-@pytest.mark.parametrize("make", [list, np.array, torch.tensor])
-def test_greedy_rewards_as_they_come(make):
-    result = advantage("remax", [1, 0, 1], groups=[0, 0, 1], greedy_rewards=make([1, 0]))
-    assert result.tolist() == [0, -1, 1]
-
-
 @pytest.mark.parametrize(
     ("rewards", "groups", "message"),
     [

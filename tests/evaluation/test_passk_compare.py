@@ -1,5 +1,4 @@
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ from passk_kit import group, items
 from scipy import stats
 
 from openrlhf_js.evaluation.passk.compare import compare, mean_difference, values_of
-from openrlhf_js.evaluation.passk.summary import FORMAT, read_results, summarise
+from openrlhf_js.evaluation.passk.summary import FORMAT, summarise
 from openrlhf_js.report import passk as report
 from openrlhf_js.stats import Difference, detectable_effect
 
@@ -100,9 +99,9 @@ def test_where_no_effect_size_can_be_told(a, b, p_value):
 @pytest.mark.parametrize(
     ("field", "name", "value", "message"),
     [
-        ("settings", "temperature", 1.0, "temperature is 0.7 and 1.0"),
-        ("settings", "prompt_form", "text", "prompt_form is 'chat' and"),
-        ("per_item", "uid", ["new"], "12 and 1 items, 0 of them the same"),
+        ("settings", "temperature", 1.0, "temperature"),
+        ("settings", "prompt_form", "text", "prompt_form"),
+        ("per_item", "uid", ["new"], "12 and 1 items"),
     ],
 )
 def test_what_is_not_the_same_is_refused(field, name, value, message):
@@ -112,29 +111,12 @@ def test_what_is_not_the_same_is_refused(field, name, value, message):
         compare(A, other)
 
 
-def test_other_numbers_of_samples_are_refused():
-    other = evaluated("b", np.linspace(0.3, 0.9, 12), k=4)
-    with pytest.raises(ValueError, match=r"no fair comparison:\n  toy: samples are 8 and 4"):
-        compare(A, other)
-
-
 def test_a_server_may_be_compared_with_a_folder():
     served = copy.deepcopy(B)
     del served["tasks"]["toy"]["settings"]["prompt_form"]
     assert compare(A, served)["rows"] == compare(A, B)["rows"]
     with pytest.raises(ValueError, match="only one of the two has more"):
         compare(A, evaluated("b", [0.5] * 12, ("more", "toy")))
-
-
-def test_results_on_disk(tmp_path):
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(A))
-    assert read_results(tmp_path) == A
-    with pytest.raises(ValueError, match=r"holds no results\.json"):
-        read_results(tmp_path / "nowhere")
-    path.write_text("{}")
-    with pytest.raises(ValueError, match="does not hold results of this version"):
-        read_results(tmp_path)
 
 
 def test_a_difference_of_shares_stays_within_100_points():

@@ -150,10 +150,10 @@ def test_gradients_need_the_model_that_was_sampled_and_its_distribution(sampled,
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (KeyboardInterrupt(), 130, "stopped; the same command resumes"),
-        (RewardFailed("r.py: no"), 1, "r.py: no\nResponses are kept; the same command resumes"),
-        (OSError(errno.ENOSPC, "No space left"), 1, "No space left; the same command resumes"),
-        (torch.OutOfMemoryError("Tried more"), 1, "Tried more\nGive a smaller --batch_size"),
+        (KeyboardInterrupt(), 130, "resumes"),
+        (RewardFailed("r.py: no"), 1, "r.py: no"),
+        (OSError(errno.ENOSPC, "No space left"), 1, "No space left"),
+        (torch.OutOfMemoryError("Tried more"), 1, "--batch_size"),
     ],
 )
 def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, status, message):
@@ -162,7 +162,7 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
 
     monkeypatch.setitem(sampler.ENGINES, "transformers", fails)
     assert lab.main(["mse", *words(given, tmp_path)]) == status
-    assert f"openrlhf-js lab mse: {message}" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 SIMULATED = ["--prompts_count", "8", "--rounds", "40", "--m", "4", "2"]

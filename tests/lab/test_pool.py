@@ -128,11 +128,6 @@ def test_more_of_everything_keeps_what_is_there(tmp_path):
     assert run(tmp_path / "grown", n=4, m=3).calls == 0
 
 
-def test_a_pool_without_samples(tmp_path):
-    with pytest.raises(ValueError, match="holds no samples: say with --model"):
-        open_samples(tmp_path)
-
-
 @pytest.mark.parametrize("error", [KeyError("no such label"), SystemExit("no such label")])
 def test_a_reward_function_that_fails_costs_no_sampling(error, tmp_path):
     def broken(queries, texts, labels, datasources):

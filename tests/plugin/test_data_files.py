@@ -43,13 +43,6 @@ def test_labels_of_json_stay_what_they_are(tmp_path, as_folder):
     assert json.dumps(labels) == json.dumps(LABELS)
 
 
-def test_a_row_that_lacks_a_column_has_nothing_there(tmp_path):
-    rows = [{"input": "a", "label": "1"}, {"input": "b", "datasource": "math"}]
-    (first, second) = blend(str(write_lines(tmp_path / "a.jsonl", rows)), None, STRATEGY)
-    assert first == {"input": "a", "label": "1", "datasource": None}
-    assert second == {"input": "b", "label": None, "datasource": "math"}
-
-
 @pytest.mark.parametrize("shares", [None, "0.7,0.2,0.1"])
 def test_sets_are_joined_and_drawn_as_upstream_does(shares, tmp_path):
     from openrlhf.datasets.utils import blending_datasets

@@ -20,7 +20,6 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_overlong_penalty
 from openrlhf.trainer.ray import vllm_engine
 
 from openrlhf_js.common.processors import FORBIDDEN
-from openrlhf_js.estimators import key_of
 from openrlhf_js.plugin import rollout
 from openrlhf_js.plugin.graders import as_number, settle
 from openrlhf_js.plugin.records import EVALUATION, Label, Outcome, Prompt
@@ -230,15 +229,6 @@ def asked(actor, number=0, params=_Params, count=3):
     """`count` responses to a prompt, and the sampling parameters of all requests."""
     actor.asked = []
     return asyncio.run(responses_of(actor, number, params, count)), actor.asked
-
-
-def test_a_response_has_the_number_and_the_key_of_its_prompt_and_an_engine_one_tokenizer(engine):
-    actor = engine()
-    for number in (7, 8):
-        responses, _ = asked(actor, number)
-        key = key_of("prompt", "label", "maze", "1.png")
-        assert [response[OUTCOME] for response in responses] == [Outcome(number, key)] * 3
-    assert actor.tokenizers == ["tokenizer"] * 6
 
 
 @pytest.mark.parametrize("own", [None, ["###"]])

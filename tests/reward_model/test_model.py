@@ -12,7 +12,6 @@ from openrlhf_js.reward_model.checkpoint import read_tensors
 from openrlhf_js.reward_model.model import RewardModel, micro_batches
 
 MAX_LEN = 20
-PAD = 0
 EOS = 1
 IDS = {token: number for number, token in enumerate("sort()=0123456789", 2)}
 

