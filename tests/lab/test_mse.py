@@ -171,24 +171,6 @@ def test_the_mean_is_the_error_to_the_true_value_however_small_the_pool():
         assert noise > 5 * standard_error  # what would be off without the correction
 
 
-def test_rows_and_notes():
-    names = ("rloo", "js", "js1", "js_fixed")
-    result = mse(samples(pool(20)), BatchPlan(batches=200, prompts=2, responses=(2, 4)), names)
-    rloo = quantities(result, m=2, estimator="rloo")
-    js = quantities(result, m=2, estimator="js")
-    reference = rloo["reduction_percent"]
-    assert reference["low"] == reference["value"] == reference["high"] == 0
-    ratio = js["mse"]["value"] / rloo["mse"]["value"]
-    assert js["reduction_percent"]["value"] == pytest.approx(100 * (1 - ratio))
-    assert js["reduction_percent"]["low"] < js["reduction_percent"]["high"]
-    assert 0 < js["shrinkage"]["value"] < 1
-    assert rloo["shrinkage"]["value"] is None
-    kinds = result.notes["gradients"]
-    assert (kinds["js"], kinds["js1"], kinds["js_fixed"]) == ("unbiased", "biased", "oracle")
-    assert result.caption.startswith("200 batches of 2 of 5 prompts; 95 % intervals over prompts")
-    assert result.arrays["squared_errors"].shape == (2, len(kinds), 200)
-
-
 def test_rewards_that_are_all_equal():
     equal_rewards = samples(np.ones((4, 16)))
     result = mse(equal_rewards, BatchPlan(batches=3, prompts=2, responses=(2,)), ("rloo", "js"))
