@@ -1,6 +1,8 @@
 """What a GPU must hold, against numbers by hand, torch's account, and a real engine's states."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,34 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 PAGE = ROOT / "docs" / "gpu.md"
 GB = 1e9
+
+# Prints the parameters of a model that DeepSpeed has prepared and trained for a step, and the bytes
+# of all tensors that are left.
+ENGINE = """
+import gc
+import torch
+import gradient_variance_cost as benchmark
+from openrlhf_js.plugin.run.device import prepare_device
+
+prepare_device("cpu")
+import openrlhf.utils
+
+def get_strategy(args, made=openrlhf.utils.get_strategy):
+    args.ds.param_dtype = "bf16"
+    return made(args)
+
+openrlhf.utils.get_strategy = get_strategy
+benchmark.VOCABULARY = 1000
+benchmark.start_process_group()
+trainer = benchmark.make_trainer(benchmark.Size(256, 768, 4))
+for step in range(benchmark.MICRO_BATCHES):
+    trainer.training_step(benchmark.random_experience(), 0.0, step)
+gc.collect()
+storages = [one.untyped_storage() for one in gc.get_objects() if type(one) is torch.Tensor]
+storages += [p.untyped_storage() for p in trainer.actor.parameters()]
+sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
+print("found", sum(p.numel() for p in trainer.actor.parameters()), sum(sizes.values()))
+"""
 
 
 @pytest.fixture
@@ -81,6 +111,20 @@ def test_torch_counts_as_many_activations():
     counted = peak - 2 * model.parameters
     # torch chooses its kernels by the CPU, and some keep 4 % more
     assert counted == pytest.approx(sum(memory.activations(run).values()), rel=0.05)
+
+
+def test_deepspeed_holds_as_many_states():
+    """A policy in bfloat16 after a step of OpenRLHF's trainer: ZeRO 2, one rank."""
+    made = subprocess.run(
+        [sys.executable, "-c", ENGINE], cwd=BENCHMARKS, capture_output=True, text=True
+    )
+    assert "found" in made.stdout, made.stderr[-2000:]
+    parameters, held = map(int, made.stdout.split("found")[1].split())
+    model = memory.Model(256, 768, 4, 8, 8, 1000, True)
+    assert parameters == model.parameters
+    run = memory.Run(model)
+    states = memory.policy_weights(run) | memory.optimizer_states(run)
+    assert held == pytest.approx(sum(states.values()), rel=0.02)
 
 
 def test_the_page_has_the_printed_table_and_flags_that_exist(benchmark, capsys):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from judged_bench import (
     write_lines,
 )
 from kit import until
-from stub_judge import by_hash, serving, user
+from stub_judge import by_hash, faulty, serving
 
 from openrlhf_js.cli import eval_arena
 from openrlhf_js.common.store import read_store
@@ -157,14 +156,9 @@ def test_a_kill_costs_no_judgment_and_hardly_any_money(tmp_path):
     folder = write_bench(tmp_path, 20)
     words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
     words += ["--models", "m", "--settings", str(four_at_a_time(tmp_path)), "--url"]
-    paid: Counter[str] = Counter()
-
-    def slowly(request, number):
-        time.sleep(0.2)
-        paid[user(request)] += 1
-        return by_hash(request)
-
-    with serving(slowly) as stub:
+    with serving() as stub:
+        stub.answer = faulty(stub, 0.2, 0, 3)
+        paid = stub.counts["paid"]
         program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
         with subprocess.Popen([*program, *words, stub.url]) as process:
             until(lambda: paid.total() >= 8)

@@ -1,10 +1,19 @@
-"""An OpenAI-compatible server in a thread of this process."""
+"""An OpenAI-compatible server in a thread of this process, or a faulty judge in its own.
+
+`python stub_judge.py SECONDS ERRORS SEED` serves on a free port, which it prints, until it is told
+to end: of all requests the share ERRORS fails in one of several ways. `GET /counts` says what was
+paid for.
+"""
 
 import hashlib
 import json
+import random
 import sys
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +49,44 @@ def serving(
     stub = Served(answer, models)
     with running(stub):
         yield stub
+
+
+def faulty(served: Served, seconds: float, errors: float, seed: float) -> Any:
+    """Answers that fail as often as asked for; what is paid for is counted by its messages."""
+    chance = random.Random(int(seed))
+    lock = threading.Lock()
+    paid: Counter[str] = Counter()
+    served.counts = {"paid": paid, "errors": 0, "requests": 0, "first": 0.0}
+    html = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
+    failures = (
+        (429, b'{"error": {"message": "slow down"}}', {"Retry-After": "0.1"}),
+        (500, b'{"error": {"message": "oops"}}'),
+        (200, b'{"choices": ['),
+        (200, html, {"Content-Type": "text/html"}),
+        (502, html, {"Content-Type": "text/html"}),
+    )
+
+    def answer(request: Request, number: int) -> Any:
+        with lock:
+            served.counts["requests"] += 1
+            served.counts["first"] = served.counts["first"] or time.time()
+            served.counts["most_at_once"] = served.most_at_once
+            fails = chance.random() < errors
+            served.counts["errors"] += fails
+            key = hashlib.sha256(json.dumps(request["messages"]).encode()).hexdigest()
+            if not fails:
+                paid[key] += 1
+        time.sleep(seconds / 4 if fails else seconds)
+        if fails:
+            return chance.choice(failures)
+        said = f"Both are answers.\u2028My verdict is [[{verdict_of(request)}]]"
+        return reply(said, tokens=10, asked=100)
+
+    return answer
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt), serving() as stub:
+        stub.answer = faulty(stub, *map(float, sys.argv[1:]))
+        print(stub.url.split(":")[2].removesuffix("/v1"), flush=True)
+        threading.Event().wait()
