@@ -337,7 +337,7 @@ def test_nothing_valid_teaches_nothing():
     assert live.batch(torch.ones(3, 2)).past is None
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 4), (16, 2)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (16, 2)])
 def test_steps_of_few_prompts_are_weighed_against_one_another(n, m):
     """Right responses of weight 1, wrong ones of weight 9, even odds: the best constant is 0.1."""
     live = LiveEstimator("js_grad")

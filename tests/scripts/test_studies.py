@@ -71,6 +71,7 @@ def score_of_even_lengths(response, label):
     return scored("wrong" if len(response) % 2 else "correct", "")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     even = replace(TASKS["sort"], warm_start_steps=2, score=score_of_even_lengths)
     monkeypatch.setitem(TASKS, "sort", even)
@@ -101,4 +102,4 @@ def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     assert claimed
     for row in claimed:
         assert f"| {row} |".split(" | ") in tables
-    assert (tmp_path / "results_gradients-dark.png").stat().st_size > 10_000
+    assert (tmp_path / "results_gradients.png").exists()
