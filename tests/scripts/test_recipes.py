@@ -162,9 +162,7 @@ def test_a_recipe_for_gpus_starts_deepspeeds_launcher(monkeypatch):
     assert called[0][1:] == [*launcher, "openrlhf_js.cli.rm", "train", "--adam.lr", "1e-3"]
 
 
-def test_a_measurement_that_is_tried_has_a_tiny_model_and_its_own_prompts(
-    capsys, tmp_path, monkeypatch
-):
+def test_a_tried_measurement_has_a_tiny_model_and_its_prompts(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     output = dry_run(capsys, "scripts/recipes/lab_heterogeneity_7b.sh", "--tiny", "--dry_run")
     shown = listed(output)
