@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
@@ -143,6 +143,18 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
             "--ds.load_in_4bit needs a GPU",
             "--ds.param_dtype fp16 needs a GPU",
         ]
+
+
+def test_attention_falls_back_to_sdpa_and_rings_are_refused():
+    args = SimpleNamespace(
+        ds=SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=1)
+    )
+    assert cpu.fall_back_to_sdpa(args)
+    assert args.ds.attn_implementation == "sdpa"
+    assert not cpu.fall_back_to_sdpa(args)
+    args.ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=2)
+    with pytest.raises(BadInput, match="ring attention needs flash-attn"):
+        cpu.fall_back_to_sdpa(args)
 
 
 # --- the record of a run --------------------------------------------------------------------
