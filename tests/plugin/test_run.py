@@ -5,7 +5,6 @@ import fcntl
 import importlib
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import pytest
 import torch
 from kit import save_seeing_policy, until, upstream_args
 
-from openrlhf_js.common.environment import RUN_ID, STARTING_RAY
+from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.files import read_yaml
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.checks.rewards import load_file
@@ -38,13 +37,6 @@ def test_the_installed_stack_has_every_name_that_we_rely_on():
     upstream.check([upstream.RELIED_ON_FOR_REWARD_TRAINING])
 
 
-def test_ray_reads_the_variables_of_its_start():
-    folder = Path(importlib.util.find_spec("ray").origin).parent
-    for name in STARTING_RAY:
-        readers = [folder / "_raylet.so", folder / "_private/worker.py"]
-        assert any(name.encode() in reader.read_bytes() for reader in readers)
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -58,32 +50,6 @@ def test_a_stack_that_does_not_fit_is_named_with_what_works(table, message):
         upstream.check([table])
     assert message in str(caught.value)
     assert "works with openrlhf 0.11.2" in str(caught.value)
-
-
-QUOTED = [
-    line.split(" | ") if " | " in line else [module, line]
-    for module, (_, lines) in cpu.REPLACEMENTS.items()
-    for line in lines
-]
-
-
-@pytest.mark.parametrize(("module", "line"), QUOTED)
-def test_the_line_that_a_cpu_replacement_stands_in_for_is_still_there(module, line):
-    package, *rest = module.split(".")
-    root = Path(importlib.util.find_spec(package).submodule_search_locations[0])
-    source = root.joinpath(*rest).with_suffix(".py").read_text()
-    assert re.sub(r"\s+", "", line) in re.sub(r"\s+", "", source)
-
-
-def test_replacements_act_now_or_when_their_module_is_imported():
-    import openrlhf.utils.deepspeed.deepspeed as ds
-
-    assert torch.cuda.current_device() == "cpu"
-    assert torch.device(f"cuda:{torch.cuda.current_device()}").type == "cuda"
-    assert torch.zeros(1, device=torch.cuda.current_device()).device.type == "cpu"
-    assert ds.init_device_mesh.__wrapped__
-    cpu.install()  # a second time does no harm
-    assert torch.cuda.current_device() == "cpu"
 
 
 @pytest.fixture
@@ -123,14 +89,6 @@ def test_products_in_bfloat16_are_rounded_from_float32(functional, monkeypatch):
     monkeypatch.setattr(cpu, "_multiplies_bfloat16", lambda: True)
     functional.linear(inputs, weight)
     assert functional.dtypes[2:] == [torch.float64, torch.bfloat16]  # stay as they are
-
-
-def test_flash_attn_is_lent_to_openrlhf_alone():
-    importlib.import_module("openrlhf.models.ring_attn_utils")
-    assert "flash_attn" not in sys.modules
-    from transformers.utils import is_flash_attn_2_available
-
-    assert not is_flash_attn_2_available()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="it is there")
@@ -272,18 +230,16 @@ def test_a_dead_engine_a_killed_actor_and_a_full_disk_are_one_line():
     from vllm.v1.engine.exceptions import EngineDeadError
 
     dead = RayTaskError("fit", "", EngineDeadError(), "ray::fit", 1, "127.0.0.1")
-    said, status = failures.explained(dead.as_instanceof_cause())
-    assert "a vLLM engine died" in said
-    assert status == 1
-    said, status = failures.explained(OSError(errno.ENOSPC, "No space left", "a/b"))
-    assert (said, status) == ("no space is left on the disk: [Errno 28] No space left: 'a/b'", 1)
-    said, _ = failures.explained(ActorDiedError())
-    assert said.startswith("a process of the run died: The actor died unexpectedly")
     lost = OwnerDiedError("00" * 28, b"", "")  # an object of a node that is gone
-    assert failures.explained(lost)[0].startswith("a process of the run died: ")
-    said, _ = failures.explained(RuntimeError("gloo: Connection closed by peer"))
-    assert said == "a process of the run died: gloo: Connection closed by peer"
-    assert "\n" not in said
+    for error, named in (
+        (dead.as_instanceof_cause(), "vLLM engine"),
+        (OSError(errno.ENOSPC, "No space left", "a/b"), "a/b"),
+        (ActorDiedError(), "a process of the run died"),
+        (lost, "a process of the run died"),
+        (RuntimeError("gloo: Connection closed by peer"), "a process of the run died"),
+    ):
+        said, status = failures.explained(error)
+        assert named in said and "\n" not in said and status == 1
 
 
 # --- checkpoints and restarts -----------------------------------------------------------------
@@ -386,8 +342,7 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
     with pytest.raises(BadInput) as caught:
         ray_session._check_nodes(args)
     other, unseen, dead = str(caught.value).splitlines()
-    assert other.startswith("the node 10.0.0.2 has {")
-    assert "'torch': '2.0.0'" in other
-    assert unseen.startswith("the node 10.0.0.2 does not see --ckpt.path")
-    assert dead.startswith("the node 10.0.0.3 starts no worker")
+    assert "10.0.0.2" in other and "'torch': '2.0.0'" in other
+    assert "10.0.0.2" in unseen and "--ckpt.path" in unseen
+    assert "10.0.0.3" in dead
     assert not list(tmp_path.iterdir())
