@@ -66,6 +66,11 @@ class Replacement(NamedTuple):
     of_run: bool = False
     """Whether `ours` is a function that makes the part for a run's arguments."""
 
+    @property
+    def path(self) -> str:
+        """What has the parameters: the name, or of an actor the class that Ray has decorated."""
+        return self.name if self.ray_options is None else f"{self.name}.{ACTOR}"
+
 
 PROMPTS = "strategy.setup_dataloader, or the trainer, takes the data set as an argument"
 ACTORS = "`train` takes the class of the actor as an argument"
@@ -227,7 +232,7 @@ REPLACED = (
         why="a resumed run leaves out pairs, and the last update is not evaluated",
         ends_when="`fit` resumes at the next pair, and evaluates at the end",
     ),
-    # nothing is put there: the source is parsed, and a part of it is executed
+    # nothing is put there: the source is parsed, and a part of it is executed by itself
     Replacement(
         module="openrlhf.cli.train_ppo_ray",
         name="__main__",
@@ -245,6 +250,24 @@ REPLACED = (
         read_by=COMMAND_LINE,
         why="the flags and their validation stand below `if __name__`, behind slow imports",
         ends_when="a light module has a function that returns the parser and one that validates",
+    ),
+    Replacement(
+        module="openrlhf.utils.config",
+        name="hierarchize",
+        parameters="args",
+        ours="openrlhf_js.plugin.flags.parser._light_config",
+        read_by=COMMAND_LINE,
+        why="the package around this light module imports torch and transformers",
+        ends_when="`openrlhf.utils` imports nothing by itself",
+    ),
+    Replacement(
+        module="openrlhf.datasets.prompts_dataset",
+        name="preprocess_data",
+        parameters="data input_template input_key label_key apply_chat_template",
+        ours="openrlhf_js.plugin.flags.parser.upstream_function",
+        read_by=COMMAND_LINE,
+        why="the checks measure prompts as upstream makes them, before torch is imported",
+        ends_when="the module imports torch where it needs it",
     ),
 )
 
@@ -290,8 +313,7 @@ def replaced_names(*processes: str) -> Names:
     names: Names = {}
     for row in REPLACED:
         if row.read_by in processes:
-            path = row.name if row.ray_options is None else f"{row.name}.{ACTOR}"
-            names.setdefault(row.module, {})[path] = row.parameters
+            names.setdefault(row.module, {})[row.path] = row.parameters
     return names
 
 

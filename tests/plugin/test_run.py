@@ -40,14 +40,14 @@ def test_the_installed_stack_has_every_name_that_we_rely_on():
 
 @pytest.mark.parametrize("row", upstream.REPLACED, ids=lambda row: f"{row.module}.{row.name}")
 def test_a_name_that_we_replace_is_there_and_so_is_our_part(row):
-    """Its parameters are those that our part takes, or the flags are where they are read."""
+    """It has the parameters that ours counts on; the flags are where they are read."""
     module_name, _, name = row.ours.rpartition(".")
     assert callable(getattr(importlib.import_module(module_name), name))
-    if row.read_by == upstream.COMMAND_LINE:
+    if row.name == "__main__":
         read_program(source_path(row.module.rpartition(".")[2]))
     else:
         assert row.parameters
-        upstream.check([upstream.replaced_names(row.read_by)])
+        upstream.check([{row.module: {row.path: row.parameters}}])
 
 
 def test_each_name_is_replaced_once_and_says_why():
@@ -63,7 +63,7 @@ def test_a_process_gets_the_parts_that_it_reads(monkeypatch):
 
     def row(name, read_by, **settings):
         ours = f"tests.of.ours.{name}"
-        return upstream.Replacement("module", name, "", ours, read_by, "", "", **settings)
+        return upstream.Replacement("module", name, "x", ours, read_by, "", "", **settings)
 
     parts = ModuleType("tests.of.ours")
     parts.plain = object()
@@ -82,6 +82,11 @@ def test_a_process_gets_the_parts_that_it_reads(monkeypatch):
     upstream.replace_names("two")
     assert module.Actor._default_options["num_gpus"] == 1
     assert issubclass(upstream.plain_class(module.Actor), parts.Actor)
+    path = f"Actor.{upstream.ACTOR}"
+    assert upstream.replaced_names("two") == {"module": {path: "x"}}  # is checked before a run
+    assert upstream.replaced_names("one", "two") == {
+        "module": {"plain": "x", "made": "x", path: "x"}
+    }
 
 
 def test_ray_reads_the_variables_of_its_start():
