@@ -7,7 +7,7 @@ import pytest
 import torch
 from kit import until, write_lines
 from passk_kit import CONTEXT, items, lines, rows, write_model
-from stub_judge import reply, serving
+from stub_judge import by_seed, reply, serving
 
 from openrlhf_js.cli.eval import main
 from openrlhf_js.evaluation.passk import grading

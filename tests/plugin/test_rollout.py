@@ -30,7 +30,7 @@ from openrlhf_js.plugin.rollout import (
     ExitCalled,
     OrderedSamples,
     Stored,
-    rollout_actor,
+    rollout_class,
     task_without_exits,
 )
 from openrlhf_js.plugin.upstream import BadInput, BadReward, plain_class
@@ -194,7 +194,7 @@ def engine(monkeypatch):
         for name in ("generate_responses", "generate", "__init__"):
             if hasattr(base, name):
                 monkeypatch.setattr(upstream, name, getattr(base, name))
-        cls = plain_class(rollout_actor(upstream_args(**settings)))
+        cls = rollout_class(upstream_args(**settings))
         actor = cls.__new__(cls)
         actor.executor = base.executor
         actor.draws = defaultdict(Counter)

@@ -21,7 +21,7 @@ from openrlhf_js.common.files import read_yaml
 from openrlhf_js.plugin import cpu, upstream
 from openrlhf_js.plugin.checks.rewards import load_file
 from openrlhf_js.plugin.flags import add_flags
-from openrlhf_js.plugin.flags.parser import changed, upstream_parser
+from openrlhf_js.plugin.flags.parser import changed, read_program, source_path, upstream_parser
 from openrlhf_js.plugin.run import failures, leftovers, ray_session
 from openrlhf_js.plugin.run.checkpoints import choose_checkpoint, latest_checkpoint
 from openrlhf_js.plugin.run.device import versions
@@ -35,6 +35,64 @@ from openrlhf_js.tiny.tasks import TASKS
 def test_the_installed_stack_has_every_name_that_we_rely_on():
     upstream.check([upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU])
     upstream.check([upstream.RELIED_ON_FOR_REWARD_TRAINING])
+
+
+@pytest.mark.parametrize("row", upstream.REPLACED, ids=lambda row: f"{row.module}.{row.name}")
+def test_a_name_that_we_replace_is_there_and_so_is_our_part(row):
+    """It has the parameters that ours counts on; the flags are where they are read."""
+    module_name, _, name = row.ours.rpartition(".")
+    assert callable(getattr(importlib.import_module(module_name), name))
+    if row.name == "__main__":
+        read_program(source_path(row.module.rpartition(".")[2]))
+    else:
+        assert row.parameters
+        upstream.check([{row.module: {row.path: row.parameters}}])
+
+
+def test_each_name_is_replaced_once_and_says_why():
+    places = [(row.module, row.name) for row in upstream.REPLACED]
+    assert len(set(places)) == len(places)
+    for row in upstream.REPLACED:
+        assert row.why and row.ends_when
+
+
+def test_a_process_gets_the_parts_that_it_reads(monkeypatch):
+    module = ModuleType("module")
+    monkeypatch.setitem(sys.modules, "module", module)
+
+    def row(name, read_by, **settings):
+        ours = f"tests.of.ours.{name}"
+        return upstream.Replacement("module", name, "x", ours, read_by, "", "", **settings)
+
+    parts = ModuleType("tests.of.ours")
+    parts.plain = object()
+    parts.made = lambda args: ("made", args)
+    parts.Actor = type("Actor", (), {"method": lambda self: None})
+    monkeypatch.setitem(sys.modules, "tests.of.ours", parts)
+    rows = (
+        row("plain", "one"),
+        row("made", "one", of_run=True),
+        row("Actor", "two", ray_options={"num_gpus": 1}),
+    )
+    monkeypatch.setattr(upstream, "REPLACED", rows)
+    upstream.replace_names("one", args="args")
+    assert (module.plain, module.made) == (parts.plain, ("made", "args"))
+    assert not hasattr(module, "Actor")
+    upstream.replace_names("two")
+    assert module.Actor._default_options["num_gpus"] == 1
+    assert issubclass(upstream.plain_class(module.Actor), parts.Actor)
+    path = f"Actor.{upstream.ACTOR}"
+    assert upstream.replaced_names("two") == {"module": {path: "x"}}  # is checked before a run
+    assert upstream.replaced_names("one", "two") == {
+        "module": {"plain": "x", "made": "x", path: "x"}
+    }
+
+
+def test_ray_reads_the_variables_of_its_start():
+    folder = Path(importlib.util.find_spec("ray").origin).parent
+    for name in STARTING_RAY:
+        readers = [folder / "_raylet.so", folder / "_private/worker.py"]
+        assert any(name.encode() in reader.read_bytes() for reader in readers)
 
 
 @pytest.mark.parametrize(

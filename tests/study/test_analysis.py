@@ -1,6 +1,7 @@
 """What a study computes from its records, against figures worked out by hand."""
 
 import math
+import re
 from statistics import fmean, stdev
 
 import pytest
@@ -11,7 +12,7 @@ from openrlhf_js.stats import detectable_effect
 from openrlhf_js.study.analysis import analyse
 from openrlhf_js.study.design import Run
 from openrlhf_js.study.figures import Figures, may_be_in_unit
-from openrlhf_js.study.page import write
+from openrlhf_js.study.page import picture, write
 from openrlhf_js.study.tables import (
     cause_table,
     conclusion,

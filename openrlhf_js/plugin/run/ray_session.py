@@ -43,14 +43,17 @@ def train(args: argparse.Namespace, device: str) -> None:
         from openrlhf.cli import train_ppo_ray
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
-        from openrlhf_js.plugin import watch
-        from openrlhf_js.plugin.trainer import put_our_actors
+        from openrlhf_js.plugin import trainer, watch  # noqa: F401  # which actors are forks of
     gc.freeze()
     gc.enable()
 
-    check_and_adapt(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
-    with ray_session(args, device), watch.watched(train_ppo_ray):
-        put_our_actors(args)
+    processes = (upstream.DRIVER, upstream.TRAINER, upstream.LEARNER)
+    relied_on = [upstream.RELIED_ON, upstream.replaced_names(*processes)]
+    if device == "cpu":
+        relied_on.append(upstream.RELIED_ON_FOR_CPU)
+    check_and_adapt(args, device, relied_on)
+    with ray_session(args, device), watch.watched():
+        upstream.replace_names(*processes, args=args)
         train_ppo_ray.train(args)
 
 
