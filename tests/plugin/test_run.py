@@ -88,13 +88,6 @@ def test_a_process_gets_the_parts_that_it_reads(monkeypatch):
     }
 
 
-def test_ray_reads_the_variables_of_its_start():
-    folder = Path(importlib.util.find_spec("ray").origin).parent
-    for name in STARTING_RAY:
-        readers = [folder / "_raylet.so", folder / "_private/worker.py"]
-        assert any(name.encode() in reader.read_bytes() for reader in readers)
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
