@@ -25,7 +25,9 @@ from typing import Any, NamedTuple
 import psutil
 
 from openrlhf_js.common import environment
+from openrlhf_js.common.console import say
 from openrlhf_js.common.environment import RUN_ID
+from openrlhf_js.common.processes import end_processes
 from openrlhf_js.plugin import cpu, processes, upstream
 from openrlhf_js.plugin.run.device import check_and_adapt, versions
 from openrlhf_js.plugin.run.failures import existing_folder
@@ -33,6 +35,9 @@ from openrlhf_js.plugin.run.leftovers import FOLDER, SIGNALS, end_run, remove_de
 from openrlhf_js.plugin.upstream import BadInput, UpstreamMismatch
 
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
+START_ATTEMPTS = (
+    3  # to start Ray, which waits 30 seconds for its own server and cannot be told to wait
+)
 
 
 def train(args: argparse.Namespace, device: str) -> None:
@@ -80,7 +85,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         stack.callback(remove_dead_folders)
         stack.callback(end_run, marker, node.nursery)
         stack.callback(ray.shutdown)
-        ray.init(runtime_env=runtime_env, **node.settings)
+        _start_ray(node, runtime_env)
         if cluster or len(ray.nodes()) > 1:
             spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, end_run, marker, None, spared)
@@ -131,6 +136,33 @@ def _node_without_gpu(gpus: int, stack: contextlib.ExitStack) -> _Node:
         "_temp_dir": folder,
     }
     return _Node(python, nursery, settings)
+
+
+def _start_ray(node: _Node, runtime_env: Mapping[str, object]) -> None:
+    """Starts Ray, or connects to it; once more where a busy machine is too slow for Ray's patience.
+
+    Ray leaves the processes of a start that timed out running: they are ended here.
+    """
+    import ray
+
+    this_process = psutil.Process()
+    older = this_process.children(recursive=True)
+
+    def is_left(process: psutil.Process) -> bool:
+        if process in older or os.getsid(process.pid) == node.nursery:
+            return False
+        return this_process in process.parents()
+
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        try:
+            ray.init(runtime_env=runtime_env, **node.settings)
+            return
+        except Exception as error:  # Ray raises no narrower one
+            if "timed out during startup" not in str(error) or not attempts_left:
+                raise
+        say("openrlhf_js: Ray did not start within its 30 seconds; it is started again")
+        ray.shutdown()
+        end_processes(is_left, patience_seconds=0)
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
