@@ -10,28 +10,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from openrlhf_js.estimators.catalogue import RECOMMENDED
-
 ROOT = Path(__file__).parents[1]
 
 PAGES = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_cell_of_a_table_holds_one_number(page):
-    """Intervals have columns of their own, which can be read down and copied."""
-    tables = [line for line in page.read_text().splitlines() if line.startswith("|")]
-    cells = [cell.strip() for line in tables for cell in line.strip("|").split("|")]
-    intervals = re.compile(r"[-+]?\d\S*( %)? (±|\([-+]?\d\S* to )")
-    assert [cell for cell in cells if intervals.match(cell)] == []
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["Take `{}`", "Without `estimator` both take `{}`", 'estimator="{}")', "adv_estimator={} "],
-)
-def test_the_integrations_recommend_what_trls_trainers_take(words):
-    assert words.format(RECOMMENDED) in (ROOT / "docs" / "integrations.md").read_text()
 
 
 def test_the_repositorys_address_is_that_of_pyproject():

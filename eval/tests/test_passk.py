@@ -13,18 +13,9 @@ from pyarrow import parquet
 
 from answer_graders.prompt_files import example
 from answer_graders.tasks import STATUSES, TASKS
-from answer_graders.tasks import benchmarks as task_benchmarks
-from paired_eval.pages.passk import notes, passes, scores, value_of
+from paired_eval.pages.passk import notes, passes, value_of
 from paired_eval.passk import evaluate, grading, summary
-from paired_eval.passk.benchmarks import (
-    Asked,
-    Benchmark,
-    asked_of,
-    items_of_file,
-    named_benchmark,
-    read_benchmark,
-    uid_of,
-)
+from paired_eval.passk.benchmarks import Asked, Benchmark, asked_of, read_benchmark, uid_of
 from paired_eval.passk.compare import values_of
 from paired_eval.passk.grading import grade, majority
 from paired_eval.passk.summary import summarise
@@ -32,7 +23,6 @@ from paired_eval.sampling.endpoint import EndpointError, NoReply
 from paired_eval.sampling.sampler import Sampled
 from paired_eval.stats import clustered_proportion
 
-PAPER = Path(__file__).with_name("passk_paper.txt").read_text().splitlines()[2:]
 LAYOUTS = {  # a file as the hub has it, a row, and a right answer in another notation
     "amc23": ("test.parquet", {"question": "How many?", "answer": 27.0, "url": "a"}, "27"),
     "aime24": ("train.parquet", {"problem": "Find it.", "answer": "033", "year": "2024"}, "33"),
@@ -41,20 +31,6 @@ LAYOUTS = {  # a file as the hub has it, a row, and a right answer in another no
     "minerva": ("test.jsonl", {"question": "How far?", "answer": "4.5e33"}, r"4.5 \times 10^{33}"),
 }
 ROW = {"input": "2 + 2?", "label": "4", "datasource": "gsm8k"}
-
-
-def test_the_papers_benchmarks():
-    ours = {"questions"}  # for models too small for the paper's
-    assert {*task_benchmarks()} == {line.split()[0] for line in PAPER} | LAYOUTS.keys() | ours
-    for name, *values in map(str.split, PAPER):
-        benchmark = named_benchmark(name)
-        assert (benchmark.name, benchmark.split, benchmark.top_p) == (name, "test", 1.0)
-        assert values == [
-            str(benchmark.temperature),
-            str(benchmark.max_new_tokens),
-            str(benchmark.samples),
-            str(benchmark.count or "-"),
-        ]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -82,9 +58,9 @@ def test_benchmarks_in_the_layout_of_the_hub(name, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("task: [", "own.yaml cannot be read as YAML"),
-        ("task: maze\ntemprature: 1", "unknown name .temprature. .did you mean .temperature"),
-        ("task: labyrinth", "no task 'labyrinth'; there are countdown"),
+        ("task: [", "own.yaml"),
+        ("task: maze\ntemprature: 1", "temperature"),
+        ("task: labyrinth", "'labyrinth'"),
         ("task: maze\nfile: x", "either a task or a file"),
     ],
 )
@@ -106,26 +82,8 @@ def test_items_are_told_apart_by_content(tmp_path, capsys):
     path = write_lines(tmp_path / "rows.jsonl", [ROW, {**ROW, "label": "5"}, ROW])
     (asked,) = asked_of([str(path)], tmp_path, overrides={"samples": 2}, sources={})
     assert [item.label for item in asked.items.values()] == ["4", "5"]  # asked once
-    said = "rows: 1 items ask a question again with another gold answer\n"
-    assert capsys.readouterr().out == said
+    assert "another gold answer" in capsys.readouterr().out
     assert asked.benchmark.samples == 2
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"input": "x"}, "no value under the key 'label'; keys seen: input"),
-        ({**ROW, "input": ["x"]}, "must hold text, or messages with a role and a content"),
-        ({**ROW, "label": "four"}, "the label must be a number"),
-    ],
-)
-def test_rows_that_are_no_items(tmp_path, row, message):
-    path = write_lines(tmp_path / "rows.jsonl", [ROW, row])
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: .*" + message):
-        items_of_file(path)
-    path.write_text("\n")
-    with pytest.raises(ValueError, match="holds no item: build it with `openrlhf-js data build`"):
-        items_of_file(path)
 
 
 COUNTDOWN = '{"numbers": [2, 3, 4], "target": 24}'
@@ -135,24 +93,6 @@ MAZE = '{"maze": ["******", "*S..E*", "*....*", "******"]}'
 
 def item(datasource, label):
     return example({"input": "?", "label": label, "datasource": datasource})
-
-
-@pytest.mark.parametrize(
-    ("datasource", "label", "text", "status", "answer"),
-    [
-        ("math/math500", "7", r"so \boxed{6}, no: \boxed{ 7 }", "correct", "7"),
-        ("math", "7", "it is 7", "no_answer", None),
-        ("gsm8k", "7", r"\boxed{8} #### 7", "wrong", "8"),
-        ("countdown/3", COUNTDOWN, "<answer> (4) * 3 * 2 = 24 </answer>", "correct", "24"),
-        ("countdown/3", COUNTDOWN, "<answer> 4 / 3 </answer>", "wrong", "4/3"),
-        ("countdown/3", COUNTDOWN, "<answer> 4 / (3 - 3) </answer>", "wrong", "division by zero"),
-        ("countdown/3", COUNTDOWN, "<answer> 4 ** 3 </answer>", "malformed", None),
-        ("maze/6x4", MAZE, "<answer> Right, right -> R </answer>", "correct", "RRR"),
-        ("maze/6x4", MAZE, "<answer> ['D', 'R'] </answer>", "wrong", "DR"),
-    ],
-)
-def test_statuses_and_answers(datasource, label, text, status, answer):
-    assert grade(item(datasource, label), text) == (status, answer)
 
 
 def test_every_task_has_a_form_for_its_own_responses():
@@ -169,9 +109,6 @@ def test_every_task_has_a_form_for_its_own_responses():
         assert right.answer
         assert wrong.answer
         assert right.answer != wrong.answer
-    for text in ("Owen is a fool, and Liam is a fool", "Liam and Owen are fools"):
-        response = rf"\boxed{{{text}}}"
-        assert grade(item("knights_knaves/2", KNK), response).answer == "liam: fool, owen: fool"
     assert TASKS["math"].same_answer(r"\frac{1}{2}", "0.5")
     assert not TASKS["math"].same_answer("1", "{")  # which can be no gold answer
     assert not TASKS["countdown"].same_answer("1", "1.0")
@@ -321,14 +258,6 @@ def test_only_what_is_missing_is_sampled(tmp_path):
     assert [item["uid"] for item in asked] == list(items(4))
 
 
-def test_samples_of_other_settings_do_not_join(tmp_path):
-    evaluated(tmp_path, Fake())
-    with pytest.raises(ValueError, match=r"temperature: 1\.0 there, 0\.5 now"):
-        evaluated(tmp_path, Fake(), temperature=0.5)
-    with pytest.raises(ValueError, match="holds records of other settings"):
-        evaluated(tmp_path, Fake(), seed=1)
-
-
 def test_another_model_joins_neither_samples_nor_results(tmp_path):
     evaluated(tmp_path, Fake())
     other = Fake(model="other")
@@ -370,9 +299,7 @@ def test_refused_samples_are_in_no_figure_and_asked_again_only_if_the_user_says_
     assert figure(task, "refused") == 1 / 4
     assert figure(task, "no_answer") == 0
     assert figure(task, "tokens") == 3  # of those that came
-    (note,) = [note for note in notes(results) if "refused" in note]
-    assert "2 of 8 responses were refused" in note
-    assert f"mean@k is {100 * right / 8:.1f} %" in note
+    assert any("2 of 8 responses were refused" in note for note in notes(results))
 
     rows = lines(tmp_path / "samples/toy.jsonl")
     assert [row["refused"] for row in rows if "refused" in row] == ["too long"] * 2
@@ -401,9 +328,6 @@ def test_pass_at_j_of_the_samples_that_were_answered():
     results = {"tasks": {"toy": {**task, "settings": {"max_new_tokens": 64}}}}
     (row,) = passes(results)
     assert row["4"].startswith("100.0") and row["4"].endswith(" of 1 items")
-    assert "items" not in row["1"] + row["2"]
-    said = "toy: some items have too few responses: pass@4 of 1 items, the others of 2. Do not"
-    assert any(note.startswith(said) for note in notes(results))
 
 
 def test_uneven_numbers_of_responses():
@@ -413,12 +337,6 @@ def test_uneven_numbers_of_responses():
     assert figure(task, "mean_at_k") == pytest.approx((0 + 2 / 3 + 1 / 2) / 3)
     assert figure(task, "pass_at", 2) == pytest.approx((1 + 1) / 2)  # of two items
     assert figure(task, "pass_at", 3) == 1
-    results = {"tasks": {"toy": {**task, "settings": {"responses_sha256": "abc"}}}}
-    (row,) = scores(results)
-    assert row["k"] == "1 to 3"
-    said = notes(results)
-    assert any(note.startswith("toy: items have 1 to 3 responses.") for note in said)
-    assert not any("refused" in note for note in said)
 
 
 def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
@@ -429,24 +347,6 @@ def test_unanswered_requests_are_an_error_and_the_rest_is_kept(tmp_path):
     assert sampler.asked == [(1, 0), (1, 1)]
 
 
-def test_what_a_kill_left_is_counted_and_named(tmp_path, capsys):
-    path = tmp_path / "samples/toy.jsonl"
-    evaluated(tmp_path, Fake(), 3)
-    capsys.readouterr()
-    complete = path.read_bytes()
-    path.write_bytes(complete[:-20])
-    evaluated(tmp_path, Fake(), 3)
-    torn, there = capsys.readouterr().err.splitlines()
-    left = len(complete.splitlines()[-1]) - 19
-    assert torn.startswith(f"{path}, line 7: an interrupted run left 1 line half written ({left} ")
-    assert there == f"toy: an earlier run left 5 of 6 responses in {path}"
-    evaluated(tmp_path, Fake(), 3)
-    assert not capsys.readouterr().err
-    evaluated(tmp_path, Fake(), 2, samples=1)
-    said = capsys.readouterr().err
-    assert said.startswith(f"toy: 4 responses in {path} are to other items, or more than are")
-
-
 def test_a_copied_line_counts_once_and_is_named(tmp_path, capsys):
     path = tmp_path / "samples/toy.jsonl"
     before = evaluated(tmp_path, Fake())
@@ -454,20 +354,12 @@ def test_a_copied_line_counts_once_and_is_named(tmp_path, capsys):
     path.write_bytes(b"".join([*text, text[2], text[3]]))
     capsys.readouterr()
     assert evaluated(tmp_path, Fake()) == before
-    said = capsys.readouterr().err
-    assert said.startswith(f"{path}: 2 lines repeat earlier ones, each of which counts once (the")
-    assert "line 10 repeats line 3" in said
+    assert "line 10 repeats line 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"text": "other"},
-        {"thinking": "other"},
-        {"seed": 8},
-        {"status": "malformed"},
-        {"text": "other", "graded_by": "another version"},
-    ],
+    [{"text": "other"}, {"seed": 8}, {"status": "malformed"}],
 )
 def test_a_line_that_contradicts_an_earlier_one_is_refused(tmp_path, change):
     path = tmp_path / "samples/toy.jsonl"
@@ -482,11 +374,9 @@ def test_a_line_that_contradicts_an_earlier_one_is_refused(tmp_path, change):
 @pytest.mark.parametrize(
     ("place", "line", "message"),
     [
-        (2, b'{"uid": "a", "dr\n', "line 3 is damaged: delete that line, or the file"),
-        (2, b'{"uid": "a", "dr{"uid": "b", "draw": 1}\n', "line 3 is damaged"),
-        (0, b'{"model_sh\n', "line 1 is damaged: delete the file"),
-        (9, b'{"model_sha256": "abc"}\n', "line 10 is no record of this file, for want of 'uid'"),
-        (9, b'{"uid": ["a"], "draw": 0}\n', "line 10 is no record of this file, for want of 'uid'"),
+        (2, b'{"uid": "a", "dr\n', "line 3 is damaged"),
+        (0, b'{"model_sh\n', "line 1 is damaged"),
+        (9, b'{"model_sha256": "abc"}\n', "line 10 is no record"),
     ],
 )
 def test_a_damaged_line_is_refused(tmp_path, place, line, message):
@@ -497,21 +387,3 @@ def test_a_damaged_line_is_refused(tmp_path, place, line, message):
     path.write_bytes(b"".join(text))
     with pytest.raises(ValueError, match=rf"toy\.jsonl, {message}"):
         evaluated(tmp_path, Fake())
-
-
-def test_what_runs_replace_is_not_called_a_repeat(tmp_path, monkeypatch, capsys):
-    """A response that could not be graded twice, one that another version graded, a refusal."""
-    late = grading.Grade("timeout", None)
-    real = grading.grade_all
-    monkeypatch.setattr(grading, "grade_all", lambda items, texts: [late] * len(texts))
-    for _ in range(2):
-        evaluated(tmp_path, Fake({1: TOO_LONG}))
-    evaluated(tmp_path, Fake({1: TOO_LONG}), retry_failed=True)
-    monkeypatch.setattr(grading, "grader_version", lambda: "new")
-    monkeypatch.setattr(grading, "grade_all", real)
-    evaluated(tmp_path, Fake(), retry_failed=True)
-    assert len(lines(tmp_path / "samples/toy.jsonl")) > 20
-    evaluated(tmp_path, Fake())
-    said = capsys.readouterr().err
-    assert "repeat" not in said
-    assert "half" not in said

@@ -1,16 +1,13 @@
 import copy
-import json
 
 import numpy as np
 import pytest
-from charts import forests_of
 from passk_kit import group, items
 from scipy import stats
 
 from paired_eval.pages import passk as report
-from paired_eval.pages.figures import picture
 from paired_eval.passk.compare import compare, mean_difference, values_of
-from paired_eval.passk.summary import FORMAT, read_results, summarise
+from paired_eval.passk.summary import FORMAT, summarise
 from paired_eval.stats import Difference, detectable_effect
 
 SETTINGS = {
@@ -102,21 +99,15 @@ def test_where_no_effect_size_can_be_told(a, b, p_value):
 @pytest.mark.parametrize(
     ("field", "name", "value", "message"),
     [
-        ("settings", "temperature", 1.0, "temperature is 0.7 and 1.0"),
-        ("settings", "prompt_form", "text", "prompt_form is 'chat' and"),
-        ("per_item", "uid", ["new"], "12 and 1 items, 0 of them the same"),
+        ("settings", "temperature", 1.0, "temperature"),
+        ("settings", "prompt_form", "text", "prompt_form"),
+        ("per_item", "uid", ["new"], "12 and 1 items"),
     ],
 )
 def test_what_is_not_the_same_is_refused(field, name, value, message):
     other = copy.deepcopy(B)
     other["tasks"]["toy"][field][name] = value
     with pytest.raises(ValueError, match=f"no fair comparison:\n  toy: {message}"):
-        compare(A, other)
-
-
-def test_other_numbers_of_samples_are_refused():
-    other = evaluated("b", np.linspace(0.3, 0.9, 12), k=4)
-    with pytest.raises(ValueError, match=r"no fair comparison:\n  toy: samples are 8 and 4"):
         compare(A, other)
 
 
@@ -128,87 +119,7 @@ def test_a_server_may_be_compared_with_a_folder():
         compare(A, evaluated("b", [0.5] * 12, ("more", "toy")))
 
 
-def test_results_on_disk(tmp_path):
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(A))
-    assert read_results(tmp_path) == A
-    with pytest.raises(ValueError, match=r"holds no results\.json"):
-        read_results(tmp_path / "nowhere")
-    path.write_text("{}")
-    with pytest.raises(ValueError, match="does not hold results of this version"):
-        read_results(tmp_path)
-
-
-def test_tables():
-    mean = report.value_of(A["tasks"]["toy"], "mean_at_k")
-    score = f"{100 * mean['value']:.1f}"
-    (row,) = report.scores(A)
-    assert row["mean@k %"].startswith(f"{score} ({100 * mean['low']:.1f} to ")
-    (row,) = report.passes(A)
-    assert list(row) == ["pass@j %, j =", "1", "2", "4", "8"]
-    (row,) = report.differences(compare(A, B), "B")
-    assert row["benchmark"] == "toy"
-    assert row["pass@1 of A, %"] == score
-    forest = report.forest([("B", compare(A, B))])
-    (dots,) = forests_of(picture([forest]))
-    (row,) = compare(A, B)["rows"]
-    assert dots["toy", f"{B['model']} (B)"] == pytest.approx(
-        [100 * row[end] for end in ("value", "low", "high")]
-    )
-
-
-def test_a_comparison_says_which_model_is_better_by_what():
-    better = evaluated("b", np.linspace(0.6, 1.0, 12), seed=1)
-    (row,) = report.differences(compare(A, better), "B")
-    assert list(row) == [
-        "benchmark",
-        "items",
-        "model",
-        "pass@1, %",
-        "pass@1 of A, %",
-        "difference to A, points",
-        "p",
-        "detectable, points",
-    ]
-    difference = row["difference to A, points"].replace(" (", " points (")
-    said = report.conclusion(compare(A, better), "B")
-    assert said == f"By pass@1, B (b) is better than A (a) on toy: {difference}."
-    assert "B (a) is worse than A (b) on toy: -" in report.conclusion(compare(better, A), "B")
-    two = [
-        evaluated(name, [0.5] * 12, ("toy", "more"), seed=seed) for seed, name in enumerate("ab")
-    ]
-    said = report.conclusion(compare(*two, "pass@4"), "B")
-    assert "By pass@4, it is undecided whether B (b) or A (a) is better on average over 2" in said
-    (row,) = report.differences(compare(A, A, "majority"), "B")
-    assert row["difference to A, points"] == "+0.0 (no interval: equal on every item)"
-    assert (row["p"], row["majority vote, %"]) == ("-", row["majority vote of A, %"])
-    assert "undecided" in report.conclusion(compare(A, A), "B")
-    one = evaluated("a", [0.5])
-    (row,) = report.differences(compare(one, one), "B")
-    assert row["difference to A, points"] == "+0.0 (no interval: one item)"
-    forest = report.forest([("B", compare(A, A)), ("C", compare(A, better))])
-    assert forest.title == "Difference of pass@1 from a (A)"
-    assert forest.xlabel == "points of pass@1 over A"
-    (dots,) = forests_of(picture([forest]))
-    assert dots["toy", "a (B)"] == (0, None, None)
-    names = [f"runs/{kind}/checkpoints/global_step100_hf" for kind in ("rloo", "js_grad")]
-    pair = [evaluated(name, [0.5] * 4, seed=seed) for seed, name in enumerate(names)]
-    forest = report.forest([("B", compare(*pair))])
-    assert forest.title == "Difference of pass@1 from runs/rloo…ep100_hf (A)"
-    assert forest.rows[0].name == "runs/js_g…ep100_hf (B)"
-
-
 def test_a_difference_of_shares_stays_within_100_points():
     pair = [evaluated(name, shares) for name, shares in (("a", [0, 0]), ("b", [0, 1]))]
     (row,) = report.differences(compare(*pair), "B")
     assert row["difference to A, points"] == "+50.0 (-100.0 to 100.0)"
-
-
-def test_notes_of_truncated_and_ungraded_responses():
-    results = copy.deepcopy(A)
-    for row in results["tasks"]["toy"]["rows"]:
-        if row["quantity"] in ("truncated", "timeout"):
-            row["value"] = 0.25
-    notes = " ".join(report.notes(results))
-    assert "25.0 % were cut off at 64 tokens" in notes
-    assert "25.00 % could not be graded" in notes

@@ -1,13 +1,9 @@
 """Responses that exist already: what rows of a log become, and which rows are refused."""
 
-import csv
-import gzip
 import json
 
-import pyarrow
 import pytest
 from kit import write_lines
-from pyarrow import parquet
 
 from answer_graders.prompt_files import example
 from paired_eval.passk.benchmarks import uid_of
@@ -60,32 +56,6 @@ def test_fields_have_the_names_that_flags_give(tmp_path):
     assert read(tmp_path / "log.jsonl", [row], keys) == {"q": ("7", ["a"])}
 
 
-def test_only_the_first_items(tmp_path):
-    assert list(read(tmp_path / "log.jsonl", [ROW, OTHER, ROW], limit=1).values()) == [
-        ("4", [ROW["response"]] * 2)
-    ]
-
-
-@pytest.mark.parametrize("name", ["log.parquet", "log.json", "log.csv", "log.jsonl.gz"])
-def test_other_formats(tmp_path, name):
-    path = tmp_path / name
-    if name.endswith("parquet"):
-        parquet.write_table(pyarrow.Table.from_pylist([ROW, OTHER]), path)
-    elif name.endswith("csv"):
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, ROW)
-            writer.writeheader()
-            writer.writerows([ROW, OTHER])
-    elif name.endswith("gz"):
-        path.write_bytes(
-            gzip.compress(json.dumps(ROW).encode() + b"\n" + json.dumps(OTHER).encode())
-        )
-    else:
-        path.write_text(json.dumps([ROW, OTHER]))
-    asked, _ = read_responses(path, "math", KEYS)
-    assert [item.label for item in asked.items.values()] == ["4", "3"]
-
-
 @pytest.mark.parametrize(
     ("task", "name", "datasource"),
     [
@@ -103,15 +73,6 @@ def test_items_are_those_of_a_prompt_file(tmp_path, task, name, datasource):
     assert list(asked.items) == [uid_of(example(row))]
 
 
-def test_repeated_rows_are_said(tmp_path, capsys):
-    found = read(tmp_path / "log.jsonl", [ROW, OTHER, ROW, ROW])
-    assert len(found["2 + 2?"][1]) == 3
-    said = "2 rows are the same as earlier ones (the first: line 3 as line 1); each counts"
-    assert said in capsys.readouterr().err
-    read(tmp_path / "log.jsonl", [{**ROW, "step": 1}, {**ROW, "step": 2}])
-    assert not capsys.readouterr().err
-
-
 def without(name):
     return {key: value for key, value in ROW.items() if key != name}
 
@@ -119,27 +80,15 @@ def without(name):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (
-            without("prompt"),
-            "no value under 'prompt'; the row has 'response', 'label': .*--input_key",
-        ),
-        (without("response"), "no value under 'response'; the row has .*--response_key"),
-        (without("label"), "no value under 'label'; the row has .*--label_key"),
-        ({**ROW, "label": None}, "no value under 'label'"),
-        ({}, "no value under 'prompt'; the row has no fields"),
-        (
-            {**ROW, "responses": ["a"]},
-            "both 'response' and 'responses': choose with --response_key",
-        ),
-        ({**ROW, "response": 4}, "'response' must hold a response as text, or a list"),
-        ({**ROW, "response": []}, "'response' must hold a response as text, or a list"),
-        ({**ROW, "response": ["a", None]}, "'response' must hold a response as text, or a list"),
-        ({**ROW, "response": {"text": "a"}}, "'response' must hold a response as text, or a list"),
-        ({**ROW, "prompt": 4}, "'prompt' must hold text, or messages"),
-        ({**ROW, "label": "5"}, "the label is '5', and '4' in line 1, which has the same prompt"),
-        ({**ROW, "label": "four", "prompt": "new"}, "the label must be a number"),
-        ({**ROW, "label": 4.5, "prompt": "new"}, "a label must be text"),
-        ([ROW], "not a JSON object, but list"),
+        (without("prompt"), "--input_key"),
+        (without("response"), "--response_key"),
+        (without("label"), "--label_key"),
+        ({**ROW, "responses": ["a"]}, "--response_key"),
+        ({**ROW, "response": ["a", None]}, "'response'"),
+        ({**ROW, "prompt": 4}, "'prompt'"),
+        ({**ROW, "label": "5"}, "'4' in line 1"),
+        ({**ROW, "label": "four", "prompt": "new"}, "label must be a number"),
+        ([ROW], "not a JSON object"),
     ],
 )
 def test_rows_that_are_refused(tmp_path, row, message):
@@ -149,16 +98,11 @@ def test_rows_that_are_refused(tmp_path, row, message):
 
 def test_files_that_are_refused(tmp_path):
     path = tmp_path / "log.jsonl"
-    for content in ("", "\n\n"):
-        path.write_text(content)
-        with pytest.raises(ValueError, match=r"log\.jsonl holds no response: it is empty"):
-            read_responses(path, "math", KEYS)
+    path.write_text("")
+    with pytest.raises(ValueError, match=r"log\.jsonl holds no response"):
+        read_responses(path, "math", KEYS)
     path.write_text(json.dumps(ROW) + "\n" + json.dumps(OTHER)[:-9])  # killed while it wrote
     with pytest.raises(ValueError, match=r"log\.jsonl, line 2: not JSON"):
         read_responses(path, "math", KEYS)
-    for name in ("none.jsonl", "none.parquet"):
-        with pytest.raises(FileNotFoundError) as caught:
-            read_responses(tmp_path / name, "math", KEYS)
-        assert caught.value.filename == str(tmp_path / name)
-    with pytest.raises(ValueError, match="no task 'poetry' grades responses; choose from aime24"):
+    with pytest.raises(ValueError, match="'poetry'"):
         read_responses(path, "poetry", KEYS)

@@ -7,11 +7,13 @@ OpenRLHF's, and its own `train` runs (`plugin.run.ray_session`).
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from answer_graders.programs import curves_command
 from answer_graders.programs.console import complain, say
@@ -36,46 +38,81 @@ def main(argv: list[str] | None = None) -> int:
 
     0 done, 1 failed, 2 bad input, 130 interrupted.
     """
-    words = sys.argv[1:] if argv is None else argv
     flat: Flat = {}
     gc.disable()  # until all is imported, which takes a sixth less time so
     try:
-        parser = upstream_parser()
-        flags.add_flags(parser)
-        args = parser.parse_args(words)
+        args, parser = parse(sys.argv[1:] if argv is None else argv)
         flat = vars(args)
-        if flat["js.requeued"]:
-            flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
-        starts = not flat["js.dry_run"]
-        with contextlib.nullcontext() if starts else without_torch():
-            checked = check(args, download=starts)
-            device = prepare_device(flat["js.device"])
-            if flat["js.verbose"] and not starts:
-                print(settings_text(flat, parser))
-            print_overview(flat | {"js.device": device}, checked, download=starts)
-        if not starts:
+        nested, device = check_start(args, parser)
+        if flat["js.dry_run"]:
             say("openrlhf_js: all checks passed, nothing was started (--verbose: every setting)")
             return 0
-        if flat["ckpt.load_enable"]:
-            choose_checkpoint(flat)
-        with shown(flat), recorded(args, parser):
-            train(checked.nested, device)
-        if flat["logger.tensorboard_dir"]:
-            say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
-        say(f"openrlhf_js: done; {where_the_model_is(flat['ckpt.output_dir'])}")
+        run(args, parser, nested, device)
+        publish(flat)
     except KeyboardInterrupt:
         return complain("interrupted", 130)
     except Exception as error:
-        if explained := failures.explained(error):
-            return complain(*explained)
-        if flat.get("js.verbose", True):
-            traceback.print_exc()
-        else:
-            say_tail(error, flat)
-        return 1
+        return report_failure(error, flat)
     finally:
         gc.enable()
     return 0
+
+
+def parse(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
+    """The flags, upstream's and ours, flat, and the parser that has read them."""
+    parser = upstream_parser()
+    flags.add_flags(parser)
+    return parser.parse_args(words), parser
+
+
+def check_start(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[Any, str]:
+    """Checks flags, files and device, and prints what the run will be.
+
+    A dry run does so without a network, and without torch.
+
+    Returns:
+        The arguments as upstream's `train` takes them, and the device, "cpu" or "gpu".
+    """
+    flat = vars(args)
+    if flat["js.requeued"]:
+        flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
+    starts = not flat["js.dry_run"]
+    with contextlib.nullcontext() if starts else without_torch():
+        checked = check(args, download=starts)
+        device = prepare_device(flat["js.device"])
+        if flat["js.verbose"] and not starts:
+            print(settings_text(flat, parser))
+        print_overview(flat | {"js.device": device}, checked, download=starts)
+    return checked.nested, device
+
+
+def run(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, nested: Any, device: str
+) -> None:
+    """Trains, from a checkpoint where the flags say so; keeps the log and the settings."""
+    flat = vars(args)
+    if flat["ckpt.load_enable"]:
+        choose_checkpoint(flat)
+    with shown(flat), recorded(args, parser):
+        train(nested, device)
+
+
+def publish(flat: Flat) -> None:
+    """Says where the curves and the model are."""
+    if flat["logger.tensorboard_dir"]:
+        say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
+    say(f"openrlhf_js: done; {where_the_model_is(flat['ckpt.output_dir'])}")
+
+
+def report_failure(error: Exception, flat: Flat) -> int:
+    """Says why a run failed, in one line where the cause is known; returns the exit status."""
+    if explained := failures.explained(error):
+        return complain(*explained)
+    if flat.get("js.verbose", True):
+        traceback.print_exception(error)
+    else:
+        say_tail(error, flat)
+    return 1
 
 
 def where_the_model_is(folder: str) -> str:

@@ -12,8 +12,9 @@ the authors' own code, a fork of verl, leaves it out: its coefficient is n/(n-1)
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
 from torch import Tensor
 from verl import DataProto
+from verl.trainer.ppo import ray_trainer
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, squared_score_norms
@@ -46,10 +48,11 @@ class OutcomeAdvantage:
 
     Weights come from `old_log_probs`, and what is known of a prompt goes by `raw_prompt`, as verl's
     uid is new in every step. verl hands neither to estimators that it does not know by name; both
-    are taken from the batch that its `compute_advantage` works on (`_columns`). Without
-    `old_log_probs` all weights are 1, which is a warning; without `raw_prompt` an estimator knows
-    no single prompt, and one that cannot do without raises ValueError. What is remembered is not in
-    verl's checkpoints.
+    are taken from the batch that its `compute_advantage` works on. This module wraps that function,
+    and so must be imported before verl's trainers; where it was not, an estimator that reads the
+    batch raises RuntimeError. Without `old_log_probs` all weights are 1, which is a warning;
+    without `raw_prompt` an estimator knows no single prompt, and one that cannot do without raises
+    ValueError. What is remembered is not in verl's checkpoints.
 
     `metrics` are the last batch's figures (`js/...`). verl takes nothing but advantages and returns
     from an estimator, so that it is for others to log them.
@@ -77,7 +80,7 @@ class OutcomeAdvantage:
                 f"under rloo but teach under {self._live.record.name}, so dropping them biases the "
                 "gradient: leave it out."
             )
-        columns = _columns(given)
+        columns = self._columns(given)
         groups = Groups(index)
         trained = groups.pad(response_mask.any(-1), "response_mask")
         norms = None
@@ -116,23 +119,51 @@ class OutcomeAdvantage:
             )
         return None
 
+    def _columns(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The batch's columns, by name.
 
-def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The batch's columns, by name.
-
-    They are the arguments `batch` and `non_tensor_batch`, where verl or another trainer hands them
-    over. Otherwise they are those of the DataProto that verl's `compute_advantage`, which calls the
-    estimator, has as its argument `data`. The other way is to replace that function before any of
-    verl's trainers imports it, and so to import them in each of verl's processes.
-    """
-    handed = {**given.get("batch", {}), **given.get("non_tensor_batch", {})}
-    if handed:
-        return handed
-    caller = inspect.stack(context=0)[2].frame  # [0] is this function, [1] the estimator
-    data = caller.f_locals.get("data")
-    if not isinstance(data, DataProto):
+        They are the arguments `batch` and `non_tensor_batch`, where verl or another trainer hands
+        them over, and otherwise those of the batch that `compute_advantage` works on.
+        """
+        handed = {**given.get("batch", {}), **given.get("non_tensor_batch", {})}
+        if handed:
+            return handed
+        data = _batch.get()
+        if data is not None:
+            return {**data.batch, **data.non_tensor_batch}
+        record = self._live.record
+        if record.reads_score_norms or record.remembers_prompts:
+            raise RuntimeError(
+                f"{record.name} reads {LOG_PROBS} and {PROMPT}, and verl's compute_advantage was "
+                f"imported before {__name__}: name this module in VERL_USE_EXTERNAL_MODULES"
+            )
         return {}
-    return {**data.batch, **data.non_tensor_batch}
+
+
+# The batch that verl's `compute_advantage` is working on, which it does not hand to estimators
+_batch: ContextVar[DataProto | None] = ContextVar("batch", default=None)
+
+
+def _with_batch(compute_advantage: Callable[..., Any]) -> Callable[..., Any]:
+    """verl's `compute_advantage`, which shows estimators its batch.
+
+    A call of the estimator with `batch` and `non_tensor_batch`, as verl does for GDPO, would end
+    this.
+    """
+
+    @functools.wraps(compute_advantage)
+    def call(data: DataProto, *args: Any, **settings: Any) -> Any:
+        token = _batch.set(data)
+        try:
+            return compute_advantage(data, *args, **settings)
+        finally:
+            _batch.reset(token)
+
+    return call
+
+
+# verl's other trainers import it from there, later
+ray_trainer.compute_advantage = _with_batch(ray_trainer.compute_advantage)
 
 
 def _means_over_tokens(config: Any) -> bool:

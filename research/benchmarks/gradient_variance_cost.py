@@ -55,19 +55,20 @@ class StepTimes(NamedTuple):
 
 
 def make_trainer(size: Size) -> Any:
-    """Upstream's policy trainer with a fresh model of the given size."""
+    """Our policy trainer with a fresh model of the given size."""
     from openrlhf.models import Actor
-    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
     from openrlhf.utils import get_strategy
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from openrlhf_js.trainers.openrlhf.flags import add_flags
     from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser, validate_upstream
+    from openrlhf_js.trainers.openrlhf.learner.actors import OurPolicyTrainer
 
     parser = upstream_parser()
     add_flags(parser)
     args = validate_upstream(parser.parse_args(FLAGS.split()))
     args.ds.param_dtype = "fp32"
+    args.js.gradient_variance = 1  # every step
     strategy = get_strategy(args)
     strategy.setup_distributed()
 
@@ -94,7 +95,7 @@ def make_trainer(size: Size) -> Any:
         "scheduler_steps": 1000,
     }
     actor, optimizer, scheduler = strategy.prepare((actor, optimizer_settings))
-    return ActorPPOTrainer(strategy, actor, None, optimizer, scheduler, RESPONSES)
+    return OurPolicyTrainer(strategy, actor, None, optimizer, scheduler, RESPONSES)
 
 
 def start_process_group() -> None:
@@ -143,7 +144,6 @@ def measure(size: Size) -> StepTimes:
 
     gradient_variance.squared_norm = timed_squared_norm
     trainer = make_trainer(size)
-    gradient_variance.GradientVariance(trainer, every=1)
     for step in range(len(step_seconds)):
         for _ in range(MICRO_BATCHES):
             experience = random_experience()

@@ -67,23 +67,11 @@ def test_a_studys_averages_are_a_table(results, tmp_path, monkeypatch, capsys):
     assert row == "| 2 | as drawn | **+3.0** | -0.5 | +2.9 | +3.1 |"
 
 
-@pytest.mark.parametrize("responses", [2, 4, 16])
-def test_with_score_gradients_of_one_length_the_best_constant_saves_one_response(responses):
-    expected = runpy.run_path(str(STUDIES / "pictures.py"))["expected"]
-    assert expected(0.3, 1.0, responses) == pytest.approx(100 / responses)
-    assert expected(0.3, 0.1, responses) > 100 / responses
-
-
-def test_a_story_mentions_whole_words():
-    reward = runpy.run_path(str(STUDIES / "gradient_rewards.py"))["reward_func"]
-    stories = ["During spring.", "A ring!", "Two Rings."]
-    assert reward(stories, [""] * 3, ["ring"] * 3, ["stories"] * 3) == [0, 1, 1]
-
-
 def score_of_even_lengths(response, label):
     return scored("wrong" if len(response) % 2 else "correct", "")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     even = replace(TASKS["sort"], warm_start_steps=2, score=score_of_even_lengths)
     monkeypatch.setitem(TASKS, "sort", even)
@@ -114,4 +102,4 @@ def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     assert claimed
     for row in claimed:
         assert f"| {row} |".split(" | ") in tables
-    assert (tmp_path / "results_gradients.png").stat().st_size > 10_000
+    assert (tmp_path / "results_gradients.png").exists()

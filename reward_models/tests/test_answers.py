@@ -46,7 +46,7 @@ def test_a_megabyte_of_one_piece_takes_no_time(extract):
     for piece in (r"\boxed{", "{", "<answer>", "#", spaced, "**", r"\left ", "<eos>", "<|"):
         began = time.process_time()
         extract(piece * (1_000_000 // len(piece)))
-        assert time.process_time() - began < 3, piece
+        assert time.process_time() - began < 5, piece
 
 
 def test_one_key_in_so_many_is_a_test_key():

@@ -93,7 +93,7 @@ def test_a_megabyte_of_explanations_takes_no_time(begin):
     ):
         began = time.process_time()
         gsm8k.answer_of(begin + piece * (1_000_000 // len(piece)) + ".")
-        assert time.process_time() - began < 3, piece
+        assert time.process_time() - began < 5, piece
 
 
 @pytest.mark.parametrize("label", ["7", "2300", "-7", "0.5", "99999999999999999999"])

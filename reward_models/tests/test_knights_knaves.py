@@ -215,4 +215,4 @@ def test_tables_end_in_bounded_time():
     for name, answer in rows.items():
         began = time.process_time()
         assert knights_knaves.score(f"\\boxed{{{answer}}}", label).value == 0
-        assert time.process_time() - began < 2, name
+        assert time.process_time() - began < 5, name

@@ -165,5 +165,5 @@ def test_time_grows_with_the_text_alone():
     for piece in (*pieces, *more):
         began = time.process_time()
         for anywhere in (True, False):
-            split_thinking(piece * (200_000 // len(piece)), anywhere=anywhere)
-        assert time.process_time() - began < 0.5, piece
+            split_thinking(piece * (400_000 // len(piece)), anywhere=anywhere)
+        assert time.process_time() - began < 5, piece

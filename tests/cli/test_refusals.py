@@ -1,22 +1,55 @@
-"""Wrong flags are answered at once, with a message that says what is allowed, and leave nothing."""
+"""Each program: its help names every flag, and a wrong one ends it with status 2 and no file."""
 
 from pathlib import Path
 
 import pytest
 
+from answer_graders.programs import data
+from answer_graders.tasks import TASKS
+from baseline_research.cli import lab, quickstart
+from openrlhf_js.cli import rm
 from openrlhf_js.cli.main import main
+from paired_eval.cli import arena as eval_arena
+from paired_eval.cli import passk as eval
 
+PROGRAMS = {
+    "data check": data.CheckSettings,
+    "eval passk": eval.PasskSettings,
+    "eval arena fetch": eval_arena.FetchSettings,
+    "eval arena generate": eval_arena.GenerateSettings,
+    "eval arena judge": eval_arena.JudgeFlags,
+    "eval arena score": eval_arena.ScoreSettings,
+    "quickstart": quickstart.QuickstartSettings,
+    "rm eval": rm.RewardEvalSettings,
+    "rm serve": rm.RewardServeSettings,
+    **{f"data build {name}": data.task_settings(task) for name, task in TASKS.items()},
+    **{f"lab {name}": program.settings for name, program in lab.PROGRAMS.items()},
+}
 LINES = Path(__file__).with_name("refusals.txt").read_text().splitlines()[2:]
 
 
-@pytest.mark.parametrize("line", filter(None, LINES))
-def test_wrong_flags_get_a_message_and_status_2(line, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    words, message = line.split(" ~ ")
+def run(words: str) -> int | str | None:
     try:
-        status = main(words.split())
+        return main(words.split())
     except SystemExit as left:
-        status = left.code
+        return left.code
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_help_of_a_program_names_every_flag(program, capsys):
+    assert run(f"{program} --help") == 0
+    shown = capsys.readouterr().out
+    assert f"usage: openrlhf-js {program}" in shown
+    for name, field in PROGRAMS[program].model_fields.items():
+        assert f"--{name}" in shown or name.upper() in shown, name
+        assert field.description, name
+
+
+@pytest.mark.parametrize("line", filter(None, LINES))
+def test_wrong_flags_are_named_with_status_2(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words, name = line.split(" ~ ")
+    status = run(words)
     shown = capsys.readouterr()
-    assert status == 2 and message in shown.err + shown.out and "Traceback" not in shown.err
+    assert status == 2 and name in shown.err + shown.out and "Traceback" not in shown.err
     assert not any(path.is_file() for path in tmp_path.rglob("*"))  # nothing was begun

@@ -97,22 +97,11 @@ EQUAL = torch.zeros(3, 2)
         ("js", EQUAL, {"mask": torch.ones(3, 2)}, "mask must be boolean"),
         ("js", EQUAL, {"mask": torch.ones(2, 3, dtype=torch.bool)}, "mask must be boolean"),
         ("remax", EQUAL, {}, r"remax needs greedy_rewards, one a prompt"),
-        (
-            "remax",
-            EQUAL,
-            {"greedy_rewards": torch.zeros(2)},
-            r"must be a tensor \(3,\), one a prompt; got \(2,\)",
-        ),
-        (
-            "remax",
-            EQUAL,
-            {"greedy_rewards": torch.tensor([0, 1, NAN])},
-            "a greedy reward is not finite",
-        ),
+        ("remax", EQUAL, {"greedy_rewards": torch.zeros(2)}, r"one a prompt; got \(2,\)"),
+        ("remax", EQUAL, {"greedy_rewards": [0, 1, NAN]}, "a greedy reward is not finite"),
         ("remax", EQUAL, {"greedy_rewards": [1, None, 0]}, "greedy_rewards must be numbers"),
-        ("js_fixed", EQUAL, {}, "js_fixed needs shrinkage between 0"),
-        ("js_fixed", EQUAL, {"shrinkage": 1.1}, "js_fixed needs shrinkage between 0"),
-        ("js_fixed", EQUAL, {"shrinkage": NAN}, "js_fixed needs shrinkage between 0"),
+        ("js_fixed", EQUAL, {}, "js_fixed needs shrinkage"),
+        ("js_fixed", EQUAL, {"shrinkage": NAN}, "js_fixed needs shrinkage"),
     ],
 )
 def test_wrong_input(name, rewards, options, message):

@@ -52,17 +52,6 @@ def test_rewards_and_ids_as_they_come(rewards, groups):
     assert result.tolist() == [0, 1, 1, 1]
 
 
-@pytest.mark.parametrize("make", [list, np.array, torch.tensor])
-def test_greedy_rewards_as_they_come(make):
-    result = advantage("remax", [1, 0, 1], groups=[0, 0, 1], greedy_rewards=make([1, 0]))
-    assert result.tolist() == [0, -1, 1]
-
-
-def test_whole_numbers_in_rows():
-    assert advantage("rloo", [[1, 0], [1, 1]]).tolist() == [[1, -1], [0, 0]]
-    assert advantage("rloo", np.array([[True, False]])).tolist() == [[1, -1]]
-
-
 @pytest.mark.parametrize(
     ("rewards", "groups", "message"),
     [

@@ -337,7 +337,7 @@ def test_nothing_valid_teaches_nothing():
     assert live.batch(torch.ones(3, 2)).past is None
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 4), (16, 2)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (16, 2)])
 def test_steps_of_few_prompts_are_weighed_against_one_another(n, m):
     """Right responses of weight 1, wrong ones of weight 9, even odds: the best constant is 0.1."""
     live = LiveEstimator("js_grad")
@@ -466,11 +466,3 @@ def test_right_and_wrong_are_told_apart_where_rewards_have_two_values(rewards, e
     values = logged(LiveEstimator("rloo"), torch.tensor(rewards), squared_score_norms=norms)
     ratio = values.get("js/weight_right_over_wrong")
     assert ratio == (expected and pytest.approx(expected))
-
-
-def test_masked_rewards_do_not_count_among_the_values():
-    rewards = torch.tensor([[1.0, 0.0], [0.5, 0.0]])
-    mask = torch.tensor([[True, True], [False, True]])
-    norms = torch.tensor([[1.0, 3.0], [2.0, 2.0]])
-    values = logged(LiveEstimator("rloo"), rewards, mask=mask, squared_score_norms=norms)
-    assert values["js/weight_right_over_wrong"] == pytest.approx(1 / 2.5)

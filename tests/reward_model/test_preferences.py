@@ -18,10 +18,8 @@ def template(messages: list, tokenize: bool, add_generation_prompt: bool = False
 
 BAD_ROWS = """
 { ~ not JSON
-{"chosen": "a"} ~ no value under the key 'rejected'; keys seen: chosen
-{"chosen": null, "rejected": "a"} ~ no value under the key 'chosen'
-{"chosen": 3, "rejected": "a"} ~ 'chosen' must hold text, or messages that have a role
-{"chosen": "a", "rejected": [{"role": "user"}]} ~ 'rejected' must hold text, or messages
+{"chosen": "a"} ~ 'rejected'
+{"chosen": 3, "rejected": "a"} ~ 'chosen'
 {"chosen": "a", "rejected": [{"role": "user", "content": "b"}]} ~ all hold text or all hold messages
 """
 

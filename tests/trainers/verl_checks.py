@@ -124,7 +124,18 @@ def test_a_memory_needs_the_prompts() -> None:
     assert first[0] == round((0.5 / 2.5) ** 0.5, 4)
     assert second[0] == round((0.25 / 3.25) ** 0.5, 4)
     with pytest.raises(ValueError, match="dbb remembers prompts, and this trainer's batch has no"):
-        step_of("dbb", [1.0, 1.0, 0.0, 0.0])
+        in_verl("dbb", EQUAL)
+
+
+def test_columns_that_cannot_be_found_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where verl's trainer was imported first; one that reads none of them does without."""
+    for name in ("js_grad", "dbb"):
+        with pytest.raises(RuntimeError, match="name this module in VERL_USE_EXTERNAL_MODULES"):
+            step_of(name, [1.0, 1.0, 0.0, 0.0])
+    assert step_of("js", [1.0, 0.0, 1.0, 0.0]) == [0.75, -0.75, 0.75, -0.75]
+    monkeypatch.setitem(globals(), "compute_advantage", compute_advantage.__wrapped__)
+    with pytest.raises(RuntimeError, match="name this module in VERL_USE_EXTERNAL_MODULES"):
+        in_verl("js_grad", EQUAL)
 
 
 @pytest.fixture

@@ -89,23 +89,6 @@ def test_a_stop_loses_nothing_and_the_same_call_resumes(place):
     assert place(pytest.fail)[2] == []
 
 
-def test_a_question_whose_text_changed_is_asked_again(place):
-    place(lambda number: f"answer {number}")
-    questions = read_lines(place.folder.questions)
-    questions[1]["prompt"] = "Another question?"
-    write_lines(place.folder.questions, questions)
-    texts, still_open, _ = place(lambda number: NoReply("time-out"))
-    assert texts == {"q0": "answer 0", "q2": "answer 2"}
-    assert still_open == {"q1": "time-out"}
-    assert list(read_answers(place.folder, "m")) == ["q0", "q2"]
-    texts, _, asked = place(lambda number: "another answer")
-    assert asked == [(1, ["user"])]
-    assert texts["q1"] == "another answer"
-    row = read_lines(place.folder.answers("m"))[1]
-    assert row["messages"][0]["content"] == "Another question?"
-    assert place(pytest.fail)[2] == []
-
-
 def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     def say(number):
         if number == 2:

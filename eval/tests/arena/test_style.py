@@ -37,11 +37,6 @@ def test_what_a_code_block_holds_goes_everywhere():
     assert without_code("```unclosed # a") == "```unclosed # a"
 
 
-@pytest.mark.parametrize("wrong", [{}, {"token_len": 1}, "x"])
-def test_counts_that_are_none(wrong):
-    assert style_of(wrong) is None
-
-
 # upstream's rule for items: space before one may run over line ends
 ORDERED = re.compile(r"^\s*\d+\.\s", re.MULTILINE)
 UNORDERED = re.compile(r"^\s*[-*+]\s", re.MULTILINE)

@@ -47,6 +47,19 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         self.metrics: dict[str, float] = {}
         self._said_clipped = False
 
+    @classmethod
+    def like(cls, maker: RemoteExperienceMaker) -> ShrinkageExperienceMaker:
+        """Ours in place of the one that upstream's trainer has just made."""
+        return cls(
+            actor_model_group=maker.actor_model_group,
+            critic_model_group=maker.critic_model_group,
+            reward_model_group=maker.reward_model_group,
+            initial_model_group=maker.initial_model_group,
+            kl_controller=maker.kl_ctl,
+            strategy=maker.strategy,
+            tokenizer=maker.tokenizer,
+        )
+
     def keep(self, states: dict[str, Any]) -> None:
         """Adds what the estimator remembers to the states of a checkpoint."""
         keep_memory(states, self.estimator, self.args)

@@ -279,17 +279,18 @@ def _last_checkpoint(flat: Flat) -> str | None:
 
 def train(args: argparse.Namespace, device: str) -> None:
     """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher."""
-    on_cpu = upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU
-    check_and_adapt(args, device, upstream.RELIED_ON_FOR_REWARD_TRAINING, on_cpu)
+    relied_on = [
+        upstream.RELIED_ON_FOR_REWARD_TRAINING,
+        upstream.replaced_names(upstream.REWARD_TRAINING),
+    ]
+    if device == "cpu":
+        relied_on.append(upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU)
+    check_and_adapt(args, device, relied_on)
 
     import torch
     from openrlhf.cli import train_rm
-    from openrlhf.utils import deepspeed
 
-    from openrlhf_js.trainers.openrlhf.learner.reward_model import RewardStrategy, RewardTrainer
-
-    deepspeed.DeepspeedStrategy = RewardStrategy  # which upstream's get_strategy imports
-    train_rm.RewardModelTrainer = RewardTrainer
+    upstream.replace_names(upstream.REWARD_TRAINING)
     lora = args.ds.lora
     if lora.rank > 0 and isinstance(lora.target_modules, list):
         lora.target_modules.append(args.ds.value_head_prefix)  # it would stay as it is drawn

@@ -69,6 +69,17 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
         self.steps_left: float = self.args.js.max_steps or math.inf
         self._drawn = 0  # the number of the next prompt
 
+    @classmethod
+    def like(cls, generator: SamplesGenerator) -> OrderedSamples:
+        """Ours in place of the one that upstream has just made."""
+        return cls(
+            strategy=generator.strategy,
+            prompts_dataloader=generator.prompts_dataloader,
+            eval_dataloader=generator.eval_dataloader,
+            tokenizer=generator.tokenizer,
+            vllm_engines=generator.vllm_engines,
+        )
+
     def resume(self, *, steps: int = 0, drawn: int = 0) -> None:
         """Goes on after so many training steps, or prompts."""
         self.steps_left -= steps
@@ -237,7 +248,7 @@ def task_without_exits(
 class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[misc]
     """Upstream's rollout actor, its responses seeded and its rewards settled.
 
-    `rollout_actor` gives the class what it reads of the run.
+    `rollout_class` gives the class what it reads of the run.
     """
 
     run_args: argparse.Namespace
@@ -356,10 +367,9 @@ def _changed(sampling_params: Any, **changes: Any) -> Any:
     return changed
 
 
-def rollout_actor(args: argparse.Namespace) -> Any:
-    """`CheckedRollout` as Ray's actor, with what it reads of a run with these nested arguments.
+def rollout_class(args: argparse.Namespace) -> type[CheckedRollout]:
+    """`CheckedRollout` with what it reads of a run with these nested arguments.
 
     They travel with the class, since upstream calls its constructor.
     """
-    of_the_run = {"run_args": args, "client": client_of(args)}
-    return ray.remote(type("CheckedRollout", (CheckedRollout,), of_the_run))
+    return type("CheckedRollout", (CheckedRollout,), {"run_args": args, "client": client_of(args)})

@@ -1,8 +1,9 @@
-"""Upstream's trainer actors with our parts, put where upstream looks for them.
+"""Upstream's trainer actors with our parts.
 
 The trainers live in Ray workers of their own. A name replaced in the driver alone would change
 nothing there, and the run would silently train another estimator. So each trainer replaces the
-names in its own process, and confirms which estimator is live before the first step.
+names in its own process (`upstream.replace_names`), and confirms which estimator is live before the
+first step.
 
 Ray sends a class of ours by its name, but the methods that it inherits from a decorated class of
 upstream's by value: with the driver's globals, where the names are replaced, too, and with a copy
@@ -19,23 +20,18 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-import ray
 import torch
-from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
 from openrlhf.trainer.ppo_trainer import compute_eval_metrics
-from openrlhf.trainer.ray import launcher, vllm_engine
 
 from openrlhf_js.common.intervals import mean_interval, share_interval
 from openrlhf_js.trainers.openrlhf import watch
 from openrlhf_js.trainers.openrlhf.checks.batch_sizes import too_few_prompts
-from openrlhf_js.trainers.openrlhf.data_files import blend
 from openrlhf_js.trainers.openrlhf.experience import ShrinkageExperienceMaker
 from openrlhf_js.trainers.openrlhf.learner import actors
-from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
-from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples, rollout_actor
+from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples
 from openrlhf_js.trainers.openrlhf.schedule import FLAGS, Schedule
-from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch, plain_class
+from openrlhf_js.trainers.openrlhf.upstream import TRAINER, BadInput, plain_class, replace_names
 
 STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
 PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
@@ -49,20 +45,27 @@ EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
     """What both of upstream's trainers get: our experience maker, its logs and its checkpoints.
 
-    The constructor raises UpstreamMismatch if the live estimator is not the one that the flag
-    names.
+    The constructor prints which estimator is live, and raises UpstreamMismatch if the policy is not
+    trained by `OurPolicy`.
     """
 
     def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
-        put_our_parts()
+        replace_names(TRAINER)
         torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
         super().__init__(pretrain, strategy, *args, **kwargs)
+        watch.note_names(
+            {
+                "policy rank": self.actor_model_group,
+                "critic rank": self.critic_model_group,
+                "reward rank": self.reward_model_group,
+                "reference rank": self.reference_model_group,
+            },
+            self.vllm_engines,
+        )
+        self.experience_maker = ShrinkageExperienceMaker.like(self.experience_maker)
         if self.wandb_logger:
             draw_over_steps(self.wandb_logger.handle)
-        asked = strategy.args.algo.advantage.estimator
-        live = getattr(self.experience_maker, "live_estimator", None)
-        if live != asked:
-            raise UpstreamMismatch(f"asked for estimator {asked!r}, but {live!r} is live")
+        live = self.experience_maker.live_estimator
         actors.confirm(self.actor_model_group)
         print(f"openrlhf_js: the live advantage estimator is {live}", flush=True)
 
@@ -142,6 +145,7 @@ class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: 
 
     def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
         super().__init__(pretrain, strategy, *args, **kwargs)
+        self.samples_generator = OrderedSamples.like(self.samples_generator)
         self.max_steps = optimizer_steps(self)
 
     def get_max_steps(self) -> int:
@@ -196,9 +200,10 @@ class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # ty
     samples_generator: OrderedSamples
 
     def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
-        put_our_parts()
+        replace_names(TRAINER)
         torch.manual_seed(strategy.args.train.seed)
         super().__init__(pretrain, strategy, *args, **kwargs)
+        self.samples_generator = OrderedSamples.like(self.samples_generator)
         self.max_steps = optimizer_steps(self)
 
     def get_max_steps(self) -> int:
@@ -360,35 +365,3 @@ def optimizer_steps(trainer: Any) -> int:
     """How many there will be at most, which the schedule of the learning rate wants to know."""
     schedule = schedule_of(trainer)
     return schedule.rollouts * schedule.updates
-
-
-# --- put where upstream looks for them ---------------------------------------------------------
-
-
-def put_our_parts() -> None:
-    """From here on upstream's trainers in this process are made of our parts."""
-    parts = {
-        "RemoteExperienceMaker": ShrinkageExperienceMaker,
-        "PromptDataset": CheckedPrompts,
-        "blending_datasets": blend,
-        "SamplesGenerator": OrderedSamples,
-        "compute_eval_metrics": metrics_by_datasource,
-    }
-    for name, part in parts.items():
-        setattr(ppo_trainer, name, part)
-    ppo_trainer_async.SamplesGenerator = OrderedSamples
-    ppo_trainer_async.compute_eval_metrics = metrics_by_datasource
-
-
-def put_our_actors(args: argparse.Namespace) -> None:
-    """From here on upstream's `train` in this process starts our actors."""
-    put_our_parts()
-    ppo_trainer.PPOTrainer = ray.remote(ShrinkageTrainer)
-    # the asynchronous trainer takes its two halves with it when Ray sends it
-    ppo_trainer_async.TrainingActor = ray.remote(AsyncTrainer)
-    ppo_trainer_async.GenerateSamplesActor = ray.remote(AsyncGenerator)
-    vllm_engine.RolloutRayActor = rollout_actor(args)
-    train_ppo_ray.PolicyModelActor = ray.remote(num_gpus=1)(actors.OurPolicy)
-    train_ppo_ray.CriticModelActor = ray.remote(num_gpus=1)(actors.OurCritic)
-    # Ray sends the reward model's actor with the globals of its methods
-    launcher.get_llm_for_sequence_regression = actors.load_with_scale

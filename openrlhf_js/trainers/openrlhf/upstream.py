@@ -1,17 +1,19 @@
-"""The names of OpenRLHF, Ray and DeepSpeed that the plug-in relies on, checked before a run.
+"""What the plug-in replaces in OpenRLHF (`REPLACED`), and the names that it relies on.
 
-When a release of OpenRLHF changes one of them, the run stops with the name that is missing,
-instead of training something else than was asked for. It was run on CPUs with vLLM 0.29.0 and
-transformers 5.15, as OpenRLHF pins them, and on a GPU with 0.26.0 and 5.17.
+Both are checked before a run. When a release of OpenRLHF changes one of them, the run stops with
+the name that is missing, instead of training something else than was asked for. The plug-in was
+run on CPUs with vLLM 0.29.0 and transformers 5.15, as OpenRLHF pins them, and on a GPU with 0.26.0
+and 5.17.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 WORKS_WITH = "openrlhf 0.11.2"
 
@@ -32,17 +34,292 @@ class ProcessDied(RuntimeError):
     """A process of the run died: which one, and during what."""
 
 
+ACTOR = "__ray_metadata__.modified_class.__ray_actor_class__"  # what `plain_class` reads
+
+
+# --- what is replaced ---------------------------------------------------------------------------
+
+# Processes that look the names up
+DRIVER = "driver"
+TRAINER = "trainer"  # the actor that has the prompts or makes experience
+LEARNER = "learner"  # the actors with the weights of policy and critic
+REWARD_TRAINING = "reward training"
+COMMAND_LINE = "command line"
+
+
+class Replacement(NamedTuple):
+    """A name of OpenRLHF in whose place a part of ours stands."""
+
+    module: str
+    name: str
+    parameters: str
+    """Those of upstream's that it must begin with, in this order."""
+    ours: str
+    """The module and the name of our part."""
+    read_by: str
+    """The process that looks the name up."""
+    why: str
+    ends_when: str
+    """The change of OpenRLHF that makes this row superfluous."""
+    ray_options: Mapping[str, Any] | None = None
+    """What Ray is told of an actor; None for what is no actor."""
+    of_run: bool = False
+    """Whether `ours` is a function that makes the part for a run's arguments."""
+
+    @property
+    def path(self) -> str:
+        """What has the parameters: the name, or of an actor the class that Ray has decorated."""
+        return self.name if self.ray_options is None else f"{self.name}.{ACTOR}"
+
+
+PROMPTS = "strategy.setup_dataloader, or the trainer, takes the data set as an argument"
+ACTORS = "`train` takes the class of the actor as an argument"
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+REPLACED = (
+    # the actors of a run, which `train` starts
+    Replacement(
+        module="openrlhf.trainer.ppo_trainer",
+        name="PPOTrainer",
+        parameters="pretrain strategy actor_model_group critic_model_group reward_model_group",
+        ours="openrlhf_js.trainers.openrlhf.trainer.ShrinkageTrainer",
+        read_by=DRIVER,
+        why="makes experience with our estimators, and saves what they remember",
+        ends_when=ACTORS,
+        ray_options=NO_OPTIONS,
+    ),
+    Replacement(
+        module="openrlhf.trainer.ppo_trainer_async",
+        name="TrainingActor",
+        parameters="pretrain strategy actor_model_group critic_model_group reward_model_group",
+        ours="openrlhf_js.trainers.openrlhf.trainer.AsyncTrainer",
+        read_by=DRIVER,
+        why="makes experience with our estimators, and saves what they remember",
+        ends_when=ACTORS,
+        ray_options=NO_OPTIONS,
+    ),
+    Replacement(
+        module="openrlhf.trainer.ppo_trainer_async",
+        name="GenerateSamplesActor",
+        parameters="pretrain strategy vllm_engines",
+        ours="openrlhf_js.trainers.openrlhf.trainer.AsyncGenerator",
+        read_by=DRIVER,
+        why="numbers the prompts, ends after --js.max_steps, and resumes at its place in them",
+        ends_when=ACTORS,
+        ray_options=NO_OPTIONS,
+    ),
+    Replacement(
+        module="openrlhf.trainer.ray.vllm_engine",
+        name="RolloutRayActor",
+        parameters="args bundle_indices agent_func_path remote_rm_url",
+        ours="openrlhf_js.trainers.openrlhf.rollout.rollout_class",
+        read_by=DRIVER,
+        why="seeds responses; no missing or failed reward is trained on; ends with its engine",
+        ends_when="create_vllm_engines takes the class of the actor as an argument",
+        ray_options=NO_OPTIONS,
+        of_run=True,
+    ),
+    Replacement(
+        module="openrlhf.cli.train_ppo_ray",
+        name="PolicyModelActor",
+        parameters="world_size rank master_addr master_port",
+        ours="openrlhf_js.trainers.openrlhf.learner.actors.OurPolicy",
+        read_by=DRIVER,
+        why="seeds each step, resumes with the flags of this run, keeps --ckpt.max_num models",
+        ends_when=ACTORS,
+        ray_options=MappingProxyType({"num_gpus": 1}),
+    ),
+    Replacement(
+        module="openrlhf.cli.train_ppo_ray",
+        name="CriticModelActor",
+        parameters="world_size rank master_addr master_port",
+        ours="openrlhf_js.trainers.openrlhf.learner.actors.OurCritic",
+        read_by=DRIVER,
+        why="seeds each step, and resumes with the flags of this run",
+        ends_when=ACTORS,
+        ray_options=MappingProxyType({"num_gpus": 1}),
+    ),
+    Replacement(
+        module="openrlhf.trainer.ray.launcher",
+        name="get_llm_for_sequence_regression",
+        parameters="model_name_or_path model_type",
+        ours="openrlhf_js.trainers.openrlhf.learner.actors.load_with_scale",
+        read_by=DRIVER,  # Ray sends the reward model's actor with the globals of its methods
+        why="mean and std of a reward model are uninitialised memory under transformers 5",
+        ends_when="mean and std are in the checkpoint, or read after the model is built",
+    ),
+    # in the trainer
+    Replacement(
+        module="openrlhf.trainer.ppo_trainer",
+        name="PromptDataset",
+        parameters="dataset tokenizer strategy input_template",
+        ours="openrlhf_js.trainers.openrlhf.prompts.CheckedPrompts",
+        read_by=TRAINER,
+        why="prompts that are too long are left out, and labels reach the grader unchanged",
+        ends_when=PROMPTS,
+    ),
+    Replacement(
+        module="openrlhf.trainer.ppo_trainer",
+        name="blending_datasets",
+        parameters="datasets probabilities strategy seed max_count",
+        ours="openrlhf_js.trainers.openrlhf.data_files.blend",
+        read_by=TRAINER,
+        why="files are read as the checks before the run have read them",
+        ends_when=PROMPTS,
+    ),
+    Replacement(
+        module="openrlhf.trainer.ppo_trainer",
+        name="compute_eval_metrics",
+        parameters="eval_dataloader samples_list n_samples_per_prompt",
+        ours="openrlhf_js.trainers.openrlhf.trainer.metrics_by_datasource",
+        read_by=TRAINER,
+        why="two data sets with the same prompt count as one; no interval",
+        ends_when="a prompt's datasource is found by its place; `evaluate` calls a method for it",
+    ),
+    Replacement(
+        module="openrlhf.trainer.ppo_trainer_async",
+        name="compute_eval_metrics",
+        parameters="eval_dataloader samples_list n_samples_per_prompt",
+        ours="openrlhf_js.trainers.openrlhf.trainer.metrics_by_datasource",
+        read_by=TRAINER,
+        why="two data sets with the same prompt count as one; no interval",
+        ends_when="a prompt's datasource is found by its place; `_run_eval` calls a method for it",
+    ),
+    # where the weights are
+    Replacement(
+        module="openrlhf.trainer.ray.ppo_actor",
+        name="ActorPPOTrainer",
+        parameters="strategy actor ema_model actor_optim actor_scheduler",
+        ours="openrlhf_js.trainers.openrlhf.learner.actors.OurPolicyTrainer",
+        read_by=LEARNER,
+        why="the loss's denominator, dynamic batches, the gradient's variance, merged adapters",
+        ends_when="PolicyModelActor has its trainer's class as an attribute",
+    ),
+    Replacement(
+        module="openrlhf.trainer.ray.ppo_critic",
+        name="CriticPPOTrainer",
+        parameters="strategy critic critic_optim critic_scheduler",
+        ours="openrlhf_js.trainers.openrlhf.learner.actors.OurCriticTrainer",
+        read_by=LEARNER,
+        why="with ZeRO 1 or 2 a dynamic batch steps on its last micro-batch alone",
+        ends_when="dynamic batches call set_gradient_accumulation_boundary",
+    ),
+    Replacement(
+        module="openrlhf.trainer.ray.ppo_critic",
+        name="get_llm_for_sequence_regression",
+        parameters="model_name_or_path model_type",
+        ours="openrlhf_js.trainers.openrlhf.learner.actors.load_with_scale",
+        read_by=LEARNER,
+        why="mean and std of a critic are uninitialised memory under transformers 5",
+        ends_when="mean and std are in the checkpoint, or read after the model is built",
+    ),
+    # the training of a reward model
+    Replacement(
+        module="openrlhf.utils.deepspeed",
+        name="DeepspeedStrategy",
+        parameters="seed full_determinism max_norm micro_train_batch_size train_batch_size",
+        ours="openrlhf_js.trainers.openrlhf.learner.reward_model.RewardStrategy",
+        read_by=REWARD_TRAINING,
+        why="the learning rate ends too early, and an adapter is saved without its value head",
+        ends_when="`train` takes the strategy, or counts updates over all epochs and saves heads",
+    ),
+    Replacement(
+        module="openrlhf.cli.train_rm",
+        name="RewardModelTrainer",
+        parameters="model strategy optim train_dataloader eval_dataloader scheduler",
+        ours="openrlhf_js.trainers.openrlhf.learner.reward_model.RewardTrainer",
+        read_by=REWARD_TRAINING,
+        why="a resumed run leaves out pairs, and the last update is not evaluated",
+        ends_when="`fit` resumes at the next pair, and evaluates at the end",
+    ),
+    # nothing is put there: the source is parsed, and a part of it is executed by itself
+    Replacement(
+        module="openrlhf.cli.train_ppo_ray",
+        name="__main__",
+        parameters="",
+        ours="openrlhf_js.trainers.openrlhf.flags.parser.read_program",
+        read_by=COMMAND_LINE,
+        why="the flags and their validation stand below `if __name__`, behind slow imports",
+        ends_when="a light module has a function that returns the parser and one that validates",
+    ),
+    Replacement(
+        module="openrlhf.cli.train_rm",
+        name="__main__",
+        parameters="",
+        ours="openrlhf_js.trainers.openrlhf.flags.parser.read_program",
+        read_by=COMMAND_LINE,
+        why="the flags and their validation stand below `if __name__`, behind slow imports",
+        ends_when="a light module has a function that returns the parser and one that validates",
+    ),
+    Replacement(
+        module="openrlhf.utils.config",
+        name="hierarchize",
+        parameters="args",
+        ours="openrlhf_js.trainers.openrlhf.flags.parser._light_config",
+        read_by=COMMAND_LINE,
+        why="the package around this light module imports torch and transformers",
+        ends_when="`openrlhf.utils` imports nothing by itself",
+    ),
+    Replacement(
+        module="openrlhf.datasets.prompts_dataset",
+        name="preprocess_data",
+        parameters="data input_template input_key label_key apply_chat_template",
+        ours="openrlhf_js.trainers.openrlhf.flags.parser.upstream_function",
+        read_by=COMMAND_LINE,
+        why="the checks measure prompts as upstream makes them, before torch is imported",
+        ends_when="the module imports torch where it needs it",
+    ),
+)
+
+
+def replace_names(*processes: str, args: Any = None) -> None:
+    """Puts our parts where OpenRLHF, in this process, looks for its own.
+
+    Each process needs a call of its own. What Ray sends by value has the globals of the driver, so
+    that the driver replaces the names of its actors, too.
+
+    Args:
+        processes: whose names are replaced (`DRIVER`, `TRAINER`, ...).
+        args: the run's nested arguments, for the parts that are made for a run.
+    """
+    rows = [row for row in REPLACED if row.read_by in processes]
+    parts = [
+        _part(row, args) for row in rows
+    ]  # all before the first: parts inherit from upstream's
+    for row, part in zip(rows, parts, strict=True):
+        setattr(importlib.import_module(row.module), row.name, part)
+
+
+def _part(row: Replacement, args: Any) -> Any:
+    module_name, _, name = row.ours.rpartition(".")
+    part = getattr(importlib.import_module(module_name), name)
+    if row.of_run:
+        part = part(args)
+    if row.ray_options is None:
+        return part
+    import ray
+
+    return ray.remote(**row.ray_options)(part) if row.ray_options else ray.remote(part)
+
+
+# --- what is relied on --------------------------------------------------------------------------
+
 # module -> name -> the first parameters, in upstream's order ("": the name must exist)
 Names = dict[str, dict[str, str]]
 
-ACTOR = "__ray_metadata__.modified_class.__ray_actor_class__"  # what `plain_class` reads
+
+def replaced_names(*processes: str) -> Names:
+    """The rows of `REPLACED` that these processes read, as a table of what is relied on."""
+    names: Names = {}
+    for row in REPLACED:
+        if row.read_by in processes:
+            names.setdefault(row.module, {})[row.path] = row.parameters
+    return names
+
 
 RELIED_ON: Names = {
     "openrlhf.cli.train_ppo_ray": {
         "train": "args",
-        "ray": "",
-        "RayActorGroup": "num_nodes num_gpus_per_node ray_actor_type",
-        "create_vllm_engines": "num_engines",
         f"PolicyModelActor.{ACTOR}.fit": "self kl_ctl",
         f"PolicyModelActor.{ACTOR}.init_model_from_pretrained": "self strategy pretrain",
         f"PolicyModelActor.{ACTOR}.save_checkpoint": "self tag client_states",
@@ -55,7 +332,6 @@ RELIED_ON: Names = {
         "ActorPPOTrainer.broadcast_to_vllm": "self",
     },
     "openrlhf.trainer.ray.ppo_critic": {
-        "get_llm_for_sequence_regression": "",
         "CriticPPOTrainer.training_step": "self experience step loss_batch_info",
     },
     "openrlhf.trainer.ppo_utils": {
@@ -75,17 +351,16 @@ RELIED_ON: Names = {
         "DeepSpeedEngine.set_gradient_accumulation_boundary": "self is_boundary",
     },
     "openrlhf.trainer.ppo_trainer": {
-        "RemoteExperienceMaker": "",
-        "PromptDataset": "dataset tokenizer strategy input_template",
         "PromptDataset.__getitem__": "self idx",
-        "compute_eval_metrics": "eval_dataloader samples_list n_samples_per_prompt",
         "prepare_datasets": "strategy tokenizer",
-        "blending_datasets": "datasets probabilities strategy seed max_count",
         "AdaptiveKLController": "init_kl_coef target horizon",
-        "SamplesGenerator": "",
         f"PPOTrainer.{ACTOR}.evaluate": "self global_step",
         f"PPOTrainer.{ACTOR}.fit": "self global_step",
         f"PPOTrainer.{ACTOR}.get_max_steps": "self",
+        "BasePPOTrainer": (
+            "strategy actor_model_group critic_model_group reward_model_group "
+            "reference_model_group vllm_engines tokenizer"
+        ),
         "BasePPOTrainer.train_step": "self rollout_samples global_step",
         "BasePPOTrainer.ppo_train": "self global_steps",
         "BasePPOTrainer.broadcast_to_vllm": "self",
@@ -97,16 +372,15 @@ RELIED_ON: Names = {
         "preprocess_data": "data input_template input_key label_key apply_chat_template",
     },
     "openrlhf.trainer.ppo_trainer_async": {
-        "compute_eval_metrics": "eval_dataloader samples_list n_samples_per_prompt",
         f"TrainingActor.{ACTOR}.fit": "self global_step",
         f"GenerateSamplesActor.{ACTOR}.fit": "self episode total_consumed_prompts",
         f"GenerateSamplesActor.{ACTOR}.get_max_steps": "self",
         f"GenerateSamplesActor.{ACTOR}.load_state_dict": "self state_dict",
         f"GenerateSamplesActor.{ACTOR}._should_eval": "self global_step",
         "prepare_datasets": "strategy tokenizer",
-        "SamplesGenerator": "",
     },
     "openrlhf.trainer.ppo_utils.samples_generator": {
+        "SamplesGenerator": ("strategy prompts_dataloader eval_dataloader tokenizer vllm_engines"),
         "SamplesGenerator.generate_samples": "self",
         "SamplesGenerator.generate_eval_samples": "self",
         "SamplesGenerator._generate_vllm": "self dataloader_iter num_prompts dynamic_filtering",
@@ -115,12 +389,15 @@ RELIED_ON: Names = {
     },
     "openrlhf.trainer.ppo_utils.experience_maker": {
         "apply_length_penalties": "experiences args",
+        "RemoteExperienceMaker": (
+            "actor_model_group critic_model_group reward_model_group initial_model_group "
+            "kl_controller strategy tokenizer"
+        ),
         "RemoteExperienceMaker.split_rollout_samples": "self rollout_samples",
         "RemoteExperienceMaker.compute_advantages_and_returns": "self experiences",
     },
     "openrlhf.models.utils": {"compute_reward": "r kl_coef kl action_mask reward_clip_range"},
     "openrlhf.models": {"get_llm_for_sequence_regression": "model_name_or_path model_type"},
-    "openrlhf.trainer.ray.launcher": {"get_llm_for_sequence_regression": ""},
     "openrlhf.trainer.ray.vllm_engine": {
         f"RolloutRayActor.{ACTOR}.generate_responses": "self prompt label sampling_params",
         f"RolloutRayActor.{ACTOR}.generate": "self prompt_token_ids sampling_params",
@@ -180,7 +457,7 @@ RELIED_ON_FOR_CPU: Names = {
 }
 
 RELIED_ON_FOR_REWARD_TRAINING: Names = {
-    "openrlhf.cli.train_rm": {"train": "args", "RewardModelTrainer": ""},
+    "openrlhf.cli.train_rm": {"train": "args"},
     "openrlhf.utils.deepspeed": {
         "DeepspeedStrategy.setup_dataloader": "self replay_buffer batch_size pin_memory shuffle",
         "DeepspeedStrategy.prepare": "self args",
@@ -202,6 +479,7 @@ RELIED_ON_FOR_REWARD_TRAINING: Names = {
         ),
     },
 }
+
 RELIED_ON_FOR_REWARD_TRAINING_ON_CPU = {
     module: names
     for module, names in RELIED_ON_FOR_CPU.items()

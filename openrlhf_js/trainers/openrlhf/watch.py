@@ -14,34 +14,36 @@ import contextlib
 import functools
 import multiprocessing
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from types import ModuleType, SimpleNamespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
 from ray._private import state
 from ray.experimental import internal_kv
 
-from openrlhf_js.trainers.openrlhf.upstream import ProcessDied, plain_class
+from openrlhf_js.trainers.openrlhf.upstream import ProcessDied
 
 POLL_SECONDS = 0.5
 SETTLE_SECONDS = 5.0  # after a failure, until Ray knows of the death behind it
 LEFT_BY_ITSELF = "INTENDED_USER_EXIT"  # in Ray's words: by `exit_actor`, as an agent's may
 NAMESPACE = "openrlhf_js"  # in Ray's key-value store, whose keys begin with the job's number
-GROUPS = {
-    "OurPolicy": "policy",
-    "OurCritic": "critic",
-    "ReferenceModelActor": "reference",
-    "RewardModelActor": "reward",
-}
-SINGLE_ACTORS = {
+ROLES = {  # of a run's actors, by the names of their classes; `note_names` tells ranks apart
+    "OurPolicy": "a policy rank",
+    "OurCritic": "a critic rank",
+    "ReferenceModelActor": "a reference rank",
+    "RewardModelActor": "a reward rank",
+    "CheckedRollout": "a vLLM engine",
+    "RayWorkerWrapper": "a vLLM worker",  # of an engine on several GPUs
+    "RayWorkerProc": "a vLLM worker",
     "ShrinkageTrainer": "the trainer",
     "AsyncTrainer": "the trainer",
     "PPOTrainerAsync": "the asynchronous trainer",
     "AsyncGenerator": "the generator of rollouts",
 }
-VLLM_WORKERS = ("RayWorkerWrapper", "RayWorkerProc")  # of an engine on several GPUs
+DEATH_SIGNAL = signal.SIGUSR2  # by which the watching thread interrupts the one that trains
 PHASES = {  # methods of the trainer and of its generator of samples
     "generate_samples": "generating",
     "generate_eval_samples": "evaluating",
@@ -59,12 +61,28 @@ def _key(kind: str, job: str, actor: str = "") -> str:
     return f"{job}:{kind}:{actor}"
 
 
-def _note(kind: str, text: str) -> None:
-    """Keeps a text about this actor where the driver finds it; without Ray there is none."""
+def _note(kind: str, text: str, actor: str = "") -> None:
+    """Keeps a text about an actor, by default this one, where the driver finds it.
+
+    Without Ray there is none.
+    """
     if ray.is_initialized():
         context = ray.get_runtime_context()
-        key = _key(kind, context.get_job_id(), context.get_actor_id())
+        key = _key(kind, context.get_job_id(), actor or context.get_actor_id())
         internal_kv._internal_kv_put(key, text, namespace=NAMESPACE)
+
+
+def note_names(groups: Mapping[str, Any], engines: Sequence[Any] | None) -> None:
+    """Notes what the actors that a trainer works with are called, with their numbers.
+
+    Args:
+        groups: upstream's `RayActorGroup`s by their title; None for one that there is not.
+        engines: the actors of vLLM's engines.
+    """
+    titled = {title: group._actor_handlers for title, group in groups.items() if group is not None}
+    for title, actors in {**titled, "vLLM engine": engines or ()}.items():
+        for number, actor in enumerate(actors):
+            _note("name", f"{title} {number}", actor._actor_id.hex())
 
 
 def announce_phases(cls: type) -> type:
@@ -105,47 +123,36 @@ async def end_with_engine(llm: Any) -> None:
 
 
 class Watch:
-    """The actors of a run, of which none may die before its end."""
+    """Looks for dead actors of a run, of which none may die before its end."""
 
-    def __init__(self, upstream_program: ModuleType) -> None:
+    def __init__(self) -> None:
         self.job: str = ray.get_runtime_context().get_job_id()
-        self.names: dict[str, str] = {}  # by the actor's id
-        self._start_group = upstream_program.RayActorGroup
-        self._start_engines = upstream_program.create_vllm_engines
+        self.death: str | None = None  # what to say of the one that `wait_for_death` has seen
 
-    def start_group(self, *args: Any, **settings: Any) -> Any:
-        """Upstream's `RayActorGroup`."""
-        group = self._start_group(*args, **settings)
-        role = GROUPS[plain_class(group.ray_actor_type).__name__]
-        self._name(f"{role} rank", group._actor_handlers)
-        return group
+    def wait_for_death(self, ended: threading.Event) -> None:
+        """Interrupts the main thread as soon as an actor is dead; returns then, or after `ended`.
 
-    def start_engines(self, *args: Any, **settings: Any) -> Any:
-        """Upstream's `create_vllm_engines`."""
-        engines = self._start_engines(*args, **settings)
-        self._name("vLLM engine", engines)
-        return engines
+        `watched` turns the interrupt into a ProcessDied.
+        """
+        main: Any = threading.main_thread().ident
+        while not ended.wait(POLL_SECONDS):
+            try:
+                death = self.find_death()
+            except Exception as error:  # else nobody would watch any more, and nobody would know
+                death = f"Ray, which no longer tells who is alive ({error}), died"
+            if death is not None and not ended.is_set():
+                self.death = death
+                signal.pthread_kill(main, DEATH_SIGNAL)
+                return
 
-    def _name(self, title: str, actors: Iterable[Any]) -> None:
-        for number, actor in enumerate(actors):
-            self.names[actor._actor_id.hex()] = f"{title} {number}"
-
-    def get(self, references: Any) -> Any:
-        """`ray.get`, but raises ProcessDied if a process of the run dies meanwhile."""
-        pending = references if isinstance(references, list) else [references]
-        while pending:
-            ready, pending = ray.wait(pending, timeout=POLL_SECONDS)
-            ray.get(ready)
-            self.check()
-        return ray.get(references)
-
-    def check(self) -> None:
-        """Raises ProcessDied if a process of the run is dead."""
+    def find_death(self) -> str | None:
+        """A sentence on the first actor of the run that died; None if none is dead."""
         job = ray.JobID(bytes.fromhex(self.job))
         actors = state.actors(job_id=job, actor_state_name="DEAD").values()
-        for actor in sorted(actors, key=lambda actor: actor["EndTime"]):  # the first to die
-            if self._name_of(actor) is not None and _cause(actor["DeathCause"]) is not None:
-                raise ProcessDied(self._describe(actor))
+        for actor in sorted(actors, key=lambda actor: actor["EndTime"]):
+            if _role(actor) is not None and _cause(actor["DeathCause"]) is not None:
+                return self._describe(actor)
+        return None
 
     def check_answers(self, error: BaseException) -> None:
         """Raises ProcessDied if an error is of an actor that has left without Ray's knowledge.
@@ -156,35 +163,36 @@ class Watch:
         while isinstance(getattr(cause, "cause", None), BaseException):
             cause = cause.cause  # type: ignore[attr-defined]
         if isinstance(cause, ray.exceptions.RayActorError):
-            for actor, name in self.names.items():
-                if actor in str(cause):
-                    raise ProcessDied(f"{name} died{self._during()}") from error
+            for key in self._keys("name"):
+                if key.rpartition(":")[2] in str(cause):
+                    raise ProcessDied(f"{_read(key)} died{self._during()}") from error
 
-    def _name_of(self, actor: dict[str, Any]) -> str | None:
-        """What an actor is to the run; None if the run did not start it."""
-        if actor["ActorID"] in self.names:
-            return self.names[actor["ActorID"]]
-        class_name = actor["ActorClassName"].rpartition(".")[2]  # a function may define it
-        if class_name in VLLM_WORKERS:
-            return "a vLLM worker"
-        return SINGLE_ACTORS.get(class_name)
+    def _keys(self, kind: str) -> list[str]:
+        keys = internal_kv._internal_kv_list(_key(kind, self.job), namespace=NAMESPACE)
+        return [key.decode() for key in keys]
 
     def _describe(self, actor: dict[str, Any]) -> str:
         """A sentence on a dead actor: which it was, where, and what the run was at."""
+        name = _read(_key("name", self.job, actor["ActorID"])) or _role(actor)
         process = _read(_key("death", self.job, actor["ActorID"])) or f"process {actor['Pid']}"
         if len(ray.nodes()) > 1:
             process = f"{process} on {actor['Address']['IPAddress']}"
         cause = _cause(actor["DeathCause"])
-        return f"{self._name_of(actor)} ({process}) died{self._during()}{cause}"
+        return f"{name} ({process}) died{self._during()}{cause}"
 
     def _during(self) -> str:
         """What the trainer and its generator of samples are at, or were at when they failed."""
-        keys = internal_kv._internal_kv_list(_key("phase", self.job), namespace=NAMESPACE)
-        phases = sorted({_read(key) for key in keys} - {""})
+        phases = sorted({_read(key) for key in self._keys("phase")} - {""})
         return f" while {' and '.join(phases)}" if phases else ""
 
 
-def _read(key: str | bytes) -> str:
+def _role(actor: dict[str, Any]) -> str | None:
+    """What an actor is to the run; None if the run did not start it."""
+    class_name = actor["ActorClassName"].rpartition(".")[2]  # a function may define it
+    return ROLES.get(class_name)
+
+
+def _read(key: str) -> str:
     return (internal_kv._internal_kv_get(key, namespace=NAMESPACE) or b"").decode()
 
 
@@ -204,21 +212,30 @@ def _cause(death: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def watched(upstream_program: ModuleType) -> Iterator[None]:
-    """Lets `train` of upstream's program raise ProcessDied as soon as one of its actors dies."""
-    watch = Watch(upstream_program)
-    changes = {
-        "RayActorGroup": watch.start_group,
-        "create_vllm_engines": watch.start_engines,
-        "ray": SimpleNamespace(get=watch.get, is_initialized=ray.is_initialized),
-    }
-    vars(upstream_program).update(changes)
+def watched() -> Iterator[None]:
+    """Raises ProcessDied in the main thread, which this surrounds, as soon as an actor dies."""
+    watch = Watch()
+    ended = threading.Event()
+    thread = threading.Thread(target=watch.wait_for_death, args=(ended,), daemon=True)
+    before = signal.signal(DEATH_SIGNAL, signal.default_int_handler)  # which `ray.get` lets through
+    thread.start()
     try:
-        yield
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+    except KeyboardInterrupt:
+        if watch.death is None:
+            raise
+        raise ProcessDied(watch.death) from None
     except ray.exceptions.RayError as error:
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
-            watch.check()
+            if death := watch.find_death():
+                raise ProcessDied(death) from error
             time.sleep(POLL_SECONDS)
         watch.check_answers(error)
         raise
+    finally:
+        signal.signal(DEATH_SIGNAL, before or signal.SIG_DFL)

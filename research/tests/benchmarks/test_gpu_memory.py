@@ -1,6 +1,5 @@
 """What a GPU must hold, against numbers by hand, torch's account, and a real engine's states."""
 
-import json
 import re
 import subprocess
 import sys
@@ -142,11 +141,3 @@ def test_the_page_has_the_printed_table_and_flags_that_exist(benchmark, capsys):
     flags = set(re.findall(r"--\w+\.[\w.]+", page))
     assert len(flags) > 20
     assert flags <= parser._option_string_actions.keys()
-
-
-def test_one_run_is_printed(benchmark, capsys, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(benchmark.MODELS["3b"]._asdict()))
-    benchmark.main(["--model", str(tmp_path), "--card", "24"])
-    assert "does not fit on 24 GiB" in capsys.readouterr().out
-    benchmark.main(["--model", "3b", "--card", "24", "--offload"])
-    assert "--vllm.gpu_memory_utilization 0.45" in capsys.readouterr().out

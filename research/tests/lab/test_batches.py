@@ -1,13 +1,10 @@
 """Intervals over prompts, and parabolas over the shrinkage."""
 
-import re
-
 import numpy as np
 import pytest
 
 from baseline_research.lab.batches import (
     BatchMeans,
-    BatchPlan,
     at,
     best,
     error_over_prompts,
@@ -45,20 +42,6 @@ def test_ratios_and_reductions_by_hand():
     halves = over.some(np.array([True, True, False, False]))
     assert halves.mean(reference[:2]).value == 3
     assert np.isnan(over.ratio(reference, np.zeros(4))).all()
-
-
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [
-        (BatchPlan(2, 4, (2,)), "batches of 4 need 8 prompts to be drawn from"),
-        (BatchPlan(2, 3, (6, 16)), "m = 16 needs 32 responses to a prompt"),
-        (BatchPlan(2, 3, (1, 2)), "m = 1: rloo averages"),
-    ],
-)
-def test_batches_that_cannot_be_drawn(plan, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        plan.check(prompts=6, responses=30)
-    BatchPlan(2, 3, (2, 15)).check(prompts=6, responses=30)
 
 
 def test_the_minimum_is_that_of_the_mean_between_rloo_and_bloo(kit):

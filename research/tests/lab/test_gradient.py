@@ -8,7 +8,6 @@ from baseline_research.lab.batches import BatchPlan
 from baseline_research.lab.gradient import (
     Draws,
     Measured,
-    check_names,
     compare,
     draw,
     lengths_of,
@@ -152,21 +151,6 @@ def test_estimators_that_remember_see_streams(samples, own):
     assert (3, "rloo", "first_reduction_percent") not in rows
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (("rloo", "nonsense"), "unknown estimator 'nonsense'"),
-        (("grpo",), "take dr_grpo"),
-        (("js_fixed",), "lab heterogeneity"),
-        (("spo",), "spo needs an earlier visit"),
-    ],
-)
-def test_baselines_that_cannot_be_compared(names, message):
-    check_names(("rloo", "js", "js_grad", "remax", "reinforce++"))
-    with pytest.raises(ValueError, match=message):
-        check_names(names)
-
-
 def made(distances, samples, plan, squared_norms=None, products=None):
     """A measurement with these distances (m, 2, B), of rloo and js."""
     batches = distances.shape[2]
@@ -225,9 +209,3 @@ def test_lengths_of_right_over_wrong(samples):
     pool = ScorePool(two, np.array([[0, 1, 1]]), np.diag([2.0, 8.0]), np.array([1.0, 2.0]))
     assert lengths_of(pool) == {"right_over_wrong": {"squared_norms": 0.25, "weights": 0.5}}
     assert lengths_of(pool._replace(samples=two._replace(rewards=np.ones((1, 3))))) == {}
-
-
-def test_a_reference_without_a_distance(samples, own):
-    measured = made(np.zeros((2, 2, 4)), samples, BatchPlan(4, 2, (2, 4)))
-    with pytest.raises(ValueError, match="is 0: each prompt's rewards are all equal"):
-        measured.of(2, "js")

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baseline_research.lab.grading import TASKS_GRADER, Grader, RewardFailed, file_grader
+from baseline_research.lab.grading import Grader, RewardFailed
 from baseline_research.lab.pool import fill, open_samples
 from paired_eval.sampling import engines
 from paired_eval.sampling.prompts import Prompt
@@ -128,11 +128,6 @@ def test_more_of_everything_keeps_what_is_there(tmp_path):
     assert run(tmp_path / "grown", n=4, m=3).calls == 0
 
 
-def test_a_pool_without_samples(tmp_path):
-    with pytest.raises(ValueError, match="holds no samples: say with --model"):
-        open_samples(tmp_path)
-
-
 @pytest.mark.parametrize("error", [KeyError("no such label"), SystemExit("no such label")])
 def test_a_reward_function_that_fails_costs_no_sampling(error, tmp_path):
     def broken(queries, texts, labels, datasources):
@@ -185,20 +180,3 @@ def test_what_a_reward_function_may_return():
     ):
         with pytest.raises(RewardFailed, match=message):
             grader(answer).grade(QUERIES, PROMPTS, LABELS, DATASOURCES)
-
-
-def test_reward_files_and_tasks(tmp_path):
-    path = tmp_path / "r.py"
-    path.write_text("def reward_func(queries, prompts, labels):\n    return [1.0] * len(queries)\n")
-    of_file = file_grader(path)
-    (tmp_path / "bad.py").write_text("x = 1")
-    with pytest.raises(ValueError, match="gives no reward_func"):
-        file_grader(tmp_path / "bad.py")
-    assert of_file.grade(QUERIES, PROMPTS, LABELS, DATASOURCES).tolist() == [1, 1]
-    assert of_file.name == str(path)
-    path.write_text(path.read_text() + "\n")
-    assert file_grader(path).sha256 != of_file.sha256
-    prompt = "Make 3 of 1 and 2, please"
-    label = '{"numbers": [1, 2], "target": 3}'
-    query = f"{prompt}<answer>1 + 2</answer>"
-    assert TASKS_GRADER.grade([query], [prompt], [label], ["countdown"]).tolist() == [1]

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from baseline_research.lab.results import LabResult, reduction, rows_of, save
-from paired_eval.stats import Estimate
 
 
 def test_reductions_by_hand():
@@ -34,14 +33,3 @@ def test_a_result_is_saved_as_strict_json_beside_its_arrays(tmp_path):
     assert read["versions"].keys() >= {"python", "openrlhf_js", "numpy"}
     with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
         assert arrays["errors"].tolist() == [0, 1, 2]
-
-
-def test_rows_are_tidy():
-    gain = {"gain": Estimate(1, -math.inf, 2), "n": np.float64(3), "x": math.nan}
-    rows = rows_of(gain, m=2, estimator="js")
-    settings = {"m": 2, "estimator": "js"}
-    assert [row.flat() for row in rows] == [
-        {**settings, "quantity": "gain", "value": 1, "low": None, "high": 2},
-        {**settings, "quantity": "n", "value": 3, "low": None, "high": None},
-        {**settings, "quantity": "x", "value": None, "low": None, "high": None},
-    ]

@@ -86,21 +86,3 @@ def test_the_known_reductions_and_what_the_oracle_reaches():
     assert result.arrays["squared_errors"].shape == (3, 4, 600)
     assert result.caption.startswith("values Beta(0.5, 0.5): 600 batches of 64 prompts;")
     assert result.notes["gradients"]["js_fixed"] == "oracle"
-
-
-def test_a_flag_names_its_distribution():
-    assert v.parse("beta:1,1").title == "values Beta(1, 1)"
-    assert v.parse("two_point:0.1,0.9,0.3").title == "values 0.1 or 0.9 (share 0.3)"
-
-
-@pytest.mark.parametrize(
-    "text", ["gamma:1,2", "beta:1", "beta:1,inf", "beta:1,x", "two_point:0,1,0.5"]
-)
-def test_values_that_cannot_be_simulated(text):
-    with pytest.raises(ValueError, match="give "):
-        v.parse(text)
-
-
-def test_a_value_is_a_probability():
-    with pytest.raises(ValueError, match="a value is a probability from 0 to 1"):
-        measure(v.two_point(0.5, 1.1, 0.3), 4, 2, 2, 0, NAMES)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import pickle
 import shlex
 import time
 from pathlib import Path
@@ -18,7 +17,6 @@ from baseline_research.study import running, stack
 from baseline_research.study.design import StackStudy
 from baseline_research.study.inline import prompts
 from baseline_research.study.stack import Scalars
-from baseline_research.tiny.supervise import ProgramFailed
 
 EVALUATION = ["--eval.dataset", "held_out.jsonl", "--eval.steps", "10"]
 OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl", *EVALUATION]
@@ -46,28 +44,16 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"mixes": ["alike"]}, "--mixes 'alike': input should be 'natural' or 'mixed'"),
-        ({"mixes": ["mixed"], "tasks": ["maze"]}, "only --tasks sort has the mix 'mixed'"),
-        ({"tasks": ["unique"]}, "unknown task of engine stack 'unique'; choose from"),
-        ({"device": "cpu"}, "unknown name 'device'"),
-        ({"train": OWN[:-2]}, "compared by its evaluations.*--eval.steps"),
-        ({"train": [*OWN[:-4], *OWN[-2:]]}, "compared by its evaluations.*--eval.dataset"),
-        (
-            {"train": ["--data.prompt_dataset", "d"]},
-            "give --actor.model_name_or_path MODEL --eval.dataset HELD_OUT --eval.steps N "
-            "--reward.remote_url REWARD.py --vllm.num_engines 1",
-        ),
+        ({"mixes": ["alike"]}, "--mixes"),
+        ({"mixes": ["mixed"], "tasks": ["maze"]}, "--tasks sort"),
+        ({"tasks": ["unique"]}, "'unique'"),
+        ({"train": OWN[:-2]}, "--eval.steps"),
+        ({"train": ["--data.prompt_dataset", "d"]}, "--actor.model_name_or_path MODEL"),
     ],
 )
 def test_what_the_stack_cannot_train_is_refused(flags, message):
     with pytest.raises(SettingsError, match=message):
         StackStudy(**flags)
-
-
-def test_what_the_study_sets_itself_is_refused(tmp_path):
-    settings = study(tmp_path, train=[*OWN, "--train.seed", "3"])
-    with pytest.raises(ValueError, match=r"--train\.seed itself"):
-        stack.training_command(settings.runs()[0], settings)
 
 
 def test_the_training_program_knows_every_flag_of_a_tiny_run(tmp_path):
@@ -204,9 +190,3 @@ def test_a_log_that_grows_is_followed_and_what_a_resume_undid_is_gone(tmp_path):
         writer.add_scalar("a", 40.0, 4)
     logged.reload()
     assert logged["a"].to_dict() == {1: 1, 3: 3, 4: 40}
-
-
-def test_a_failed_program_reaches_the_parent_of_its_worker():
-    failure = pickle.loads(pickle.dumps(ProgramFailed(3, Path("log"))))
-    assert (failure.status, failure.log) == (3, Path("log"))
-    assert "status 3" in str(failure)

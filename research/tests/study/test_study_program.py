@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import psutil
 import pytest
-import torch
 
 from baseline_research.cli import study
 from baseline_research.study import running
@@ -111,7 +110,7 @@ def test_ctrl_c_ends_a_study_while_its_processes_start(tmp_path):
     assert records(tmp_path) == []
 
 
-def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
+def test_settings_come_from_a_file_then_from_flags(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(
         "estimators: [rloo, js]\nseeds: 010\nsteps: 3\nengine: stack\n"
@@ -125,50 +124,19 @@ def test_settings_come_from_a_file_then_from_flags(tmp_path, capsys):
     assert settings.train == ["--eval.dataset", "d", "--eval.steps", "010", "--b", "2"]
     assert (settings.steps, settings.learning_rates) == (3, [1e-4])
     assert (settings.print, settings.jobs) == (True, None)
-    path.write_text("seeds: [\n")
-    assert study.main([str(path)]) == 2
-    assert "study.yaml cannot be read as YAML" in capsys.readouterr().err
-    path.write_text("seeds\n")
-    assert study.main([str(path)]) == 2
-    assert "the names of flags with their values" in capsys.readouterr().err
-    assert study.main([str(tmp_path / "none.yaml")]) == 2
+    for text in ("seeds: [\n", "seeds\n", "data.prompt_dataset: p.jsonl\n"):
+        path.write_text(text)
+        assert study.main([str(path)]) == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [
-        (
-            "--data.prompt_dataset p.jsonl --estimators rloo js",
-            "--engine stack --estimators rloo js -- --data.prompt_dataset p.jsonl "
-            "--actor.model_name_or_path MODEL --eval.dataset HELD_OUT --eval.steps N "
-            "--reward.remote_url REWARD.py --vllm.num_engines 1",
-        ),
-        (
-            "--engine inline --eval.steps=5 --seeds 3 -- --data.prompt_dataset p.jsonl "
-            "--reward.model_name_or_path r",
-            "--engine stack --seeds 3 -- --eval.steps=5 --data.prompt_dataset p.jsonl "
-            "--reward.model_name_or_path r --actor.model_name_or_path MODEL --eval.dataset "
-            "HELD_OUT --vllm.num_engines 1",
-        ),
-    ],
-)
-def test_flags_of_training_lead_to_the_stack_and_all_that_it_needs(words, command, capsys):
+def test_flags_of_training_lead_to_the_stack_and_all_that_it_needs(capsys):
+    words = "--data.prompt_dataset p.jsonl --estimators rloo js"
     assert study.main(words.split()) == 2
-    said = capsys.readouterr().err
-    assert "is a flag of training" in said and "behind `--`" in said
-    assert said.endswith(f"  openrlhf-js study {command}\n")
+    command = capsys.readouterr().err.splitlines()[-1].split(maxsplit=2)[-1]
     given = command.replace("MODEL", "m").replace(" N", " 9").replace("HELD_OUT", "h").split()
-    assert study.read(given).engine == "stack"  # and the command is one
-
-
-def test_flags_of_training_in_a_file_or_of_another_engine(tmp_path, capsys):
-    path = tmp_path / "study.yaml"
-    path.write_text("data.prompt_dataset: p.jsonl\n")
-    assert study.main([str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "in a file: the list `train`" in said and "-- --data.prompt_dataset p.jsonl" in said
+    assert study.read(given).engine == "stack"  # the command that it names is one
     assert study.main(["--engine", "inline", "--", "--eval.dataset", "x"]) == 2
-    assert "behind -- are flags of training: give --engine stack" in capsys.readouterr().err
+    assert "--engine stack" in capsys.readouterr().err
 
 
 def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
@@ -191,16 +159,3 @@ def test_a_gpu_trains_the_pretrained_model(tmp_path, monkeypatch, capsys):
     assert on_gpu.identity() == {**on_cpu, "device": "cuda"}  # another study
     assert read_with("--device", "cpu", "--dtype", "bf16").identity() == on_cpu
     assert study.read([]).device_name == "cpu"  # of the tiny model, for which that is quicker
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_full_gpu_is_said(tmp_path, monkeypatch, capsys):
-    make_start(tmp_path)
-
-    def fill(run, settings):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr("baseline_research.study.inline.engine.train", fill)
-    assert study.main(flags(tmp_path, "--jobs", "1")) == 2
-    screen = capsys.readouterr().err
-    assert "openrlhf-js study: CUDA out of memory\nThe GPU is full: give fewer --jobs" in screen

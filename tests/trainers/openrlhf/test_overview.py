@@ -47,25 +47,18 @@ def test_a_dry_run_is_one_screen(capsys):
     lines = shown.splitlines()
     assert len(lines) < 30 and max(map(len, lines)) <= 100
     text = " ".join(shown.split())
-    for said in (
-        "model policy: Qwen2ForCausalLM, 645,888 parameters",
-        "prompts.jsonl: 20 prompts, the longest of 9 tokens; --data.max_len leaves room for 24,",
-        "grader.py: its reward_func gets prompts, responses and the row's 'label'",
-        "8 prompts x 4 responses = 32 a step, of up to 8 tokens each; 2 updates a step",
-        "a response gets up to 1 update old",
-        "steps 2 in 1 episode, 4 updates; 4 of 20 prompts are left out of each episode",
-        "is given rewards; squared score norms,",
-        "GPU memory computed, not measured: on each GPU 3.7 GiB to train micro-batches of 128 tok",
-        "without --train.colocate_all, --vllm.enable_sleep, --ds.enable_sleep,",
-        "saved model out, at the end checkpoints out/checkpoints, every 2 steps",
-        "settings curves/one/openrlhf_js.yaml, which starts this run again",
+    for figure in (
+        "645,888 parameters",
+        "20 prompts, the longest of 9 tokens",
+        "8 prompts x 4 responses = 32 a step",
+        "steps 2 in 1 episode, 4 updates; 4 of 20 prompts",
+        "on each GPU 3.7 GiB",
     ):
-        assert said in text
+        assert figure in text
     assert not Path("out").exists() and not Path("curves").exists()
     assert dry_run("--verbose") == 0
     shown = capsys.readouterr().out
     assert "GPU memory" not in shown and "on GPUs" not in shown
-    assert "computes on  this machine's CPU" in shown
     assert "\nactor.adam.lr: 1.0e-06\n" in shown.partition("# defaults")[2]
 
 
@@ -82,25 +75,12 @@ def test_a_prompt_that_cannot_be_given_ends_a_run_before_it_starts(capsys, monke
         assert train.main(["run.yaml", *flags]) == 2
         return capsys.readouterr().err.splitlines()[-1]
 
-    assert "the tokenizer of policy has no chat template" in refused(*with_template, "chat.jsonl")
+    assert "chat template" in refused(*with_template, "chat.jsonl")
     Path("policy/chat_template.jinja").write_text(TEMPLATE)
     assert dry_run(*with_template, "chat.jsonl") == 0
-    assert "tokens with the chat template" in " ".join(capsys.readouterr().out.split())
-    assert refused(*with_template, "system.jsonl") == (
-        "openrlhf_js: --data.prompt_dataset system.jsonl: row 10 is refused by the chat template "
-        "of policy: no system prompt"
-    )
-    assert "20 of 20, up to 9 in row 1; raise --data.max_len" in refused("--data.max_len", "16")
-    dropping = ("--js.on_long_prompt", "drop")
-    assert "no prompt is left" in refused("--data.max_len", "16", *dropping)
-    write_lines("mixed.jsonl", [{"input": "1" * n, "label": "1"} for n in (*range(1, 12), 30)])
-    mixed = ("--data.prompt_dataset", "mixed.jsonl", *dropping)
-    assert dry_run(*mixed) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "12 prompts, the longest of 30 tokens" in text
-    assert "1 are longer and left out" in text and "3 of 11 prompts are left out" in text
-    assert "there are 11 prompts, fewer than one rollout" in refused(
-        *mixed, "--rollout.batch_size", "12", "--train.batch_size", "48"
-    )
+    capsys.readouterr()
+    assert "row 10" in refused(*with_template, "system.jsonl")
+    assert "--data.max_len" in refused("--data.max_len", "16")
+    assert "no prompt" in refused("--data.max_len", "16", "--js.on_long_prompt", "drop")
     Path("policy/tokenizer.json").write_text("{")
-    assert "--actor.model_name_or_path policy: no tokenizer (" in refused()
+    assert "--actor.model_name_or_path" in refused()

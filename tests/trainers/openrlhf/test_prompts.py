@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +15,6 @@ from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
 from openrlhf_js.trainers.openrlhf.records import Label, prompt_key
 from openrlhf_js.trainers.openrlhf.rewards import Answer, RewardServers
 from openrlhf_js.trainers.openrlhf.rollout import CheckedExecutor
-
-ROOT = Path(__file__).parents[2]
 
 
 def data_of(rows, tokenizer=None, **settings):
@@ -109,26 +106,12 @@ def labelled(labels):
 @pytest.mark.parametrize("label", [None, 0.5, True, ["4"], {"answer": 4}])
 def test_labels_that_a_task_of_ours_cannot_read_are_refused_with_their_row(label, monkeypatch):
     monkeypatch.setattr(label_checks, "grader_of", lambda **_: UserFile(None, "math"))
-    assert labelled(["4", label]).problem == (
-        f'row 2: a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
-        f"{label!r}; write it as text, or leave the row out"
-    )
+    assert labelled(["4", label]).problem.startswith("row 2: a label must be text")
     data = labelled([4, "4", 5])
     assert data.problem is None
     values = [data[row][2].value for row in range(3)]
     rewards = reward_function("math")(["\\boxed{4}"] * 3, [""] * 3, values)["rewards"]
     assert rewards.tolist() == [1, 1, 0]
-
-
-def test_whose_file_it_is_is_found_out_by_loading_it(tmp_path):
-    """A reward function of the user's may take any labels."""
-    ours = upstream_args(reward__remote_url=[str(ROOT / "reward_models/math.py")])
-    assert label_checks.grades_with_our_task(ours)
-    own_file = tmp_path / "reward.py"
-    own_file.write_text("def reward_func(queries, prompts, labels): ...\n")
-    for addresses in ([str(own_file)], ["http://localhost:1/r"]):
-        own = upstream_args(reward__remote_url=addresses)
-        assert not label_checks.grades_with_our_task(own)
 
 
 @pytest.mark.parametrize("served", [False, True])

@@ -4,27 +4,17 @@ Where a test of upstream's own classes fails, OpenRLHF was mended: remove what
 `openrlhf_js.trainers.openrlhf.learner.reward_model` does about it.
 """
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
-from kit import noisy, save_policy
 from openrlhf.cli import train_rm
-from openrlhf.models import get_llm_for_sequence_regression
 from openrlhf.trainer.rm_trainer import RewardModelTrainer
-from openrlhf.utils import deepspeed
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
-from safetensors import safe_open
-from transformers import AutoTokenizer
 
-from openrlhf_js.common.environment import OF_ONE_RANK
-from openrlhf_js.reward_model.checkpoint import checkpoint_problems
-from openrlhf_js.reward_model.model import RewardModel
-from openrlhf_js.trainers.openrlhf import reward_training
 from openrlhf_js.trainers.openrlhf.learner.reward_model import RewardStrategy, RewardTrainer
 from openrlhf_js.trainers.openrlhf.reward_training import reward_parser
 
@@ -62,22 +52,6 @@ def one_rank():
     yield
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def test_upstreams_program_gets_ours_and_an_adapter_on_the_value_head(monkeypatch, one_rank):
-    trained: list[Any] = []
-    monkeypatch.setattr(reward_training, "check_and_adapt", lambda *_: None)
-    monkeypatch.setattr(train_rm, "train", trained.append)
-    for module, cls in ((deepspeed, DeepspeedStrategy), (train_rm, RewardModelTrainer)):
-        monkeypatch.setattr(module, cls.__name__, cls)  # undone at the end
-    for name, value in OF_ONE_RANK.items():
-        monkeypatch.setenv(name, value)
-    args = make_args(ds__lora__rank=8, ds__lora__target_modules=["q_proj", "v_proj"])
-    reward_training.train(args, "cpu")
-    assert trained == [args]
-    assert args.ds.lora.target_modules == ["q_proj", "v_proj", "score"]
-    assert type(train_rm.get_strategy(args)) is RewardStrategy
-    assert train_rm.RewardModelTrainer is RewardTrainer
 
 
 # --- the schedule, and what a resumed run trains on ---------------------------------------------
@@ -199,62 +173,3 @@ def test_upstream_still_schedules_too_few_updates_and_skips_pairs(train):
 
 
 # --- what is saved with LoRA --------------------------------------------------------------------
-
-TEXTS = ["sort(31)=13", "sort(420)=024", "7"]
-
-
-def make_adapted(folder: Path, targets: Any) -> Any:
-    """A reward model with an adapter whose every weight matters."""
-    model = get_llm_for_sequence_regression(
-        str(save_policy(folder)),
-        "reward",
-        attn_implementation="sdpa",
-        lora_rank=4,
-        lora_alpha=8,
-        target_modules=targets,
-        init_value_head=True,
-    )
-    model.config.value_head_prefix = "score"
-    model.config.mean, model.config.std = 0.5, 2.0
-    return noisy(model).float().eval()
-
-
-def rewards_of(model: Any, tokenizer: Any) -> list[float]:
-    """By upstream's forward pass."""
-    rewards = []
-    for text in TEXTS:
-        tokens = tokenizer(text + tokenizer.eos_token, return_tensors="pt")
-        with torch.no_grad():
-            rewards.append(model(tokens["input_ids"], tokens["attention_mask"]).item())
-    return rewards
-
-
-@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "down_proj", "score"]], ids=str)
-def test_with_lora_the_merged_model_is_saved(one_rank, tmp_path, targets):
-    model = make_adapted(tmp_path / "policy", targets)
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
-    saved = tmp_path / "saved"
-    args = make_args(ds__lora__rank=4)
-    make_strategy(RewardStrategy, args).save_model(model, tokenizer, str(saved))
-    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
-
-    expected = rewards_of(model, tokenizer)
-    assert len({round(reward, 3) for reward in expected}) == len(TEXTS)
-    assert checkpoint_problems(saved, normalize=True) == []
-    scorer = RewardModel.load(saved, dtype="float32")
-    assert scorer.score(TEXTS) == pytest.approx(expected, abs=1e-4)
-    loaded = get_llm_for_sequence_regression(str(saved), "reward", attn_implementation="sdpa")
-    in_bfloat16 = rewards_of(loaded.float().eval(), tokenizer)
-    assert in_bfloat16 == pytest.approx(expected, abs=0.02)
-
-
-def test_upstream_still_saves_an_adapter_without_the_value_head(one_rank, tmp_path):
-    model = make_adapted(tmp_path / "policy", "all-linear")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
-    saved = tmp_path / "saved"
-    make_strategy(DeepspeedStrategy, make_args()).save_model(model, tokenizer, str(saved))
-    with safe_open(saved / "adapter_model.safetensors", "pt") as adapter:
-        assert all("lora_" in name for name in adapter.keys())  # noqa: SIM118  # it is no dict
-    (problem,) = checkpoint_problems(saved)
-    assert problem.endswith("train again with `openrlhf-js rm train`, which saves the merged model")

@@ -7,21 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from kit import flag_table, save_policy, write_lines
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from baseline_research.tiny.model import make_tokenizer
-from baseline_research.tiny.tasks import END, sort
+from baseline_research.tiny.tasks import END
 from openrlhf_js.cli.rm import train as main
 from openrlhf_js.common.environment import OF_ONE_RANK
 from openrlhf_js.reward_model.preferences import Keys, encode, ended, pair, rendered
-from openrlhf_js.trainers.openrlhf import reward_training
-from openrlhf_js.trainers.openrlhf.reward_training import reward_parser
-
-PARSER = reward_parser()
 
 # As Llama 3 has it: its own mark at the end of a turn, content without space around it.
 CHAT = (
@@ -191,16 +184,6 @@ def test_a_model_without_padding_token_can_be_trained_but_not_without_an_end(fol
     assert any("has no EOS token" in line for line in refused(capsys, {}))
 
 
-def test_a_head_that_would_be_lost_is_mentioned(folder, capsys):
-    tensors = load_file("model/model.safetensors")
-    tensors["score.weight"] = torch.zeros(1, 128, dtype=torch.bfloat16)
-    save_file(tensors, "model/model.safetensors", {"format": "pt"})
-    assert run({}) == 0
-    assert "model is a reward model already; OpenRLHF starts with a new head" in (
-        capsys.readouterr().out
-    )
-
-
 def test_problems_in_pairs_stop_unless_they_are_allowed(folder, capsys):
     same = {"prompt": "sort(1)=", "chosen": "1", "rejected": "1"}
     write_lines("pairs.jsonl", [*sums(9), same])
@@ -209,24 +192,3 @@ def test_problems_in_pairs_stop_unless_they_are_allowed(folder, capsys):
     assert "--js.allow same" in line
     assert run({"data.prompt_key": None}, "--js.allow", "same", "cut") == 0
     assert "10 (100.0 %) x pair without its prompt: --data.prompt_key" in capsys.readouterr().out
-
-
-def test_several_files_are_one_data_set_and_limited_each(folder):
-    write_lines("more.jsonl", sums(30, 50))
-    changes = {"data.dataset": "pairs.jsonl, more.jsonl", "data.max_samples": 12}
-    flat = vars(PARSER.parse_args([])) | GOOD | changes | {"data.max_len": 16}
-    making = reward_training.making(flat, make_tokenizer(sort.tokens))
-    seen: list[int] = []
-    report, held_out = (
-        reward_training.check_data(flat, flag, split, making, seen.append)
-        for flag, split in reward_training.DATA.items()
-    )
-    assert report.pairs == 22
-    assert held_out.pairs == 50
-    assert sum(seen) == 72
-
-
-def test_other_ranks_neither_check_nor_print(folder, monkeypatch, capsys):
-    monkeypatch.setenv("RANK", "1")
-    assert run({"data.dataset": "absent.jsonl"}) == 0  # as a dry run it ends here
-    assert capsys.readouterr().out.count("\n") == 1  # which device it takes

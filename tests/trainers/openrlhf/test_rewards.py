@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import pickle
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -22,7 +21,6 @@ from openrlhf_js.trainers.openrlhf import rewards as rewards_module
 from openrlhf_js.trainers.openrlhf.rewards import (
     RewardServers,
     UnusableAnswer,
-    address_problems,
     client_of,
     read_answer,
 )
@@ -178,13 +176,12 @@ def test_a_server_that_stops_and_returns_gives_every_reward_once(short_rests, ca
 @pytest.mark.parametrize(
     "answer",
     [
-        page("<html>starting</html>"),
         web.json_response({"rewards": [1.0, 2.0]}),
         page("<h1>502</h1>", 502),
         page("", 302, Location="http://127.0.0.1:9/"),
         page("x" * (1 << 20)),
     ],
-    ids=["html", "two rewards", "502", "moved", "too long"],
+    ids=["two rewards", "502", "moved", "too long"],
 )
 def test_what_is_no_answer_is_retried_and_never_becomes_a_reward(answer, short_rests):
     server = Server(flaky(answer))
@@ -193,10 +190,9 @@ def test_what_is_no_answer_is_retried_and_never_becomes_a_reward(answer, short_r
 
 
 GIVEN_UP = {  # an answer -> how often it is asked for, and what is said
-    (401, "who are you?"): (3, r"3 answers were unusable.*REWARD_TOKEN.*who are you"),
-    (500, "who are you?"): (3, r"3 answers were unusable.*who are you"),
-    (200, '{"rewards": [NaN]}'): (1, "the reward is nan.* from http"),
-    (200, '{"rewards": [null]}'): (1, "the reward is None.* from http"),
+    (401, "who are you?"): (3, "REWARD_TOKEN.*who are you"),
+    (200, '{"rewards": [NaN]}'): (1, "the reward is nan"),
+    (200, '{"rewards": [null]}'): (1, "the reward is None"),
 }
 
 
@@ -208,11 +204,6 @@ def test_a_server_with_no_usable_answer_is_given_up_soon(answer, given_up, short
     with pytest.raises(BadReward, match=said):
         ask([server])
     assert len(server.queries) == times
-
-
-def test_when_the_time_is_up_there_is_no_reward():
-    with pytest.raises(BadReward, match=r"no reward within 0.5 s \(--js.reward_timeout.*Connect"):
-        ask([Server(None)], timeout_seconds=0.5)
 
 
 def test_only_addresses_need_a_client_which_takes_the_token_with_it(monkeypatch):
@@ -233,29 +224,6 @@ def test_only_addresses_need_a_client_which_takes_the_token_with_it(monkeypatch)
 
 def body(**content) -> bytes:
     return json.dumps(content).encode()
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (
-            {"rewards": [0.5], "scores": [2], "extra_logs": {"a": [1.5], "b": 3}},
-            (0.5, 2.0, {"a": 1.5, "b": 3.0}),
-        ),
-        ({"rewards": 0.25, "scores": None}, (0.25, 0.25, {})),
-        ({"rewards": [1e30], "scores": [0], "extra_logs": None}, (1e30, 0.0, {})),
-        ({"rewards": [1], "extra_logs": {"a": "x", "b": [1, 2], "c": math.nan}}, (1.0, 1.0, {})),
-    ],
-)
-def test_what_upstream_takes_is_taken(content, expected):
-    assert read_answer(body(**content)) == expected
-
-
-def test_a_reward_that_the_model_did_not_give_is_bad():
-    bad = [{"rewards": each} for each in ([None], math.nan, [-math.inf])]
-    for content in (*bad, {"scores": math.nan}):
-        with pytest.raises(BadReward):
-            pytest.fail(f"{content} is {read_answer(body(**{'rewards': [1.0], **content}))}")
 
 
 def test_anything_else_is_no_answer():
@@ -294,15 +262,3 @@ def test_only_finite_numbers_ever_come_out(rewards, scores, logs):
 
 
 # --- before a run ----------------------------------------------------------------------------
-
-
-def test_no_server_that_listens_is_found_before_a_run():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        there = f"http://127.0.0.1:{listening.getsockname()[1]}/get_reward"
-        gone = f"http://127.0.0.1:{free_port()}/get_reward"
-        unknown = "http://nowhere.invalid/get_reward"  # perhaps only this machine does not know it
-        assert list(address_problems([gone, there])) == list(address_problems([unknown])) == []
-        (problem,) = address_problems([gone])
-    assert problem == f"--reward.remote_url {gone}: no server there (connection refused)"

@@ -1,22 +1,23 @@
 """Our trainers on a base that stands in for upstream's: seeds, evaluations, logs, checkpoints."""
 
+import importlib
 import inspect
 import math
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import ray
 import ray.cloudpickle
 import torch
 from kit import upstream_args
-from openrlhf.cli import train_ppo_ray
 from openrlhf.trainer import ppo_trainer, ppo_trainer_async
-from openrlhf.trainer.ray import launcher, vllm_engine
 from openrlhf.utils.logging_utils import WandbLogger
 from ray.cloudpickle import cloudpickle
 
 from openrlhf_js.estimators import LiveEstimator, make_batch
-from openrlhf_js.trainers.openrlhf import trainer
+from openrlhf_js.trainers.openrlhf import trainer, upstream
+from openrlhf_js.trainers.openrlhf.data_files import blend
 from openrlhf_js.trainers.openrlhf.memory import keep_memory
 from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
 from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples
@@ -26,7 +27,7 @@ from openrlhf_js.trainers.openrlhf.trainer import (
     ShrinkageTrainer,
     hold_place,
 )
-from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
+from openrlhf_js.trainers.openrlhf.upstream import DRIVER, LEARNER, REPLACED, TRAINER, BadInput
 
 
 class Maker:
@@ -53,13 +54,12 @@ class Upstream:
 
     def __init__(self, pretrain, strategy):
         self.args = strategy.args
-        self.parts = [
-            getattr(ppo_trainer, name)
-            for name in ("RemoteExperienceMaker", "PromptDataset", "SamplesGenerator")
-        ]
+        self.parts = [ppo_trainer.PromptDataset, ppo_trainer.blending_datasets]
         self.experience_maker = Maker()
         self.experience_maker.args = strategy.args
         self.actor_model_group = SimpleNamespace(_actor_handlers=[])
+        self.critic_model_group = self.reward_model_group = self.reference_model_group = None
+        self.vllm_engines = None
         self.kl_ctl = SimpleNamespace(value=0.1)
         self.disk = {
             "global_step": 0,
@@ -121,15 +121,21 @@ BASES = {
 }
 
 
+def put_back_at_the_end(monkeypatch, *processes):
+    """Puts upstream's names back when the test has ended."""
+    for row in REPLACED:
+        if row.read_by in processes:
+            module = importlib.import_module(row.module)
+            monkeypatch.setattr(module, row.name, getattr(module, row.name))
+
+
 @pytest.fixture
 def start(monkeypatch, tmp_path):
     """Starts one of our actors, whose base has the methods of a stand-in; by default js_grad."""
     monkeypatch.chdir(tmp_path)  # where a model and its evaluations go by default
-    for module in (ppo_trainer, ppo_trainer_async):
-        for name in ("SamplesGenerator", "compute_eval_metrics"):
-            monkeypatch.setattr(module, name, None)
-    for name in ("PromptDataset", "RemoteExperienceMaker", "blending_datasets"):
-        monkeypatch.setattr(ppo_trainer, name, None)
+    put_back_at_the_end(monkeypatch, TRAINER)
+    for part in (OrderedSamples, trainer.ShrinkageExperienceMaker):  # the stand-in has them already
+        monkeypatch.setattr(part, "like", lambda made: made)
 
     def start(ours=ShrinkageTrainer, **settings):
         upstreams, stand_in = BASES[ours]
@@ -156,7 +162,7 @@ def start(monkeypatch, tmp_path):
 @pytest.mark.parametrize("ours", [ShrinkageTrainer, AsyncGenerator])
 def test_the_parts_are_ours_and_the_seed_of_the_run_decides_the_order_of_prompts(start, ours):
     first = start(ours, train__seed=1)
-    assert first.parts == [trainer.ShrinkageExperienceMaker, CheckedPrompts, OrderedSamples]
+    assert first.parts == [CheckedPrompts, blend]
     assert ppo_trainer_async.compute_eval_metrics is trainer.metrics_by_datasource
     # both of upstream's trainers read the data by this function, which looks the parts up
     assert ppo_trainer_async.prepare_datasets is ppo_trainer.prepare_datasets
@@ -168,33 +174,17 @@ def test_the_parts_are_ours_and_the_seed_of_the_run_decides_the_order_of_prompts
 
 def actors_as_ray_sends_them():
     """Our actors' classes, which Ray sends with wrapped copies of the methods they inherit."""
-    trainer.put_our_actors(upstream_args())
-    made = {
-        "trainer": ppo_trainer.PPOTrainer,
-        "training": ppo_trainer_async.TrainingActor,
-        "generating": ppo_trainer_async.GenerateSamplesActor,
-        "engine": vllm_engine.RolloutRayActor,
-        "policy": train_ppo_ray.PolicyModelActor,
-        "critic": train_ppo_ray.CriticModelActor,
-    }
-    for name, actor in made.items():
-        sent = ray.cloudpickle.dumps(actor.__ray_metadata__.modified_class)
-        cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.clear()  # as in another process
-        yield name, ray.cloudpickle.loads(sent)
+    upstream.replace_names(DRIVER, TRAINER, LEARNER, args=upstream_args())
+    for row in REPLACED:
+        if row.ray_options is not None:
+            actor = getattr(importlib.import_module(row.module), row.name)
+            sent = ray.cloudpickle.dumps(actor.__ray_metadata__.modified_class)
+            cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.clear()  # as in another process
+            yield row.name, ray.cloudpickle.loads(sent)
 
 
 def test_what_ray_sends_by_value_has_our_parts_and_no_second_copy_of_a_class(start, monkeypatch):
-    replaced = [
-        (ppo_trainer, "PPOTrainer"),
-        (ppo_trainer_async, "TrainingActor"),
-        (ppo_trainer_async, "GenerateSamplesActor"),
-        (vllm_engine, "RolloutRayActor"),
-        (train_ppo_ray, "PolicyModelActor"),
-        (train_ppo_ray, "CriticModelActor"),
-        (launcher, "get_llm_for_sequence_regression"),
-    ]
-    for module, name in replaced:  # and put back, as the fixture does with the parts
-        monkeypatch.setattr(module, name, getattr(module, name))
+    put_back_at_the_end(monkeypatch, DRIVER, LEARNER)
     measured_by = []
     for name, sent in actors_as_ray_sends_them():
         for method_name, method in inspect.getmembers(sent, inspect.isfunction):
@@ -309,9 +299,45 @@ def test_prompts_with_a_problem_are_refused(start, ours):
     assert actor.get_max_steps() == actor.max_steps
 
 
-def test_a_trainer_whose_live_estimator_is_another_stops(start):
-    with pytest.raises(UpstreamMismatch, match="asked for estimator 'js', but 'js_grad' is live"):
-        start(algo__advantage__estimator="js")
+def test_our_parts_stand_where_upstream_has_put_its_own(start, monkeypatch, capsys):
+    ours = SimpleNamespace(live_estimator="js_grad", generator=None)
+    seen = []
+    for part in (trainer.ShrinkageExperienceMaker, OrderedSamples):
+        monkeypatch.setattr(part, "like", lambda made: seen.append(made) or ours)
+    actor = start(ShrinkageTrainer)
+    assert (actor.experience_maker, actor.samples_generator) == (ours, ours)
+    assert [type(made) for made in seen] == [Maker, OrderedSamples]
+    assert "the live advantage estimator is js_grad\n" in capsys.readouterr().out
+    assert start(AsyncTrainer).experience_maker is ours
+    assert start(AsyncGenerator).samples_generator is ours
+
+
+def test_our_parts_are_made_of_what_upstreams_were_given(monkeypatch):
+    monkeypatch.setattr(ray, "put", lambda tokenizer: [tokenizer])
+    strategy = SimpleNamespace(args=upstream_args(algo__advantage__estimator="js"))
+    given = {
+        "actor_model_group": 1,
+        "critic_model_group": 2,
+        "reward_model_group": 3,
+        "initial_model_group": 4,
+        "kl_controller": 5,
+        "strategy": strategy,
+        "tokenizer": 6,
+    }
+    made = trainer.ShrinkageExperienceMaker.__base__(**given)
+    ours = trainer.ShrinkageExperienceMaker.like(made)
+    assert vars(ours).items() >= vars(made).items()
+    given = {
+        "strategy": strategy,
+        "prompts_dataloader": 1,
+        "eval_dataloader": 2,
+        "tokenizer": 3,
+        "vllm_engines": [4],
+    }
+    made = OrderedSamples.__base__(**given)
+    ours = OrderedSamples.like(made)
+    assert vars(ours).items() >= {**vars(made), "tokenizer": ours.tokenizer}.items()
+    assert ours.tokenizer.reference == [3]
 
 
 def evaluated(datasources, rewards):

@@ -1,11 +1,13 @@
-"""Upstream's policy, critic and reward actors, with what is measured and repaired in them."""
+"""Upstream's policy and critic and their trainers: what is repaired and measured in them."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,29 +22,32 @@ from transformers import set_seed
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from openrlhf_js.trainers.openrlhf.flags import LOSSES
 from openrlhf_js.trainers.openrlhf.learner.gradient_variance import GradientVariance
-from openrlhf_js.trainers.openrlhf.learner.lora import refuse_tied, send_merged_weights
-from openrlhf_js.trainers.openrlhf.upstream import UpstreamMismatch, plain_class
+from openrlhf_js.trainers.openrlhf.learner.lora import merged_layers, refuse_tied
+from openrlhf_js.trainers.openrlhf.upstream import (
+    LEARNER,
+    UpstreamMismatch,
+    plain_class,
+    replace_names,
+)
 
 NEXT_TO_NONE = 1e-6  # stands for a count of 0, by which upstream divides
 
 
-def sum_dynamic_batches(trainer: Any, engine: Any, step_at: int) -> None:
-    """Makes every micro-batch of a dynamic batch count in its optimizer step.
+def mark_last_micro_batch(trainer: Any, engine: Any, step: int) -> None:
+    """Tells DeepSpeed whether a micro-batch is the last of its dynamic batch.
 
-    Upstream tells DeepSpeed that one micro-batch makes a step, and steps after several. ZeRO 1 and
-    2 then take each micro-batch for the last and drop the gradients before it. Once they know which
+    Upstream tells it that one micro-batch makes a step, and steps after several. ZeRO 1 and 2 then
+    take each micro-batch for the last and drop the gradients before it. Once they know which
     micro-batch is the last, every ZeRO stage sums them.
-    `training_step` of upstream's trainer of policy or critic is replaced; the number of the
-    micro-batch stands at `step_at` among its arguments.
+
+    Args:
+        trainer: upstream's trainer of the policy or the critic.
+        engine: its DeepSpeed engine.
+        step: the number of the micro-batch.
     """
-    one_step: Callable[..., dict] = trainer.training_step
-
-    def training_step(*args: Any) -> dict:
-        last = trainer.replay_buffer.dynamic_optimizer_step[args[step_at]]
-        engine.set_gradient_accumulation_boundary(bool(last))
-        return one_step(*args)
-
-    trainer.training_step = training_step
+    if trainer.args.train.dynamic_batch_enable:
+        is_last = bool(trainer.replay_buffer.dynamic_optimizer_step[step])
+        engine.set_gradient_accumulation_boundary(is_last)
 
 
 def seed_step(seed: int, engine: Any) -> None:
@@ -54,40 +59,6 @@ def seed_step(seed: int, engine: Any) -> None:
     """
     (step_seed,) = np.random.SeedSequence([seed, engine.global_steps]).generate_state(1)
     set_seed(int(step_seed))
-
-
-def divide_loss(trainer: Any, tokens_each: int | None) -> None:
-    """Divides the loss by a constant, and makes masked responses weigh nothing.
-
-    With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected gradient
-    is the true one times a constant, whatever the baseline (docs/how_it_works.md). Upstream divides
-    by the tokens that the batch happens to have; None for `tokens_each` leaves that. Masked
-    responses have no action token, and count in neither. A micro-batch of them is logged as 0, and
-    an optimizer step of them has the gradient 0.
-    """
-    one_step: Callable[..., dict] = trainer.training_step
-
-    def training_step(experience: Any, kl_ctl: float, step: int, info: dict | None = None) -> dict:
-        info = info or get_loss_batch_info(
-            trainer.strategy,
-            experience.action_mask,
-            replay_buffer=trainer.replay_buffer,
-            step=step,
-            dynamic_batch=True,
-        )
-        responses = info["global_batch_size"].clamp(min=NEXT_TO_NONE)
-        tokens = info["batch_num_tokens"].clamp(min=NEXT_TO_NONE)
-        if tokens_each is not None:
-            tokens = responses * tokens_each
-        info = {**info, "global_batch_size": responses, "batch_num_tokens": tokens}
-        status = one_step(experience, kl_ctl, step, info)
-        if not experience.action_mask.any():  # upstream logs means over no token
-            means = status["metrics"]
-            means |= {name: torch.as_tensor(mean).nan_to_num() for name, mean in means.items()}
-            status["num_action_tokens"] = NEXT_TO_NONE
-        return status
-
-    trainer.training_step = training_step
 
 
 def load_with_flags(load: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
@@ -139,6 +110,110 @@ class PromptGroups(NaiveReplayBuffer):
         return super().collate_fn([item for group in batch for item in group])
 
 
+class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
+    """Upstream's trainer of the policy.
+
+    Every optimizer step sums its micro-batches, has the denominator that `--js.loss` asks for, and
+    gives masked responses no weight. `--js.gradient_variance` measures it. vLLM gets adapters
+    merged.
+    """
+
+    def __init__(self, strategy: Any, actor: Any, *args: Any, **settings: Any):
+        super().__init__(strategy, actor, *args, **settings)
+        ours = self.args.js
+        rollout = self.args.rollout
+        if ours.group_micro_batches:
+            self.replay_buffer = PromptGroups(
+                self.args.train.micro_batch_size,
+                rollout.n_samples_per_prompt,
+                self.args.ds.packing_samples,
+            )
+        self.tokens_each: int | None = None  # of a response, by which its loss is divided
+        if ours.loss == "constant":
+            self.tokens_each = rollout.max_new_tokens or self.args.data.max_len
+        self.gradient_variance: GradientVariance | None = None
+        if ours.gradient_variance:
+            self.gradient_variance = GradientVariance(actor.model, ours.gradient_variance)
+
+    def training_step(
+        self,
+        experience: Any,
+        kl_ctl: float,
+        step: int,
+        loss_batch_info: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Trains on one micro-batch; the last one of an optimizer step also takes the step."""
+        mark_last_micro_batch(self, self.actor.model, step)
+        denominators = self._denominators(experience, step, loss_batch_info)
+        with self._measuring(len(experience.action_mask)):
+            status: dict[str, Any] = super().training_step(experience, kl_ctl, step, denominators)
+        if not experience.action_mask.any():
+            log_as_zero(status)
+        return status
+
+    def _denominators(
+        self, experience: Any, step: int, info: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """What upstream divides the loss by: the counts of tokens and of responses.
+
+        With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected
+        gradient is the true one times a constant, whatever the baseline (docs/how_it_works.md).
+        Upstream divides by the tokens that the batch happens to have; None for `tokens_each`
+        leaves that. Masked responses have no action token, and count in neither.
+        """
+        info = info or get_loss_batch_info(
+            self.strategy,
+            experience.action_mask,
+            replay_buffer=self.replay_buffer,
+            step=step,
+            dynamic_batch=True,
+        )
+        responses = info["global_batch_size"].clamp(min=NEXT_TO_NONE)
+        tokens = info["batch_num_tokens"].clamp(min=NEXT_TO_NONE)
+        if self.tokens_each is not None:
+            tokens = responses * self.tokens_each
+        return {**info, "global_batch_size": responses, "batch_num_tokens": tokens}
+
+    def _measuring(self, responses: int) -> contextlib.AbstractContextManager[None]:
+        if self.gradient_variance is None:
+            return contextlib.nullcontext()
+        return self.gradient_variance.micro_batch(responses)
+
+    def broadcast_to_vllm(self) -> None:
+        """Sends vLLM the weights; those of an adapter merged, one decoder layer at a time."""
+        if self.args.ds.lora.rank == 0:
+            super().broadcast_to_vllm()
+            return
+        policy = self.actor
+        for weights in merged_layers(policy.model.module, self.args.ds.zero_stage):
+            # upstream sends the parameters of `self.actor.model.module`
+            module = SimpleNamespace(named_parameters=weights.items)
+            self.actor = SimpleNamespace(model=SimpleNamespace(module=module))
+            try:
+                super().broadcast_to_vllm()
+            finally:
+                self.actor = policy
+
+
+def log_as_zero(status: dict[str, Any]) -> None:
+    """Logs 0 for a micro-batch of masked responses alone: upstream's means are over no token."""
+    means = status["metrics"]
+    means |= {name: torch.as_tensor(mean).nan_to_num() for name, mean in means.items()}
+    status["num_action_tokens"] = NEXT_TO_NONE
+
+
+class OurCriticTrainer(ppo_critic.CriticPPOTrainer):  # type: ignore[misc]
+    """Upstream's trainer of the critic, with dynamic batches summed."""
+
+    def training_step(
+        self, experience: Any, step: int, loss_batch_info: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Trains on one micro-batch; the last one of an optimizer step also takes the step."""
+        mark_last_micro_batch(self, self.critic, step)
+        status: dict[str, Any] = super().training_step(experience, step, loss_batch_info)
+        return status
+
+
 @functools.wraps(get_llm_for_sequence_regression)
 def load_with_scale(model_name_or_path: str, model_type: str, **settings: Any) -> Any:
     """Upstream's reward model or critic, normalised with the mean and std of its config.json.
@@ -179,52 +254,32 @@ def forbid_media(model: torch.nn.Module) -> None:
 
 
 class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
-    """Upstream's policy actor with our additions."""
+    """Upstream's policy actor, with `OurPolicyTrainer`."""
 
-    trainer: Any
-    gradient_variance: GradientVariance | None = None
+    trainer: OurPolicyTrainer
 
     def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        replace_names(LEARNER)
         ours = strategy.args.js
-        train = strategy.args.train
         if ours.loss:
             strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
         strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
         super().init_model_from_pretrained(strategy, *args, **kwargs)
+        refuse_other_trainer(self.trainer, OurPolicyTrainer)
         if self.actor.is_vlm:
             # is saved with the model, and must be its processor: upstream has the tokenizer
             self.tokenizer = get_tokenizer(strategy.args.actor.model_name_or_path, None)
             forbid_media(self.actor.model.module)
-        if ours.group_micro_batches:
-            self.trainer.replay_buffer = PromptGroups(
-                train.micro_batch_size,
-                strategy.args.rollout.n_samples_per_prompt,
-                strategy.args.ds.packing_samples,
-            )
-        self._wrap_training_step(strategy.args)
         if strategy.args.ds.lora.rank > 0:
             refuse_tied(self.actor.model.module)
             if strategy.is_rank_0():
                 self.actor.model.module.print_trainable_parameters()
-            send_merged_weights(self.trainer)
-
-    def _wrap_training_step(self, args: Any) -> None:
-        """Replaces upstream's step on one micro-batch, each time by one around what was there."""
-        # innermost, since it gives upstream's own step the denominators of its loss
-        longest = args.rollout.max_new_tokens or args.data.max_len
-        divide_loss(self.trainer, longest if args.js.loss == "constant" else None)
-        # around it, since DeepSpeed must know before the step whether it is the optimizer's
-        if args.train.dynamic_batch_enable:
-            sum_dynamic_batches(self.trainer, self.trainer.actor.model, step_at=2)
-        # outermost, since it looks at what the whole step has done to gradients and optimizer
-        if args.js.gradient_variance:
-            self.gradient_variance = GradientVariance(self.trainer, args.js.gradient_variance)
 
     def fit(self, kl_ctl: float = 0) -> dict[str, Any]:
         seed_step(self.strategy.args.train.seed, self.actor.model)
         status = super().fit(kl_ctl)
-        measured = self.gradient_variance.metrics() if self.gradient_variance else {}
-        return {**status, **measured}
+        recorder = self.trainer.gradient_variance
+        return {**status, **(recorder.metrics() if recorder else {})}
 
     def save_checkpoint(self, tag: str, *args: Any, **kwargs: Any) -> None:
         super().save_checkpoint(tag, *args, **kwargs)
@@ -237,20 +292,23 @@ class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
 
 
 class OurCritic(plain_class(ppo_critic.CriticModelActor)):  # type: ignore[misc]
-    """Upstream's critic actor with dynamic batches summed, and loaded with its scale."""
-
-    trainer: Any
+    """Upstream's critic actor, loaded with its scale, with `OurCriticTrainer`."""
 
     def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-        ppo_critic.get_llm_for_sequence_regression = load_with_scale
+        replace_names(LEARNER)
         strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
         super().init_model_from_pretrained(strategy, *args, **kwargs)
-        if strategy.args.train.dynamic_batch_enable:
-            sum_dynamic_batches(self.trainer, self.trainer.critic, step_at=1)
+        refuse_other_trainer(self.trainer, OurCriticTrainer)
 
     def fit(self) -> dict[str, Any]:
         seed_step(self.strategy.args.train.seed, self.critic)
         return super().fit()
+
+
+def refuse_other_trainer(trainer: object, ours: type) -> None:
+    """Raises UpstreamMismatch unless upstream has made the trainer of our class."""
+    if not isinstance(trainer, ours):
+        raise UpstreamMismatch(f"the live trainer is {type(trainer).__name__}, not {ours.__name__}")
 
 
 def remove_old_copies(folder: Path, tag: str, most: int) -> None:

@@ -8,9 +8,10 @@ ZeRO-3 shows a whole gradient. The second is DeepSpeed's own norm, before it cli
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -35,14 +36,14 @@ def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
 
 
 class GradientVariance:
-    """Measures every n-th optimizer step of upstream's `ActorPPOTrainer`; other steps cost nothing.
+    """Measures every n-th optimizer step of a DeepSpeed engine; other steps cost nothing.
 
     All ranks measure the same steps and get the same numbers. `sums` holds the last measured step.
     """
 
-    def __init__(self, trainer: Any, every: int):
+    def __init__(self, engine: Any, every: int):
         self.sums: GradientSums | None = None
-        self._engine = trainer.actor.model
+        self._engine = engine
         self._every = every
         self._trained = [
             (name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad
@@ -50,8 +51,6 @@ class GradientVariance:
         self._measured: list[GradientMoments] = []
         self._hooks: list[Any] = []
         self._seen: set[str] = set()  # parameters whose gradient this micro-batch has brought
-        self._training_step: Callable[..., dict] = trainer.training_step
-        trainer.training_step = self._measured_training_step
 
     def metrics(self) -> dict[str, float]:
         """The values to log since the last call, means over the measured steps; {} without any.
@@ -69,22 +68,25 @@ class GradientVariance:
             scalars["js/gradient_snr"] = mean_square / variance
         return scalars
 
-    def _measured_training_step(self, experience: Any, *args: Any, **kwargs: Any) -> dict:
-        """Upstream's step on one micro-batch; the last of a batch also steps the optimizer."""
+    @contextlib.contextmanager
+    def micro_batch(self, responses: int) -> Iterator[None]:
+        """Surrounds the backward pass on one micro-batch, and the optimizer's step behind the last.
+
+        Args:
+            responses: how many the micro-batch has.
+        """
         steps = self._engine.global_steps
         if not self._hooks and steps % self._every == 0:
             self._begin()
         if self._hooks:
-            rows = len(experience.action_mask)
-            self._responses += rows
-            self._squared_responses += rows**2
+            self._responses += responses
+            self._squared_responses += responses**2
             self._seen.clear()
-        status = self._training_step(experience, *args, **kwargs)
+        yield
         if self._hooks and not self._seen:
             raise UpstreamMismatch("--js.gradient_variance: no parameter's hook saw a gradient")
         if self._hooks and self._engine.global_steps > steps:
             self._end()
-        return status
 
     def _begin(self) -> None:
         device = self._trained[0][1].device

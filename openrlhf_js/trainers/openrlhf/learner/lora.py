@@ -9,8 +9,8 @@ All other weights are frozen, and vLLM has read them from the same checkpoint.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import groupby
-from types import SimpleNamespace
 from typing import Any
 
 import deepspeed  # type: ignore[import-untyped]
@@ -32,35 +32,22 @@ def merged_weight(layer: Any) -> torch.Tensor:
     return (weight + layer.get_delta_weight(ADAPTER)).to(weight.dtype)
 
 
-def send_merged_weights(trainer: Any) -> None:
-    """Makes upstream's `ActorPPOTrainer` send vLLM the merged weights.
+@torch.no_grad()
+def merged_layers(model: Any, zero_stage: int) -> Iterator[dict[str, torch.Tensor]]:
+    """The merged weights of a PEFT model by their names in the base model, layer by layer.
 
-    They are made and sent one decoder layer at a time. Under ZeRO-3 only that layer's parameters
-    are gathered, and they are sharded again before the layer is sent.
+    Under ZeRO-3 the parameters of one decoder layer at a time are gathered, and they are sharded
+    again before its weights are yielded.
     """
-    broadcast = trainer.broadcast_to_vllm
-    policy = trainer.actor
-    sharded = trainer.strategy.args.ds.zero_stage == 3
-    layers = adapted_layers(policy.model.module)
-
-    @torch.no_grad()
-    def broadcast_to_vllm() -> None:
-        for _, group in groupby(layers, key=_decoder_layer):
-            names = list(group)
-            parameters = [p for name in names for p in layers[name].parameters()]
-            with deepspeed.zero.GatheredParameters(parameters, enabled=sharded):
-                weights = {f"{name}.weight": merged_weight(layers[name]) for name in names}
-            for weight in weights.values():
-                weight.ds_shape = weight.shape  # type: ignore[attr-defined]  # asked under ZeRO-3
-            # upstream sends the parameters of `trainer.actor.model.module`
-            module = SimpleNamespace(named_parameters=weights.items)
-            trainer.actor = SimpleNamespace(model=SimpleNamespace(module=module))
-            try:
-                broadcast()
-            finally:
-                trainer.actor = policy
-
-    trainer.broadcast_to_vllm = broadcast_to_vllm
+    layers = adapted_layers(model)
+    for _, group in groupby(layers, key=_decoder_layer):
+        names = list(group)
+        parameters = [p for name in names for p in layers[name].parameters()]
+        with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
+            weights = {f"{name}.weight": merged_weight(layers[name]) for name in names}
+        for weight in weights.values():
+            weight.ds_shape = weight.shape  # type: ignore[attr-defined]  # asked under ZeRO-3
+        yield weights
 
 
 def _decoder_layer(name: str) -> str:

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 
 from baseline_research.on_cpu import stand_ins as cpu
 from openrlhf_js.common import environment
@@ -60,15 +61,13 @@ def is_first() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def check_and_adapt(
-    args: argparse.Namespace, device: str, relied_on: Names, relied_on_for_cpu: Names
-) -> None:
+def check_and_adapt(args: argparse.Namespace, device: str, relied_on: Sequence[Names]) -> None:
     """Checks that OpenRLHF is one that we know, and adapts its nested arguments to the device.
 
     Raises BadInput for ring attention without flash-attn, and UpstreamMismatch if this OpenRLHF
     does not fit.
     """
-    upstream.check([relied_on, relied_on_for_cpu] if device == "cpu" else [relied_on])
+    upstream.check(relied_on)
     if cpu.fall_back_to_sdpa(args) and is_first():
         print("openrlhf_js: flash-attn is not installed: attention runs with sdpa", flush=True)
     if device == "cpu":

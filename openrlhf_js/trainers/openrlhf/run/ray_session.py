@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from answer_graders.programs.console import say
 from baseline_research.on_cpu import processes
 from baseline_research.on_cpu import stand_ins as cpu
 from openrlhf_js.common import environment
 from openrlhf_js.common.environment import RUN_ID
+from openrlhf_js.common.processes import end_processes
 from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt, versions
 from openrlhf_js.trainers.openrlhf.run.failures import existing_folder
@@ -40,6 +42,9 @@ from openrlhf_js.trainers.openrlhf.run.leftovers import (
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
 
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
+START_ATTEMPTS = (
+    3  # to start Ray, which waits 30 seconds for its own server and cannot be told to wait
+)
 
 
 def train(args: argparse.Namespace, device: str) -> None:
@@ -50,14 +55,17 @@ def train(args: argparse.Namespace, device: str) -> None:
         from openrlhf.cli import train_ppo_ray
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
-        from openrlhf_js.trainers.openrlhf import watch
-        from openrlhf_js.trainers.openrlhf.trainer import put_our_actors
+        from openrlhf_js.trainers.openrlhf import trainer, watch  # noqa: F401  # which actors are forks of
     gc.freeze()
     gc.enable()
 
-    check_and_adapt(args, device, upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU)
-    with ray_session(args, device), watch.watched(train_ppo_ray):
-        put_our_actors(args)
+    processes = (upstream.DRIVER, upstream.TRAINER, upstream.LEARNER)
+    relied_on = [upstream.RELIED_ON, upstream.replaced_names(*processes)]
+    if device == "cpu":
+        relied_on.append(upstream.RELIED_ON_FOR_CPU)
+    check_and_adapt(args, device, relied_on)
+    with ray_session(args, device), watch.watched():
+        upstream.replace_names(*processes, args=args)
         train_ppo_ray.train(args)
 
 
@@ -84,7 +92,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         stack.callback(remove_dead_folders)
         stack.callback(end_run, marker, node.nursery)
         stack.callback(ray.shutdown)
-        ray.init(runtime_env=runtime_env, **node.settings)
+        _start_ray(node, runtime_env)
         if cluster or len(ray.nodes()) > 1:
             spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, end_run, marker, None, spared)
@@ -135,6 +143,33 @@ def _node_without_gpu(gpus: int, stack: contextlib.ExitStack) -> _Node:
         "_temp_dir": folder,
     }
     return _Node(python, nursery, settings)
+
+
+def _start_ray(node: _Node, runtime_env: Mapping[str, object]) -> None:
+    """Starts Ray, or connects to it; once more where a busy machine is too slow for Ray's patience.
+
+    Ray leaves the processes of a start that timed out running: they are ended here.
+    """
+    import ray
+
+    this_process = psutil.Process()
+    older = this_process.children(recursive=True)
+
+    def is_left(process: psutil.Process) -> bool:
+        if process in older or os.getsid(process.pid) == node.nursery:
+            return False
+        return this_process in process.parents()
+
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        try:
+            ray.init(runtime_env=runtime_env, **node.settings)
+            return
+        except Exception as error:  # Ray raises no narrower one
+            if "timed out during startup" not in str(error) or not attempts_left:
+                raise
+        say("openrlhf_js: Ray did not start within its 30 seconds; it is started again")
+        ray.shutdown()
+        end_processes(is_left, patience_seconds=0)
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
