@@ -14,7 +14,6 @@ from typing import Any
 from answer_graders.hub import quiet_hub
 from answer_graders.programs.console import progress, say, table
 from answer_graders.programs.files import FileRow
-from baseline_research.on_cpu import stand_ins as cpu
 from openrlhf_js.common.environment import OF_ONE_RANK, or_as_set
 from openrlhf_js.reward_model.check import ALLOWABLE, KINDS, Making, Report, check
 from openrlhf_js.reward_model.checkpoint import (
@@ -29,7 +28,7 @@ from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.checks.models import TRUST, code_problems, lora_problems
 from openrlhf_js.trainers.openrlhf.flags import Flat, our_group
 from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser
-from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt
+from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt, needs_gpu, stand_ins_for_gpu
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 PROGRAM = "train_rm"  # of `openrlhf.cli`
@@ -82,7 +81,7 @@ def check_flags(flat: Flat, device: str) -> None:
     """Raises BadInput with every problem of the flags and of the model's folder, one per line."""
     problems = list(_problems(flat))
     if device == "cpu":
-        problems += cpu.needs_gpu(flat)
+        problems += needs_gpu(flat)
     if problems:
         raise BadInput("\n".join(problems))
 
@@ -284,7 +283,7 @@ def train(args: argparse.Namespace, device: str) -> None:
         upstream.replaced_names(upstream.REWARD_TRAINING),
     ]
     if device == "cpu":
-        relied_on.append(upstream.RELIED_ON_FOR_REWARD_TRAINING_ON_CPU)
+        relied_on.append(stand_ins_for_gpu().RELIED_ON_FOR_REWARD_TRAINING)
     check_and_adapt(args, device, relied_on)
 
     import torch

@@ -428,34 +428,6 @@ RELIED_ON: Names = {
     },
 }
 
-# what the replacements in baseline_research.on_cpu.stand_ins stand in for
-RELIED_ON_FOR_CPU: Names = {
-    "openrlhf.utils.deepspeed.deepspeed": {
-        "init_device_mesh": "device_type mesh_shape",
-        "DeepspeedStrategy.get_ds_train_config": "self optim_dict",
-    },
-    "openrlhf.utils.distributed_util": {
-        "stateless_init_process_group": "master_address master_port rank world_size device",
-    },
-    "openrlhf.trainer.ray.vllm_worker_wrap": {
-        "WorkerWrap.update_weight": "self name dtype shape empty_cache",
-    },
-    "deepspeed.comm.torch": {"build_shm_op": ""},
-    "torch.distributed.distributed_c10d": {"ProcessGroupGloo._Options": ""},
-    "openrlhf.models.ring_attn_utils": {"index_first_axis": "", "unpad_input": "", "pad_input": ""},
-    "transformers.modeling_flash_attention_utils": {"_pad_input": "", "_unpad_input": ""},
-    "transformers.processing_utils": {"ProcessorMixin.get_attributes": ""},
-    "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl": {
-        "smart_resize": "height width factor min_pixels max_pixels",
-    },
-    "vllm.config.model": {"ModelConfig.is_chunked_prefill_supported": ""},
-    "vllm.model_executor.layers.utils": {"dispatch_cpu_unquantized_gemm": "layer remove_weight"},
-    "vllm.distributed.utils": {
-        "StatelessProcessGroup.create": "host port rank world_size",
-        "StatelessProcessGroup.broadcast_obj": "self obj src",
-    },
-}
-
 RELIED_ON_FOR_REWARD_TRAINING: Names = {
     "openrlhf.cli.train_rm": {"train": "args"},
     "openrlhf.utils.deepspeed": {
@@ -478,12 +450,6 @@ RELIED_ON_FOR_REWARD_TRAINING: Names = {
             "data input_template prompt_key chosen_key rejected_key apply_chat_template"
         ),
     },
-}
-
-RELIED_ON_FOR_REWARD_TRAINING_ON_CPU = {
-    module: names
-    for module, names in RELIED_ON_FOR_CPU.items()
-    if not module.startswith(("vllm.", "openrlhf.trainer.ray."))
 }
 
 

@@ -1,9 +1,8 @@
-"""What lets Ray, DeepSpeed, vLLM and OpenRLHF train on a machine without a GPU or flash-attn.
+"""What lets Ray, DeepSpeed, vLLM and OpenRLHF train on a machine without a GPU.
 
-`install` prepares a process for CPU: it is the setup hook of every Ray worker, and vLLM's engine, a
-process of its own outside Ray, calls it through `baseline_research.on_cpu.processes`. On a GPU only
-`install_flash_attn` runs. Each replacement quotes the upstream lines that it stands in for; a test
-compares them with the installed packages.
+`install` prepares a process: it is the setup hook of every Ray worker, and vLLM's engine, a process
+of its own outside Ray, calls it through `baseline_research.on_cpu.processes`. Each replacement
+names the upstream lines that it stands in for.
 """
 
 from __future__ import annotations
@@ -14,39 +13,15 @@ import importlib
 import importlib.util
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.machinery import SourceFileLoader
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from openrlhf_js.common.processors import leave_out_videos
-from openrlhf_js.trainers.openrlhf.upstream import BadInput
+from openrlhf_js.trainers.openrlhf import flash_attn
+from openrlhf_js.trainers.openrlhf.imports import after_import
 
-# Flags, of which each program has some, and their one value that needs no GPU.
-WITHOUT_GPU = {
-    "ds.load_in_4bit": False,
-    "ds.use_liger_kernel": False,
-    "ds.param_dtype": "bf16",
-    "ds.tensor_parallel_size": 1,
-    "vllm.tensor_parallel_size": 1,
-    "actor.optim": "adam",
-    "critic.optim": "adam",
-    "optim": "adam",
-}
 GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # switches that save it
-
-
-def needs_gpu(flat: dict[str, Any]) -> list[str]:
-    """One problem for each flag whose value only a GPU can do."""
-    problems = []
-    for flag, works in WITHOUT_GPU.items():
-        value = flat.get(flag, works)
-        if value is True and not works:
-            problems.append(f"--{flag} needs a GPU")
-        elif value != works:
-            problems.append(f"--{flag} {value} needs a GPU")
-    return problems
 
 
 def adapt(args: argparse.Namespace) -> None:
@@ -67,100 +42,6 @@ def pretend_gpus(args: argparse.Namespace) -> int:
     for group in (args.actor, args.critic, args.ref, args.reward):
         gpus += group.num_nodes * group.num_gpus_per_node
     return gpus
-
-
-# --- acting on a module when it is imported, without importing it early ------------------------
-# Ray starts many workers, and most never touch DeepSpeed or vLLM, whose import takes seconds.
-
-Context = Callable[[ModuleType], AbstractContextManager[None]]
-
-
-_contexts: dict[str, Context] = {}
-_execute = SourceFileLoader.exec_module
-
-
-def _execute_in_context(loader: SourceFileLoader, module: ModuleType) -> None:
-    with _contexts.get(module.__name__, lambda _: nullcontext())(module):
-        _execute(loader, module)
-
-
-def around_import(name: str, context: Context) -> None:
-    """Lets module `name` execute inside `context(module)`, if it is not imported yet."""
-    SourceFileLoader.exec_module = _execute_in_context  # type: ignore[assignment, method-assign]
-    _contexts[name] = context  # installing twice does no harm
-
-
-def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Runs `action(module)` once `name` is imported, or at once if it already is."""
-
-    @contextmanager
-    def context(module: ModuleType) -> Iterator[None]:
-        yield
-        action(module)
-
-    around_import(name, context)
-    if name in sys.modules:
-        action(sys.modules[name])
-
-
-# --- flash-attn --------------------------------------------------------------------------------
-# OpenRLHF imports two flash-attn modules whether it uses them or not, for packing and ring
-# attention. Packing needs only index arithmetic, which transformers has in plain PyTorch; with
-# sdpa, transformers keeps packed sequences apart by their position ids. Ring attention is refused.
-
-
-def _has_flash_attn() -> bool:
-    return importlib.util.find_spec("flash_attn") is not None
-
-
-def _all_gather(*_: Any) -> Any:
-    raise BadInput("ring attention needs flash-attn: install it, or set --ds.ring_attn_size 1")
-
-
-@contextmanager
-def _flash_attn_stand_ins(_: ModuleType) -> Iterator[None]:
-    """Upstream (models/ring_attn_utils.py):
-    from flash_attn.bert_padding import index_first_axis, pad_input, rearrange, unpad_input
-    from flash_attn.utils.distributed import all_gather
-    """
-    import einops
-    from transformers import modeling_flash_attention_utils as plain
-
-    contents: dict[str, dict[str, Any]] = {
-        "flash_attn": {},
-        "flash_attn.bert_padding": {
-            "index_first_axis": lambda rows, indices: rows[indices],
-            "pad_input": plain._pad_input,
-            "rearrange": einops.rearrange,
-            "unpad_input": plain._unpad_input,
-        },
-        "flash_attn.utils": {},
-        "flash_attn.utils.distributed": {"all_gather": _all_gather},
-    }
-    for name, names in contents.items():
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(names)
-    try:
-        yield
-    finally:  # others ask whether flash_attn exists, and must get the true answer
-        for name in contents:
-            del sys.modules[name]
-
-
-def install_flash_attn() -> None:
-    """Makes OpenRLHF importable in this process if flash-attn is missing."""
-    if not _has_flash_attn():
-        around_import("openrlhf.models.ring_attn_utils", _flash_attn_stand_ins)
-
-
-def fall_back_to_sdpa(args: argparse.Namespace) -> bool:
-    """Sets sdpa where flash-attn is asked for and missing; whether it was."""
-    if _has_flash_attn() or "flash_attention" not in args.ds.attn_implementation:
-        return False
-    if args.ds.ring_attn_size > 1:
-        _all_gather()
-    args.ds.attn_implementation = "sdpa"
-    return True
 
 
 # --- replacements ------------------------------------------------------------------------------
@@ -399,6 +280,6 @@ def _fork_engines(module: ModuleType) -> None:
 @functools.cache  # a forked engine inherits what was installed
 def install() -> None:
     """Makes this process ready for OpenRLHF without a GPU. Safe to call twice."""
-    install_flash_attn()
+    flash_attn.install()
     for module, (act, _) in REPLACEMENTS.items():
         after_import(module, act)

@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from answer_graders.programs.model_folders import CONFIGURATIONS, GENERATION, model_folder
-from baseline_research.on_cpu.stand_ins import around_import
 from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.trainers.openrlhf.data_files import looks_local
 from openrlhf_js.trainers.openrlhf.flags import Flat
+from openrlhf_js.trainers.openrlhf.imports import around_import
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import glob
 import os
 
-from baseline_research.on_cpu import stand_ins as cpu
 from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.run.checkpoints import latest_checkpoint, rank_problems
-from openrlhf_js.trainers.openrlhf.run.device import CPU_STACK, find_device
+from openrlhf_js.trainers.openrlhf.run.device import CPU_STACK, find_device, needs_gpu
 from openrlhf_js.trainers.openrlhf.run.failures import existing_folder
 from openrlhf_js.trainers.openrlhf.run.record import resume_problems
 
@@ -25,7 +24,7 @@ def start_problems(flat: Flat) -> list[str]:
     device, reason = find_device()
     if flat["js.device"] != "auto":
         device = flat["js.device"]
-    problems = cpu.needs_gpu(flat) if device == "cpu" else []
+    problems = needs_gpu(flat) if device == "cpu" else []
     if device == "gpu" and reason == CPU_STACK and not flat["js.dry_run"]:
         problems.append(f"--js.device gpu: {reason}")
     if flat["eval.dataset"] and flat["eval.steps"] == -1:

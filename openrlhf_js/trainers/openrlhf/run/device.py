@@ -9,13 +9,24 @@ import os
 import platform
 import shutil
 from collections.abc import Sequence
+from typing import Any
 
-from baseline_research.on_cpu import stand_ins as cpu
 from openrlhf_js.common import environment
-from openrlhf_js.trainers.openrlhf import upstream
-from openrlhf_js.trainers.openrlhf.upstream import Names
+from openrlhf_js.trainers.openrlhf import flash_attn, upstream
+from openrlhf_js.trainers.openrlhf.upstream import BadInput, Names
 
 CPU_STACK = "the installed stack is the one for CPU"
+# Flags, of which each program has some, and their one value that needs no GPU.
+WITHOUT_GPU = {
+    "ds.load_in_4bit": False,
+    "ds.use_liger_kernel": False,
+    "ds.param_dtype": "bf16",
+    "ds.tensor_parallel_size": 1,
+    "vllm.tensor_parallel_size": 1,
+    "actor.optim": "adam",
+    "critic.optim": "adam",
+    "optim": "adam",
+}
 PACKAGES = (
     "openrlhf-js",
     "openrlhf",
@@ -50,10 +61,35 @@ def prepare_device(wanted: str) -> str:
     print(f"openrlhf_js: the run uses the {device} ({reason})", flush=True)
     if device == "cpu":
         os.environ.update(environment.training_on_cpu())
-        cpu.install()
+        stand_ins_for_gpu().install()
     else:
-        cpu.install_flash_attn()
+        flash_attn.install()
     return device
+
+
+def stand_ins_for_gpu() -> Any:
+    """What stands in for a GPU on this machine's CPU: `baseline_research.on_cpu`.
+
+    BadInput where the laboratory is not installed, which alone has it.
+    """
+    for point in importlib.metadata.entry_points(group="openrlhf_js.devices", name="cpu"):
+        return point.load()
+    raise BadInput(
+        "training without a GPU needs the laboratory of a clone: bash scripts/setup.sh there, or "
+        "--js.device gpu on a machine with a GPU"
+    )
+
+
+def needs_gpu(flat: dict[str, Any]) -> list[str]:
+    """One problem for each flag whose value only a GPU can do."""
+    problems = []
+    for flag, works in WITHOUT_GPU.items():
+        value = flat.get(flag, works)
+        if value is True and not works:
+            problems.append(f"--{flag} needs a GPU")
+        elif value != works:
+            problems.append(f"--{flag} {value} needs a GPU")
+    return problems
 
 
 def is_first() -> bool:
@@ -68,10 +104,10 @@ def check_and_adapt(args: argparse.Namespace, device: str, relied_on: Sequence[N
     does not fit.
     """
     upstream.check(relied_on)
-    if cpu.fall_back_to_sdpa(args) and is_first():
+    if flash_attn.fall_back_to_sdpa(args) and is_first():
         print("openrlhf_js: flash-attn is not installed: attention runs with sdpa", flush=True)
     if device == "cpu":
-        cpu.adapt(args)
+        stand_ins_for_gpu().adapt(args)
 
 
 def versions() -> dict[str, str]:

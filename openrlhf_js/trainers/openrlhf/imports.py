@@ -1,0 +1,42 @@
+"""Acting on a module when it is imported, without importing it early.
+
+Ray starts many workers, and most never touch DeepSpeed or vLLM, whose import takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+
+Context = Callable[[ModuleType], AbstractContextManager[None]]
+
+
+_contexts: dict[str, Context] = {}
+_execute = SourceFileLoader.exec_module
+
+
+def _execute_in_context(loader: SourceFileLoader, module: ModuleType) -> None:
+    with _contexts.get(module.__name__, lambda _: nullcontext())(module):
+        _execute(loader, module)
+
+
+def around_import(name: str, context: Context) -> None:
+    """Lets module `name` execute inside `context(module)`, if it is not imported yet."""
+    SourceFileLoader.exec_module = _execute_in_context  # type: ignore[assignment, method-assign]
+    _contexts[name] = context  # installing twice does no harm
+
+
+def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
+    """Runs `action(module)` once `name` is imported, or at once if it already is."""
+
+    @contextmanager
+    def context(module: ModuleType) -> Iterator[None]:
+        yield
+        action(module)
+
+    around_import(name, context)
+    if name in sys.modules:
+        action(sys.modules[name])

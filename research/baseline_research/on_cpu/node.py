@@ -1,0 +1,43 @@
+"""A node of Ray on which GPUs are pretended."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+
+from baseline_research.on_cpu import processes
+from baseline_research.on_cpu.stand_ins import pretend_gpus
+from openrlhf_js.trainers.openrlhf.run.leftovers import FOLDER
+from openrlhf_js.trainers.openrlhf.run.ray_session import Node
+
+
+def open_node(args: argparse.Namespace, stack: contextlib.ExitStack) -> Node:
+    """A node for this run alone that counts the GPUs that it asks for, and its nursery.
+
+    Its folder goes when the stack unwinds, and is locked as long as this process lives.
+    """
+    import torch
+
+    gpus = pretend_gpus(args)
+
+    # Ray's sockets lie in its folder, and a socket's path may have 107 characters
+    folder = tempfile.mkdtemp(prefix=FOLDER)
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    lock = os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_WRONLY)
+    stack.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
+    python, nursery = processes.open_nursery(folder)
+    settings = {
+        "address": "local",
+        "num_gpus": gpus,
+        "num_cpus": 2 * gpus + 8,  # slots for actors, most of which wait
+        "include_dashboard": False,
+        "_temp_dir": folder,
+    }
+    return Node(python, nursery, settings)
