@@ -35,10 +35,15 @@ resolve() { # name, then the inputs: uv keeps the pins that it finds in the outp
         -e "s/ (;|and) python_full_version < '3.13'$//" "$scratch/$name.txt"
 }
 
+projects=({.,reward_models,eval,research}/pyproject.toml)
+own=() # installed from their folders, and in no lock
+for name in openrlhf-js answer-graders paired-eval baseline-research; do own+=(--no-emit-package "$name"); done
+
 inputs_of() { # the arguments that say what a lock is made from, one per line
+    local extras=(--extra dev --extra data --extra local)
     case "$1" in
-        cpu) printf '%s\n' --extra dev --override "$locks/cpu.overrides" pyproject.toml "$locks/cpu.in" ;;
-        gpu) printf '%s\n' --extra dev --extra train --override "$locks/gpu.overrides" pyproject.toml ;;
+        cpu) printf '%s\n' "${own[@]}" "${extras[@]}" --override "$locks/cpu.overrides" "${projects[@]}" "$locks/cpu.in" ;;
+        gpu) printf '%s\n' "${own[@]}" "${extras[@]}" --extra train --override "$locks/gpu.overrides" "${projects[@]}" ;;
     esac
 }
 
