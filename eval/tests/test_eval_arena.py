@@ -159,7 +159,7 @@ def test_a_kill_costs_no_judgment_and_hardly_any_money(tmp_path):
     with serving() as stub:
         stub.answer = faulty(stub, 0.2, 0, 3)
         paid = stub.counts["paid"]
-        program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
+        program = [sys.executable, "-m", "paired_eval.cli", "arena"]
         with subprocess.Popen([*program, *words, stub.url]) as process:
             until(lambda: paid.total() >= 8)
             process.kill()
@@ -185,7 +185,7 @@ def test_ctrl_c_lets_the_replies_under_way_arrive_and_a_second_one_does_not(tmp_
     write_bench(tmp_path, 20)
     words = ["judge", "--data", str(tmp_path), "--bench", "own", "--baseline", BASELINE]
     words += ["--models", "m", "--settings", str(four_at_a_time(tmp_path)), "--url"]
-    program = [sys.executable, "-m", "openrlhf_js.cli.main", "eval", "arena"]
+    program = [sys.executable, "-m", "paired_eval.cli", "arena"]
     reply_now = threading.Event()
 
     def wait_and_reply(request, number):
