@@ -13,9 +13,14 @@ bash scripts/setup.sh || exit
 export PATH=$PWD/.venv/bin:$PATH
 unset PYTHONPATH PYTHONHOME
 
-arguments=()
+arguments=() everything=yes
 for argument in "$@"; do
-    if [ "$argument" = --fast ]; then arguments+=(-m "not integration"); else arguments+=("$argument"); fi
+    if [ "$argument" = --fast ]; then
+        arguments+=(-m "not integration")
+    else
+        arguments+=("$argument")
+        everything=
+    fi
 done
 
 failed=()
@@ -31,12 +36,21 @@ stage() { # name, command: its output shows only when it fails
 }
 
 mapfile -t shell_files < <(find .ci/run scripts eval reward_models -name '*.sh' -o -name '*.bash' -o -name run 2>/dev/null)
-exec {types}< <(mypy --no-color-output openrlhf_js 2>&1) # beside the tests
+packages=(openrlhf_js reward_models/answer_graders eval/paired_eval research/baseline_research)
+exec {types}< <(mypy --no-color-output "${packages[@]}" 2>&1) # beside the tests
 stage ruff-check ruff check
 stage ruff-format ruff format --check
 stage import-linter lint-imports
 stage shellcheck shellcheck "${shell_files[@]}"
 stage hadolint hadolint scripts/Dockerfile
+
+# Each package also runs alone; the graders do nowhere else.
+if [ -n "$everything" ]; then
+    stage graders bash scripts/alone.sh reward_models -n 2 --dist loadfile
+    stage evaluation bash scripts/alone.sh eval -n 2 --dist loadfile
+    stage product bash scripts/alone.sh . tests/estimators tests/reward_model -n 2 --dist loadfile
+    arguments+=(eval/tests research/tests tests --ignore tests/estimators --ignore tests/reward_model)
+fi
 
 # Whole files go to two processes, those that run the stack first.
 printf '%-13s two at a time\n' pytest
