@@ -156,7 +156,7 @@ def assert_harmless(results: list[Graded]) -> None:
 
 def assert_in_time(results: list[Graded]) -> None:
     longest_seconds = max(result.seconds for result in results)
-    assert longest_seconds < LIMIT_SECONDS + 20  # with the start of a worker
+    assert longest_seconds < LIMIT_SECONDS + 60  # with the start of a worker
     assert [result.kind for result in results if result.own_seconds > MOST_OWN_SECONDS] == []
 
 
