@@ -21,7 +21,8 @@ from openrlhf_js.study.stack import Scalars
 from openrlhf_js.tiny.supervise import ProgramFailed
 
 EVALUATION = ["--eval.dataset", "held_out.jsonl", "--eval.steps", "10"]
-OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl", *EVALUATION]
+REWARD = ["--reward.remote_url", "r.py"]
+OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl", *REWARD, *EVALUATION]
 
 
 def study(folder, **changes):
@@ -52,6 +53,7 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
         ({"device": "cpu"}, "unknown name 'device'"),
         ({"train": OWN[:-2]}, "compared by its evaluations.*--eval.steps"),
         ({"train": [*OWN[:-4], *OWN[-2:]]}, "compared by its evaluations.*--eval.dataset"),
+        ({"train": [*OWN[:4], *EVALUATION]}, "has no reward: .*give --reward.remote_url REWARD.py"),
         (
             {"train": ["--data.prompt_dataset", "d"]},
             "give --actor.model_name_or_path MODEL --eval.dataset HELD_OUT --eval.steps N "
@@ -151,6 +153,7 @@ def test_data_and_models_are_known_by_their_contents(tmp_path):
         f"--data.prompt_dataset={tmp_path}/a,{tmp_path}/b",
         *("--ckpt.path", f"{tmp_path}/checkpoints"),
         *("--actor.model_name_or_path", f"{tmp_path}/model"),
+        *REWARD,
         *EVALUATION,
     ]
     before = study(tmp_path, train=train).files()

@@ -167,6 +167,14 @@ def test_flags_of_training_in_a_file_or_of_another_engine(tmp_path, capsys):
     assert study.main([str(path)]) == 2
     said = capsys.readouterr().err
     assert "in a file: the list `train`" in said and "-- --data.prompt_dataset p.jsonl" in said
+    path.write_text(
+        "data.prompt_dataset: p.jsonl\nseeds: 5\nestimators: [rloo, js]\nsteps: 9\nprint: true\n"
+        "train: [--js.loss, token_mean]\n"
+    )
+    assert study.main([str(path), "--steps", "7"]) == 2
+    said = capsys.readouterr().err
+    command = "--engine stack --seeds 5 --estimators rloo js --print --steps 7 -- "
+    assert f"{command}--data.prompt_dataset p.jsonl --js.loss token_mean --actor." in said
     assert study.main(["--engine", "inline", "--", "--eval.dataset", "x"]) == 2
     assert "behind -- are flags of training: give --engine stack" in capsys.readouterr().err
 
