@@ -168,10 +168,16 @@ def complete(
         bar.advance(len(results))
         triage.check()
 
-    if jobs:
+    if not jobs:
+        return []
+    try:
         with progress(title, len(jobs), unit) as bar:
             work(jobs, keep)
         triage.check(at_end=True)
+    except BaseException:
+        if not store.records:  # an empty store would bind the next call to these settings
+            store.path.unlink()
+        raise
     return triage.unanswered
 
 
