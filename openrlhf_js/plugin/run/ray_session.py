@@ -48,17 +48,18 @@ def train(args: argparse.Namespace, device: str) -> None:
         from openrlhf.cli import train_ppo_ray
         from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
 
-        from openrlhf_js.plugin import trainer, watch  # noqa: F401  # which actors are forks of
+        # the trainer, too, before actors are forked
+        from openrlhf_js.plugin import trainer, watch  # noqa: F401
     gc.freeze()
     gc.enable()
 
-    processes = (upstream.DRIVER, upstream.TRAINER, upstream.LEARNER)
-    relied_on = [upstream.RELIED_ON, upstream.replaced_names(*processes)]
+    readers = (upstream.DRIVER, upstream.TRAINER, upstream.LEARNER)
+    relied_on = [upstream.RELIED_ON, upstream.replaced_names(*readers)]
     if device == "cpu":
         relied_on.append(upstream.RELIED_ON_FOR_CPU)
     check_and_adapt(args, device, relied_on)
     with ray_session(args, device), watch.watched():
-        upstream.replace_names(*processes, args=args)
+        upstream.replace_names(*readers, args=args)
         train_ppo_ray.train(args)
 
 
