@@ -174,7 +174,7 @@ def test_a_server_that_fails(given, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "none was answered; the first: " in said
     assert "answered 400: max_tokens is not supported. Nothing was recorded: correct" in said
-    assert not lines(tmp_path / "samples/toy.jsonl")
+    assert not (tmp_path / "samples/toy.jsonl").exists()
 
 
 def test_folders_compared_with_the_first(done, tmp_path, capsys):

@@ -220,7 +220,7 @@ class Judging:
     def run(self, endpoint: Endpoint) -> None:
         """Asks the open games, those without a verdict again; writes judgments.
 
-        ValueError, EndpointError: as `Triage.check`.
+        AllRefusedError, EndpointError: as `Triage.check`.
         """
         self.lost.clear()
         triage = Triage(has_reply=self.spending.replies > 0)

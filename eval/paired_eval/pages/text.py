@@ -24,11 +24,20 @@ def with_interval(
     """
     if value is None:
         return "-"
-    text = f"{scale * value:{form}}{unit}"
+    text = f"{_digits(scale * value, form)}{unit}"
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return text
     form = form.removeprefix("+")
-    return f"{text} ({scale * low:{form}} to {scale * high:{form}})"
+    return f"{text} ({_digits(scale * low, form)} to {_digits(scale * high, form)})"
+
+
+def _digits(value: float, form: str) -> str:
+    """A number in this form; a large one in whole digits, such as 1,234, without an exponent."""
+    text = f"{value:{form}}"
+    if "e+" not in text:
+        return text
+    sign = "+" if form.startswith("+") else ""
+    return f"{value:{sign},.0f}"
 
 
 def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:

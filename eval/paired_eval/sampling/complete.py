@@ -77,6 +77,10 @@ def record_of(store: Store, job: Job) -> Record | None:
     return store.records.get(tuple(_key_fields(store, job).values()))
 
 
+class AllRefusedError(ValueError):
+    """The model or server refused every request, so the run ends."""
+
+
 class Triage:
     """Sorts results into what to record now and what stays open; ends a run that gets nowhere.
 
@@ -115,12 +119,12 @@ class Triage:
     def check(self, at_end: bool = False) -> None:
         """Raises if the run should end: `at_end` too if all that came was refusals.
 
-        ValueError: everything was refused. EndpointError: the server no longer replies.
+        AllRefusedError: nothing was answered. EndpointError: the server no longer replies.
         """
         refusals = len(self._held_refusals)
         if refusals >= MOST_REFUSALS or (at_end and refusals):
             _, first = self._held_refusals[0]
-            raise ValueError(
+            raise AllRefusedError(
                 f"{refusals:,} requests were refused and none was answered; the first: {first}. "
                 "Nothing was recorded: correct the model, the key or the setting that this names"
             )
@@ -154,7 +158,7 @@ def complete(
         The jobs without a record, and why. A refused job has a record that says so.
 
     Raises:
-        ValueError, EndpointError: as `Triage.check`.
+        AllRefusedError, EndpointError: as `Triage.check`.
     """
     triage = Triage(any(record.get("refused") is None for record in store.records.values()))
 
@@ -168,10 +172,16 @@ def complete(
         bar.advance(len(results))
         triage.check()
 
-    if jobs:
+    if not jobs:
+        return []
+    try:
         with progress(title, len(jobs), unit) as bar:
             work(jobs, keep)
         triage.check(at_end=True)
+    except (EndpointError, AllRefusedError):
+        if not store.records:  # an empty store would bind the next call to these settings
+            store.path.unlink()
+        raise
     return triage.unanswered
 
 

@@ -28,6 +28,7 @@ from openrlhf_js.trainers.openrlhf.upstream import ProcessDied
 
 POLL_SECONDS = 0.5
 SETTLE_SECONDS = 5.0  # after a failure, until Ray knows of the death behind it
+MOST_FAILURES = 20  # of calls of Ray in a row: a busy machine may miss some
 LEFT_BY_ITSELF = "INTENDED_USER_EXIT"  # in Ray's words: by `exit_actor`, as an agent's may
 NAMESPACE = "openrlhf_js"  # in Ray's key-value store, whose keys begin with the job's number
 ROLES = {  # of a run's actors, by the names of their classes; `note_names` tells ranks apart
@@ -135,11 +136,16 @@ class Watch:
         `watched` turns the interrupt into a ProcessDied.
         """
         main: Any = threading.main_thread().ident
+        failures = 0  # in a row
         while not ended.wait(POLL_SECONDS):
+            death = None
             try:
                 death = self.find_death()
-            except Exception as error:  # else nobody would watch any more, and nobody would know
-                death = f"Ray, which no longer tells who is alive ({error}), died"
+                failures = 0
+            except Exception as error:  # whatever Ray raises: else nobody would watch any more
+                failures += 1
+                if failures == MOST_FAILURES:
+                    death = f"Ray, which no longer tells who is alive ({error}), died"
             if death is not None and not ended.is_set():
                 self.death = death
                 signal.pthread_kill(main, DEATH_SIGNAL)
@@ -224,7 +230,7 @@ def watched() -> Iterator[None]:
             yield
         finally:
             ended.set()
-            thread.join()
+            thread.join(SETTLE_SECONDS)
     except KeyboardInterrupt:
         if watch.death is None:
             raise

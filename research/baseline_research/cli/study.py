@@ -26,9 +26,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read(argv: Sequence[str]) -> Study:
-    """Settings from a file, then flags, then the flags of training behind `--`.
+    """Reads settings from a file, then flags, then the flags of training after `--`.
 
-    `--engine` says whose settings they are.
+    `--engine` chooses the class of the settings.
     """
     flags = list(argv)
     train = []
@@ -59,13 +59,17 @@ def read(argv: Sequence[str]) -> Study:
 def _check_places(flags: Sequence[str], train: Sequence[str], values: Mapping[str, Any]) -> None:
     """Raises SettingsError for flags of training, such as --data.prompt_dataset, before the `--`.
 
-    The message is the command with all that a study of the user's own data needs.
+    The message gives the full command, with the settings of the file as flags.
     """
     misplaced = []
+    given = {word.removeprefix("--").partition("=")[0] for word in flags if word.startswith("--")}
+    of_study = ["--engine", "stack"]
     for name, value in values.items():  # of a file
         if "." in name:
             misplaced += [f"--{name}", str(value)]
-    of_study = ["--engine", "stack"]
+        elif name not in {"engine", "train", *given} and value is not None and value is not False:
+            listed = value if isinstance(value, list) else [value]
+            of_study += [f"--{name}", *(str(word) for word in listed if word is not True)]
     words = of_study
     for word in flags:
         if word.startswith("--"):

@@ -389,6 +389,9 @@ class StackStudy(StudySettings):
             raise ValueError(
                 f"your model is compared by its evaluations: behind --, give {' '.join(missing)}"
             )
+        has_model = "actor.model_name_or_path" in dict(training_flags(self.train))
+        if has_model and any(flag.startswith("--reward.") for flag in missing):
+            raise ValueError(f"your model has no reward: behind --, give {' '.join(missing)}")
         return self
 
     @staticmethod

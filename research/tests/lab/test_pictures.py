@@ -148,12 +148,12 @@ def test_what_is_not_known_is_left_out(tmp_path):
 def test_a_table_has_a_line_for_each_setting_and_a_column_for_each_quantity():
     gain = results.Estimate(12.34, 11.11, 13.57)
     rows = results.rows_of({"gain": gain, "n": 3.0}, m=2, estimator="js")
-    rows += results.rows_of({"gain": 1234.5, "x": np.nan}, m=2, estimator="dr_grpo")
+    rows += results.rows_of({"gain": -1234.6, "x": np.nan}, m=2, estimator="dr_grpo")
     gradients = {"js": "unbiased", "dr_grpo": "biased"}
     found = lab.table({"rows": [row.flat() for row in rows], "gradients": gradients})
     assert found == [
         {"m": "2", "estimator": "js", "gradient": "unbiased", "gain": "12.3 (11.1 to 13.6)"}
         | {"n": "3", "x": "-"},
-        {"m": "2", "estimator": "dr_grpo", "gradient": "biased", "gain": "1.23e+03", "n": "-"}
+        {"m": "2", "estimator": "dr_grpo", "gradient": "biased", "gain": "-1,235", "n": "-"}
         | {"x": "-"},
     ]

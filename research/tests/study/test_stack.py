@@ -19,7 +19,8 @@ from baseline_research.study.inline import prompts
 from baseline_research.study.stack import Scalars
 
 EVALUATION = ["--eval.dataset", "held_out.jsonl", "--eval.steps", "10"]
-OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl", *EVALUATION]
+REWARD = ["--reward.remote_url", "r.py"]
+OWN = ["--actor.model_name_or_path", "m", "--data.prompt_dataset", "d.jsonl", *REWARD, *EVALUATION]
 
 
 def study(folder, **changes):
@@ -49,6 +50,7 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
         ({"tasks": ["unique"]}, "'unique'"),
         ({"train": OWN[:-2]}, "--eval.steps"),
         ({"train": ["--data.prompt_dataset", "d"]}, "--actor.model_name_or_path MODEL"),
+        ({"train": [*OWN[:4], *EVALUATION]}, "--reward.remote_url"),
     ],
 )
 def test_what_the_stack_cannot_train_is_refused(flags, message):
@@ -137,6 +139,7 @@ def test_data_and_models_are_known_by_their_contents(tmp_path):
         f"--data.prompt_dataset={tmp_path}/a,{tmp_path}/b",
         *("--ckpt.path", f"{tmp_path}/checkpoints"),
         *("--actor.model_name_or_path", f"{tmp_path}/model"),
+        *REWARD,
         *EVALUATION,
     ]
     before = study(tmp_path, train=train).files()

@@ -134,7 +134,23 @@ def test_flags_of_training_lead_to_the_stack_and_all_that_it_needs(capsys):
     assert study.main(words.split()) == 2
     command = capsys.readouterr().err.splitlines()[-1].split(maxsplit=2)[-1]
     given = command.replace("MODEL", "m").replace(" N", " 9").replace("HELD_OUT", "h").split()
-    assert study.read(given).engine == "stack"  # the command that it names is one
+    assert study.read(given).engine == "stack"  # and the command is one
+
+
+def test_flags_of_training_in_a_file_or_of_another_engine(tmp_path, capsys):
+    path = tmp_path / "study.yaml"
+    path.write_text("data.prompt_dataset: p.jsonl\n")
+    assert study.main([str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "in a file: the list `train`" in said and "-- --data.prompt_dataset p.jsonl" in said
+    path.write_text(
+        "data.prompt_dataset: p.jsonl\nseeds: 5\nestimators: [rloo, js]\nsteps: 9\nprint: true\n"
+        "train: [--js.loss, token_mean]\n"
+    )
+    assert study.main([str(path), "--steps", "7"]) == 2
+    said = capsys.readouterr().err
+    command = "--engine stack --seeds 5 --estimators rloo js --print --steps 7 -- "
+    assert f"{command}--data.prompt_dataset p.jsonl --js.loss token_mean --actor." in said
     assert study.main(["--engine", "inline", "--", "--eval.dataset", "x"]) == 2
     assert "--engine stack" in capsys.readouterr().err
 
