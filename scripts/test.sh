@@ -36,8 +36,7 @@ stage() { # name, command: its output shows only when it fails
 }
 
 mapfile -t shell_files < <(find .ci/run scripts eval reward_models -name '*.sh' -o -name '*.bash' -o -name run 2>/dev/null)
-packages=(openrlhf_js reward_models/answer_graders eval/paired_eval research/baseline_research)
-exec {types}< <(mypy --no-color-output "${packages[@]}" 2>&1) # beside the tests
+exec {types}< <(mypy --no-color-output 2>&1) # beside the tests
 stage ruff-check ruff check
 stage ruff-format ruff format --check
 stage import-linter lint-imports

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import functools
 import gc
 import importlib
 import os
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
@@ -25,16 +23,17 @@ from typing import Any, NamedTuple
 import psutil
 
 from answer_graders.programs.console import say
-from baseline_research.on_cpu import processes
-from baseline_research.on_cpu import stand_ins as cpu
 from openrlhf_js.common import environment
 from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.processes import end_processes
 from openrlhf_js.trainers.openrlhf import upstream
-from openrlhf_js.trainers.openrlhf.run.device import check_and_adapt, versions
+from openrlhf_js.trainers.openrlhf.run.device import (
+    check_and_adapt,
+    stand_ins_for_gpu,
+    versions,
+)
 from openrlhf_js.trainers.openrlhf.run.failures import existing_folder
 from openrlhf_js.trainers.openrlhf.run.leftovers import (
-    FOLDER,
     SIGNALS,
     end_run,
     remove_dead_folders,
@@ -42,9 +41,8 @@ from openrlhf_js.trainers.openrlhf.run.leftovers import (
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
 
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
-START_ATTEMPTS = (
-    3  # to start Ray, which waits 30 seconds for its own server and cannot be told to wait
-)
+START_ATTEMPTS = 3  # of Ray, which waits 30 seconds for its own server, and not longer
+FLASH_ATTN_HOOK = "openrlhf_js.trainers.openrlhf.flash_attn.install"  # which Ray runs in a worker
 
 
 def train(args: argparse.Namespace, device: str) -> None:
@@ -63,7 +61,7 @@ def train(args: argparse.Namespace, device: str) -> None:
     readers = (upstream.DRIVER, upstream.TRAINER, upstream.LEARNER)
     relied_on = [upstream.RELIED_ON, upstream.replaced_names(*readers)]
     if device == "cpu":
-        relied_on.append(upstream.RELIED_ON_FOR_CPU)
+        relied_on.append(stand_ins_for_gpu().RELIED_ON)
     check_and_adapt(args, device, relied_on)
     with ray_session(args, device), watch.watched():
         upstream.replace_names(*readers, args=args)
@@ -76,19 +74,19 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
     import ray
 
     marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
-    hook = "install" if device == "cpu" else "install_flash_attn"
+    hook = stand_ins_for_gpu().WORKER_HOOK if device == "cpu" else FLASH_ATTN_HOOK
     runtime_env: dict[str, object] = {
         "env_vars": environment.of_workers(device, marker),
-        "worker_process_setup_hook": f"baseline_research.on_cpu.stand_ins.{hook}",
+        "worker_process_setup_hook": hook,
     }
     cluster = os.environ.get("RAY_ADDRESS")
-    node = _Node(python=[sys.executable])
+    node = Node(python=[sys.executable])
     if not sys.stdout.isatty():
         _without_bars()
     remove_dead_folders()
     with contextlib.ExitStack() as stack:
         if device == "cpu" and not cluster:
-            node = _node_without_gpu(cpu.pretend_gpus(args), stack)
+            node = stand_ins_for_gpu().open_node(args, stack)
         runtime_env["py_executable"] = shlex.join(node.python)  # Ray hands it to a shell as it is
         stack.callback(remove_dead_folders)
         stack.callback(end_run, marker, node.nursery)
@@ -112,7 +110,7 @@ def _without_bars() -> None:
     tqdm.__init__ = functools.partialmethod(tqdm.__init__, **environment.NO_BARS)
 
 
-class _Node(NamedTuple):
+class Node(NamedTuple):
     """How Ray starts: the settings of a node of its own, and what runs in place of Python."""
 
     python: list[str]
@@ -120,33 +118,7 @@ class _Node(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
-def _node_without_gpu(gpus: int, stack: contextlib.ExitStack) -> _Node:
-    """A node for this run alone that counts so many GPUs, and its nursery.
-
-    Its folder goes when the stack unwinds, and is locked as long as this process lives.
-    """
-    import torch
-
-    # Ray's sockets lie in its folder, and a socket's path may have 107 characters
-    folder = tempfile.mkdtemp(prefix=FOLDER)
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    lock = os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_WRONLY)
-    stack.callback(os.close, lock)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
-    python, nursery = processes.open_nursery(folder)
-    settings = {
-        "address": "local",
-        "num_gpus": gpus,
-        "num_cpus": 2 * gpus + 8,  # slots for actors, most of which wait
-        "include_dashboard": False,
-        "_temp_dir": folder,
-    }
-    return _Node(python, nursery, settings)
-
-
-def _start_ray(node: _Node, runtime_env: Mapping[str, object]) -> None:
+def _start_ray(node: Node, runtime_env: Mapping[str, object]) -> None:
     """Starts Ray, or connects to it; once more where a busy machine is too slow for Ray's patience.
 
     Ray leaves the processes of a start that timed out running: they are ended here.
