@@ -49,6 +49,8 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
     trained by `OurPolicy`.
     """
 
+    experience_maker: Any
+
     def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
         replace_names(TRAINER)
         torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it

@@ -118,6 +118,8 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
     merged.
     """
 
+    actor: Any
+
     def __init__(self, strategy: Any, actor: Any, *args: Any, **settings: Any):
         super().__init__(strategy, actor, *args, **settings)
         ours = self.args.js
