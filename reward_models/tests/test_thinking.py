@@ -1,14 +1,11 @@
 """Thinking is told from the answer, by the marks of every family of models."""
 
-import json
 import time
-from pathlib import Path
 
 import pytest
-from thoughts import MARKS
+from thoughts import MARKS, rows
 
 from answer_graders import marks
-from answer_graders.rewards import reward_by_datasource, reward_function
 from answer_graders.tasks import GRADED
 from answer_graders.thinking import after_thinking, split_thinking, with_opened_thinking
 
@@ -95,13 +92,6 @@ def test_a_thought_that_the_prompt_opens(opening):
     assert with_opened_thinking(f"What is {opening}?", "yes") == "yes"
 
 
-def rows():
-    """The rows of `thoughts.txt`: grader, reply, reward."""
-    for line in (Path(__file__).parent / "thoughts.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            yield json.loads(line)
-
-
 def test_what_thoughts_and_answers_earn():
     wrong = []
     for task, reply, reward in rows():
@@ -109,29 +99,6 @@ def test_what_thoughts_and_answers_earn():
         if score.value != reward:
             wrong.append((task, reply, reward, score))
     assert not wrong
-
-
-def test_what_rewards_say_of_the_same():
-    """A query ends as the tokenizer ends it, and the prompt may have opened the thought."""
-    wrong = []
-    for task, reply, reward in rows():
-        alone = reward_function(task)([f"Q{reply}"], ["Q"], ["18"])["rewards"].tolist()
-        mixed = reward_by_datasource([f"Q{reply}"], ["Q"], ["18"], [f"{task}/a"])
-        if not alone == mixed["rewards"].tolist() == [reward]:
-            wrong.append((task, reply, reward, alone))
-    assert not wrong
-
-
-def test_an_unclosed_thought_of_the_prompt_earns_nothing():
-    for opening, closing in MARKS:
-        prompt = f"Q {opening}\n"
-        for reply, reward in (
-            (r"\boxed{18}", 0),
-            (rf"\boxed{{18}}{closing}", 0),
-            (rf"{closing}\boxed{{18}}", 1),
-        ):
-            result = reward_function("math")([prompt + reply], [prompt], ["18"])
-            assert result["rewards"].tolist() == [reward], (opening, reply)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from answer_graders.rewards import reward_by_datasource, reward_function
 from answer_graders.tasks import GRADED, GRADERS, TASKS, task_of
 from paired_eval.passk.benchmarks import asked_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 # The whole file of a task.
 
