@@ -48,7 +48,7 @@ if [ -n "$everything" ]; then
     stage graders bash scripts/alone.sh reward_models -n 2 --dist loadfile
     stage evaluation bash scripts/alone.sh eval -n 2 --dist loadfile
     stage product bash scripts/alone.sh . tests/estimators tests/reward_model -n 2 --dist loadfile
-    arguments+=(reward_models/tests/test_{rewards,thought_rewards}.py eval/tests research/tests tests)
+    arguments+=(reward_models/tests/test_{reasoning_gym,rewards,thought_rewards}.py eval/tests research/tests tests)
     arguments+=(--ignore tests/estimators --ignore tests/reward_model)
 fi
 

@@ -33,9 +33,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """A tiny model; tokens are characters, the official one is downloaded."""
-    from baseline_research.tiny import model
-    from baseline_research.tiny.tasks import sort
-
+    model = pytest.importorskip("baseline_research.tiny.model")
+    sort = pytest.importorskip("baseline_research.tiny.tasks").sort
     monkeypatch.setattr(style, "load_tokenizer", lambda bench: len)
     tokenizer = model.make_tokenizer(sort.tokens)
     policy = model.make_model(tokenizer, seed=0)
@@ -294,6 +293,7 @@ def test_what_the_script_refuses_and_what_ends_it(
 @pytest.mark.timeout(300)  # imports torch twice
 @pytest.mark.integration  # trains, serves a judge, and runs five programs
 def test_the_example_needs_no_key_and_no_network(tmp_path):
+    pytest.importorskip("baseline_research")  # which makes the example's model
     environment = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
     example = subprocess.run(["bash", str(SCRIPT), "--example"], env=environment)
     assert example.returncode == 0

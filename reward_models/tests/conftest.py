@@ -1,4 +1,4 @@
-"""Tests of rewards as OpenRLHF takes them, in tensors, are left out where torch is not installed."""
+"""Tests of rewards in tensors, as OpenRLHF takes them, are left out where torch is missing."""
 
 from importlib.util import find_spec
 

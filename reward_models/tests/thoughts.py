@@ -1,5 +1,6 @@
 """The marks of thoughts that tests try: `tasks/thought_marks.txt`."""
 
+import json
 from pathlib import Path
 
 _LINES = (Path(__file__).parent / "thought_marks.txt").read_text("utf-8").splitlines()
