@@ -175,13 +175,13 @@ build() {
     expected_stamp >"$stamp"
 }
 
-install_project() { # the four packages, anew when one says otherwise what it is; compat: mypy finds them, too
+install_project() { # the four packages, anew when one says otherwise what it is
     local folders=(. reward_models eval research) stamp_of_project=$venv/project.stamp folder wanted editable=()
     wanted=$(cat "${folders[@]/%//pyproject.toml}" | sha256sum)
     [ "$(cat "$stamp_of_project" 2>/dev/null)" != "$wanted" ] || return 0
     for folder in "${folders[@]}"; do editable+=(-e "$folder"); done
     "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation \
-        --config-settings editable_mode=compat "${editable[@]}" >>"$log" 2>&1 || fail "installing the project itself failed: read the end of $log"
+        "${editable[@]}" >>"$log" 2>&1 || fail "installing the project itself failed: read the end of $log"
     printf '%s\n' "$wanted" >"$stamp_of_project"
 }
 

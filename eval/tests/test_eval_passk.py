@@ -10,7 +10,7 @@ from passk_kit import CONTEXT, items, lines, rows, write_model
 from stub_judge import by_seed, reply, serving
 
 from answer_graders.tasks import TASKS
-from paired_eval.cli.passk import main
+from paired_eval.cli import main
 from paired_eval.pages.passk import value_of
 from paired_eval.passk import grading
 

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python research/benchmarks/bfloat16_products.py              # half a minute
 
-What a linear layer takes, forwards and backwards, as torch computes it and as `plugin.cpu` has it
+What a linear layer takes, forwards and backwards, as torch computes it and as `on_cpu` has it
 computed, in turns; where the processor has such instructions, nothing is replaced.
 """
 

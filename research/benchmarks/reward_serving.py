@@ -30,8 +30,8 @@ from markdown_table import print_table
 
 UPSTREAM = """
 import runpy, sys
-from baseline_research.on_cpu.stand_ins import install_flash_attn
-install_flash_attn()  # OpenRLHF imports it, and uses it on GPUs only
+from openrlhf_js.trainers.openrlhf import flash_attn
+flash_attn.install()  # OpenRLHF imports it, and uses it on GPUs only
 sys.argv[0] = "serve_rm"
 runpy.run_module("openrlhf.cli.serve_rm", run_name="__main__")
 """

@@ -9,8 +9,8 @@ import pytest
 
 from openrlhf_js.trainers.openrlhf import gpu_memory as memory
 
-ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
+ROOT = Path(__file__).parents[3]
+BENCHMARKS = ROOT / "research/benchmarks"
 PAGE = ROOT / "docs" / "gpu.md"
 GB = 1e9
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from baseline_research.cli import lab
 from baseline_research.lab.grading import RewardFailed
 from baseline_research.lab.pool import open_samples
-from paired_eval.sampling import sampler
+from paired_eval.sampling import engines
 
 SMALL = ("--batches", "20", "--batch_prompts", "4")
 REWARD = """
@@ -160,7 +160,7 @@ def test_what_stops_a_program(given, tmp_path, capsys, monkeypatch, error, statu
     def fails(*_):
         raise error
 
-    monkeypatch.setitem(sampler.ENGINES, "transformers", fails)
+    monkeypatch.setitem(engines.ENGINES, "transformers", fails)
     assert lab.main(["mse", *words(given, tmp_path)]) == status
     assert message in capsys.readouterr().err
 
@@ -222,6 +222,6 @@ def test_several_checkpoints_are_one_result(given, checkpoints, tmp_path, capsys
         for row in summary(folder, "mse")["rows"]:
             expected.append({"checkpoint": checkpoint, "step": step, **row})
         assert [row for row in result["rows"] if row["checkpoint"] == checkpoint] == expected
-    monkeypatch.setattr(sampler, "ENGINES", {})  # what is there is not sampled again
+    monkeypatch.setattr(engines, "ENGINES", {})  # what is there is not sampled again
     assert lab.main(call) == 0
     assert summary(tmp_path, "mse")["rows"] == result["rows"]

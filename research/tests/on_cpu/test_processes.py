@@ -8,7 +8,7 @@ import psutil
 
 PARENT = """
 import colorsys, json, os, subprocess, sys, torch
-from openrlhf_js.trainers.openrlhf import processes
+from baseline_research.on_cpu import processes
 
 folder, script = sys.argv[1:]
 torch.set_num_threads(2)

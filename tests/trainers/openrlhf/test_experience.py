@@ -323,7 +323,7 @@ def patched(tmp_path, monkeypatch):
         target = tmp_path / "openrlhf" / name
         target.parent.mkdir(parents=True)
         shutil.copy(Path(openrlhf.__file__).parent / name, target)
-    diff = (Path(__file__).parents[2] / "docs/openrlhf-0.11.2.patch").read_text()
+    diff = (Path(__file__).parents[3] / "docs/openrlhf-0.11.2.patch").read_text()
     subprocess.run(["patch", "-p1"], cwd=tmp_path, input=diff, text=True, check=True)
     compile((tmp_path / "openrlhf" / files[1]).read_text(), files[1], "exec")
     for name in ("advantage_estimators", "experience_maker"):

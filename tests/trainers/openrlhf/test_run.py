@@ -17,12 +17,13 @@ import torch
 from kit import save_seeing_policy, until, upstream_args
 
 from answer_graders.programs.files import read_yaml
+from baseline_research import on_cpu
 from baseline_research.on_cpu import stand_ins as cpu
 from baseline_research.study import stack
 from baseline_research.tiny import model as tiny
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.common.environment import RUN_ID
-from openrlhf_js.trainers.openrlhf import upstream
+from openrlhf_js.trainers.openrlhf import flash_attn, upstream
 from openrlhf_js.trainers.openrlhf.checks.rewards import load_file
 from openrlhf_js.trainers.openrlhf.flags import add_flags
 from openrlhf_js.trainers.openrlhf.flags.parser import (
@@ -33,13 +34,13 @@ from openrlhf_js.trainers.openrlhf.flags.parser import (
 )
 from openrlhf_js.trainers.openrlhf.run import failures, leftovers, ray_session
 from openrlhf_js.trainers.openrlhf.run.checkpoints import choose_checkpoint, latest_checkpoint
-from openrlhf_js.trainers.openrlhf.run.device import versions
+from openrlhf_js.trainers.openrlhf.run.device import needs_gpu, versions
 from openrlhf_js.trainers.openrlhf.run.record import SETTINGS, recorded
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
 
 
 def test_the_installed_stack_has_every_name_that_we_rely_on():
-    upstream.check([upstream.RELIED_ON, upstream.RELIED_ON_FOR_CPU])
+    upstream.check([upstream.RELIED_ON, on_cpu.RELIED_ON])
     upstream.check([upstream.RELIED_ON_FOR_REWARD_TRAINING])
 
 
@@ -195,8 +196,8 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
     assert cpu.pretend_gpus(args) == 4 * 2 + 3
     for program in ("train_ppo_ray", "train_rm"):
         flat = vars(upstream_parser(program).parse_args([]))
-        assert cpu.needs_gpu(flat) == []
-        assert cpu.needs_gpu(flat | {"ds.param_dtype": "fp16", "ds.load_in_4bit": True}) == [
+        assert needs_gpu(flat) == []
+        assert needs_gpu(flat | {"ds.param_dtype": "fp16", "ds.load_in_4bit": True}) == [
             "--ds.load_in_4bit needs a GPU",
             "--ds.param_dtype fp16 needs a GPU",
         ]
@@ -206,12 +207,12 @@ def test_attention_falls_back_to_sdpa_and_rings_are_refused():
     args = SimpleNamespace(
         ds=SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=1)
     )
-    assert cpu.fall_back_to_sdpa(args)
+    assert flash_attn.fall_back_to_sdpa(args)
     assert args.ds.attn_implementation == "sdpa"
-    assert not cpu.fall_back_to_sdpa(args)
+    assert not flash_attn.fall_back_to_sdpa(args)
     args.ds = SimpleNamespace(attn_implementation="flash_attention_2", ring_attn_size=2)
     with pytest.raises(BadInput, match="ring attention needs flash-attn"):
-        cpu.fall_back_to_sdpa(args)
+        flash_attn.fall_back_to_sdpa(args)
 
 
 # --- the record of a run --------------------------------------------------------------------

@@ -168,7 +168,7 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
             experience.action_mask,
             replay_buffer=self.replay_buffer,
             step=step,
-            dynamic_batch=True,
+            dynamic_batch=self.args.train.dynamic_batch_enable,
         )
         responses = info["global_batch_size"].clamp(min=NEXT_TO_NONE)
         tokens = info["batch_num_tokens"].clamp(min=NEXT_TO_NONE)
