@@ -49,7 +49,7 @@ if [ -n "$everything" ]; then
     stage evaluation bash scripts/alone.sh eval -n 2 --dist loadfile
     stage product bash scripts/alone.sh . tests/estimators tests/reward_model -n 2 --dist loadfile
     arguments+=(reward_models/tests/test_{reasoning_gym,rewards,thought_rewards}.py eval/tests research/tests tests)
-    arguments+=(--ignore tests/estimators --ignore tests/reward_model)
+    arguments+=(--ignore tests/estimators)
 fi
 
 # Whole files go to two processes, those that run the stack first.

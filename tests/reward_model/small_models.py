@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModel
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-from baseline_research.tiny.model import make_tokenizer
-from baseline_research.tiny.tasks import sort
-
+PAD, END = "<pad>", "<eos>"
+CHARACTERS = "sort()=0123456789"
 TEXTS = [  # of 3 to 15 tokens; the tokenizer drops spaces and newlines
     "sort(352)=235<eos>",
     "sort(352)=235",
@@ -25,6 +25,23 @@ TEXTS = [  # of 3 to 15 tokens; the tokenizer drops spaces and newlines
     "sort(4321)=<eos>1234",
 ]
 LONG = "sort(" + "9876543210" * 5 + ")=" + "0123456789" * 5
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """A token for each character; any other text becomes padding."""
+    vocabulary = {token: number for number, token in enumerate((PAD, END, *CHARACTERS))}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
+    words.pre_tokenizer = pre_tokenizers.Split(Regex("[sort()=0-9]"), "isolated")
+    words.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        pad_token=PAD,
+        # OpenRLHF's reward training puts a space before an end that it adds itself.
+        eos_token=AddedToken(END, lstrip=True, special=True),
+        clean_up_tokenization_spaces=False,
+        chat_template="{% for message in messages %}{{ message['content'] }}{% endfor %}",
+        padding_side="left",
+    )
 
 
 def save_reward_model(
@@ -39,7 +56,7 @@ def save_reward_model(
 ) -> Path:
     """Writes a folder; `tensors` are added, or taken out where None; `config` goes to the JSON."""
     torch.manual_seed(0)
-    tokenizer = make_tokenizer(sort.tokens)
+    tokenizer = make_tokenizer()
     tokenizer.save_pretrained(folder)
     sizes = {
         "vocab_size": len(tokenizer),
