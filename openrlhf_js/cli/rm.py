@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from answer_graders.programs.console import complain, progress, say, table
+from answer_graders.programs.console import progress, say, table
 from answer_graders.programs.files import write_json
 from answer_graders.programs.model_folders import TRUSTED
 from answer_graders.programs.settings import Field, Settings, choose, program
@@ -275,6 +275,7 @@ def train(argv: Sequence[str]) -> int:
     from openrlhf_js.trainers.openrlhf import reward_training
     from openrlhf_js.trainers.openrlhf.flags.parser import settings_text, validate_upstream
     from openrlhf_js.trainers.openrlhf.run.device import is_first, prepare_device
+    from openrlhf_js.trainers.openrlhf.run.failures import complain
     from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
 
     flat: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """Trains a policy with OpenRLHF and any estimator, ours or its own: `openrlhf-js train`.
 
-It takes every flag of OpenRLHF's `train_ppo_ray`, and ours (`plugin.flags`). What is wrong with
-them is found before anything is loaded (`plugin.checks`). Then our actors take the place of
-OpenRLHF's, and its own `train` runs (`plugin.run.ray_session`).
+It takes every flag of OpenRLHF's `train_ppo_ray`, and ours. The rooms named here are in
+`openrlhf_js/trainers/openrlhf/`: `flags`; `checks` finds what is wrong before anything is loaded;
+`run.ray_session` puts our actors in the place of OpenRLHF's, and runs its own `train`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from answer_graders.programs import curves_command
-from answer_graders.programs.console import complain, say
+from answer_graders.programs.console import say
 from openrlhf_js.trainers.openrlhf import flags
 from openrlhf_js.trainers.openrlhf.checks import check
 from openrlhf_js.trainers.openrlhf.checks.models import without_torch
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         run(args, parser, nested, device)
         publish(flat)
     except KeyboardInterrupt:
-        return complain("interrupted", 130)
+        return failures.complain("interrupted", 130)
     except Exception as error:
         return report_failure(error, flat)
     finally:
@@ -107,7 +107,7 @@ def publish(flat: Flat) -> None:
 def report_failure(error: Exception, flat: Flat) -> int:
     """Says why a run failed, in one line where the cause is known; returns the exit status."""
     if explained := failures.explained(error):
-        return complain(*explained)
+        return failures.complain(*explained)
     if flat.get("js.verbose", True):
         traceback.print_exception(error)
     else:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 # in every process of a run, or of a program that `study` starts, which so is found at its end
 RUN_ID = "OPENRLHF_JS_RUN"
 SUPERVISED = "OPENRLHF_JS_SUPERVISED"
-DEVICE = "OPENRLHF_JS_DEVICE"  # "cpu": vLLM's processes load the stand-ins of `plugin.cpu`
+DEVICE = "OPENRLHF_JS_DEVICE"  # "cpu": vLLM's processes load `baseline_research.on_cpu`
 
 VLLM_ON_CPU = {
     DEVICE: "cpu",

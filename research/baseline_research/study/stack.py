@@ -32,7 +32,7 @@ COMMAND = "command.txt"  # of a run
 POLL_SECONDS = 0.5
 REWARD = "train/rollout/reward_mean"
 DEVIATION = "train/rollout/reward_std"
-SETTINGS = "openrlhf_js.yaml"  # as `plugin.run.record` writes it
+SETTINGS = "openrlhf_js.yaml"  # as `trainers.openrlhf.run.record` writes it
 DONE = "done"  # its outcome
 
 

@@ -64,13 +64,6 @@ def _broken(line: str, width: int) -> str:
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
 
 
-def complain(message: str, status: int) -> int:
-    """Prints each line of a message as ours, and returns the exit status."""
-    for line in message.splitlines():
-        say(f"openrlhf_js: {line}", error=True)
-    return status
-
-
 class progress:
     """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds.
 

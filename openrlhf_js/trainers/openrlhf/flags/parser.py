@@ -4,7 +4,7 @@ OpenRLHF builds and validates its flags under `if __name__ == "__main__"`, where
 imported, and importing the module around them takes many seconds. So the source is parsed, split
 at `args = parser.parse_args()`, and each half compiled: no flag is listed twice, and `--help` or a
 typo answers at once. `upstream_function` takes a function out of its file for the same reason. What
-would end either is in the table of `plugin.upstream`.
+would end either is in the table of `trainers.openrlhf.upstream`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import errno
 import re
 from pathlib import Path
 
+from answer_graders.programs.console import say
 from openrlhf_js.trainers.openrlhf.upstream import (
     BadInput,
     BadReward,
@@ -20,6 +21,13 @@ LOST_PROCESS = {  # errors of Ray and torch
     "WorkerCrashedError",
     "DistBackendError",
 }
+
+
+def complain(message: str, status: int) -> int:
+    """Prints each line of a message as ours, and returns the exit status."""
+    for line in message.splitlines():
+        say(f"openrlhf_js: {line}", error=True)
+    return status
 
 
 def explained(error: BaseException) -> tuple[str, int] | None:
