@@ -1,4 +1,4 @@
-"""Programs by name: `openrlhf-js PROGRAM`, and the programs below it. Needs the standard library alone."""
+"""Programs by name: `openrlhf-js PROGRAM`, and those below it. Needs the standard library alone."""
 
 from __future__ import annotations
 
