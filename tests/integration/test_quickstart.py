@@ -11,7 +11,7 @@ pytestmark = pytest.mark.integration
 
 SHORTER = """
 import sys
-from openrlhf_js.cli import quickstart
+from baseline_research.cli import quickstart
 
 quickstart.PAIRED |= {"steps": 3, "mixes": ["alike"]}
 sys.exit(quickstart.main(sys.argv[1:]))
