@@ -26,7 +26,7 @@ def reward_func(queries, prompts, labels):
 # Samples all responses, then again all but the first lines; vLLM is imported once.
 TWICE = """
 import json, pathlib, sys
-from openrlhf_js.cli import lab
+from baseline_research.cli import lab
 from baseline_research.lab.pool import open_samples
 
 def responses(folder):
