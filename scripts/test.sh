@@ -11,7 +11,7 @@ bash scripts/setup.sh || exit
 # The tools find each other, and the tests the right Python, wherever this was called from. Nothing
 # else is set: tests have a user's environment.
 export PATH=$PWD/.venv/bin:$PATH
-unset PYTHONPATH PYTHONHOME
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE # with the last, each start would compile PyTorch anew
 
 arguments=() everything=yes
 for argument in "$@"; do
