@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from forked import PROGRAM
-from kit import free_port, until
+from kit import answers, free_port, until
 
 from openrlhf_js.common.environment import RUN_ID
 
@@ -137,6 +137,7 @@ def test_a_run_over_two_nodes_outlives_one_of_them(start, cluster, tmp_path):
     (tmp_path / "grader.py").write_text(SLOW.replace("sleep(6", "sleep(0"))
     cluster.start(1)
     dashboard = f"--address=http://{ADDRESSES[0]}:{cluster.dashboard}"
+    until(lambda: answers(dashboard.partition("=")[2]), START_SECONDS)
     resumed = subprocess.run(
         [*cluster.ray, "job", "submit", dashboard, "--", *run.process.args, "--ckpt.load_enable"],
         cwd=tmp_path,

@@ -13,7 +13,7 @@ def test_geometry3k_trains_and_what_it_leaves_is_used(tmp_path):
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     from baseline_research.on_cpu import stand_ins as cpu
-    from paired_eval.cli import passk as evaluation
+    from paired_eval import cli as evaluation
 
     # at this learning rate vLLM's policy is far from the trained one if it gets no new weights
     more = ("--actor.adam.lr", "3e-4", "--algo.advantage.is_correction_level", "token")
