@@ -44,6 +44,36 @@ def test_the_installed_stack_has_every_name_that_we_rely_on():
     upstream.check([upstream.RELIED_ON_FOR_REWARD_TRAINING])
 
 
+@pytest.mark.parametrize("hook", [on_cpu.WORKER_HOOK, ray_session.FLASH_ATTN_HOOK])
+def test_what_ray_runs_in_a_worker_is_there(hook):
+    module_name, _, name = hook.rpartition(".")
+    assert callable(getattr(importlib.import_module(module_name), name))
+
+
+def test_ray_that_did_not_start_in_time_is_started_again(monkeypatch):
+    """What the first start left is ended, and nothing else."""
+    sleep = ["sleep", "60"]
+    older = subprocess.Popen(sleep)
+    started = []
+
+    def init(**_):
+        started.append(subprocess.Popen(sleep))
+        if len(started) == 1:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    try:
+        ray_session._start_ray(ray_session.Node(python=[]), {})
+        started[0].wait(10)  # long before its minute is over
+        assert len(started) == 2
+        assert started[1].poll() is None and older.poll() is None
+    finally:
+        for process in (older, *started):
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.parametrize("row", upstream.REPLACED, ids=lambda row: f"{row.module}.{row.name}")
 def test_a_name_that_we_replace_is_there_and_so_is_our_part(row):
     """It has the parameters that ours counts on; the flags are where they are read."""
