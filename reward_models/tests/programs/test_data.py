@@ -86,7 +86,7 @@ def test_an_interrupt_or_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> No
     assert said == f"openrlhf-js data build maze: {tmp_path}/maze-train.jsonl: File too large\n"
     many = ("build", "countdown", "--split", "train", "--count", "9999999", "--out", tmp_path)
     running = start(*many)
-    until(lambda: list(tmp_path.iterdir()))
+    until(lambda: list(tmp_path.iterdir()), seconds=150)
     running.send_signal(signal.SIGTERM)
     _, said = running.communicate()
     assert running.returncode == 130 and said.endswith(
