@@ -127,7 +127,7 @@ def _import(own: OwnName, source: bytes) -> Any:
     try:
         _call(own.spec, lambda: exec(compile(source, own.file, "exec"), vars(module)))
     finally:
-        # Objects of the file's own classes then fail to pickle, as a checkpoint could not load them.
+        # Objects of the file's own classes then fail to pickle: a checkpoint could not load them.
         del sys.modules[module.__name__]
     if not hasattr(module, own.name):
         raise ValueError(f"{own.file} has no {own.name}.")

@@ -1,7 +1,7 @@
 r"""js_grad: a regression baseline, weighted by what counts in the variance of the gradient.
 
-With s_ij = grad log pi(y_ij | x_i), w_ij = |s_ij|^2, and a baseline that does not use response (i,
-j),
+With s_ij = grad log pi(y_ij | x_i), w_ij = |s_ij|^2, and a baseline that does not use
+response (i, j),
 
     n^2 m^2 E |g - grad J|^2 = sum_ij E[w_ij (r_ij - b_ij)^2] + terms in |grad J_i|^2,
 
@@ -22,7 +22,7 @@ would predict, R + x_ij - X. They weigh as much as the group's other responses, 
 the others relies on itself. kappa is PRIOR times the mean weight, and t the weighted mean reward,
 both from earlier steps.
 
-b_ij does not use response (i, j), so the gradient is unbiased. Only if the first batch has a single
+b_ij does not use response (i, j), so the gradient is unbiased. If the first batch has a single
 valid response, its baseline is its own reward.
 
 alpha = 1 is rloo; alpha = beta = 0 is bloo, weighted. With equal weights and no past, 1 - alpha
@@ -81,9 +81,9 @@ class Earlier(NamedTuple):
     origin: Tensor
     """() the mean reward of the first step; differences from it keep more digits."""
     moments: Moments
-    """Of the earlier steps; 0 after samples of the untrained policy alone."""
+    """Of the earlier steps."""
     mean_weight: Tensor
-    """() mean weight of a response; 0 after samples of the untrained policy alone."""
+    """() mean weight of a response."""
     past_weight: Tensor
     """(n,) sum of u over each prompt's earlier responses, discounted; 0 if it has none."""
     past_reward: Tensor

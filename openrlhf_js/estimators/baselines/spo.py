@@ -6,8 +6,7 @@
 The forgetting factor rho is fixed, the method's simple form. The other form forgets less where the
 policy has moved little since the prompt's last visit, and costs one more forward pass per step. The
 constants are those of the authors' code (verl's recipe), which has one response per prompt; several
-are all added at one visit. A new prompt has v = 1/2 and N = 1; after samples of the untrained
-policy (`start`), N is 8 and v their mean with half a right and half a wrong response added.
+are all added at one visit. A new prompt has v = 1/2 and N = 1.
 
 v_i contains no reward of today's, but the normalisation does, so the gradient is biased.
 """
