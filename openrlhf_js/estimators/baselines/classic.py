@@ -23,7 +23,7 @@ def zero(batch: Batch) -> Tensor:
 
 
 def prompt_mean(batch: Batch) -> Tensor:
-    """b = mu_i, the mean of the prompt's rewards, including the own one (eq. prompt_mean)."""
+    """b = mu_i, the mean of the prompt's rewards, also the response's own (eq. prompt_mean)."""
     return batch.statistics.prompt_mean[:, None].expand_as(batch.rewards)
 
 

@@ -1,4 +1,4 @@
-"""MC-GRPO (Kim, 2026): the median of the prompt's group, including the own reward.
+"""MC-GRPO (Kim, 2026): the median of the prompt's group, including the response's own reward.
 
     b_i = median_j r_i^j        A_i^j = (r_i^j - b_i) / (MAD_i + 0.001)
     MAD_i = median_j |r_i^j - b_i|
