@@ -18,7 +18,7 @@ CLONE = "a clone of the repository: bash scripts/setup.sh"
 
 
 class Program(NamedTuple):
-    """What a program does, where it comes from, and a module that comes with it."""
+    """What a program does, how to install it, and a module that the installation brings."""
 
     summary: str
     install: str
@@ -38,14 +38,14 @@ PROGRAMS = {
     ),
     "lab": Program("measure baselines and gradients against the truth", CLONE, "baseline_research"),
 }
-INTERRUPTED = 130  # as a shell has it
-CLOSED_PIPE = 141  # the exit status that a shell gives to what SIGPIPE ends
+INTERRUPTED = 130  # the exit status that a shell reports after Ctrl-C
+CLOSED_PIPE = 141  # the exit status that a shell reports after SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program that the first argument names, and returns its exit status.
 
-    That is 141, without a message, where the reader of its output has left, as `head` does.
+    It is 141, without a message, if the reader of its output has closed the pipe, as `head` does.
     """
     try:
         try:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{PROG}: stopped", file=sys.stderr)
             return INTERRUPTED
         finally:
-            sys.stdout.flush()  # what is left in the buffer would fail after the last handler
+            sys.stdout.flush()  # else the buffer is flushed, and may fail, after the last handler
     except BrokenPipeError:
         unread = [stream for stream in (sys.stdout, sys.stderr) if _reader_has_left(stream)]
         if not unread:
@@ -79,7 +79,7 @@ def _run(argv: Sequence[str]) -> int:
     name = argv[0] if argv else "--help"
     if name in PROGRAMS and not _is_installed(name):
         return _say_what_is_missing(name, is_help="--help" in argv or "-h" in argv)
-    if find_spec("answer_graders") is None:  # which has what every program shares
+    if find_spec("answer_graders") is None:  # the code that all programs share
         summaries = "\n".join(f"  {name:12}{_listed(name)}" for name in PROGRAMS)
         print(f"usage: {PROG} PROGRAM [--help] ...\n\nprograms:\n{summaries}")
         return 0 if name in ("-h", "--help") else 2
@@ -92,12 +92,12 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether the package of a program is there, with what the program needs."""
+    """Whether a program's package and what the program needs are installed."""
     return find_spec("answer_graders") is not None and find_spec(PROGRAMS[name].module) is not None
 
 
 def _listed(name: str) -> str:
-    """What a program does, with what has to be installed for it."""
+    """A program's summary, with what must be installed for it."""
     program = PROGRAMS[name]
     return (
         program.summary if _is_installed(name) else f"{program.summary} (needs {program.install})"
@@ -105,7 +105,7 @@ def _listed(name: str) -> str:
 
 
 def _say_what_is_missing(name: str, is_help: bool) -> int:
-    """Names what brings a program; with --help on stdout, else as an error."""
+    """Says how to install a program: with --help on stdout, else as an error."""
     program = PROGRAMS[name]
     install = program.install if program.install == CLONE else f"pip install '{program.install}'"
     missing = f"{name} is not installed; it comes with {install}"

@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 class RewardEvalSettings(Settings):
     """Measure a reward model on preferences that it has not seen.
 
-    Accuracy with an interval clustered by prompt, also by subset; calibration; the influence of
-    length; and the mean and std that normalise rewards. The same command resumes. The folder gets
-    scores.jsonl (rewards as they come) and evaluation.json (every figure).
+    Reports accuracy with an interval clustered by prompt, also by subset; calibration; the
+    influence of length; and the mean and std that normalise rewards. The same command resumes. It
+    writes scores.jsonl (rewards, as they are computed) and evaluation.json (every figure).
     """
 
     file: tyro.conf.Positional[Path] = Field(
@@ -127,7 +127,7 @@ def _digest(value: Any) -> str:
 
 
 def _read_pairs(settings: RewardEvalSettings) -> list[PreferencePair]:
-    """The pairs of the file; warns where they lack the prompt that the file has."""
+    """The pairs of the file; warns if they lack the prompt that the file has."""
     keys = Keys(
         prompt=settings.prompt_key,
         chosen=settings.chosen_key,
@@ -153,7 +153,7 @@ def _score(
     identity: dict[str, Any],
     out: Path,
 ) -> tuple[Any, dict[str, Any]]:
-    """The rewards (pairs, 2), of which scores.jsonl may have some, and what the model is."""
+    """The rewards (pairs, 2), read from scores.jsonl if there, and the model's description."""
     from answer_graders.programs.store import Store
     from openrlhf_js.reward_model.evaluate import score_pairs
     from openrlhf_js.reward_model.model import RewardModel
@@ -186,7 +186,7 @@ def _show_results(results: dict[str, Any], out: Path) -> None:
 
 
 class RewardServeSettings(Settings):
-    """Serve a reward model over HTTP, as OpenRLHF asks for rewards: POST {"query": [texts]} to
+    """Serve a reward model over HTTP with OpenRLHF's protocol: POST {"query": [texts]} to
     /get_reward. The scores are those of training. Flags of OpenRLHF's own server keep their names.
     """
 
@@ -259,7 +259,7 @@ def _serve(settings: RewardServeSettings) -> None:
         batching = server.Batching(batch_size=settings.batch_size)
         app = server.make_app(score, model.description, token, batching)
         gc.collect()
-        gc.freeze()  # what is loaded: to look through it stops all requests for 0.3 s
+        gc.freeze()  # else collecting what is loaded stops all requests for 0.3 s
         listener.listen()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         print(f"serving on http://{host}:{listener.getsockname()[1]}/get_reward", flush=True)

@@ -1,8 +1,8 @@
 """Trains a policy with OpenRLHF and any estimator, ours or its own: `openrlhf-js train`.
 
-It takes every flag of OpenRLHF's `train_ppo_ray`, and ours. The rooms named here are in
-`openrlhf_js/trainers/openrlhf/`: `flags`; `checks` finds what is wrong before anything is loaded;
-`run.ray_session` puts our actors in the place of OpenRLHF's, and runs its own `train`.
+It takes every flag of OpenRLHF's `train_ppo_ray`, and ours. The code is in
+`openrlhf_js/trainers/openrlhf/`: `flags` adds ours; `checks` finds mistakes before anything is
+loaded; `run.ray_session` replaces OpenRLHF's actors by ours and runs OpenRLHF's own `train`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from openrlhf_js.trainers.openrlhf.run.ray_session import train
 from openrlhf_js.trainers.openrlhf.run.record import recorded
 from openrlhf_js.trainers.openrlhf.run.screen import say_tail, shown
 
-WEIGHTS = ("*.safetensors", "adapter_model.bin")  # the latter of LoRA under ZeRO 3
+WEIGHTS = ("*.safetensors", "adapter_model.bin")  # the latter for LoRA under ZeRO 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a training; its exit status.
+    """Runs a training, and returns its exit status.
 
     0 done, 1 failed, 2 bad input, 130 interrupted.
     """
     flat: Flat = {}
-    gc.disable()  # until all is imported, which takes a sixth less time so
+    gc.disable()  # until all is imported, which then takes a sixth less time
     try:
         args, parser = parse(sys.argv[1:] if argv is None else argv)
         flat = vars(args)
@@ -98,7 +98,7 @@ def run(
 
 
 def publish(flat: Flat) -> None:
-    """Says where the curves and the model are."""
+    """Prints where the curves and the model are."""
     if flat["logger.tensorboard_dir"]:
         say(f"openrlhf_js: curves:\n  {curves_command(flat['logger.tensorboard_dir'])}")
     say(f"openrlhf_js: done; {where_the_model_is(flat['ckpt.output_dir'])}")
@@ -116,7 +116,7 @@ def report_failure(error: Exception, flat: Flat) -> int:
 
 
 def where_the_model_is(folder: str) -> str:
-    """Says where the trained model is, or that this node has not got it."""
+    """Says where the trained model is, or that it is not on this node."""
     if any(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)):
         return f"the model is in {folder}"
     return f"there are no weights in {folder} on this node"

@@ -1,1 +1,1 @@
-"""What every room shares: settings, records on disk, files, the console."""
+"""What several packages share: environment variables, intervals, processes, processors, seeds."""

@@ -1,6 +1,6 @@
 """The environment variables that our programs set, for this process and for those that it starts.
 
-What reads one reads it when it is imported, or when its process starts.
+Libraries read them when they are imported, or when their process starts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# in every process of a run, or of a program that `study` starts, which so is found at its end
+# in every process of a run, or of a program that `study` starts, to find and end them by
 RUN_ID = "OPENRLHF_JS_RUN"
 SUPERVISED = "OPENRLHF_JS_SUPERVISED"
 DEVICE = "OPENRLHF_JS_DEVICE"  # "cpu": vLLM's processes load `baseline_research.on_cpu`
@@ -28,11 +28,11 @@ TRAINING_ON_CPU = {
     "RAY_prestart_worker_first_driver": "0",  # workers are forks of the nursery
 }
 STARTING_RAY = {
-    "RAY_raylet_start_wait_time_s": "180",  # on a busy machine Ray's own 30 are too few
-    "RAY_worker_niceness": "0",  # with Ray's own 15, any other program takes nearly all their time
-    "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # that of a submitted job may name the same variables
+    "RAY_raylet_start_wait_time_s": "180",  # Ray's default of 30 is too short on a busy machine
+    "RAY_worker_niceness": "0",  # at Ray's default, 15, other programs take nearly all their time
+    "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # a submitted job's may name the same variables
 }
-OF_UPSTREAM = {  # where it starts Ray itself
+OF_UPSTREAM = {  # as upstream sets it where it starts Ray itself
     "TOKENIZERS_PARALLELISM": "true",
     "NCCL_DEBUG": "WARN",
     "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",
@@ -42,19 +42,19 @@ OF_ONE_RANK = {  # what a launcher sets for each of its ranks
     "LOCAL_RANK": "0",
     "WORLD_SIZE": "1",
     "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",  # any that is free
+    "MASTER_PORT": "0",  # any free port
 }
-NO_BARS = {"nrows": -1, "delay": 1e9}  # of tqdm: upstream sets `disable` itself, this hides those
+NO_BARS = {"nrows": -1, "delay": 1e9}  # for tqdm: hides bars whose `disable` upstream sets
 RAY_JOB = "01000000"  # the number of the first job in a cluster of its own
 
 
 def training_on_cpu() -> dict[str, str]:
-    """Of a process that trains on CPU, with the user's settings for vLLM, as of its cache."""
+    """For a process that trains on CPU, with the user's settings for vLLM, such as its cache."""
     return {**or_as_set(VLLM_ON_CPU), DEVICE: "cpu", **TRAINING_ON_CPU}
 
 
 def of_workers(device: str, run: str) -> dict[str, str]:
-    """Of Ray's workers in a run on "cpu" or "gpu"."""
+    """For Ray's workers in a run on "cpu" or "gpu"."""
     environment = {RUN_ID: run, **or_as_set(OF_UPSTREAM)}
     if not sys.stdout.isatty():  # each refresh of a bar would be a line of the log
         for name, number in NO_BARS.items():
@@ -65,7 +65,7 @@ def of_workers(device: str, run: str) -> dict[str, str]:
 
 
 def of_quickstart(cache: str) -> dict[str, str]:
-    """Of a training on tasks of our own: a Ray of its own, a `cache` of prompts, no network."""
+    """For training on our own tasks: a separate Ray, a `cache` of prompts, no network."""
     environment = {
         **os.environ,
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -79,7 +79,7 @@ def of_quickstart(cache: str) -> dict[str, str]:
 
 
 def or_as_set(defaults: dict[str, str]) -> dict[str, str]:
-    """The defaults, or what the user has set in their place."""
+    """The defaults, each replaced by what the user has set."""
     return {name: os.environ.get(name, value) for name, value in defaults.items()}
 
 
@@ -87,7 +87,7 @@ def or_as_set(defaults: dict[str, str]) -> dict[str, str]:
 def ray_of_forks() -> Iterator[None]:
     """Lets Ray be imported here for its workers, which are forks and end with this process.
 
-    Ray reads both when it is imported, and a fork cannot have them read again.
+    Ray reads both variables when it is imported, and not again in a fork.
     """
     os.environ.update(RAY_JOB_ID=RAY_JOB, RAY_RAYLET_PID=str(os.getpid()))
     yield

@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """A mean with the ends of its interval; None where one cluster alone bounds nothing."""
+    """A mean with the ends of its interval, which are None for a single cluster."""
 
     value: float
     low: float | None
@@ -46,9 +46,9 @@ def mean_interval(values: ArrayLike, clusters: NDArray[Any] | None = None) -> In
 def share_interval(values: ArrayLike, clusters: NDArray[Any] | None = None) -> Interval:
     """The mean of values in [0, 1], with an interval that stays there.
 
-    Wilson's (JASA 22, 1927) with the number of independent trials that would have the variance of
-    `mean_interval`, y (1 - y) / s^2, and its t quantile. Where all values are 0, or all 1, it is
-    the number of clusters, and the quantile is the normal distribution's.
+    Wilson's interval (JASA 22, 1927). The number of trials is y (1 - y) / s^2: so many independent
+    trials would have the variance of `mean_interval`, whose t quantile is used, too. If all values
+    are 0, or all 1, it is the number of clusters, with the normal distribution's quantile.
     """
     value, error, count = _jackknife(values, clusters)
     share = min(max(value, 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""Ends the processes of a program that starts many, some of them out of sight."""
+"""Ends the processes of a program that starts many, some of them indirectly."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 import psutil
 
 ROUND_SECONDS = 0.5
-GIVE_UP_SECONDS = 30.0  # on what a kill does not end, as in a disk's driver
+GIVE_UP_SECONDS = 30.0  # on processes that a kill does not end, as in a disk driver
 
 
 def end_processes(is_ours: Callable[[psutil.Process], bool], patience_seconds: float) -> None:
     """Asks processes to end, and kills those that still run after `patience_seconds`.
 
-    Those that they start meanwhile are found, too. This process is never one of them.
+    Processes that they start meanwhile are ended, too. This process never is.
     """
     deadline = time.monotonic() + patience_seconds
     while time.monotonic() < deadline + GIVE_UP_SECONDS:
@@ -42,9 +42,9 @@ def _running(is_ours: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
 
 
 def _must_end(process: psutil.Process) -> bool:
-    """Whether it runs, and is not Python's cleaner of shared memory, which ends by itself.
+    """Whether it runs and is not Python's resource tracker, which ends by itself.
 
-    That removes vLLM's /dev/shm/psm_* where an engine is killed, so it must outlive the engine.
+    The tracker removes vLLM's /dev/shm/psm_* if an engine is killed, so it must outlive the engine.
     """
     cleaner = "multiprocessing.resource_tracker"
     if any(cleaner in argument for argument in process.cmdline()):

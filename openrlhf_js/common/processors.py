@@ -1,4 +1,4 @@
-"""Processors of models that see, also where torchvision is missing, as in the stack for CPU."""
+"""Processors of vision models, also without torchvision, which the CPU stack lacks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 from answer_graders.labels import IMAGE_TAG
 
-MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # of configurations
-FORBIDDEN = -100.0  # the logit, or what is added to it, of a token that must not be sampled
+MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # in model configurations
+FORBIDDEN = -100.0  # the logit, or logit bias, of a token that must not be sampled
 
 
 def media_tokens(config: Any) -> list[int]:
-    """The tokens in whose places a model puts what it sees or hears; without media they fail."""
+    """Ids of the tokens that a model replaces by images, videos or audio; without media they
+    fail."""
     tokens = [getattr(config, name, None) for name in MEDIA_TOKENS]
     return [token for token in tokens if token is not None]
 
 
 def parts(content: str) -> str | list[dict[str, str]]:
-    """What chat templates of models that see take: text and images, as OpenRLHF splits them."""
+    """The content for a vision model's chat template: text and images, split as OpenRLHF does."""
     if IMAGE_TAG not in content:
         return content
     pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
@@ -34,7 +35,7 @@ def parts(content: str) -> str | list[dict[str, str]]:
 
 @functools.cache
 def leave_out_videos(processing_utils: ModuleType) -> None:
-    """Lets processors load without torchvision, which only their part for videos needs."""
+    """Lets processors load without torchvision, which only their video part needs."""
     if not find_spec("torchvision"):
         mixin = processing_utils.ProcessorMixin
         all_attributes = mixin.get_attributes.__func__
@@ -44,7 +45,7 @@ def leave_out_videos(processing_utils: ModuleType) -> None:
 
 
 def load_processor(folder: str | Path, trust_remote_code: bool) -> Any:
-    """The processor of a model, which is its tokenizer if the model reads text alone."""
+    """The processor of a model, or its tokenizer if the model reads only text."""
     from transformers import AutoProcessor, processing_utils
 
     leave_out_videos(processing_utils)

@@ -1,7 +1,7 @@
 """Advantage estimators: rewards in, advantages out. Pure torch.
 
-Names are imported when they are asked for: what reads the records alone, as `--help` does, need not
-load torch.
+Names are imported on first use, so that code which reads only the records, such as `--help`, does
+not load torch.
 """
 
 from importlib import import_module

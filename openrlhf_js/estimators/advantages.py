@@ -1,4 +1,4 @@
-"""How an estimator is used: once, on a tensor of rewards, or at work in a run."""
+"""How to use an estimator: once, on a tensor of rewards, or step by step in a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_NORMS = (
 
 
 def estimate(estimator: Estimator, batch: Batch) -> Estimate:
-    """Return baselines and advantages of one batch. Raises ValueError if it does not fit."""
+    """Return baselines and advantages of one batch. Raises ValueError if the batch does not fit."""
     estimator.check(batch)
     shrunk = None
     if estimator.shrink is not None:
@@ -49,18 +49,17 @@ def baseline(
 ) -> Tensor:
     """Return the baseline $b_i^j$ of every response, in reward units; 0 where masked.
 
-    A valid response without another valid one in its group gets the mean of the other prompts from
-    `js`, `js_fixed` and, weighted, `js_grad`. Where no baseline can exist, it is the reward itself,
-    and the advantage 0.
+    For the only valid response of a group, `js` and `js_fixed` return the mean of the other
+    prompts, and `js_grad` their weighted mean. Where no baseline can exist, it is the reward
+    itself, so that the advantage is 0.
 
     Args:
         name: a key of ESTIMATORS, or your own baseline as `path/to/file.py:name`.
         rewards: (n, m) of n prompts with m responses each, or flat (B,) with `groups`; a tensor, an
-            array or lists, of floats, whole numbers or truth values. The result is at least
-            float32.
+            array or lists, of floats, integers or booleans. The result is at least float32.
         groups: (B,) the prompt of each flat reward: any ids, in any order, groups of any sizes.
-        inputs: what some estimators need besides, as `make_batch` takes it; with `groups`, what is
-            (n, m) there is flat, too.
+        inputs: further inputs of some estimators, as in `make_batch`; with `groups`, those that are
+            (n, m) there are flat, too.
 
     Returns:
         A tensor of the rewards' shape.
@@ -77,7 +76,7 @@ def advantage(
 ) -> Tensor:
     """Return the advantage $A_i^j = r_i^j - b_i^j$ of every response; 0 where masked.
 
-    Estimators with a scale, such as `grpo`, divide it. Arguments and errors: `baseline`.
+    Estimators with a scale, such as `grpo`, divide by it. Arguments and errors as for `baseline`.
 
     Examples:
         >>> advantage("js", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))  # 3 prompts
@@ -122,16 +121,16 @@ def _batch_of(
 
 @functools.cache
 def warn_once(message: str, stacklevel: int) -> None:
-    """Warns at the caller that is so many frames away; this function is the first."""
+    """Warns once per message, at the caller `stacklevel` frames up; this function is frame 1."""
     warnings.warn(message, stacklevel=stacklevel)
 
 
 def diagnostics(
     name: str, rewards: Any, *, groups: Iterable[Any] | None = None, **inputs: Any
 ) -> dict[str, float]:
-    """Return what a training step logs about its batch, as `log.describe` says.
+    """Return what a training step logs about its batch (see `log.describe`).
 
-    Arguments and errors: `baseline`.
+    Arguments and errors as for `baseline`.
 
     Examples:
         >>> logged = diagnostics("rloo", torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))
@@ -143,10 +142,10 @@ def diagnostics(
 
 
 class LiveEstimator:
-    """An estimator at work in a run: its record, its options, and what it remembers.
+    """An estimator in a run: its record, its options and its memory.
 
-    One batch after another: `batch`, `estimate`, perhaps `describe`, then `learn`. Of estimators
-    that remember nothing, `learn` does nothing and the state is empty.
+    For each batch call `batch`, `estimate`, perhaps `describe`, then `learn`. For estimators that
+    remember nothing, `learn` does nothing and the state is empty.
 
     Examples:
         >>> live, keys = LiveEstimator("js_grad"), torch.tensor([7, 8])
@@ -157,7 +156,7 @@ class LiveEstimator:
     """
 
     def __init__(self, name: str, *, shrinkage: float | None = None, memory: Memory | None = None):
-        """The coefficient is read by `js_fixed` only; `memory` takes the place of the record's."""
+        """`shrinkage` is read by `js_fixed` only; `memory` replaces the record's."""
         self.record = find_estimator(name)
         self.shrinkage = shrinkage
         self.memory = memory
@@ -165,7 +164,8 @@ class LiveEstimator:
             self.memory = self.record.memory()
 
     def batch(self, rewards: Any, **inputs: Any) -> Batch:
-        """A checked batch, with what is remembered of its prompts (n,) `keys` as of this step."""
+        """A checked batch, with what is remembered so far of its prompts, identified by `keys`
+        (n,)."""
         if self.record.needs_keys and inputs.get("keys") is None:
             raise ValueError(f"{self.record.name} needs the keys of the prompts (key_of).")
         batch = make_batch(rewards, shrinkage=self.shrinkage, **inputs)
@@ -177,7 +177,7 @@ class LiveEstimator:
         return replace(batch, past=self.memory.recall(batch))
 
     def estimate(self, batch: Batch) -> Estimate:
-        """Baselines and advantages of a batch. Raises ValueError if it does not fit."""
+        """Baselines and advantages of a batch. Raises ValueError if the batch does not fit."""
         return estimate(self.record, batch)
 
     def describe(self, batch: Batch, result: Estimate) -> dict[str, float]:
@@ -185,7 +185,7 @@ class LiveEstimator:
         return describe(self.record, batch, result)
 
     def learn(self, batch: Batch) -> None:
-        """Remembers the batch, which must have its advantages by now."""
+        """Adds the batch to the memory, after its advantages are computed."""
         if self.memory is not None:
             self.memory.learn(batch)
 
@@ -194,6 +194,6 @@ class LiveEstimator:
         return {} if self.memory is None else self.memory.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         if self.memory is not None:
             self.memory.load_state_dict(state)

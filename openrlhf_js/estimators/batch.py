@@ -1,4 +1,4 @@
-"""What a baseline may look at: one rollout batch, checked once, with its group statistics."""
+"""The input of a baseline: one rollout batch, checked once, with its group statistics."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ class Batch:
     shrinkage: float | None = None
     """The coefficient that the user gives, in [0, 1]."""
     keys: Tensor | None = None
-    """(n,) what the prompts are known by (`memory.key_of`)."""
+    """(n,) keys that identify the prompts (`memory.key_of`)."""
     step: int = 0
     """The number of the batch in its run."""
     past: Any = None
-    """What the estimator's memory recalls for this batch (`Memory.recall`); each has a type of its
-    own, which only its estimator reads."""
+    """What the estimator's memory recalls for this batch (`Memory.recall`); its type depends on the
+    estimator, which alone reads it."""
 
     @cached_property
     def statistics(self) -> GroupStatistics:
-        """Worked out once, however many ask."""
+        """Computed on first use, then kept."""
         return checked_statistics(self.rewards, self.mask)
 
     @cached_property
     def weights(self) -> Tensor:
         """(n, m) how much each squared advantage counts in the variance of the gradient: the
-        squared score norms; without them 1 for every valid response."""
+        squared score norms, or 1 for every valid response without them."""
         if self.squared_score_norms is None:
             return self.mask.to(self.rewards.dtype)
         return self.squared_score_norms
 
     @property
     def present(self) -> Tensor:
-        """(n,) bool: prompts with a valid response; all of them, if there is none."""
+        """(n,) bool: prompts with a valid response; all prompts, if none has one."""
         present = self.mask.any(1)
         return present | ~present.any()
 
@@ -76,23 +76,23 @@ def make_batch(
 ) -> Batch:
     """Return a checked batch, in float64, of n prompt groups with m responses each.
 
-    Reward models place their zero anywhere, and far from it float32 leaves a baseline few digits:
+    The zero of a reward model is arbitrary, and far from it float32 leaves a baseline few digits:
     around a reward of 1e6, advantages of size 1 would be off by 0.1.
 
     Args:
-        rewards: (n, m), a tensor, an array or lists, of floats, whole numbers or truth values.
+        rewards: (n, m), a tensor, an array or lists, of floats, integers or booleans.
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
         lengths: (n, m) tokens of each response; read by `opo`.
         squared_score_norms: (n, m) squared length of each response's score gradient, up to a factor
             that is the same for a whole run (`squared_score_norms`); read by `js_grad`.
         greedy_rewards: (n,) reward of each prompt's greedy response; read by `remax`.
         shrinkage: coefficient in [0, 1]; read by `js_fixed`.
-        keys: (n,) what the prompts are known by (`key_of`); read by estimators that remember.
+        keys: (n,) keys that identify the prompts (`key_of`); read by estimators with a memory.
         step: the number of the batch in its run.
-        past: what a memory recalls of the prompts; read by estimators that remember.
+        past: what a memory recalls for the batch; read by estimators with a memory.
 
     Raises:
-        ValueError: one of them does not fit the rewards; names what came and what is allowed.
+        ValueError: an argument does not fit the rewards; says what came and what is allowed.
     """
     rewards, mask = check_rewards(rewards, mask)
     rewards = rewards.double()

@@ -33,7 +33,7 @@ RECOMMENDED = "js_grad"  # the docs of the integrations quote it
 SINCE = "0.4"
 RENAMED = {"js_plus": "js_grad", "js_memory": "js_grad", "reinforce": "no_baseline"}
 
-# What a training run takes: OpenRLHF's names, whose own code computes them, and what we add.
+# What a training run takes: OpenRLHF's estimators, computed by its own code, and those we add.
 OPENRLHF: dict[str, Estimator | None] = {"gae": None}  # its values are learned by a critic
 OPENRLHF |= {name: record for record in RECORDS for name in record.upstream}
 ADDED: dict[str, Estimator] = {record.name: record for record in RECORDS if not record.upstream}
@@ -43,18 +43,18 @@ class InTraining(NamedTuple):
     """What a name means to a training run."""
 
     name: str
-    """What `--algo.advantage.estimator` takes; of the user's own file with an absolute path."""
+    """The value of `--algo.advantage.estimator`; for the user's own file, with an absolute path."""
     record: Estimator | None
     """None for `gae`."""
     is_ours: bool
-    """Whether we compute it; OpenRLHF's own code else."""
+    """Whether our code computes it; otherwise OpenRLHF's does."""
 
 
 def in_training(name: str) -> InTraining:
     """Return what a name means in a training run: OpenRLHF's name, one of ours, or `FILE.py:NAME`.
 
-    Our name of what OpenRLHF computes, such as `grpo`, means OpenRLHF's, here `group_norm`. Raises
-    ValueError for any other name, as `find_estimator` does.
+    Our name for an estimator that OpenRLHF computes stands for OpenRLHF's: `grpo` for `group_norm`.
+    Raises ValueError for any other name, as `find_estimator` does.
     """
     if name in OPENRLHF:
         return InTraining(name=name, record=OPENRLHF[name], is_ours=False)
@@ -70,8 +70,8 @@ def in_training(name: str) -> InTraining:
 def find_estimator(name: str) -> Estimator:
     """Return the estimator of that name, or of `FILE.py:NAME`.
 
-    Raises ValueError for any other name, which lists them all, or says what it is called now, and
-    for a file that does not fit (`own.load_own`).
+    Raises ValueError for any other name, with all names or the new name of a renamed one, and for a
+    file that does not fit (`own.load_own`).
     """
     return _named(name, list(ESTIMATORS)) if parse_own(name) is None else load_own(name)
 

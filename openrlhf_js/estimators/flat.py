@@ -14,8 +14,7 @@ from openrlhf_js.estimators.group_stats import as_tensor
 class Groups:
     """The prompt groups of B responses, of any sizes and in any order.
 
-    The groups are numbered in the order in which they first appear, and so are the responses of
-    each.
+    Groups are numbered by first appearance, and responses in their order within the group.
 
     Examples:
         >>> groups = Groups(["a", "b", "a"])
@@ -28,7 +27,7 @@ class Groups:
     """
 
     def __init__(self, ids: Iterable[Any]):
-        """Ids (B,) of anything that can be compared: numbers, texts, an array or a tensor.
+        """Takes ids (B,): a list of numbers, strings or other hashables, an array or a tensor.
 
         Raises ValueError for ids of another shape.
         """
@@ -64,11 +63,11 @@ class Groups:
         return padded
 
     def first_rows(self) -> list[int]:
-        """The place of each group's first response."""
+        """The index, among the B responses, of each group's first one."""
         return (self._columns == 0).nonzero().flatten().tolist()
 
     def pad_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """What comes with flat rewards, as `make_batch` takes it."""
+        """The inputs that come with flat rewards, in the shapes that `make_batch` takes."""
         padded = dict(inputs)
         padded["mask"] = self.mask
         if inputs.get("mask") is not None:

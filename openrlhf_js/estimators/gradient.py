@@ -1,4 +1,4 @@
-"""How long score gradients are, and the variance of the policy gradient that is made of them."""
+"""Squared lengths of score gradients, and the variance of the policy gradient."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ def squared_score_norms(
 
         w = sum_t (1 - pi_t)^2
 
-    pi_t is the probability of the token that was sampled. Of the gradient of log pi_t by the
-    logits, one minus the token's own probability is the largest part; what the layers below make of
-    it is taken to be alike for all responses. A temperature is a common factor. In SmolLM2 and in
-    the small tasks a baseline is as near to the gradient with this as with the true length
-    (docs/js_grad.md).
+    pi_t is the probability of the sampled token. 1 - pi_t is the largest component of the gradient
+    of log pi_t with respect to the logits; the layers below are assumed to affect all responses
+    alike. A temperature is a common factor. With SmolLM2 and on the small tasks, a baseline comes
+    as close to the gradient with this as with the true length (docs/js_grad.md).
 
     Args:
         log_probs: (..., T) log-probabilities of the sampled tokens under the policy that is
             trained; anything where the mask is False.
-        mask: (..., T) True, or not 0, for the tokens that the policy has written.
+        mask: (..., T) True, or nonzero, for the tokens that the policy has written.
         mean_over_tokens: whether the loss divides each response by its number of tokens |y|, as
             `--js.loss sequence_mean` does. Its gradient is then s / |y|, and w is divided by
             |y|^2. A sum over tokens, and a mean over all tokens of a batch, need no division.
@@ -51,7 +50,7 @@ class GradientMoments(NamedTuple):
     """Unbiased estimates for the gradient g of one optimizer step; units of the loss, squared."""
 
     variance: float  # Var(g), the trace of its covariance; not negative if all w_i are equal
-    mean_square: float  # |E g|^2; negative at times, where the noise drowns the mean
+    mean_square: float  # |E g|^2; may be negative where the noise exceeds it
 
 
 class GradientSums(NamedTuple):
@@ -67,7 +66,7 @@ class GradientSums(NamedTuple):
     squared_responses: int  # sum_i n_i^2, so that sum_i w_i^2 is this / responses^2
 
     def moments(self) -> GradientMoments | None:
-        """The estimates; None where one micro-batch holds everything.
+        """The estimates; None if one micro-batch holds all responses.
 
         Let W = sum_i w_i^2, the h_i be uncorrelated, and E h_i = w_i E g. Then
             E sum_i |h_i|^2 = Var(g) + W |E g|^2   and   E |g|^2 = Var(g) + |E g|^2,

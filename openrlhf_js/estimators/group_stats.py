@@ -1,4 +1,4 @@
-"""Group statistics: means, v, s and the shrinkage coefficient, each without the prompt it is for.
+"""Group statistics: means; and v, s and the shrinkage coefficient, each leaving out its own prompt.
 
 Equation names are those of "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning
 with Verifiable Rewards". Axes: n prompts, m responses.
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class GroupStatistics(NamedTuple):
     """Statistics of one batch of prompt groups, in reward units (variances: squared).
 
-    What does not exist (the mean of no reward, the variance of one) is 0; the counts tell it apart.
+    A statistic that does not exist (mean of no reward, variance of one) is 0; the counts show
+    which.
     """
 
     prompt_mean: Tensor
@@ -43,10 +44,10 @@ class GroupStatistics(NamedTuple):
 def check_rewards(rewards: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
     """Return rewards in at least float32, 0 where masked, and the mask as a boolean tensor.
 
-    Rewards and mask may be tensors, arrays or lists; whole numbers and truth values are rewards.
+    Rewards and mask may be tensors, arrays or lists; rewards may be integers or booleans.
 
     Raises:
-        ValueError: shape, dtype or a valid reward does not fit; names the prompt and what to do.
+        ValueError: shape, dtype or a valid reward does not fit; says which prompt and what to do.
     """
     import torch
 
@@ -66,7 +67,8 @@ def check_rewards(rewards: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
         )
     mask = mask.to(rewards.device)
     rewards = rewards.to(torch.promote_types(rewards.dtype, torch.float32)).where(mask, 0.0)
-    # Within this limit no sum of squares overflows float32, and no product of two float64.
+    # Within this limit no sum of squares overflows float32, and no product of two such sums
+    # float64.
     limit = torch.finfo(torch.float32).max ** 0.5 / rewards.numel()
     usable = rewards.abs() <= limit
     if not usable.all():
@@ -80,7 +82,7 @@ def check_rewards(rewards: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
 
 
 def as_tensor(values: Any, name: str) -> Tensor:
-    """Return a tensor of what is a tensor, an array, or a list of numbers or lists."""
+    """Convert a tensor, an array, or a list of numbers or lists to a tensor."""
     import torch
 
     try:
@@ -96,22 +98,23 @@ def _kind(value: Tensor) -> str:
 def group_statistics(rewards: Tensor, mask: Tensor | None = None) -> GroupStatistics:
     """Return the statistics that the estimators are built from, in O(n m) time and memory.
 
-    Computed in float64. A sum "without i" is a sum before i plus a sum after i: of "total minus
-    own", a prompt whose rewards are huge would leave only rounding errors. Deviations are taken
-    from a value among the others' before they are squared.
+    Computed in float64. A sum "without i" is the sum before i plus the sum after i, because for a
+    prompt with huge rewards "total minus own" would leave only rounding errors. Deviations are
+    measured from a value within the range of the others before they are squared.
 
         mu_i = mean_j r_i^j                    sigma^2_k = sum_j (r_k^j - mu_k)^2 / (m - 1)
         v_{-i} = mean_{k != i} sigma^2_k / m   s_{-i} = mean_{k != i} (mu_k - mu_{-i})^2
         lambda_i = (n - 1)/n * v_{-i} / (v_{-i} + s_{-i})
 
     With a mask, m is the number of valid responses of prompt k, and n counts the prompts that have
-    one. A prompt with one valid response enters the means and s, but has no variance to give to v.
+    one. A prompt with one valid response counts in the means and in s, but has no variance to
+    contribute to v.
 
     Args:
-        rewards: (n, m), any float dtype and device; the statistics have at least float32.
+        rewards: (n, m), any float dtype and device; the statistics are at least float32.
         mask: (n, m) bool, True where the response is valid; masked rewards may be anything.
 
-    Errors: `check_rewards`.
+    Raises ValueError as `check_rewards` does.
 
     Examples:
         >>> import torch
@@ -129,7 +132,7 @@ def checked_statistics(rewards: Tensor, mask: Tensor) -> GroupStatistics:
     valid = weight.sum(1)
     first = rewards.detach().gather(1, weight.argmax(1, keepdim=True))
     mean_from_first = ((rewards - first) * weight).sum(1) / valid.clamp(min=1)
-    prompt_mean = first[:, 0] + mean_from_first  # of equal rewards that very number
+    prompt_mean = first[:, 0] + mean_from_first  # exact for equal rewards
     residual = (rewards - prompt_mean[:, None]) * weight
     variance = residual.square().sum(1) / (valid - 1).clamp(min=1)
 
@@ -152,9 +155,9 @@ def checked_statistics(rewards: Tensor, mask: Tensor) -> GroupStatistics:
 
 
 def _mean_and_dispersion_of_others(means: Tensor, exists: Tensor) -> tuple[Tensor, Tensor]:
-    """(n,) each, of the other prompts' means that exist."""
-    # The middle prompt lies between the others, so that none of them is far from it in units of
-    # their own spread.
+    """(n,) each, over the other prompts' means that exist."""
+    # The median prompt lies among the others, so none of them is far from it relative to their
+    # spread.
     origin = means.detach().where(exists, float("nan")).nanmedian().nan_to_num()
     present = exists.to(means.dtype)
     others = sum_of_others(present, 0).clamp(min=1)

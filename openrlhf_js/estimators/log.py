@@ -15,17 +15,17 @@ from openrlhf_js.estimators.record import Estimate, Estimator, Moments, mean_of_
 def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, float]:
     """Return what a training step logs about its batch, under `js/`; every value is finite.
 
-    `value_error_rloo` and `value_error` estimate, in squared reward units, the mean squared
-    distance to the value function of RLOO's baseline and of the live one; that of a biased baseline
-    without a formula for it is not logged. The noise of rewards shows only in groups with two valid
-    responses or more: `share_of_equal_groups` is a share of those, and without any the noise is
-    taken for 0. `shrinkage` is the mean coefficient of an estimator that shrinks.
+    `value_error_rloo` and `value_error` estimate the mean squared distance from RLOO's baseline and
+    from the live one to the value function, in squared reward units; a biased baseline without a
+    formula for it has no `value_error`. The noise of rewards shows only in groups with two valid
+    responses or more: `share_of_equal_groups` is a share of those, and without any the noise counts
+    as 0. `shrinkage` is the mean coefficient of an estimator that shrinks.
 
-    With squared score norms w, for any estimator without bias, `gradient_noise_vs_rloo`: sum
-    w (r - b)^2 over the same sum with RLOO's baseline, which estimates the ratio of the variances
-    of their gradients up to terms in |grad J_i|^2; and, in batches whose rewards have two values,
-    `weight_right_over_wrong`: the mean weight of responses with the higher reward over that of the
-    others. An estimator adds what it says of itself (`Estimator.describe`).
+    Squared score norms w add two values. `gradient_noise_vs_rloo`, for unbiased estimators, is sum
+    w (r - b)^2 divided by the same sum with RLOO's baseline; it estimates the ratio of the
+    variances of their gradients up to terms in |grad J_i|^2. `weight_right_over_wrong`, in batches
+    whose rewards have two values, is the mean weight of responses with the higher reward divided by
+    that of the others. An estimator may add its own values (`Estimator.describe`).
 
     Args:
         estimator: the live one.
@@ -59,7 +59,7 @@ def describe(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, 
 
 
 def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dict[str, Tensor]:
-    """What the squared score norms tell; a figure whose divisor is 0 is left out."""
+    """The values that need squared score norms, except those whose divisor is 0."""
     paired = batch.mask & (batch.statistics.valid_responses >= 2)[:, None]
 
     def noise(baseline: Tensor) -> Tensor:
@@ -74,10 +74,10 @@ def _gradient_noise(estimator: Estimator, batch: Batch, result: Estimate) -> dic
 
 
 def _weights_of_right_and_wrong(batch: Batch) -> dict[str, Tensor]:
-    """How much longer right responses' score gradients are, squared.
+    """Mean squared score norm of right responses divided by that of wrong ones.
 
-    Only where the batch's rewards have two values, of which the higher is right: among graded ones
-    nothing says which responses are.
+    Only for batches whose rewards have two values, of which the higher is right: graded rewards do
+    not say which responses are right.
     """
     rewards = batch.rewards[batch.mask]
     weights = batch.weights[batch.mask]
@@ -111,7 +111,7 @@ def _moments(batch: Batch) -> Moments:
 
 
 def _error(baseline: Tensor, batch: Batch) -> Tensor:
-    """() mean squared advantage less the variance of rewards: E (b - mu)^2, without bias.
+    """() mean squared advantage minus the variance of rewards: E (b - mu)^2, unbiased.
 
     Where b_ij does not depend on r_ij, E (r_ij - b_ij)^2 = sigma_i^2 + E (b_ij - mu_i)^2.
     """

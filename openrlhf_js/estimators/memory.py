@@ -1,7 +1,7 @@
 """What a run remembers of its prompts.
 
-Rewards of earlier steps are independent of today's, given the policy, so that a baseline which
-rests on them leaves the gradient unbiased.
+Given the policy, rewards of earlier steps are independent of today's, so a baseline built on them
+leaves the gradient unbiased.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def key_of(*texts: str | None) -> int:
 
 
 def digest_of(content: Any) -> str:
-    """What bytes, or the pixels of a decoded image, are known by."""
+    """A hash that identifies bytes, or the pixels of a decoded image."""
     return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).hexdigest()
 
 
@@ -34,10 +34,10 @@ def keys_of(batch: Batch) -> Tensor:
 
 
 class PromptTable:
-    """Numbers that are remembered of each prompt, by its key: columns (N, ...)."""
+    """Numbers remembered for each prompt under its key, in columns (N, ...)."""
 
     def __init__(self, **columns: Tensor):
-        """Columns without a row, of the shape and type that they will have."""
+        """Takes columns without rows, of the shape and dtype that they will have."""
         self.keys = torch.zeros(0, dtype=torch.int64)  # (N,) ascending
         self.columns = columns
 
@@ -45,17 +45,17 @@ class PromptTable:
         return len(self.keys)
 
     def known(self, keys: Tensor) -> Tensor:
-        """(n,) bool: which prompts have a row; without a look at all of them."""
+        """(n,) bool: which prompts have a row; found by binary search."""
         if not len(self):
             return torch.zeros_like(keys, dtype=torch.bool)
         return self.keys[self.place(keys).clamp(max=len(self) - 1)] == keys
 
     def place(self, keys: Tensor) -> Tensor:
-        """(n,) the rows of prompts that have one."""
+        """(n,) the row numbers of prompts that have a row."""
         return torch.searchsorted(self.keys, keys)
 
     def insert(self, keys: Tensor) -> None:
-        """Makes rows of zeros for those of the keys, each there once, that are new."""
+        """Adds rows of zeros for those keys, each given once, that are new."""
         new = keys[~self.known(keys)]
         if not len(new):
             return
@@ -65,7 +65,7 @@ class PromptTable:
             self.columns[name] = torch.cat([column, empty])[order]
 
     def get(self, name: str, batch: Batch, new: float) -> Tensor:
-        """(n, ...) a column's values of a batch's prompts; `new` for those without a row."""
+        """(n, ...) a column's values for a batch's prompts; `new` for those without a row."""
         keys = keys_of(batch)
         known = self.known(keys)
         column = self.columns[name]
@@ -74,7 +74,7 @@ class PromptTable:
         return values.to(batch.rewards)
 
     def put(self, batch: Batch, **columns: Tensor) -> None:
-        """Replaces the values (n, ...) of a batch's prompts that have a valid response."""
+        """Replaces the values (n, ...) of those prompts of a batch that have a valid response."""
         answered = batch.mask.any(1).cpu()
         keys = keys_of(batch)[answered]
         self.insert(keys.unique())
@@ -88,6 +88,6 @@ class PromptTable:
         return {"keys": self.keys, **columns}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         self.keys = state["keys"]
         self.columns = {name: state[name].clone() for name in self.columns}

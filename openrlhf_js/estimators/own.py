@@ -1,4 +1,4 @@
-"""A baseline of the user's own: a function, or a class with a memory, in a Python file.
+"""The user's own baseline: a function, or a class with a memory, in a Python file.
 
     def my_baseline(batch):                     # mine.py
         return batch.statistics.loo_prompt_mean
@@ -31,7 +31,7 @@ from openrlhf_js.estimators.record import Estimator
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROUNDING = 1e-9  # by which a baseline may move where a sum less the own reward does
+ROUNDING = 1e-9  # how far a baseline may move by rounding, as in `total - own reward`
 SPEC = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
@@ -54,7 +54,7 @@ def parse_own(spec: str) -> OwnName | None:
 
 
 def label_of(estimator: str) -> str:
-    """An estimator's name in what is kept; that of a user's own changes with its file."""
+    """An estimator's name in saved results; for a user's own, with a hash of its file."""
     own = parse_own(estimator)
     if own is None:
         return estimator
@@ -65,19 +65,19 @@ def label_of(estimator: str) -> str:
 
 
 def load_own(spec: str) -> Estimator:
-    """Return the record of the user's baseline, which has been tried on a small batch.
+    """Return the record of the user's baseline, after a trial on a small batch.
 
-    A function takes a `Batch` and returns baselines (n, m). A class, made without arguments, has
-    `baseline(batch)` and `learn(batch)`, and may have `state_dict()` and `load_state_dict(state)`;
-    without them a checkpoint holds its attributes.
+    A function takes a `Batch` and returns baselines (n, m). A class is constructed without
+    arguments. It has `baseline(batch)` and `learn(batch)`, and may have `state_dict()` and
+    `load_state_dict(state)`; without these a checkpoint holds its attributes.
 
-    `unbiased` is what was found by changing one reward after the other: whether a baseline stays
-    where it is when its own reward changes, also after a class has learnt from a batch.
+    `unbiased` is found by changing one reward at a time: it is True if no baseline moves with its
+    own reward, also after a class has learnt from a batch.
 
-    A file is read again once it has changed; the records that were made of it before stay.
+    A changed file is read again; records made from its earlier version stay as they are.
 
     Raises:
-        ValueError: nothing of that name, baselines of a wrong shape or that are not finite, or a
+        ValueError: no such file or name, baselines of a wrong shape or that are not finite, or a
             memory that no checkpoint could hold.
     """
     own = parse_own(spec)
@@ -117,27 +117,28 @@ def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
 
 
 def _import(own: OwnName, source: bytes) -> Any:
-    """What the file has under that name.
+    """The object of that name in the file.
 
     Bytecode is neither read nor written: it may be older than a file that was just edited.
     """
     module = types.ModuleType(f"openrlhf_js own {own.file}")
     module.__file__ = str(own.file)
-    sys.modules[module.__name__] = module  # dataclasses look themselves up there
+    sys.modules[module.__name__] = module  # dataclasses look up their module there
     try:
         _call(own.spec, lambda: exec(compile(source, own.file, "exec"), vars(module)))
     finally:
-        del sys.modules[module.__name__]  # a checkpoint cannot hold what only this file defines
+        # Objects of the file's own classes then fail to pickle: a checkpoint could not load them.
+        del sys.modules[module.__name__]
     if not hasattr(module, own.name):
         raise ValueError(f"{own.file} has no {own.name}.")
     return getattr(module, own.name)
 
 
-# --- the user's code at work -------------------------------------------------------------------
+# --- running the user's code -------------------------------------------------------------------
 
 
 class OwnMemory:
-    """An object of the user's class. What it recalls of a batch are the batch's baselines."""
+    """An object of the user's class. `recall` returns the batch's baselines."""
 
     def __init__(self, spec: str, made: type):
         self._spec = spec
@@ -148,7 +149,7 @@ class OwnMemory:
         return _computed(self._spec, lambda batch: self.object.baseline(batch), batch)
 
     def learn(self, batch: Batch) -> None:
-        """Hands the batch over."""
+        """Passes the batch to the object."""
         _call(self._spec, lambda: self.object.learn(batch))
 
     def state_dict(self) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class OwnMemory:
         return dict(vars(self.object))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         if hasattr(self.object, "load_state_dict"):
             self.object.load_state_dict(state)
         else:
@@ -166,7 +167,7 @@ class OwnMemory:
 
 
 def _recalled(spec: str, made: type, batch: Batch) -> Tensor:
-    """What an object recalled of the batch; without one, what a new object does."""
+    """The baselines that an object recalled for the batch, or else those of a new object."""
     if batch.past is not None:
         return batch.past
     if batch.keys is None:
@@ -175,10 +176,10 @@ def _recalled(spec: str, made: type, batch: Batch) -> Tensor:
 
 
 def _computed(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Tensor:
-    """(n, m) baselines that the function makes of a batch. ValueError where they do not fit."""
+    """(n, m) baselines that the function returns for a batch. ValueError if they do not fit."""
     import torch
 
-    copied = replace(batch, rewards=batch.rewards.clone())  # which the function may change
+    copied = replace(batch, rewards=batch.rewards.clone())  # the function may change them
     returned = _call(spec, function, copied)
     try:
         baselines = torch.as_tensor(returned).to(batch.rewards)
@@ -201,7 +202,7 @@ def _computed(spec: str, function: Callable[[Batch], Any], batch: Batch) -> Tens
 
 
 def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
-    """Calls the user's code; an error names its line."""
+    """Calls the user's code; an error names the line that raised it."""
     own = parse_own(spec)
     assert own is not None
     try:
@@ -213,8 +214,8 @@ def _call(spec: str, function: Callable[..., Any], *values: Any) -> Any:
 def error_in_file(error: BaseException, file: Path) -> str:
     """Return what a user's file raised, in one line: "TypeError in mine.py, line 3: ...".
 
-    The line is the last one of the file that was at work, or the one that is no Python, there or in
-    a file that it imports.
+    The line is the file's last one in the traceback, or that of a syntax error in the file or in
+    one that it imports.
     """
     kind = type(error).__name__
     if isinstance(error, SyntaxError) and error.lineno and Path(str(error.filename)).is_file():
@@ -226,13 +227,13 @@ def error_in_file(error: BaseException, file: Path) -> str:
     return f"{kind}{place}: {message}" if message else f"{kind}{place}"
 
 
-# --- trying it before a run --------------------------------------------------------------------
+# --- the trial before a run --------------------------------------------------------------------
 
 
 def _check_memory(spec: str, made: type) -> None:
-    """Raises ValueError if a checkpoint could not hold what an object is after a batch.
+    """Raises ValueError if a checkpoint could not hold an object's state after a batch.
 
-    What changes in the class itself is in no checkpoint, and shared by all runs of a process.
+    Changes to class attributes are in no checkpoint, and are shared by all runs of a process.
     """
     before = _class_attributes(made)
     state = _after_a_step(OwnMemory(spec, made)).state_dict()
@@ -252,13 +253,13 @@ def _check_memory(spec: str, made: type) -> None:
 
 
 def _class_attributes(made: type) -> dict[str, str]:
-    """Values of the class that are no methods, as text."""
+    """The class attributes other than methods, as text."""
     return {name: repr(value) for name, value in vars(made).items() if not callable(value)}
 
 
 def _moves_with_own_reward(record: Estimator) -> bool:
-    """Whether a baseline changes with its own reward, by more than rounding; that of a class at
-    first, or after it has learnt a batch."""
+    """Whether a baseline changes with its own reward by more than rounding; a class is tried before
+    and after it has learnt from a batch."""
     rewards = _tried_rewards()
     for has_learnt in {False, record.remembers}:
         before = _tried_baselines(record, rewards, has_learnt)
@@ -272,7 +273,7 @@ def _moves_with_own_reward(record: Estimator) -> bool:
 
 
 def _tried_baselines(record: Estimator, rewards: Tensor, has_learnt: bool) -> Tensor:
-    """(6, 3) baselines of rewards, of a class by an object of its own."""
+    """(6, 3) baselines of rewards; a class is tried with a new object."""
     assert record.baseline is not None
     batch = _tried_batch(rewards, step=2)
     if has_learnt and record.memory is not None:
@@ -281,7 +282,7 @@ def _tried_baselines(record: Estimator, rewards: Tensor, has_learnt: bool) -> Te
 
 
 def _after_a_step(memory: Any) -> Any:
-    """The memory, which has learnt one batch."""
+    """The memory, after it has learnt from one batch."""
     batch = _tried_batch(_tried_rewards(), step=1)
     memory.recall(batch)
     memory.learn(batch)
@@ -289,7 +290,7 @@ def _after_a_step(memory: Any) -> Any:
 
 
 def _tried_rewards() -> Tensor:
-    """(6, 3) of 0 and 1, with a group of equal ones."""
+    """(6, 3) rewards of 0 and 1, with one group of equal rewards."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

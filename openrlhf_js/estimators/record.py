@@ -1,4 +1,4 @@
-"""The record of an estimator: all that is said of it anywhere is read from here.
+"""The record of an estimator: whatever is shown about it anywhere is read from here.
 
 Records load no torch, so that `--help` can read them at once.
 """
@@ -19,20 +19,21 @@ class Shrinkage(NamedTuple):
     """How far each baseline is shrunk: b = (1 - lambda_ij) mu_i^{-j} + lambda_ij t_i."""
 
     coefficient: Tensor
-    """(n, m) lambda_ij in [0, 1], or (n, 1) where a prompt has one for all its responses; it counts
-    where both of its ends exist."""
+    """(n, m) lambda_ij in [0, 1], or (n, 1) for one coefficient per prompt; used where both the
+    leave-one-out mean and the target exist."""
     target: Tensor
     """(n,) t_i, in reward units."""
 
     def live(self, batch: Batch) -> Tensor:
-        """The coefficient; 1 where a prompt has no other response, 0 where it is alone."""
+        """The coefficient; 1 where a prompt has fewer than 2 responses, else 0 without other
+        prompts."""
         statistics = batch.statistics
         alone = statistics.other_prompts < 1
         single = statistics.valid_responses < 2
         return self.coefficient.masked_fill(alone[:, None], 0.0).masked_fill(single[:, None], 1.0)
 
     def baseline(self, batch: Batch) -> Tensor:
-        """(n, m) the baseline; a response's own reward where it cannot exist."""
+        """(n, m) the baseline; where none can exist, the response's own reward."""
         statistics = batch.statistics
         weight = self.live(batch)
         mixed = (1 - weight) * statistics.loo_prompt_mean + weight * self.target[:, None]
@@ -41,7 +42,7 @@ class Shrinkage(NamedTuple):
 
 
 def mean_of_responses(values: Tensor, batch: Batch) -> Tensor:
-    """(n,) mean of values (n, m) or (n, 1) over the valid responses; over all, if none is valid."""
+    """(n,) mean of values (n, m) or (n, 1) over valid responses, or over all if none is valid."""
     counted = batch.mask | ~batch.mask.any(1, keepdim=True)
     weight = counted.to(values.dtype)
     return (values * weight).sum(1) / weight.sum(1)
@@ -63,26 +64,26 @@ class Moments(NamedTuple):
 
 
 class Memory(Protocol):
-    """What an estimator knows of earlier batches.
+    """What an estimator remembers of earlier batches.
 
-    Each batch is recalled for before it is learnt, so that a baseline rests on earlier steps alone.
+    `recall` is called for each batch before `learn`, when the memory holds earlier steps only.
     """
 
     def recall(self, batch: Batch) -> Any:
-        """What the past tells of a batch, which the baseline finds as `batch.past`."""
+        """What the memory knows about a batch; the baseline reads it as `batch.past`."""
 
     def learn(self, batch: Batch) -> None:
-        """Adds a batch, once it has its advantages."""
+        """Adds a batch, after its advantages are computed."""
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
 
 
 class TableMemory:
-    """A memory of float64 numbers of each prompt, by the shapes of its columns."""
+    """A memory of float64 numbers for each prompt; `columns` gives their shapes."""
 
     columns: ClassVar[dict[str, tuple[int, ...]]]
 
@@ -100,7 +101,7 @@ class TableMemory:
         return self.table.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         self.table.load_state_dict(state)
 
 
@@ -116,18 +117,19 @@ class Estimator:
     source: str
     """Where it comes from."""
     unbiased: bool
-    """Whether b_i^j does not contain r_i^j and nothing divides it, so that E[g] is the gradient."""
+    """Whether b_i^j does not depend on r_i^j and there is no scale, so that E[g] is the
+    gradient."""
     baseline: Callable[[Batch], Tensor] | None = None
-    """(n, m) of a batch; None for an estimator that shrinks."""
+    """(n, m) baselines of a batch; None for an estimator that shrinks."""
     shrink: Callable[[Batch], Shrinkage] | None = None
-    """For an estimator that shrinks rloo prompt by prompt."""
+    """Set for an estimator that shrinks rloo prompt by prompt."""
     scale: Callable[[Batch], Tensor] | None = None
     """Standard deviation that the advantage is divided by."""
     error: Callable[[Moments, Batch], Tensor] | None = None
     """() mean of (b_i^j - mu_i)^2; None for an estimator that shrinks, and where no formula is
     known."""
     describe: Callable[[Batch], dict[str, Tensor]] | None = None
-    """What a training step logs of this estimator besides (`log.describe`), under `js/`."""
+    """What a training step logs about this estimator in addition to `log.describe`, under `js/`."""
     least_prompts: int = 1
     least_responses: int = 1
     least_rewards: int = 1
@@ -138,23 +140,23 @@ class Estimator:
     reads_score_norms: bool = False
     """Whether it weighs responses by `squared_score_norms`; without them all weights are 1."""
     remembers_prompts: bool = False
-    """Whether its memory is of single prompts, too, which their keys tell apart."""
+    """Whether its memory also holds single prompts, identified by their keys."""
     needs_keys: bool = False
-    """Whether it cannot do without the keys."""
+    """Whether the keys are required."""
     needs_unit_rewards: bool = False
     """Whether rewards must lie between 0 and 1."""
     memory: Callable[[], Memory] | None = None
-    """Makes what it remembers, before the first batch; None for an estimator without a past."""
+    """Creates its memory, before the first batch; None for an estimator that remembers nothing."""
     upstream: tuple[str, ...] = ()
-    """OpenRLHF's names of it, whose own code then computes it in a training run."""
+    """OpenRLHF's names for it; a training run then uses OpenRLHF's own code."""
 
     @property
     def remembers(self) -> bool:
-        """Whether it learns from each batch what the next ones are told."""
+        """Whether it carries anything from one batch to the next."""
         return self.memory is not None
 
     def lacks(self, prompts: int, responses: int) -> str | None:
-        """What a batch of this size has too little of; None if it is large enough."""
+        """Why a batch of this size is too small; None if it is large enough."""
         for least, came, unit in (
             (self.least_prompts, prompts, "prompts in a batch"),
             (self.least_responses, responses, "responses per prompt"),
@@ -181,7 +183,7 @@ class Estimator:
 
 
 def check_range(estimator: Estimator, batch: Batch) -> None:
-    """Raises ValueError where rewards are not of the kind that an estimator is about."""
+    """Raises ValueError if rewards are outside the range that an estimator takes."""
     if estimator.needs_unit_rewards and not ((batch.rewards >= 0) & (batch.rewards <= 1)).all():
         low, high = float(batch.rewards.min()), float(batch.rewards.max())
         raise ValueError(
@@ -191,7 +193,7 @@ def check_range(estimator: Estimator, batch: Batch) -> None:
 
 
 class Estimate(NamedTuple):
-    """What an estimator makes of one batch, in float64; 0 where masked."""
+    """What an estimator returns for one batch, in float64; 0 where masked."""
 
     baseline: Tensor
     """(n, m) in reward units."""

@@ -18,7 +18,10 @@ BATCH = 512  # pairs that are tokenized together
 
 
 class ProblemKind(NamedTuple):
-    """A kind of problem, and the share of pairs that may have it; None: none may, 1: all may."""
+    """A kind of problem, and the share of pairs that may have it.
+
+    None: none may, and --js.allow does not change that. 1: all may.
+    """
 
     text: str
     share: float | None
@@ -96,7 +99,7 @@ def check(
     making: Making,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Report:
-    """Checks files, name and rows of each, as one data set.
+    """Checks files, given by name and rows, as one data set.
 
     `progress` is called after each batch with its number of rows.
     """
@@ -119,7 +122,7 @@ def check(
 
 
 def _texts(row: FileRow, place: str, making: Making, report: Report) -> Texts | None:
-    """Chosen and rejected as they are trained on; their problems are added to the report."""
+    """The texts of a row as they are trained on, or None; adds problems to the report."""
     try:
         pair = preferences.pair(row.value, making.keys, row.place)
     except ValueError as error:
@@ -132,7 +135,7 @@ def _texts(row: FileRow, place: str, making: Making, report: Report) -> Texts | 
         report.add(place, "unread", "the sides lack the text under 'prompt'")
     try:
         rendered = preferences.rendered(pair, making.template, making.input_template)
-    except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
+    except (ValueError, LookupError) as error:  # LookupError: from other braces in a template
         report.add(place, "no text", str(error))
         return None
     if not rendered.starts_with_prompt:
@@ -160,7 +163,7 @@ def _measure(pairs: Sequence[Texts], making: Making, report: Report) -> None:
 
 
 def _conversation_problems(pair: PreferencePair, keys: Keys) -> Iterator[tuple[str, str]]:
-    """Kind and text of sides without a response, and of sides that answer different prompts."""
+    """Yields kind and text of problems: no response, or sides that answer different prompts."""
     sides: dict[str, Any] = {keys.chosen: pair.chosen, keys.rejected: pair.rejected}
     for key, side in sides.items():
         if not preferences.response(side).strip():

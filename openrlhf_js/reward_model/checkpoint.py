@@ -32,7 +32,8 @@ def checkpoint_problems(
 def tokenizer_problems(
     folder: str | Path, *, messages: bool = False, trust_remote_code: bool = False
 ) -> list[str]:
-    """What a tokenizer lacks to train or run a reward model, one line each; EOS may be padding.
+    """What a tokenizer lacks to train or run a reward model, one line each; EOS may serve as
+    padding.
 
     With `messages` it needs a chat template.
     """
@@ -62,7 +63,7 @@ def tokenizer_problems(
 
 
 def load_tokenizer(folder: Path, *, messages: bool, trust_remote_code: bool) -> Any:
-    """The tokenizer; ValueError with its problems."""
+    """The tokenizer; ValueError lists its problems, if any."""
     from transformers import AutoTokenizer
 
     problems = tokenizer_problems(folder, messages=messages, trust_remote_code=trust_remote_code)
@@ -77,7 +78,7 @@ def read_config(folder: Path, trust_remote_code: bool = False) -> Any:
 
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except Exception as error:  # whatever a damaged file brings about
+    except Exception as error:  # whatever a damaged file raises
         raise ValueError(f"{folder} has no config.json that loads: {first_line(error)}") from None
 
 

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Interval = dict[str, float | None]  # value, low and high
 
 BINS = 15  # of confidence
-LEAST_PER_BIN = 20  # pairs; fewer bins where there are not so many
+LEAST_PER_BIN = 20  # pairs; too few pairs for this make fewer bins
 
 
 def texts_of(
@@ -30,7 +30,7 @@ def texts_of(
     template: Template | None = None,
     input_template: str | None = None,
 ) -> list[tuple[str, str]]:
-    """Chosen and rejected texts as in training, but for their end; templates as in `rendered`."""
+    """Chosen and rejected texts as in training, except for EOS; templates as in `rendered`."""
     texts = []
     for pair in pairs:
         try:
@@ -42,7 +42,7 @@ def texts_of(
 
 
 def repetitions(texts: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """How many pairs of texts are those of an earlier pair, and how many with the sides swapped."""
+    """How many pairs repeat an earlier pair, and how many repeat one with the sides swapped."""
     seen = set()
     counts = {"repeated": 0, "reversed": 0}
     for chosen, rejected in texts:
@@ -56,7 +56,7 @@ def repetitions(texts: Iterable[tuple[str, str]]) -> dict[str, int]:
 
 
 def prompt_of(pair: PreferencePair) -> str:
-    """What tells prompts apart; each pair of texts that hold their prompt is its own cluster."""
+    """What identifies the prompt; a pair of texts that include it is its own cluster."""
     prompt: Any = pair.prompt
     if prompt is None:
         prompt = pair.place if isinstance(pair.chosen, str) else pair.chosen[:-1]
@@ -70,7 +70,8 @@ def score_pairs(
     at_once: int = 128,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Floats:
-    """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not repeated.
+    """The rewards (pairs, 2) of chosen and rejected texts; those in the store are not computed
+    again.
 
     `at_once` pairs are scored and stored together; `progress` gets the number that have rewards.
     """
@@ -113,7 +114,7 @@ def evaluate(
 
     Accuracy is the share of pairs whose chosen response has the larger reward; a tie counts half.
     An interval is {"value", "low", "high"} at 95 %, clustered by prompt; an end is None where the
-    pairs do not bound it, and the interval where there are none.
+    pairs do not bound it, and the interval is None without pairs.
 
     `rewards`, not normalised, and `lengths` in tokens are (pairs, 2): chosen and rejected.
     """
@@ -169,14 +170,14 @@ def hits(margins: Floats) -> Floats:
     return np.heaviside(margins, 0.5)
 
 
-# Calibration: do margins mean the probabilities that Bradley and Terry give them?
+# Calibration: do margins match the probabilities of the Bradley-Terry model?
 
 
 def calibration_error(margins: Floats, bins: int = BINS) -> float:
     """The expected calibration error: mean |confidence - accuracy| over bins, weighted by pairs.
 
-    Bins with as many pairs each: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
-    analysis for natural language processing models".
+    The bins hold equal numbers of pairs: Nguyen and O'Connor (2015), "Posterior calibration and
+    exploratory analysis for natural language processing models".
     """
     confidence = _confidence(margins)
     excess = confidence - hits(margins)
@@ -195,9 +196,10 @@ def _bins(confidence: Floats, max_bins: int) -> list[NDArray[np.intp]]:
 
 
 def error_by_chance(margins: Floats) -> float:
-    """The expected calibration error of exact confidences on as many independent pairs.
+    """The calibration error to expect from exact confidences on as many independent pairs.
 
-    A bin's accuracy is then nearly normal, at a mean distance of sqrt(2 / pi) standard deviations.
+    A bin's accuracy is then nearly normal, at a mean distance of sqrt(2 / pi) standard deviations
+    from its confidence.
     """
     confidence = _confidence(margins)
     variance = confidence * (1 - confidence)
@@ -213,7 +215,7 @@ def log_loss(margins: Floats) -> float:
 
 
 def _length(lengths: Floats, margins: Floats, clusters: NDArray[np.int64]) -> dict[str, Any]:
-    """How far the model follows length; "longer_preferred..." of pairs whose lengths differ."""
+    """How far the model follows length; "longer_preferred..." is for pairs whose lengths differ."""
     differences = lengths[:, 0] - lengths[:, 1]
     unequal = differences != 0
     prefers_longer = hits(margins * np.sign(differences))[unequal]

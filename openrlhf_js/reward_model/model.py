@@ -28,7 +28,7 @@ MAX_TEXTS = 64
 
 @dataclass(frozen=True)
 class RewardModel:
-    """Scores texts, in one thread at a time; made by `load`. The description says what it is."""
+    """Scores texts, in one thread at a time; made by `load`. `description` says what it is."""
 
     _backbone: Any
     _head: torch.nn.Linear
@@ -49,10 +49,10 @@ class RewardModel:
         attention: str = "sdpa",
         trust_remote_code: bool = False,
     ) -> RewardModel:
-        """Loads a folder, or a name on the hub, of OpenRLHF's reward model training.
+        """Loads a model that OpenRLHF's reward training made: a folder, or a name on the hub.
 
-        `max_len` is in tokens, as in training; the `device` is by default a GPU if there is one;
-        `normalize` gives (reward - mean) / std. ValueError lists what is wrong.
+        `max_len` is in tokens, as in training; `device` None is a GPU if there is one; `normalize`
+        gives (reward - mean) / std. ValueError lists what is wrong.
         """
         from transformers import AutoTokenizer
 
@@ -112,8 +112,8 @@ class RewardModel:
     ) -> list[float]:
         """One score for each text, in their order, computed in micro-batches of these sizes.
 
-        It may be infinite or NaN, as where the model has no embedding for a token, which would
-        abort a CUDA context. `max_tokens` includes padding.
+        A score may be infinite or NaN. A text with a token that has no embedding gets NaN, because
+        the lookup would abort a CUDA context. `max_tokens` includes padding.
         """
         ids = encode(self._tokenizer, texts, self.description["max_len"])
         embeddings = self._backbone.get_input_embeddings().weight.shape[0]

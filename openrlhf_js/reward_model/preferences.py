@@ -1,4 +1,4 @@
-"""Pairs of responses of which one is preferred, and the texts that a reward model is trained on.
+"""Pairs of responses, one of them preferred, and the texts that a reward model is trained on.
 
 The texts are those of OpenRLHF 0.11.2 (datasets/reward_dataset.py): prompt and response, rendered
 by the chat template where one is used, without trailing newlines, then the end-of-sequence token.
@@ -113,7 +113,7 @@ def _side(row: Mapping[str, Any], key: str) -> Side:
 
 
 def response(side: Side) -> str:
-    """The response of a side; of text that holds its prompt too, all of it."""
+    """The response of a side; for text, all of it, including a prompt that it may hold."""
     return side if isinstance(side, str) else side[-1]["content"]
 
 
@@ -126,8 +126,9 @@ def ended(text: str, eos_token: str) -> str:
 def encode(tokenizer: Any, texts: Sequence[str], max_len: int) -> list[list[int]]:
     """The token ids of each text, 1 to `max_len` of them, the last one EOS.
 
-    As `openrlhf.datasets.RewardDataset`: the tokenizer cuts at its truncation side, the last token
-    becomes EOS. `openrlhf.cli.serve_rm` only cuts, and so gives other scores than training.
+    As in `openrlhf.datasets.RewardDataset`, texts are truncated at the tokenizer's truncation side
+    and the last token becomes EOS. `openrlhf.cli.serve_rm` only truncates, so its scores differ
+    from those of training.
     """
     if not texts:  # tokenizers do not take an empty list
         return []
@@ -153,10 +154,10 @@ class RenderedPair(NamedTuple):
 def rendered(
     pair: PreferencePair, template: Template | None = None, input_template: str | None = None
 ) -> RenderedPair:
-    """The texts of a pair; OpenRLHF cuts the prompt off by its length.
+    """The texts of a pair; OpenRLHF takes the response from the rendered prompt's length on.
 
-    `input_template` is for prompts that are text. ValueError for text with a template, or messages
-    without.
+    `input_template` is for prompts that are text. Raises ValueError for text with a chat template,
+    or messages without one.
     """
     prompt: Any = pair.prompt
     chosen: Any = pair.chosen

@@ -1,7 +1,7 @@
 """The reward server: OpenRLHF's `/get_reward`, with `/health`.
 
 A request is {"query": [texts], "prompts": [...], "labels": [...]}, of which a reward model needs
-the query alone; the answer is {"rewards": [...], "scores": [...], "extra_logs": {}}. Texts of
+only the query; the answer is {"rewards": [...], "scores": [...], "extra_logs": {}}. Texts of
 concurrent requests are scored together. Where strangers can connect, put a proxy in front.
 """
 
@@ -37,7 +37,7 @@ FAILURES_IN_A_ROW = 3  # of the model, until /health reports it
 CLIENT_LOST = 499  # a status that nobody receives
 RETRY_LATER = {"retry-after": "1"}
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
-DRAIN_SECONDS = 60  # to answer what is left at SIGTERM
+DRAIN_SECONDS = 60  # to answer open requests after SIGTERM
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ DEFAULT_BATCHING = Batching()
 class Batcher:
     """Scores texts of concurrent requests together, first come, first served.
 
-    Texts that arrive while the model works form the next batch. Where they do not fill it, it waits
+    Texts that arrive while the model works form the next batch. If they do not fill it, it waits
     `max_wait_seconds` for more. `score` runs in a thread.
     """
 
@@ -75,11 +75,12 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """The texts that no batch has taken."""
+        """The number of texts that no batch has taken yet."""
         return self._queue.qsize()
 
     async def score(self, texts: Sequence[str]) -> list[float]:
-        """The scores of the texts, or HTTPException; when cancelled, waiting ones are dropped."""
+        """The scores of the texts, or HTTPException; if cancelled, texts that still wait are
+        dropped."""
         # a request is never too large for an empty queue: its size is limited elsewhere
         queue_size = self.batching.queue_size
         if self.waiting and self.waiting + len(texts) > queue_size:
@@ -131,7 +132,8 @@ def make_app(
     batching: Batching = DEFAULT_BATCHING,
     answer_seconds: float = 150.0,
 ) -> FastAPI:
-    """The application; a request waits `answer_seconds` at most; without a `token` all may ask."""
+    """The application; a request waits at most `answer_seconds`; without a `token` it is open to
+    all."""
     batcher = Batcher(score, batching)
 
     @contextlib.asynccontextmanager
@@ -155,7 +157,7 @@ def make_app(
         scores = await _finite_scores(batcher, texts, answer_seconds)
         return JSONResponse({"rewards": scores, "scores": scores, "extra_logs": {}})
 
-    @app.get("/health")  # probes have no token, and see the status alone
+    @app.get("/health")  # probes have no token, and see only the status
     async def health(response: Response, knows: bool = Depends(knows_token)) -> dict[str, Any]:
         failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
         response.status_code = 503 if failing else 200
@@ -196,7 +198,7 @@ async def _finite_scores(
 
 
 async def _queries(request: Request) -> list[str]:
-    """The texts of a request, whose length is known before it is read."""
+    """The texts of a request, whose length is checked before it is read."""
     if int(request.headers.get("content-length", BODY_BYTES + 1)) > BODY_BYTES:
         raise HTTPException(413, f"the body has no length, or one over {BODY_BYTES} bytes")
     try:
@@ -217,7 +219,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(variable: str | None, file: Path | None) -> str | None:
-    """The token of a file, or else of an environment variable's value; None for neither."""
+    """The token from a file, or else from an environment variable's value; None without either."""
     text = file.read_text("utf-8") if file else variable
     if text is not None and not re.fullmatch(r"\s*[!-~]{16,}\s*", text):
         raise ValueError("the token needs 16 or more characters, as `openssl rand -hex 32` prints")
@@ -230,7 +232,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: FastAPI) -> uvicorn.Server:
-    """uvicorn, which answers what is left at a signal."""
+    """A uvicorn server, which answers open requests after a signal."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     config = uvicorn.Config(

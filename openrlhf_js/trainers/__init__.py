@@ -1,4 +1,4 @@
-"""The estimators in other training stacks, each in a file that imports its stack: verl, TRL."""
+"""The estimators in other training stacks, one file per stack, which imports it: verl, TRL."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from openrlhf_js.estimators.memory import digest_of, key_of
 
 
 def prompt_key(prompt: Any) -> int:
-    """What a prompt is known by, its text, messages or row: images in it by their pixels."""
+    """A key that identifies a prompt by its text, messages or row, with images by their pixels."""
     return key_of(json.dumps(prompt, default=_known_by))
 
 
 def _known_by(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         value = value.cpu().numpy()
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # of messages
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # an array of messages
         return value.tolist()
     return digest_of(value) if hasattr(value, "tobytes") else repr(value)
 

@@ -1,7 +1,7 @@
 """The estimators in TRL: its GRPO and RLOO trainers with another baseline.
 
 TRL has no hook for advantages. Here `_calculate_rewards` keeps the rewards of all processes, and
-`_generate_and_score_completions` puts other advantages in the place of TRL's own.
+`_generate_and_score_completions` replaces TRL's own advantages.
 
     ShrinkageGRPOTrainer(model, reward, GRPOConfig(..., scale_rewards="none"))
 """
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 WORKS_WITH = "1.16.0"
 UNBIASED_LOSSES = ("dr_grpo", "luspo")  # a response's term is divided by a constant
-# What TRL must say for this to work, by method: in both trainers, and in each.
+# Lines of TRL's source that this file relies on, by method: in both trainers, and in each.
 RELIED_ON = {
     "_calculate_rewards": ("rewards_per_func = gather(rewards_per_func)",),
     "_generate_and_score_completions": (
@@ -81,23 +81,23 @@ RELIED_ON_IN_RLOO = {
 
 
 class ShrinkageMixin(Trainer):
-    """What a TRL trainer with our advantages adds, before TRL's class in the list of bases.
+    """Gives a TRL trainer our advantages; stands before TRL's class in the list of bases.
 
     A response's reward is the weighted sum over reward functions, as in TRL. A response that none
-    of them scored is left out of all means and gets the advantage 0. Evaluation, which moves no
-    weight, keeps TRL's advantages: a batch of it may hold a single response.
+    of them scored is left out of all means and gets the advantage 0. Evaluation, which updates no
+    weights, keeps TRL's advantages: its batches may hold a single response.
 
     An estimator that weighs responses (`js_grad`) gets its weights from the log-probabilities of
-    their tokens under the policy that is trained. TRL has them at that point, but for one case of
-    GRPO, for which `ShrinkageGRPOTrainer` says what they cost.
+    their tokens under the policy that is trained. TRL has them at that point, except in one case of
+    GRPO; `ShrinkageGRPOTrainer` says what they cost then.
     """
 
     replaced: ClassVar[str]
-    """Our name of TRL's estimator."""
+    """Our name for TRL's estimator, which is replaced."""
     relied_on: ClassVar[Mapping[str, tuple[str, ...]]]
-    """What is relied on in this trainer besides RELIED_ON."""
+    """What this trainer relies on in addition to RELIED_ON."""
     needs: ClassVar[dict[str, Any]]
-    """Settings under which TRL's advantages are its estimator's."""
+    """Settings under which TRL's advantages are those of `replaced`."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class ShrinkageMixin(Trainer):
         shrinkage: float | None = None,
         **kwargs: Any,
     ):
-        """The trainer's own arguments, a key of ESTIMATORS or a baseline of your own as
-        `FILE.py:NAME`, and the coefficient of `js_fixed`."""
+        """Takes the trainer's own arguments, `estimator` (a key of ESTIMATORS, or your own baseline
+        as `FILE.py:NAME`) and `shrinkage` (the coefficient of `js_fixed`)."""
         if find_estimator(estimator).needs_greedy:
             raise ValueError(f"TRL draws no greedy responses, which {estimator} needs.")
         for name, lines in [*RELIED_ON.items(), *self.relied_on.items()]:
@@ -132,7 +132,8 @@ class ShrinkageMixin(Trainer):
                 logger.warning(notice)
 
     def _check_data(self) -> None:
-        """ValueError for a data set that does not fill one batch: TRL would train no step on it."""
+        """Raises ValueError if the data set does not fill one batch: TRL would train no step on
+        it."""
         batch = self.args.generation_batch_size // self.num_generations
         rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else batch
         if rows < batch:
@@ -145,7 +146,7 @@ class ShrinkageMixin(Trainer):
             )
 
     def _notices(self) -> list[str]:
-        """What a run says of its settings when it starts, a line each."""
+        """Messages about the settings, logged when a run starts."""
         return []
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -176,12 +177,12 @@ class ShrinkageMixin(Trainer):
                 f"TRL's advantages are not {self.replaced}'s; pip install trl=={WORKS_WITH}."
             )
         output["advantages"] = advantages
-        # The log of completions holds one batch, so that TRL's leave it.
+        # The log of completions holds one batch, so TRL's own advantages drop out.
         self._logs["advantages"].extend(self.accelerator.gather(advantages).tolist())
         return output
 
     def _rewards(self) -> tuple[Tensor, Tensor]:
-        """(n, m) rewards of all processes, and which of them there are."""
+        """(n, m) rewards of all processes, and the mask of those that exist."""
         rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
         clip_range = getattr(self, "reward_clip_range", None)
         if clip_range:
@@ -193,13 +194,13 @@ class ShrinkageMixin(Trainer):
     def _batch(
         self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]], output: dict[str, Any]
     ) -> Batch:
-        """What the estimator sees, of all processes."""
+        """The estimator's batch, from all processes."""
         keys = None
         if self.estimator.record.remembers_prompts:
             own_keys = torch.tensor(self._keys(inputs)).to(rewards.device)
             all_keys = self.accelerator.gather(own_keys).cpu()
             keys = all_keys[:: self.num_generations].contiguous()
-        # what tools and environments say is no part of a response
+        # text of tools and environments is not part of a response
         written = output["completion_mask"] * output.get("tool_mask", 1)
         lengths = self.accelerator.gather(written.sum(1)).cpu()
         norms = None
@@ -218,7 +219,7 @@ class ShrinkageMixin(Trainer):
         )
 
     def _keys(self, inputs: list[dict[str, Any]]) -> list[int]:
-        """What the prompts of this process's rows are known by; 0 but for a group's first row."""
+        """The prompt keys of this process's rows; 0 except for the first row of a group."""
         start = self.accelerator.process_index * len(inputs)
         return [
             0 if place % self.num_generations else prompt_key(row)
@@ -229,16 +230,16 @@ class ShrinkageMixin(Trainer):
 class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
     """GRPOTrainer without TRL's division by a standard deviation.
 
-    TRL works out the log-probabilities that `js_grad` needs with vLLM, whose samples it corrects,
-    and where a batch serves more than one update. Otherwise (its default without vLLM) they cost
-    one forward pass over the batch, without gradient: a third, at most, of what the forward and
-    the backward pass of the update cost.
+    TRL itself computes the log-probabilities that `js_grad` needs if vLLM samples, which it
+    corrects for, or if a batch serves more than one update. Otherwise (TRL's default without vLLM)
+    they cost one forward pass over the batch without gradient: at most a third of the cost of the
+    update's forward and backward passes.
 
-    The weights are those of the loss. `grpo` and `sapo` divide each response's sum over tokens by
-    its number of tokens, and so does `bnpo` with one response a device; `bnpo` with more, `dapo`,
-    `dr_grpo`, `cispo`, `vespo` and `luspo` divide all responses by the same number. With
-    `importance_sampling_level="sequence"` that is as without. Tokens that TRL leaves out by their
-    entropy or for being off-policy count in the weights.
+    The weights follow the loss. `grpo` and `sapo` divide each response's sum over tokens by its
+    number of tokens, and so does `bnpo` with one response a device; `bnpo` with more, `dapo`,
+    `dr_grpo`, `cispo`, `vespo` and `luspo` divide all responses by the same number.
+    `importance_sampling_level="sequence"` does not change this. Tokens that TRL leaves out for
+    their entropy or as off-policy still count in the weights.
     """
 
     replaced = "dr_grpo"
@@ -269,7 +270,7 @@ class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
             "logits_to_keep": output["completion_ids"].shape[1],
             "batch_size": self.args.per_device_train_batch_size,
         }
-        # images and what goes with them have the same names in a batch
+        # image inputs are arguments of the same names in a batch
         names = inspect.signature(self._get_per_token_logps_and_entropies).parameters
         with torch.no_grad():
             log_probs, _, _ = self._get_per_token_logps_and_entropies(
@@ -286,7 +287,7 @@ class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
 class ShrinkageRLOOTrainer(ShrinkageMixin, trl.RLOOTrainer):
     """RLOOTrainer, whose KL penalty (`beta`) keeps its own baseline.
 
-    The log-probabilities that `js_grad` needs are those that TRL works out for its ratio.
+    `js_grad` uses the log-probabilities that TRL computes for its ratio.
     """
 
     replaced = "rloo"
@@ -298,7 +299,7 @@ class ShrinkageRLOOTrainer(ShrinkageMixin, trl.RLOOTrainer):
         return super()._generate_and_score_completions(inputs)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's own, which a batch calls first for the policy, then for the reference."""
+        """TRL's own; for each batch it is called first for the policy, then for the reference."""
         result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         if self._first_log_probs is None:
             self._first_log_probs = result[0]

@@ -3,8 +3,8 @@
     export VERL_USE_EXTERNAL_MODULES=openrlhf_js.trainers.verl
     python -m verl.trainer.main_ppo algorithm.adv_estimator=js_grad ...
 
-A baseline of your own is registered by a module of yours: `register("path/to/mine.py:my_baseline")`
-makes it `algorithm.adv_estimator=my_baseline`.
+Register your own baseline in a module of yours: `register("path/to/mine.py:my_baseline")` makes it
+`algorithm.adv_estimator=my_baseline`.
 
 `js` is the paper's formula, whose coefficient has the factor (n-1)/n for n prompts in the batch;
 the authors' own code, a fork of verl, leaves it out: its coefficient is n/(n-1) times this one.
@@ -39,23 +39,23 @@ LOSSES_OF_MEANS = ("sapo", "geo_mean")
 
 
 class OutcomeAdvantage:
-    """An estimator as verl calls one: tokens in, (advantages, returns) out.
+    """An estimator with verl's interface: token rewards in, (advantages, returns) out.
 
     As with verl's own outcome estimators, a response's reward is the sum over its tokens, responses
     of one prompt share a uid, and every token of a response gets its advantage. Groups may differ
     in size and come in any order. A response without a token to train on is left out of all means:
-    verl fills batches up with such, under a uid of their own.
+    verl pads batches with such responses, under a uid of their own.
 
-    Weights come from `old_log_probs`, and what is known of a prompt goes by `raw_prompt`, as verl's
-    uid is new in every step. verl hands neither to estimators that it does not know by name; both
-    are taken from the batch that its `compute_advantage` works on. This module wraps that function,
-    and so must be imported before verl's trainers; where it was not, an estimator that reads the
-    batch raises RuntimeError. Without `old_log_probs` all weights are 1, which is a warning;
-    without `raw_prompt` an estimator knows no single prompt, and one that cannot do without raises
-    ValueError. What is remembered is not in verl's checkpoints.
+    Weights come from `old_log_probs`. Prompts are identified by `raw_prompt`, as verl's uid is new
+    in every step. verl passes neither to estimators that it does not know by name; both are read
+    from the batch that its `compute_advantage` works on. This module wraps that function, so it
+    must be imported before verl's trainers; otherwise an estimator that reads the batch raises
+    RuntimeError. Without `old_log_probs` all weights are 1, with a warning. Without `raw_prompt` an
+    estimator remembers no single prompt, and one that needs them raises ValueError. verl's
+    checkpoints do not hold the memory.
 
-    `metrics` are the last batch's figures (`js/...`). verl takes nothing but advantages and returns
-    from an estimator, so that it is for others to log them.
+    `metrics` are the last batch's figures (`js/...`). verl takes only advantages and returns from
+    an estimator, so the caller must log them.
     """
 
     def __init__(self, name: str):
@@ -71,7 +71,7 @@ class OutcomeAdvantage:
         config: Any = None,
         **given: Any,
     ) -> tuple[Tensor, Tensor]:
-        """(responses, tokens) each of rewards and mask, the uid of each response, and verl's
+        """Takes rewards and mask, (responses, tokens) each, the uid of each response, and verl's
         `algorithm` settings, which must not drop groups by their rewards (DAPO)."""
         filtering = config.get("filter_groups") if config is not None else None
         if filtering and filtering.enable:
@@ -107,7 +107,7 @@ class OutcomeAdvantage:
         return advantages, advantages
 
     def _keys(self, groups: Groups, columns: Mapping[str, Any]) -> Tensor | None:
-        """(n,) keys of the prompts, where there are any and the estimator reads them."""
+        """(n,) keys of the prompts; None if there are none or the estimator does not read them."""
         if not self._live.record.remembers_prompts:
             return None
         if PROMPT in columns:
@@ -122,8 +122,8 @@ class OutcomeAdvantage:
     def _columns(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The batch's columns, by name.
 
-        They are the arguments `batch` and `non_tensor_batch`, where verl or another trainer hands
-        them over, and otherwise those of the batch that `compute_advantage` works on.
+        They come from the arguments `batch` and `non_tensor_batch` if verl or another trainer
+        passes them, otherwise from the batch that `compute_advantage` works on.
         """
         handed = {**given.get("batch", {}), **given.get("non_tensor_batch", {})}
         if handed:
@@ -140,15 +140,15 @@ class OutcomeAdvantage:
         return {}
 
 
-# The batch that verl's `compute_advantage` is working on, which it does not hand to estimators
+# The batch that verl's `compute_advantage` is working on, which it does not pass to estimators
 _batch: ContextVar[DataProto | None] = ContextVar("batch", default=None)
 
 
 def _with_batch(compute_advantage: Callable[..., Any]) -> Callable[..., Any]:
-    """verl's `compute_advantage`, which shows estimators its batch.
+    """Wraps verl's `compute_advantage`, so that estimators can read its batch.
 
-    A call of the estimator with `batch` and `non_tensor_batch`, as verl does for GDPO, would end
-    this.
+    It is not needed once verl passes `batch` and `non_tensor_batch` to every estimator, as it does
+    for GDPO.
     """
 
     @functools.wraps(compute_advantage)
@@ -169,14 +169,14 @@ ray_trainer.compute_advantage = _with_batch(ray_trainer.compute_advantage)
 def _means_over_tokens(config: Any) -> bool:
     """Whether the loss divides each response by its number of tokens.
 
-    The settings of the loss are beside those of the algorithm that estimators get. Where these come
-    alone, the loss is taken to be verl's default, a mean over the tokens of all responses.
+    Estimators get the settings of the algorithm; those of the loss lie beside them. If the former
+    come alone, the loss is assumed to be verl's default, a mean over the tokens of all responses.
     """
     if not isinstance(config, DictConfig):
         return False
     try:
         actor = OmegaConf.select(config, "..actor_rollout_ref.actor")
-    except ConfigKeyError:  # it is in no other settings
+    except ConfigKeyError:  # they are not part of larger settings
         return False
     if actor is None:
         return False

@@ -1,1 +1,1 @@
-"""One file a family of baselines, each with its records; `catalogue` lists them all."""
+"""One file per family of baselines, with its records; `catalogue` lists them all."""

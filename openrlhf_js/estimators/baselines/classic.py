@@ -1,8 +1,8 @@
 """Baselines without shrinkage: means of rewards, and the reward of a greedy response.
 
 A response whose baseline cannot exist, because every reward that it would need is masked, gets its
-own reward as baseline and so the advantage 0. It drops out as if masked itself: any other number
-would either depend on where the zero of the rewards lies or on the held-out reward.
+own reward as baseline and so the advantage 0. It drops out as if it were masked: any other value
+would depend on the zero of the rewards or on the held-out reward.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def zero(batch: Batch) -> Tensor:
 
 
 def prompt_mean(batch: Batch) -> Tensor:
-    """b = mu_i, the mean of the prompt's rewards, the held-out one too (eq. prompt_mean)."""
+    """b = mu_i, the mean of the prompt's rewards, also the response's own (eq. prompt_mean)."""
     return batch.statistics.prompt_mean[:, None].expand_as(batch.rewards)
 
 
 def batch_mean(batch: Batch) -> Tensor:
     """b = the mean of all valid rewards of the batch (eq. global_mean)."""
     statistics = batch.statistics
-    # Taken from one of the means, so that equal rewards give exactly their value.
+    # Measured from one of the means, so that equal rewards give exactly that value.
     origin = statistics.prompt_mean[statistics.valid_responses.argmax()].detach()
     total = ((statistics.prompt_mean - origin) * statistics.valid_responses).sum()
     count = statistics.valid_responses.sum().clamp(min=1)
@@ -55,24 +55,24 @@ def greedy_reward(batch: Batch) -> Tensor:
 
 
 def _greedy(batch: Batch) -> Tensor:
-    assert batch.greedy_rewards is not None  # Estimator.check has seen to it
+    assert batch.greedy_rewards is not None  # checked by Estimator.check
     return batch.greedy_rewards
 
 
 def prompt_std(batch: Batch) -> Tensor:
-    """(n, 1) standard deviation of each prompt's rewards, over their number: GRPO's scale."""
+    """(n, 1) population standard deviation of each prompt's rewards: GRPO's scale."""
     valid = batch.statistics.valid_responses
     population = (valid - 1).clamp(min=0) / valid.clamp(min=1)
     return (batch.statistics.reward_variance * population).sqrt()[:, None] + STD_FLOOR
 
 
 def batch_std(batch: Batch) -> Tensor:
-    """() standard deviation of all valid rewards, over their number: REINFORCE++'s scale."""
+    """() population standard deviation of all valid rewards: REINFORCE++'s scale."""
     return _root_mean_square(batch, batch.rewards - batch_mean(batch))
 
 
 def within_std(batch: Batch) -> Tensor:
-    """() the same of the rewards less their prompt means: the scale of REINFORCE++'s group form."""
+    """() the same for rewards minus their prompt means: the scale of REINFORCE++-baseline."""
     return _root_mean_square(batch, batch.rewards - prompt_mean(batch))
 
 
@@ -82,7 +82,8 @@ def _root_mean_square(batch: Batch, residual: Tensor) -> Tensor:
 
 
 def _distance_error(distance: Tensor, moments: Moments, batch: Batch) -> Tensor:
-    """Mean squared distance (n,) of prompt means to a fixed baseline, less the means' noise."""
+    """() mean square of the distances (n,) from prompt means to a fixed baseline, minus their
+    noise."""
     present = batch.statistics.valid_responses >= 1
     count = present.sum().clamp(min=1)
     square = (distance.square() * present).sum() / count

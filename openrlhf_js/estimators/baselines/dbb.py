@@ -3,11 +3,11 @@
     alpha = 0.5 alpha + (right)        beta = 0.5 beta + (wrong)        at first alpha = beta = 1
     b_i = p_i = alpha / (alpha + beta)         A_i^j = (r_i^j - p_i) / sqrt(p_i (1 - p_i))
 
-Today's responses are counted before the advantage is computed (algorithm 1), so that the gradient
-is biased. The paper takes a discount of 0.5 for the smaller of its models and 0.75 for the larger.
-It is about right and wrong; here a reward between 0 and 1 counts as that much right. After some
-fifty visits that were all right, p rounds to 1 and its deviation to 0; the least deviation is
-therefore 1e-8, and such a prompt has the advantage 0.
+Today's responses are counted before the advantage is computed (algorithm 1), so the gradient is
+biased. The paper uses a discount of 0.5 for the smaller of its models and 0.75 for the larger. Its
+answers are right or wrong; here a reward r between 0 and 1 counts as r right and 1 - r wrong. After
+some fifty visits with right answers only, p rounds to 1 and its deviation to 0. The deviation is
+therefore at least 1e-8, and such a prompt has the advantage 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DISCOUNT = 0.5
 
 
 def updated(before: Tensor, batch: Batch) -> Tensor:
-    """(n, 2) alpha and beta after today, of those before; a prompt without a response keeps its."""
+    """(n, 2) alpha and beta after today's responses; unchanged for a prompt without a valid one."""
     import torch
 
     right = batch.rewards.sum(1)
@@ -35,12 +35,13 @@ def updated(before: Tensor, batch: Batch) -> Tensor:
 
 
 class Memory(TableMemory):
-    """alpha and beta of each prompt. If a batch has it twice, its last answered group counts."""
+    """alpha and beta of each prompt. If a batch has it twice, its last group with a response
+    counts."""
 
     columns: ClassVar = {"counts": (2,)}
 
     def recall(self, batch: Batch) -> Tensor:
-        """(n, 2) alpha and beta of a batch's prompts, today's responses among them."""
+        """(n, 2) alpha and beta of a batch's prompts, including today's responses."""
         before = self.table.get("counts", batch, 1.0)
         return updated(before, batch)
 

@@ -2,12 +2,12 @@
 
     V_i = (1 - S_i) mu_i + S_i mu_global        S_i = (sigma^2 / m) / (sigma^2 / m + tau^2)
 
-sigma^2 is the variance of all rewards since the start, and tau^2 that of all prompt means, today's
-among both (Welford's running moments, as the paper's algorithm 1 has them). The advantages are then
-normalised over the batch. Today's rewards are in V, so that the gradient is biased.
+sigma^2 is the variance of all rewards since the start, and tau^2 that of all prompt means, both
+including today's (Welford's running moments, as in the paper's algorithm 1). The advantages are
+then normalised over the batch. V contains today's rewards, so the gradient is biased.
 
-The paper does not say which variance is meant, nor what S is where both are 0: here variances are
-those of samples, and S is then 0.
+The paper does not say which variance it means, nor what S is if both are 0. Here they are sample
+variances, and S is then 0.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class RunningMoments(NamedTuple):
 
     @classmethod
     def of(cls, values: Tensor, mask: Tensor) -> RunningMoments:
-        """Of the values that the mask keeps."""
+        """The moments of the values where the mask is True."""
         weight = mask.to(values.dtype)
         number = weight.sum()
         mean = (values * weight).sum() / number.clamp(min=1)
         return cls(number, mean, ((values - mean).square() * weight).sum())
 
     def merged(self, other: RunningMoments) -> RunningMoments:
-        """Of both (Chan, Golub and LeVeque, 1983)."""
+        """The moments of both sets of numbers (Chan, Golub and LeVeque, 1983)."""
         number = self.number + other.number
         gap = other.mean - self.mean
         share = other.number / number.clamp(min=1)
@@ -49,12 +49,12 @@ class RunningMoments(NamedTuple):
 
     @property
     def variance(self) -> Tensor:
-        """Of a sample; 0 of fewer than two."""
+        """The sample variance; 0 for fewer than two numbers."""
         return self.squares / (self.number - 1).clamp(min=1)
 
 
 class RunningPast(NamedTuple):
-    """Moments since the start, today's batch among them."""
+    """Moments since the start, including today's batch."""
 
     rewards: RunningMoments
     means: RunningMoments
@@ -68,7 +68,7 @@ class Memory:
         self._past: RunningPast | None = None
 
     def recall(self, batch: Batch) -> RunningPast:
-        """The moments with this batch."""
+        """The moments including this batch."""
         present = batch.statistics.valid_responses >= 1
         today = RunningPast(
             rewards=RunningMoments.of(batch.rewards, batch.mask),
@@ -94,7 +94,7 @@ class Memory:
         return {name: tuple(moments) for name, moments in self._past._asdict().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         self._past = None
         if state["rewards"] is not None:
             self._past = RunningPast(

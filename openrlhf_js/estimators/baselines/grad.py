@@ -1,32 +1,33 @@
-r"""js_grad: the baseline that the variance of the gradient asks for.
+r"""js_grad: a regression baseline, weighted by what counts in the variance of the gradient.
 
-With s_ij = grad log pi(y_ij | x_i), w_ij = |s_ij|^2, and a baseline that does not look at response
-(i, j),
+With s_ij = grad log pi(y_ij | x_i), w_ij = |s_ij|^2, and a baseline that does not use
+response (i, j),
 
     n^2 m^2 E |g - grad J|^2 = sum_ij E[w_ij (r_ij - b_ij)^2] + terms in |grad J_i|^2,
 
-so that a baseline should predict rewards with these weights. js_grad is a weighted linear
-regression of a response's reward on what else is known of its prompt:
+so a baseline should predict rewards by least squares with these weights. js_grad is a weighted
+linear regression of a response's reward on what else is known about its prompt:
 
     b_ij = R_{-i} + alpha_ij (x_ij - X_{-i}) + beta_ij (z_ij - Z_{-i})
 
     x_ij = (sum_{l != j} w_il r_il + kappa t) / (sum_{l != j} w_il + kappa)
     z_ij = (sum_past u r + PRIOR x_ij) / (sum_past u + PRIOR)
 
-x_ij is the weighted mean of the prompt's other responses, and z_ij that of its responses in earlier
-steps, where u is w over the mean weight, and fades with every visit; without a past it is x_ij. R,
-X and Z are weighted means of rewards, x and z, and alpha and beta the slopes, all of the batch's
-other prompts and of earlier steps together; the latter count as PAST_PROMPTS prompts at most. To
-these are added RLOO_PROMPTS imaginary prompts with this x_ij and z_ij, whose rewards RLOO would
-predict: R + x_ij - X. They weigh what the group's other responses weigh, so that a prompt unlike
-the others relies on itself. kappa is PRIOR of the mean weight, and t the weighted mean reward, both
-of earlier steps.
+x_ij is the weighted mean reward of the prompt's other responses. z_ij is that of its responses in
+earlier steps, where u is w divided by the mean weight, discounted at every visit; without a past it
+is x_ij. R, X and Z are the weighted means of rewards, x and z, and alpha and beta the slopes, all
+over the batch's other prompts and earlier steps together; the latter count as at most PAST_PROMPTS
+prompts. RLOO_PROMPTS imaginary prompts are added, with this x_ij and z_ij and the reward that RLOO
+would predict, R + x_ij - X. They weigh as much as the group's other responses, so a prompt unlike
+the others relies on itself. kappa is PRIOR times the mean weight, and t the weighted mean reward,
+both from earlier steps.
 
-Nothing of response (i, j) enters b_ij, and the gradient is unbiased; a first batch's only valid
-response, which has no baseline, is its own.
+b_ij does not use response (i, j), so the gradient is unbiased. If the first batch has a single
+valid response, its baseline is its own reward.
 
 alpha = 1 is rloo; alpha = beta = 0 is bloo, weighted. With equal weights and no past, 1 - alpha
-estimates what the paper's coefficient does. Derivation and measurements: docs/js_grad.md.
+estimates the same quantity as the paper's coefficient. Derivation and measurements:
+docs/js_grad.md.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from openrlhf_js.estimators.record import Estimator, TableMemory
 if TYPE_CHECKING:
     from torch import Tensor
 
-PRIOR = 0.25  # of the mean weight of a response: how much t counts in x and z
-RLOO_PROMPTS = 1.5  # imaginary ones beside the others, with alpha = 1
+PRIOR = 0.25  # times the mean weight of a response: how much t counts in x, and x in z
+RLOO_PROMPTS = 1.5  # imaginary prompts added to the others, with alpha = 1
 PAST_PROMPTS = 64.0
-KEPT = 0.7  # what a response still counts in its prompt's past, one visit later
+KEPT = 0.7  # factor on a prompt's past responses at each visit
 STATE = ("origin", "moments", "squares", "responses")
-ROUNDING = 1e-12  # of the rewards' mean square: less is no variance
-COLLINEAR = 1e-9  # of 1 less a squared correlation: less is none
+ROUNDING = 1e-12  # times the rewards' mean square: a smaller variance counts as 0
+COLLINEAR = 1e-9  # if 1 - correlation^2 of x and z is smaller, z counts as collinear
 
 
 class Moments(NamedTuple):
@@ -59,29 +60,30 @@ class Moments(NamedTuple):
     """(...,) sum over prompts of W_k^2, where W_k is the weight of a prompt's responses."""
 
     def plus(self, other: Moments) -> Moments:
-        """Those of both sets of prompts."""
+        """The sums over both sets of prompts."""
         return Moments(self.products + other.products, self.squares + other.squares)
 
     @property
     def prompts(self) -> Tensor:
-        """(...,) how many prompts of equal weight tell as much: (sum W_k)^2 / sum W_k^2."""
+        """(...,) the effective number of prompts: (sum W_k)^2 / sum W_k^2."""
         return ratio(self.products[..., 0, 0].square(), self.squares)
 
     def in_prompts(self) -> Tensor:
-        """(..., 4, 4) the sums, scaled so that the first is the number of prompts."""
+        """(..., 4, 4) the sums, scaled so that the first is the effective number of prompts."""
         scale = ratio(self.products[..., 0, 0], self.squares)
         return scale[..., None, None] * self.products
 
 
 class Earlier(NamedTuple):
-    """What earlier steps tell about a batch of n prompts; rewards count from `origin`."""
+    """What earlier steps tell about a batch of n prompts; `moments` measures rewards from
+    `origin`."""
 
     origin: Tensor
-    """() the mean reward of the first step, from which distances have more digits."""
+    """() the mean reward of the first step; differences from it keep more digits."""
     moments: Moments
-    """Of the earlier steps; 0 after samples of the untrained policy alone."""
+    """Of the earlier steps."""
     mean_weight: Tensor
-    """() of a response; 0 after samples of the untrained policy alone."""
+    """() mean weight of a response."""
     past_weight: Tensor
     """(n,) sum of u over each prompt's earlier responses, discounted; 0 if it has none."""
     past_reward: Tensor
@@ -96,11 +98,11 @@ class Earlier(NamedTuple):
 def grad_baseline(batch: Batch) -> Tensor:
     """(n, m) b_ij; the formula is above.
 
-    Any number of prompts and responses will do. Without earlier steps kappa is 0 and there is no z.
-    Then a prompt that is alone has x_ij as baseline, a response without another one in its group
-    the mean of the other prompts, and a response without either its own reward, for an advantage of
-    0. With earlier steps one prompt with one response is enough. Masked responses count nowhere,
-    and those of weight 0 in no mean, unless there is nothing else.
+    Works for any number of prompts and responses. Without earlier steps kappa is 0 and there is no
+    z. The baseline is then x_ij for the only prompt of a batch, the mean of the other prompts for
+    the only response of a group, and the own reward (advantage 0) for a response that is both. With
+    earlier steps one prompt with one response is enough. Masked responses never count; those of
+    weight 0 count in a mean only if there is nothing else.
     """
     origin = _origin(batch)
     responses = _responses(batch, origin)
@@ -125,7 +127,7 @@ def describe_line(batch: Batch) -> dict[str, Tensor]:
 
 
 class _Line(NamedTuple):
-    """What predicts rewards: means (n, 1) of rewards, x and z, and (n, m) slopes."""
+    """A regression line: means (n, 1) of rewards, x and z, and slopes (n, m)."""
 
     reward: Tensor
     x: Tensor
@@ -139,8 +141,8 @@ class _Line(NamedTuple):
 
 
 def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
-    """By the other prompts of each, and by earlier steps."""
-    # a response without an x tells nothing of the line
+    """The line of each prompt, fitted to the other prompts and to earlier steps."""
+    # a response without an x carries no information about the line
     known = _moments(responses, responses.weights * responses.has_x, sum_of_others)
     if batch.past is not None:
         known = known.plus(batch.past.moments)
@@ -149,8 +151,8 @@ def _line_of_others(batch: Batch, responses: _Responses) -> _Line:
 
 
 def _relative_weight(batch: Batch) -> Tensor:
-    """(n, m) mean weight of the group's other responses over that of a response elsewhere; those of
-    weight 0 do not count."""
+    """(n, m) mean weight of the group's other responses divided by that of responses elsewhere,
+    without those of weight 0."""
     weighs = (batch.weights > 0).to(batch.weights.dtype)
     own_weight = sum_of_others(batch.weights, 1)
     own_count = sum_of_others(weighs, 1)
@@ -170,7 +172,7 @@ class _Responses(NamedTuple):
     x: Tensor
     z: Tensor
     has_x: Tensor
-    """False where x is 0 because there is nothing that it could be."""
+    """False where x does not exist and is set to 0."""
 
 
 def _responses(batch: Batch, origin: Tensor) -> _Responses:
@@ -182,7 +184,8 @@ def _responses(batch: Batch, origin: Tensor) -> _Responses:
 
 
 def _of_today_alone(batch: Batch, rewards: Tensor) -> _Responses:
-    """x is the mean of the group's other responses, the plain one where they weigh nothing."""
+    """x is the weighted mean of the group's other responses, or the plain one if they have no
+    weight."""
     weight = sum_of_others(batch.weights, 1)
     total = sum_of_others(batch.weights * rewards, 1)
     others = sum_of_others(batch.mask.to(rewards.dtype), 1)
@@ -192,7 +195,7 @@ def _of_today_alone(batch: Batch, rewards: Tensor) -> _Responses:
 
 
 def _with_a_past(batch: Batch, past: Earlier, rewards: Tensor, origin: Tensor) -> _Responses:
-    """x is drawn to t, the mean reward of earlier steps, and z to x."""
+    """x is shrunk to t, the mean reward of earlier steps, and z to x."""
     kappa = PRIOR * past.mean_weight
     weight = sum_of_others(batch.weights, 1) + kappa
     total = sum_of_others(batch.weights * rewards, 1) + kappa * past.mean_reward
@@ -202,7 +205,7 @@ def _with_a_past(batch: Batch, past: Earlier, rewards: Tensor, origin: Tensor) -
 
 
 def _shrunk_past(past: Earlier, x: Tensor, origin: Tensor) -> Tensor:
-    """(n, m) z_ij; without a past it is x_ij to the last digit, which the regression looks at."""
+    """(n, m) z_ij; without a past it is exactly x_ij, as the regression requires."""
     weight = past.past_weight[:, None]
     total = past.past_reward[:, None] - origin * weight
     z = (total + PRIOR * x) / (weight + PRIOR)
@@ -210,7 +213,7 @@ def _shrunk_past(past: Earlier, x: Tensor, origin: Tensor) -> Tensor:
 
 
 def _origin(batch: Batch) -> Tensor:
-    """() a reward among many, from which distances have more digits."""
+    """() a typical reward; differences from it keep more digits."""
     if batch.past is not None:
         return batch.past.origin
     means = batch.statistics.prompt_mean.detach()
@@ -221,7 +224,8 @@ def _origin(batch: Batch) -> Tensor:
 def _moments(
     responses: _Responses, weights: Tensor, total: Callable[[Tensor, int], Tensor]
 ) -> Moments:
-    """Sums over prompts: `torch.sum` of all, or `sum_of_others` of the others of each."""
+    """Sums over prompts: `total` is `torch.sum` for all, or `sum_of_others` for the others of
+    each."""
     import torch
 
     ones = torch.ones_like(responses.x)
@@ -232,7 +236,7 @@ def _moments(
 
 
 def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
-    """The lines for responses with these x and z (n, m), by sums (n, 4, 4) over what else is known.
+    """The lines for responses with x and z (n, m), from sums (n, 4, 4) over what else is known.
 
     With S the sums of squares and products about the means, d = x_ij - x, e = z_ij - z, and K
     `rloo_prompts`, the slopes solve
@@ -252,7 +256,7 @@ def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
         zz=sums[:, 2, 2, None] + rloo_prompts * distance_z.square(),
         xr=sums[:, 1, 3, None] + rloo * distance_x,
         zr=sums[:, 2, 3, None] + rloo * distance_z,
-        rounding=ROUNDING * moments[:, 3, 3, None],  # x and z are rewards, too
+        rounding=ROUNDING * moments[:, 3, 3, None],  # x and z are mean rewards
     )
     return _Line(mean_reward, mean_x, mean_z, alpha, beta)
 
@@ -260,9 +264,9 @@ def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
 def _slopes(
     *, xx: Tensor, xz: Tensor, zz: Tensor, xr: Tensor, zr: Tensor, rounding: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """alpha and beta (n, m) by the sums of squares and products, both clipped to [0, 1].
+    """alpha and beta (n, m) from the sums of squares and products, both clipped to [0, 1].
 
-    alpha is 1 where x does not vary; beta is 0 where z does not vary, or only as x does.
+    alpha is 1 where x does not vary; beta is 0 where z does not vary, or is collinear with x.
     """
     x_varies = xx > rounding
     z_varies = zz > rounding
@@ -278,8 +282,8 @@ def _slopes(
 
 
 def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Tensor:
-    """(n, m) weighted mean reward of the other prompts, the plain one where they have no weight;
-    the own reward where there is no other prompt. All count from the origin."""
+    """(n, m) weighted mean reward of the other prompts, or the plain one if they have no weight;
+    the own reward if there is no other prompt. All are measured from the origin."""
     weight = sum_of_others(batch.weights.sum(1), 0)
     total = sum_of_others((batch.weights * rewards).sum(1), 0)
     plain_mean = batch.statistics.loo_batch_mean - origin
@@ -289,7 +293,7 @@ def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Ten
 
 
 class Memory(TableMemory):
-    """The moments of earlier steps, and of each prompt with a key the sums of its responses."""
+    """The moments of earlier steps, and for each prompt with a key the sums over its responses."""
 
     columns: ClassVar = {"weight": (), "reward": ()}
 
@@ -324,7 +328,7 @@ class Memory(TableMemory):
         return bool(self.responses) or len(self.table) > 0
 
     def learn(self, batch: Batch) -> None:
-        """Adds a batch, once it has its advantages."""
+        """Adds a batch, after its advantages are computed."""
         import torch
 
         if not (batch.weights > 0).any():
@@ -369,7 +373,7 @@ class Memory(TableMemory):
         return own | super().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         for name in STATE:
             setattr(self, name, state[name])
         super().load_state_dict(state)

@@ -1,13 +1,14 @@
-"""JSPO++: the authors' smoothed form of their shrinkage baseline, as their public code has it.
+"""JSPO++: the authors' smoothed form of their shrinkage baseline, as in their public code.
 
     b_ij = (1 - l) mu_i^{-j} + l M        l = v / (v + s)
 
-v is the mean of sigma_i^2 / m, s the mean of (mu_i - mu)^2, and mu the mean of all rewards, all of
-the whole batch. l and M are running averages of v / (v + s) and mu over the steps so far, today's
-among them: their sums keep w^(1642.65 / t) from step t to the next, with w = sqrt(0.95), so that
-early steps are hardly smoothed. A response's own reward is in l and M: the gradient is biased.
+v is the mean of sigma_i^2 / m, s the mean of (mu_i - mu)^2, and mu the mean of all rewards, each
+over the whole batch. l and M are running averages of v / (v + s) and mu over the steps so far,
+including today's. Their sums are multiplied by w^(1642.65 / t) from step t to the next, with w =
+sqrt(0.95), so early steps are hardly smoothed. l and M contain the response's own reward, so the
+gradient is biased.
 
-That code adds 1e-6 to v + s; here 0 / 0 is 0.
+The authors' code adds 1e-6 to v + s; here 0 / 0 is 0.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KEPT = math.sqrt(0.95)
-STEPS = 1642.65  # width of the axis in the smoothing that this was taken from
+STEPS = 1642.65  # axis width in the smoothing formula that this comes from
 
 
 class Averages(NamedTuple):
@@ -36,7 +37,7 @@ class Averages(NamedTuple):
 
 
 def today(batch: Batch) -> Averages:
-    """The batch alone."""
+    """The sums of this batch alone."""
     import torch
 
     statistics = batch.statistics
@@ -57,7 +58,7 @@ class Memory:
         self._past: Averages | None = None
 
     def recall(self, batch: Batch) -> Averages:
-        """The sums with this batch."""
+        """The sums including this batch."""
         new = today(batch)
         if self._past is None:
             return new
@@ -81,13 +82,13 @@ class Memory:
         return {"averages": None if self._past is None else tuple(self._past)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         saved = state["averages"]
         self._past = None if saved is None else Averages._make(saved)
 
 
 def smoothed_baseline(batch: Batch) -> Tensor:
-    """(n, m) b_ij; the running mean for a response without another one in its group."""
+    """(n, m) b_ij; the running mean for the only response of a group."""
     past = batch.past or today(batch)
     shrinkage = past.shrinkage / past.weight
     mean = past.reward / past.weight

@@ -2,8 +2,8 @@
 
     A_i^j = (r_i^j - mu_i) / mu_i
 
-It goes up another hill than J: a prompt's gradient is divided by its probability of success, so
-that hard prompts count more. A group without a success teaches nothing.
+It maximises another objective than J: each prompt's gradient is divided by its probability of
+success, so hard prompts count more. A group without a success contributes no gradient.
 """
 
 from __future__ import annotations

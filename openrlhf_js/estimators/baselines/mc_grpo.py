@@ -1,13 +1,14 @@
-"""MC-GRPO (Kim, 2026): the median of the prompt's own group, which includes the own reward.
+"""MC-GRPO (Kim, 2026): the median of the prompt's group, including the response's own reward.
 
     b_i = median_j r_i^j        A_i^j = (r_i^j - b_i) / (MAD_i + 0.001)
     MAD_i = median_j |r_i^j - b_i|
 
-The paper draws one response more than it trains on: the one at the median has the advantage 0. Give
-an odd number of responses; of an even number the lower of the two middle ones is taken, as the
-authors' code does. That code also leaves the middle response out of the loss, which here keeps its
-advantage of 0. Where more than half of a group's rewards are equal, as always with an odd number of
-rewards of two values, MAD is 0 and the others' advantages are 1,000 times their distance.
+The paper samples one response more than it trains on: the one at the median has the advantage 0.
+Use an odd number of responses; with an even number the lower of the two middle rewards is taken, as
+in the authors' code. That code also leaves the middle response out of the loss; here it stays, with
+the advantage 0. Where more than half of a group's rewards are equal, as always with an odd number
+of two-valued rewards, MAD is 0 and the other advantages are 1,000 times their distance to the
+median.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from openrlhf_js.estimators.record import Estimator
 if TYPE_CHECKING:
     from torch import Tensor
 
-FLOOR = 1e-3  # of the scale
+FLOOR = 1e-3  # added to the scale
 
 
 def row_median(values: Tensor, mask: Tensor) -> Tensor:
     """(n, 1) the median of the valid values of each row (n, m); 0 where a row has none.
 
-    Of an even number it is the lower of the two middle values.
+    With an even number it is the lower of the two middle values.
     """
     count = mask.sum(1, keepdim=True)
     ordered = values.where(mask, float("inf")).sort(1).values

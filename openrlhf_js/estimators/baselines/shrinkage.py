@@ -21,7 +21,7 @@ def paper_shrinkage(batch: Batch) -> Shrinkage:
 
 def given_shrinkage(batch: Batch) -> Shrinkage:
     """The coefficient that the user gives."""
-    assert batch.shrinkage is not None  # Estimator.check has seen to it
+    assert batch.shrinkage is not None  # checked by Estimator.check
     target = batch.statistics.loo_batch_mean
     return Shrinkage(target.new_full((len(target), 1), batch.shrinkage), target)
 
@@ -48,7 +48,7 @@ def _mean_and_variance_of_prompts(batch: Batch) -> tuple[Tensor, Tensor]:
     means = batch.statistics.prompt_mean
     exists = (batch.statistics.valid_responses >= 1).to(batch.rewards.dtype)
     prompts = exists.sum()
-    origin = means[exists.argmax()].detach()  # far from 0, distances have more digits
+    origin = means[exists.argmax()].detach()  # differences from it keep more digits
     from_origin = (means - origin) * exists
     mean = from_origin.sum() / prompts.clamp(min=1)
     deviation = (from_origin - mean) * exists

@@ -1,16 +1,14 @@
-"""SPO (Xu and Ding, 2025): Single-stream Policy Optimization, one value tracker a prompt.
+"""SPO (Xu and Ding, 2025): Single-stream Policy Optimization, one value tracker per prompt.
 
     b_i = v_i                   before today's responses; then normalised over the batch
     v_i = (rho N v_i + sum of today's rewards) / (rho N + m)        N = rho N + m        rho = 0.875
 
-The forgetting rho is fixed, which is the method's simple form. Its other form forgets less where
-the policy has moved little since the prompt's last visit, at one more forward pass a step.
-Constants are those of the authors' code (verl's recipe), which has one response a prompt; of
-several, all are added at one visit. A new prompt has v = 1/2 and N = 1; after samples of the
-untrained policy (`start`), N is 8 and v their mean with half a right and half a wrong response
-added.
+The forgetting factor rho is fixed, the method's simple form. The other form forgets less where the
+policy has moved little since the prompt's last visit, and costs one more forward pass per step. The
+constants are those of the authors' code (verl's recipe), which has one response per prompt; several
+are all added at one visit. A new prompt has v = 1/2 and N = 1.
 
-v_i holds no reward of today; the normalisation does, so that the gradient is biased.
+v_i contains no reward of today's, but the normalisation does, so the gradient is biased.
 """
 
 from __future__ import annotations
@@ -29,7 +27,8 @@ NEW_VALUE, NEW_WEIGHT = 0.5, 1.0
 
 
 class Memory(TableMemory):
-    """Value and weight of each prompt. If a batch has it twice, its last answered group counts."""
+    """Value and weight of each prompt. If a batch has it twice, its last group with a response
+    counts."""
 
     columns: ClassVar = {"value": (), "weight": ()}
 

@@ -1,11 +1,11 @@
-"""Weighted means of the prompt's own group, with the least variance of the gradient in mind.
+"""Weighted means of the prompt's own group, meant to reduce the variance of the gradient.
 
     b_i = E[w r] / E[w]        w = |grad log pi(y | x)|^2
 
-is the constant with the least variance (Greensmith, Bartlett and Baxter, 2004, theorem 8). Its
-estimate from the group is `weighted_rloo` without the response itself, and `weighted_mean` with it,
-as OTB (Li et al., 2026) has it for a whole response: the latter is biased. OPO (Hao et al., 2025)
-takes the number of a response's tokens for w, with which the variance grows; it is biased, too.
+is the constant with the least variance (Greensmith, Bartlett and Baxter, 2004, theorem 8).
+`weighted_rloo` estimates it from the group without the response itself. `weighted_mean` includes
+the response, as OTB (Li et al., 2026) does for whole responses, and is biased. OPO (Hao et al.,
+2025) uses a response's number of tokens as w, since the variance grows with it; it is biased, too.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def weighted_loo_mean(batch: Batch) -> Tensor:
-    """(n, m) sum_{l != j} w_il r_il / sum_{l != j} w_il; the plain mean where no other has weight,
-    the own reward where there is no other."""
+    """(n, m) sum_{l != j} w_il r_il / sum_{l != j} w_il; the plain mean if the others have no
+    weight, the own reward if there are no others."""
     weight = sum_of_others(batch.weights, 1)
-    origin = batch.statistics.prompt_mean[:, None]  # from which distances have more digits
+    origin = batch.statistics.prompt_mean[:, None]  # differences from it keep more digits
     total = sum_of_others(batch.weights * (batch.rewards - origin), 1)
     return (origin + ratio(total, weight)).where(weight > 0, loo_prompt_mean(batch))
 
@@ -39,7 +39,7 @@ def weighted_mean(batch: Batch) -> Tensor:
 
 def length_weighted_mean(batch: Batch) -> Tensor:
     """(n, m) sum_l t_il r_il / sum_l t_il of t tokens; the plain mean if all are empty."""
-    assert batch.lengths is not None  # Estimator.check has seen to it
+    assert batch.lengths is not None  # checked by Estimator.check
     total = batch.lengths.sum(1)
     mean = ratio((batch.lengths * batch.rewards).sum(1), total)
     mean = mean.where(total > 0, batch.statistics.prompt_mean)
