@@ -88,7 +88,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def compute_advantages_and_returns(self, experiences: list[Sample]) -> list[Sample]:
         """Upstream's step, with our baseline in place of upstream's where the estimator is ours.
 
-        Raises BadReward if a reward is not finite or, where those are masked, if too many are not.
+        Raises BadReward if a reward is not finite or, with masking, if too many are not.
         """
         self.step += 1
         order = PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)

@@ -47,7 +47,7 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
     kept = states[ESTIMATOR]
     reads_norms = estimator.record.reads_score_norms
     fits = kept["name"] == name and ("over_tokens" in kept or not reads_norms)
-    if parse_own(estimator.record.name) is None:  # a user's class may have any
+    if parse_own(estimator.record.name) is None:  # a user's class may have any attributes
         fits &= kept["state"].keys() == estimator.state_dict().keys()
     if not fits:
         raise BadInput(

@@ -138,7 +138,7 @@ class RewardServers:
     """Asks the servers of one reward model, the least busy first, until one answers."""
 
     def __init__(self, urls: Sequence[str], timeout_seconds: float, token: str | None = None):
-        """`timeout_seconds` limits all requests for a response; each may take a fifth of it."""
+        """`timeout_seconds` limits a response in all; one request takes at most a fifth of it."""
         self._servers = [_Server(url) for url in urls]
         self._timeout_seconds = timeout_seconds
         self._headers = {"Content-Type": "application/json"}

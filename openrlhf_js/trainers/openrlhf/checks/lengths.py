@@ -229,7 +229,7 @@ def _lengths(rows: Any, flat: Flat, tokenizer: Any) -> Lengths:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keeps tokenizers from starting threads, for which the forks of a CPU run would hang."""
+    """Keeps tokenizers from starting threads, for which a CPU run's forks would wait for ever."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"

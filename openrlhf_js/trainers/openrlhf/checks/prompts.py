@@ -1,4 +1,4 @@
-"""Checks a run's prompts before it begins: that upstream can read the data sets, their columns.
+"""Checks a run's prompts before it begins: whether upstream can read them, and their columns.
 
 For data sets on a hub only the columns are checked, when a run starts. `checks.lengths` makes
 prompts from the rows and measures them.
