@@ -1,4 +1,4 @@
-"""The shrinkage baseline inside OpenRLHF: the only room that knows upstream's inner names."""
+"""The shrinkage baseline inside OpenRLHF: the only package that uses upstream's internal names."""
 
 from openrlhf_js import needs
 

@@ -1,8 +1,8 @@
-"""The data sets of a run: read by the checks before it, and in the same way by its trainer.
+"""Reads the data sets of a run, in the same way for the checks and for the trainer.
 
 Upstream reads a JSON file into Arrow, whose columns have one type each: the label "1" beside a 1
-becomes 1, a date becomes a datetime, and sets whose labels differ in type cannot be joined. Here
-the rows of JSON files stay what they are.
+becomes 1, a date becomes a datetime, and data sets whose labels differ in type cannot be joined.
+Here the rows of JSON files keep their types.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from answer_graders.programs.files import read_rows
 from openrlhf_js.reward_model.checkpoint import first_line
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
-DATASOURCE = "datasource"  # the column that upstream reads besides those that flags name
+DATASOURCE = "datasource"  # the one column that upstream reads and no flag names
 JSON = "json"
-BUILDERS = {  # of `datasets`, by the ending of a file's name, in small letters and without .gz
+BUILDERS = {  # file extension, in lower case and without .gz -> builder of `datasets`
     ".jsonl": JSON,
     ".json": JSON,
     ".csv": "csv",
@@ -34,7 +34,7 @@ SAVED = ("state.json", "dataset_dict.json")  # `save_to_disk` writes one of them
 
 
 class Rows(list[dict[str, Any]]):
-    """Rows with what upstream and the checks need of a `datasets.Dataset`."""
+    """Rows with the parts of `datasets.Dataset` that upstream and the checks need."""
 
     @property
     def column_names(self) -> list[str]:
@@ -50,9 +50,9 @@ def looks_local(name: str) -> bool:
 
 
 def read_local(name: str, split: str) -> Any:
-    """The rows of local files or of a folder, `Rows` or a `Dataset`; None for a name on a hub.
+    """The rows of local files or of a folder, as `Rows` or a `Dataset`; None for a name on a hub.
 
-    A name is `file`, a pattern of files, `folder` or, with files in a part of it, `folder@part`.
+    A name is `file`, a pattern of files, `folder`, or `folder@part` for files in a subfolder.
     Raises BadInput for what cannot be read.
     """
     path, _, part = (word.strip() for word in name.partition("@"))
@@ -81,9 +81,9 @@ def read_local(name: str, split: str) -> Any:
 
 
 def columns_on_hub(name: str, split: str) -> list[str] | None:
-    """The columns of a data set on the hub, as its first row has them; None where that is not seen.
+    """The columns of a data set on the hub, read from its first row; None if that fails.
 
-    Upstream loads it after the model; why it cannot, upstream says.
+    Upstream loads the data set after the model, and then reports why it cannot.
     """
     from datasets import load_dataset
 
@@ -102,7 +102,7 @@ def _builder_of(path: str) -> str | None:
 
 
 def _read_folder(path: str, part: str | None, split: str) -> Any:
-    """The rows of a split of what `save_to_disk` has saved, or of a folder of data files."""
+    """The rows of one split, from a folder that `save_to_disk` wrote or a folder of data files."""
     from datasets import Dataset, load_dataset, load_dataset_builder, load_from_disk
 
     try:
@@ -124,7 +124,7 @@ def _read_folder(path: str, part: str | None, split: str) -> Any:
 
 
 def _read_json(files: Iterable[str]) -> Rows:
-    """The rows of JSON files, each with every column, as in a table."""
+    """The rows of JSON files; each row gets every column, as in a table."""
     rows = Rows()
     for file in files:
         try:
@@ -138,7 +138,7 @@ def _read_json(files: Iterable[str]) -> Rows:
 
 
 def first_rows(rows: Any, most: int, columns: Collection[str | None]) -> Sequence[dict[str, Any]]:
-    """At most so many rows, of a `Dataset` with only those of the columns that it has."""
+    """The first `most` rows; from a `Dataset`, only those of `columns` that it has."""
     if isinstance(rows, Rows):
         return rows[:most]
     used = [column for column in rows.column_names if column in columns]
@@ -156,7 +156,7 @@ def _unreadable(error: Exception) -> BadInput:
 
 
 def parse_probabilities(text: str, data_sets: int) -> list[float]:
-    """The shares of `--data.prompt_probs`; BadInput unless there is one for each data set."""
+    """The shares in `--data.prompt_probs`; BadInput unless there is one for each data set."""
     try:
         shares = [float(share) for share in text.split(",")]
     except ValueError:
@@ -171,9 +171,9 @@ def parse_probabilities(text: str, data_sets: int) -> list[float]:
 
 
 def _drawn(sizes: Sequence[int], shares: Sequence[float], seed: int) -> list[tuple[int, int]]:
-    """The rows of an episode, each as the numbers of its set and of its row there.
+    """The rows of an episode, each as (number of its data set, number of its row there).
 
-    They are drawn as upstream draws them: with replacement, until each set is used up.
+    They are drawn as upstream draws them: with replacement, until each data set is used up.
     """
     from datasets import Dataset, interleave_datasets
 
@@ -195,7 +195,7 @@ def blend(
     max_count: float = 1e8,
     dataset_split: str = "train",
 ) -> Rows:
-    """Stands in for upstream's `blending_datasets`, which reads what is on a hub."""
+    """Replaces upstream's `blending_datasets`, which it still calls for data sets on a hub."""
     from openrlhf.datasets.utils import blending_datasets
 
     data = strategy.args.data

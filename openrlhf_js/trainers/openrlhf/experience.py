@@ -1,8 +1,8 @@
-"""The experience maker that subtracts our baselines, between upstream's steps that surround them.
+"""The experience maker that subtracts our baselines in place of upstream's.
 
 Upstream computes, on the controller and over the whole rollout batch: length penalties, the
-baseline, per-token KL, returns, whitening. Its own estimators run its own code here, too. Ours take
-the penalised rewards, and their advantages go on through upstream's per-token KL.
+baseline, per-token KL, returns, whitening. Upstream's own estimators still run upstream's code.
+Ours take the penalised rewards, and upstream's per-token KL is then applied to their advantages.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     """Upstream's experience maker with the estimators of `openrlhf_js.estimators`.
 
     `batch` is the last rollout batch, and `metrics` are its diagnostics (`js/...`). `estimator` is
-    the live one of ours, or the one with the baseline of upstream's; None where upstream's has none
-    like it.
+    our live one, or our estimator with the same baseline as upstream's live one; None if we have
+    no such estimator.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -49,7 +49,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
 
     @classmethod
     def like(cls, maker: RemoteExperienceMaker) -> ShrinkageExperienceMaker:
-        """Ours in place of the one that upstream's trainer has just made."""
+        """Our maker in place of the one that upstream's trainer has just made."""
         return cls(
             actor_model_group=maker.actor_model_group,
             critic_model_group=maker.critic_model_group,
@@ -65,7 +65,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         keep_memory(states, self.estimator, self.args)
 
     def resume(self, states: dict[str, Any]) -> None:
-        """Goes on from the states of a checkpoint; of a run that begins, they are those of step 0.
+        """Resumes from the states of a checkpoint; a new run has the states of step 0.
 
         Raises BadInput if they do not fit the estimator.
         """
@@ -88,7 +88,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def compute_advantages_and_returns(self, experiences: list[Sample]) -> list[Sample]:
         """Upstream's step, with our baseline in place of upstream's where the estimator is ours.
 
-        Raises BadReward for rewards that are not finite, or too many of them where they are masked.
+        Raises BadReward if a reward is not finite or, with masking, if too many are not.
         """
         self.step += 1
         order = PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
@@ -123,24 +123,24 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         if estimator is None:
             return {}
         if not self.is_ours and estimator.record.lacks(*batch.rewards.shape):
-            return {}  # upstream computes it all the same
+            return {}  # upstream's own estimator still runs
         estimate = estimator.estimate(batch)
         metrics = estimator.describe(batch, estimate)
         self._say_clipped(estimate.advantages)
         if self.is_ours:
             self._spread(order, rewards, estimate.advantages.float(), batch.mask)
-            estimator.learn(batch)  # last: the advantages rest on earlier steps
+            estimator.learn(batch)  # last: the advantages may use only earlier steps
         return metrics
 
     def _penalise(self, experiences: list[Sample]) -> None:
-        """Upstream's length penalties, on rewards of at least float32 as there."""
+        """Applies upstream's length penalties to rewards in at least float32, as upstream does."""
         for experience in experiences:
             dtype = torch.promote_types(experience.rewards.dtype, torch.float32)
             experience.rewards = experience.rewards.to(dtype)
         apply_length_penalties(experiences, self.args)
 
     def _squared_score_norms(self, experiences: list[Sample]) -> list[torch.Tensor]:
-        """(b,) of each experience, as the loss weighs its responses.
+        """(b,) per experience: squared score norms, as the loss weighs its responses.
 
         Raises BadReward for a policy whose log-probabilities are not numbers.
         """
@@ -166,9 +166,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         advantages: torch.Tensor,
         valid: torch.Tensor,
     ) -> None:
-        """Gives each experience its tokens' advantages, as upstream does for rloo, and its logs.
+        """Sets each experience's per-token advantages and logs, as upstream does for rloo.
 
-        Responses that are not `valid` (n, m) have no action token: they leave the loss.
+        Responses that are not `valid` (n, m) get no action tokens and so drop out of the loss.
         """
         for experience, advantage in order.parts(advantages):
             token_rewards = compute_reward(
@@ -179,7 +179,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
                 reward_clip_range=self.args.reward.clip_range,
             )
             masked = experience.action_mask * token_rewards
-            # what follows each token, without upstream's loop over tokens
+            # the sum from each token on, without upstream's loop over tokens
             experience.returns = masked.flip(1).cumsum(1).flip(1)
             experience.advantages = experience.returns.clone()
             experience.info["return"] = token_rewards.sum(dim=-1)
@@ -191,7 +191,7 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             experience.action_mask = experience.action_mask * keep.unsqueeze(1)
 
     def _say_clipped(self, advantages: torch.Tensor) -> None:
-        """Says at the first step what share of its advantages upstream cuts to a range."""
+        """Prints once, at the first step where upstream clips advantages, the share it clips."""
         low, high = self.args.reward.clip_range
         share = ((advantages < low) | (advantages > high)).double().mean().item()
         if share == 0 or self._said_clipped:
@@ -205,9 +205,9 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         )
 
     def _valid(self, order: PromptOrder) -> torch.Tensor:
-        """(n, m) bool: responses with a finite reward, and greedy one where that is needed.
+        """(n, m) bool: responses with a finite reward and, if needed, a finite greedy reward.
 
-        Raises BadReward with the first error if a step has more of the others than it may.
+        Raises BadReward with the first error if a step has more invalid responses than allowed.
         """
         rewards = order.gather([e.rewards for e in order.experiences])
         valid = rewards.isfinite()
@@ -247,25 +247,25 @@ class PromptOrder:
         return ordered.reshape(-1, self._responses)
 
     def parts(self, values: torch.Tensor) -> Iterator[tuple[Sample, torch.Tensor]]:
-        """Every experience with its (b,) part of an (n, m) tensor in prompt order."""
+        """Yields every experience with its (b,) part of an (n, m) tensor in prompt order."""
         sizes = [len(experience.index) for experience in self.experiences]
         parts = values.reshape(-1)[self._index].split(sizes)
         for experience, part in zip(self.experiences, parts, strict=True):
-            yield experience, part.clone()  # Ray would send a view's whole batch with it
+            yield experience, part.clone()  # with a view, Ray would send the whole batch
 
     def prompt_keys(self) -> torch.Tensor:
         """(n,) keys of the prompts."""
         return torch.tensor([outcome.prompt_key for outcome in self._of_prompts])
 
     def greedy_rewards(self) -> torch.Tensor | None:
-        """(n,) of the prompts; None where none was asked for."""
+        """(n,) greedy rewards of the prompts; None if none were asked for."""
         if self._outcomes[0].greedy_reward is None:
             return None
         return torch.tensor([outcome.greedy_reward for outcome in self._of_prompts])
 
     def first_error(self) -> str | None:
-        """Why the first masked response has no reward; of a reward model in Ray, which reward is
-        not finite, and its prompt."""
+        """Why the first masked response has no reward; for a reward model in Ray, the reward that
+        is not finite, and its prompt."""
         errors = {}
         for experience in self.experiences:
             rewards = experience.rewards.tolist()
@@ -279,7 +279,7 @@ class PromptOrder:
 
 
 def _log_rewards(order: PromptOrder, rewards: torch.Tensor) -> None:
-    """What upstream logs of rewards (n, m); the mean where they are not finite."""
+    """Sets what upstream logs of the rewards (n, m); non-finite ones count as the mean."""
     known = rewards.isfinite()
     mean = rewards[known].mean().item()
     for experience, reward in order.parts(rewards.where(known, mean)):
@@ -292,9 +292,9 @@ def _log_rewards(order: PromptOrder, rewards: torch.Tensor) -> None:
 
 
 def _fill_gaps(samples: list[Sample]) -> None:
-    """Gives all samples of a batch the fields that upstream wants them all to have.
+    """Gives all samples of a batch the fields that upstream needs in every sample.
 
-    A logged value that some samples lack (masked, or of another task) becomes the mean of the
+    If some samples lack a logged value (masked, or of another task), they get the mean of the
     others.
     """
     if any(sample.scores is not None for sample in samples):
@@ -313,8 +313,8 @@ def save_batch(path: Path, estimator: str, batch: Batch, order: PromptOrder) -> 
     """Writes the .npz file of a rollout batch of n prompts with m responses.
 
     It holds `rewards`, `valid`, `squared_score_norms` and `prompts` (n, m); `advantages` (n, m) of
-    each response's last token (without KL in the reward those of every token); `tokens`, all
-    prompts with their responses one after the other, of `lengths` (n, m) tokens each;
+    each response's last token (the same for every token if the reward has no KL); `tokens`, all
+    prompts with their responses concatenated, of `lengths` (n, m) tokens each;
     `greedy_rewards` (n,), empty where there are none; and the `estimator`.
     """
     advantages = []

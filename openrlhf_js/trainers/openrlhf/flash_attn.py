@@ -1,6 +1,6 @@
-"""OpenRLHF where flash-attn is missing.
+"""Runs OpenRLHF without flash-attn.
 
-OpenRLHF imports two of its modules whether it uses them or not, for packing and ring attention.
+OpenRLHF always imports two flash-attn modules, for packing and ring attention, used or not.
 Packing needs only index arithmetic, which transformers has in plain PyTorch; with sdpa,
 transformers keeps packed sequences apart by their position ids. Ring attention is refused.
 """
@@ -52,7 +52,7 @@ def _flash_attn_stand_ins(_: ModuleType) -> Iterator[None]:
         vars(sys.modules[name]).update(names)
     try:
         yield
-    finally:  # others ask whether flash_attn exists, and must get the true answer
+    finally:  # other code that checks for flash_attn must get the true answer
         for name in contents:
             del sys.modules[name]
 
@@ -64,7 +64,7 @@ def install() -> None:
 
 
 def fall_back_to_sdpa(args: argparse.Namespace) -> bool:
-    """Sets sdpa where flash-attn is asked for and missing; whether it was."""
+    """Sets sdpa if flash-attn is requested and missing; returns whether it did."""
     if _has_flash_attn() or "flash_attention" not in args.ds.attn_implementation:
         return False
     if args.ds.ring_attn_size > 1:

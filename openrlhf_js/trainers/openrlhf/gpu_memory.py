@@ -1,7 +1,7 @@
-"""How much memory of a GPU a run takes, term by term. Computed, not measured.
+"""How much GPU memory a run takes, term by term. Computed, not measured.
 
-One GPU's share, where all models take turns on it (`SHARED`), in bfloat16. `docs/gpu.md` has the
-terms in words, `research/benchmarks/gpu_memory.py` prints them.
+All sizes are for one GPU on which all models take turns (`SHARED`), in bfloat16. `docs/gpu.md`
+describes the terms, `research/benchmarks/gpu_memory.py` prints them.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 
 GIB = 2**30
 CARDS = (24, 48, 80)  # GiB
-SHARED = (  # the flags of which the sums are
+SHARED = (  # the flags that the sums assume
     "train.colocate_all",
     "vllm.enable_sleep",
     "ds.enable_sleep",
     "actor.gradient_checkpointing_enable",
 )
 # Assumed: no run has been measured.
-USABLE = 0.92  # of a card: the rest is lost between blocks of the allocator
-CONTEXT = 0.6 * GIB  # of CUDA and its libraries, in each process
+USABLE = 0.92  # of a card: the rest is lost to allocator fragmentation
+CONTEXT = 0.6 * GIB  # CUDA and its libraries, in each process
 VLLM_WORK = 2 * GIB  # activations and CUDA graphs of an engine
 VLLM_ASLEEP = 1 * GIB  # what an engine does not give back
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # in configurations
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # attributes of MoE configs
 
 Terms = dict[str, float]  # bytes
 
 
 class Model(NamedTuple):
-    """The sizes in the configuration of a Qwen2, a Llama or one like them."""
+    """The sizes in the configuration of a Qwen2, a Llama or a similar model."""
 
     hidden_size: int
     intermediate_size: int
@@ -41,7 +41,7 @@ class Model(NamedTuple):
 
     @classmethod
     def of(cls, config: Any) -> Model | None:
-        """The sizes in a configuration; None for a model of experts, and where one is missing."""
+        """The sizes in a configuration; None for a mixture of experts, or if a size is missing."""
         sizes: dict[str, Any] = {name: getattr(config, name, None) for name in cls._fields}
         sizes["head_dim"] = sizes["head_dim"] or 0
         has_experts = any(getattr(config, name, None) for name in EXPERTS)
@@ -49,7 +49,7 @@ class Model(NamedTuple):
 
     @property
     def head_size(self) -> int:
-        """The numbers in a key of one head."""
+        """The number of elements in one head's key."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
@@ -72,7 +72,7 @@ class Model(NamedTuple):
 
     @property
     def largest(self) -> int:
-        """The numbers in its largest parameter, the embedding."""
+        """The number of elements in the largest parameter, the embedding."""
         return self.vocab_size * self.hidden_size
 
     def adapters(self, rank: int) -> int:
@@ -82,12 +82,12 @@ class Model(NamedTuple):
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes that the KV cache takes for a token: keys and values of two bytes."""
+        """Bytes per token in the KV cache: keys and values of two bytes each."""
         return 2 * 2 * self.num_hidden_layers * self.head_size * self.num_key_value_heads
 
 
 class Run(NamedTuple):
-    """What decides about memory; tokens are those of a micro-batch, padding included."""
+    """The settings that determine memory; `tokens` are per micro-batch, padding included."""
 
     model: Model
     rank: int = 0  # of LoRA; 0: all parameters are trained
@@ -97,7 +97,7 @@ class Run(NamedTuple):
     reference: bool = False  # --algo.kl.init_coef above 0
     flash_attn: bool = False
     tokens: int = 2048
-    sequences: int = 32  # that vLLM writes at a time
+    sequences: int = 32  # that vLLM generates at a time
     length: int = 2048  # --data.max_len
 
     @property
@@ -106,7 +106,7 @@ class Run(NamedTuple):
 
 
 def policy_weights(run: Run) -> Terms:
-    """bfloat16. ZeRO 3 divides them, and gathers up to a billion (`max_live_parameters`)."""
+    """bfloat16. ZeRO 3 shards them, and gathers up to a billion (`max_live_parameters`)."""
     total = 2 * (run.model.parameters + (run.trained if run.rank else 0))
     if run.zero_stage < 3 or run.gpus == 1:
         return {"policy: weights": total}
@@ -114,7 +114,7 @@ def policy_weights(run: Run) -> Terms:
 
 
 def other_models(run: Run) -> Terms:
-    """CUDA's contexts, and the reference model, which is there only with a KL term."""
+    """CUDA contexts, and the reference model, which exists only with a KL term."""
     terms = {"CUDA contexts": CONTEXT * (3 if run.reference else 2)}
     if run.reference:
         shared = run.gpus if run.zero_stage == 3 else 1
@@ -128,9 +128,9 @@ def optimizer_states(run: Run) -> Terms:
 
 
 def gradients(run: Run) -> Terms:
-    """bfloat16: the sum so far, those of the last micro-batch, and `reduce_bucket_size` of 5e8.
+    """bfloat16: the running sum, the last micro-batch's gradients, and `reduce_bucket_size` 5e8.
 
-    With --ds.adam_offload they go to the host, by way of two buffers of the largest parameter.
+    With --ds.adam_offload they go to the host, through two buffers of the largest parameter's size.
     """
     kept = 2 * 2 * run.model.largest if run.offload else 2 * 2 * run.trained / run.gpus
     return {"gradients": kept, "gradients: bucket": 2 * 5e8}
@@ -140,9 +140,9 @@ def activations(run: Run) -> Terms:
     """Each layer's input in bfloat16 (gradient checkpointing), and the logits.
 
     OpenRLHF's Actor.forward holds the logits in float32 (4 bytes) until the backward pass ends.
-    Their gradient comes through `gather` and `logsumexp`, 4 bytes each, and is summed: 16 in all;
-    the loss of flash-attn has one gradient, and its copy in bfloat16: 10. What one layer computes
-    again comes later, and is less.
+    Their gradients through `gather` and `logsumexp` take 4 bytes each, and so does the sum: 16 in
+    all. The loss of flash-attn has one gradient, and its copy in bfloat16: 10. What one layer
+    recomputes comes later, and takes less.
     """
     model = run.model
     inputs = run.tokens * 2 * model.hidden_size * model.num_hidden_layers
@@ -151,14 +151,14 @@ def activations(run: Run) -> Terms:
 
 
 def update(run: Run) -> Terms:
-    """Gradients as DeepSpeed's step holds them: parts and flat in bfloat16, flat in float32."""
+    """Gradients in DeepSpeed's step: parts and flat copy in bfloat16, flat copy in float32."""
     if run.offload:
         return {}
     return {"gradients: three copies": (2 + 2 + 4) * run.trained / run.gpus}
 
 
 def engine(run: Run) -> Terms:
-    """vLLM awake: adapters are merged into the weights."""
+    """vLLM awake; adapters are merged into its weights."""
     return {
         "vLLM: weights": 2 * run.model.parameters,
         "vLLM: KV cache": run.sequences * run.length * run.model.kv_bytes,
@@ -188,9 +188,9 @@ def peak(run: Run) -> float:
 
 
 def host(run: Run) -> float:
-    """The machine's memory for a GPU: sleeping or offloaded states, and vLLM's sleeping weights.
+    """Host memory per GPU: sleeping or offloaded states, and vLLM's sleeping weights.
 
-    With --ds.adam_offload, DeepSpeed also has gradients and a copy of the weights there.
+    With --ds.adam_offload, DeepSpeed also keeps gradients and a copy of the weights there.
     """
     return run.trained / run.gpus * (20 if run.offload else 12) + 2 * run.model.parameters
 

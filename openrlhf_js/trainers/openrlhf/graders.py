@@ -1,7 +1,7 @@
-"""Reward functions of the user's: what they answer is judged, in a run and in the try before it.
+"""Validates what users' reward functions return, in a run and in the trial call before it.
 
-As a program, this file loads a user's file in a process of its own, as upstream does, and calls its
-reward function for a row (`checks.rewards.loading` starts it).
+As a program, this file loads a user's file in a separate process, as upstream does, and calls its
+reward function for one row (`checks.rewards.loading` starts it).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TRIED = f"its {REWARD_FUNCTION}, called for a row of the data,"
 NOT_A_DICT = 'not a dict such as {"rewards": [1.0]}'
 
 
-# --- what a reward function answers ------------------------------------------------------------
+# --- what a reward function returns ------------------------------------------------------------
 
 
 def as_number(reward: Any) -> float:
     """The one finite number in a grader's reward: a number, or a tensor, array or list of one.
 
-    Raises BadReward for anything else, such as the grader's exception in its place.
+    Raises BadReward for anything else, such as the grader's exception in place of a reward.
     """
     if isinstance(reward, BadReward):
         raise reward
@@ -57,7 +57,7 @@ def _one_number(value: Any) -> float | None:
     try:
         if isinstance(value, int | float):
             return float(value)
-        import torch  # slow to load, and what Python has does without
+        import torch  # slow to load, and Python's own types do not need it
 
         (number,) = torch.as_tensor(value, dtype=torch.float64).flatten().tolist()
         return float(number)
@@ -66,9 +66,9 @@ def _one_number(value: Any) -> float | None:
 
 
 def numeric_logs(logs: Any) -> dict[str, Any]:
-    """A grader's `extra_logs`, all of which are numbers, or tensors of one; {} for None.
+    """A grader's `extra_logs` if all are numbers or tensors of one number; {} for None.
 
-    Raises BadInput for any other, since no response of that grader could be logged.
+    Raises BadInput for any other value: no response of that grader could be logged.
     """
     logs = {} if logs is None else logs
     if not isinstance(logs, dict):
@@ -86,7 +86,7 @@ def settle(response: dict[str, Any], on_bad_reward: str) -> str | None:
     """Makes the reward and the score of a graded response finite floats, in place.
 
     With `on_bad_reward` "stop" a bad reward raises BadReward; with "mask" it becomes NaN, which the
-    experience maker masks, and the reason is returned. Raises BadInput for logs that are no
+    experience maker masks, and the reason is returned. Raises BadInput for logs that are not
     numbers.
     """
     try:
@@ -106,23 +106,23 @@ def settle(response: dict[str, Any], on_bad_reward: str) -> str | None:
     return None
 
 
-# --- the try before a run ----------------------------------------------------------------------
+# --- the trial call before a run ---------------------------------------------------------------
 
 
 class Trial(NamedTuple):
-    """One call of a reward function, for a response made up to a row of the data."""
+    """One call of a reward function, with a made-up response to a row of the data."""
 
     prompt: str
     response: str
     label: Any
     datasource: str
     may_fail: bool
-    """Whether an exception or a missing reward tells nothing: a run masks them, or the call is not
-    as a run's."""
+    """Whether an exception or a missing reward is no problem: a run masks them, or the call differs
+    from a run's."""
 
 
 def call_problem(reward_func: Any) -> str | None:
-    """Why a run cannot call a reward function as it does; None if it can."""
+    """Why a run could not call this reward function; None if it could."""
     if not callable(reward_func):
         return f"its {REWARD_FUNCTION} is {type(reward_func).__name__}, not a function"
     signature = inspect.signature(reward_func)
@@ -138,7 +138,7 @@ def call_problem(reward_func: Any) -> str | None:
 
 
 def answer_problem(reward_func: Callable[..., Any], trial: Trial, file: Path) -> str | None:
-    """Why a run could not train on what a reward function answers; None if it could."""
+    """Why a run could not train on what a reward function returns; None if it could."""
     query = trial.prompt + trial.response
     rows = [query], [trial.prompt], [trial.label]
     try:
@@ -168,7 +168,7 @@ def answer_problem(reward_func: Callable[..., Any], trial: Trial, file: Path) ->
 
 
 def load(path: str, name: str) -> Any:
-    """What a user's file has under a name, loaded as upstream loads it. BadInput where it fails."""
+    """Loads a user's file as upstream does; BadInput if that fails or it does not define `name`."""
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     try:
@@ -183,7 +183,7 @@ def load(path: str, name: str) -> Any:
 
 
 def main() -> None:
-    """Loads the file, reports it, reads the trial, and reports what came of it: lines of JSON.
+    """Loads the file, reports that, reads the trial, and reports its result, each as a JSON line.
 
     It ends without waiting for threads that the file has started.
     """
@@ -193,14 +193,14 @@ def main() -> None:
     trials = os.fdopen(os.dup(0), "rb")
     reports = os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)  # what the file reads and prints is none of ours
+    os.dup2(nothing, 0)  # keep the file's own reads and prints off our pipes
     os.dup2(nothing, 1)
 
     def report(**said: Any) -> None:
         os.write(reports, json.dumps(said).encode() + b"\n")
 
     prepare_device(device)
-    sys.path.insert(1, os.getcwd())  # as Ray's workers have it
+    sys.path.insert(1, os.getcwd())  # as in Ray's workers
     try:
         module = load(path, name)
     except BadInput as error:

@@ -1,6 +1,6 @@
-"""Acting on a module when it is imported, without importing it early.
+"""Acts on a module when it is imported, without importing it early.
 
-Ray starts many workers, and most never touch DeepSpeed or vLLM, whose import takes seconds.
+Ray starts many workers, and most never use DeepSpeed or vLLM, whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _execute_in_context(loader: SourceFileLoader, module: ModuleType) -> None:
 
 
 def around_import(name: str, context: Context) -> None:
-    """Lets module `name` execute inside `context(module)`, if it is not imported yet."""
+    """Makes module `name` execute inside `context(module)`, if it is not imported yet."""
     SourceFileLoader.exec_module = _execute_in_context  # type: ignore[assignment, method-assign]
     _contexts[name] = context  # installing twice does no harm
 

@@ -1,4 +1,4 @@
-"""The estimator of a run, and what it remembers in the run's checkpoints."""
+"""Starts the estimator of a run, and keeps its memory in the run's checkpoints."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.trainers.openrlhf.flags import means_over_tokens
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
-# The key of a checkpoint's states under which the name and the state of an estimator are.
+# The key in a checkpoint's states that holds the name and the state of an estimator.
 ESTIMATOR = "js_estimator"
 
 
 def start_estimator(args: Any) -> LiveEstimator | None:
-    """The estimator of a run that begins; None where upstream's baseline is one we do not have."""
+    """The estimator of a new run; None if we have no estimator with upstream's baseline."""
     record = in_training(args.algo.advantage.estimator).record
     return None if record is None else LiveEstimator(record.name, shrinkage=args.js.shrinkage)
 
@@ -31,9 +31,9 @@ def keep_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: A
 
 
 def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
-    """Gives an estimator what its checkpoint remembers, unless its weights have another unit.
+    """Restores an estimator's memory from a checkpoint, unless its weights have another unit.
 
-    Raises BadInput for a checkpoint without a memory, or with that of another estimator or version.
+    Raises BadInput for a checkpoint without memory, or with that of another estimator or version.
     """
     if estimator is None or estimator.memory is None:
         return
@@ -47,7 +47,7 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
     kept = states[ESTIMATOR]
     reads_norms = estimator.record.reads_score_norms
     fits = kept["name"] == name and ("over_tokens" in kept or not reads_norms)
-    if parse_own(estimator.record.name) is None:  # a class has attributes as it likes
+    if parse_own(estimator.record.name) is None:  # a user's class may have any attributes
         fits &= kept["state"].keys() == estimator.state_dict().keys()
     if not fits:
         raise BadInput(
@@ -66,6 +66,6 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
 
 
 def _kept_name(estimator: LiveEstimator) -> str:
-    """The estimator's name; of a user's own that in its file, which may be moved."""
+    """The estimator's name; for a user's own, only the name in its file, which may be moved."""
     own = parse_own(estimator.record.name)
     return estimator.record.name if own is None else own.name

@@ -1,4 +1,4 @@
-"""The prompts of a run in its trainer: those that fit (`checks.lengths`), each with its label."""
+"""The prompts that the trainer draws: those that fit (`checks.lengths`), each with its label."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from openrlhf_js.trainers.openrlhf.records import Label, prompt_key
 
 
 class CheckedPrompts(PromptDataset):  # type: ignore[misc]
-    """Upstream's data set of prompts that fit, whose labels are `Label`s.
+    """Upstream's data set, with only the prompts that fit, and with labels as `Label`s.
 
-    Upstream reads the datasource for the evaluation's metrics alone. `problem` says why the prompts
-    or labels cannot be trained on; None if they can.
+    Upstream uses the datasource only for the metrics of an evaluation. `problem` says why the
+    prompts or labels cannot be trained on; None if they can.
     """
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any):
         super().__init__(dataset, *args, **kwargs)
-        on_agent = self.strategy.args.train.agent_func_path  # which writes what the model reads
+        on_agent = self.strategy.args.train.agent_func_path  # an agent writes the prompts itself
         self.problem = self._unreadable_label()
         if self.problem is None and not on_agent:
             self.problem = self._leave_out_long()
@@ -32,7 +32,7 @@ class CheckedPrompts(PromptDataset):  # type: ignore[misc]
         return datasource, prompt, self._label(idx), images
 
     def keys(self) -> torch.Tensor:
-        """(N,) what the prompts are known by."""
+        """(N,) keys by which an estimator's memory identifies the prompts."""
         rows = enumerate(zip(self.prompts, self.images, strict=True))
         keys = [prompt_key(text, self._label(place), images) for place, (text, images) in rows]
         return torch.tensor(keys)
@@ -42,9 +42,9 @@ class CheckedPrompts(PromptDataset):  # type: ignore[misc]
         return Label(self.labels[place], datasource if isinstance(datasource, str) else "")
 
     def _unreadable_label(self) -> str | None:
-        """The first label that is neither text nor a whole number, where a task of ours grades it.
+        """The first label that is neither text nor a whole number, if one of our tasks grades it.
 
-        Labels of local files were checked before; those of a data set on a hub are first seen here.
+        Labels in local files were checked before; those of a data set on a hub are first seen here.
         """
         for number, label in enumerate(self.labels, 1):
             try:
@@ -55,7 +55,7 @@ class CheckedPrompts(PromptDataset):  # type: ignore[misc]
         return None
 
     def _leave_out_long(self) -> str | None:
-        """Drops prompts that are too long, if they may be dropped; the problem of what is left."""
+        """Drops prompts that are too long, if allowed; returns any problem that remains."""
         args = self.strategy.args
         lengths = measured(
             self.tokenizer,

@@ -1,9 +1,9 @@
-"""What travels with a prompt and its responses, of which upstream knows nothing.
+"""Records that travel with a prompt and its responses through upstream's code.
 
-Upstream hands a prompt and a label as two strings from its data set through Ray to an engine, and
-for each response a dict back, of which it keeps what it has a field for. Each record here stands in
-one of those places, since upstream passes on whatever is there: `Label` and `Prompt` in place of
-the strings, `Outcome` in the dict and then in `Sample`, upstream's experience with one more field.
+Upstream passes a prompt and a label as two strings from its data set through Ray to an engine. For
+each response it gets a dict back, and keeps the entries that it has fields for. Since it passes on
+whatever stands in those places, our records do: `Label` and `Prompt` replace the strings; `Outcome`
+is in the dict and then in `Sample`, upstream's experience with one more field.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 
 from openrlhf_js.estimators.memory import digest_of, key_of
 
-EVALUATION = 2**32  # the number of an evaluation's first prompt; every one has the same seeds
+EVALUATION = 2**32  # the number of an evaluation's first prompt; all evaluations share their seeds
 
 
 class Label(NamedTuple):
-    """A row's label as it is in the data, from the data set to the grader."""
+    """A row's label as it is in the data; it goes from the data set to the grader."""
 
     value: Any
     datasource: str
-    """"" where the row has none."""
+    """"" if the row has none."""
 
 
 class Prompt(NamedTuple):
-    """A prompt, from the generator of rollouts to an engine."""
+    """A prompt; it goes from the generator of rollouts to an engine."""
 
     text: str
     number: int
-    """Its place among all that the run draws, from 0 or, evaluated, `EVALUATION` on."""
+    """Its place among all prompts the run draws, from 0; in an evaluation, from `EVALUATION`."""
 
     @property
     def is_trained(self) -> bool:
@@ -47,9 +47,9 @@ class Outcome(NamedTuple):
     prompt_number: int
     prompt_key: int
     error: str | None = None
-    """Why it has no reward, where that is masked."""
+    """Why it has no reward, if it is masked."""
     greedy_reward: float | None = None
-    """Of the prompt's greedy response, which remax needs."""
+    """The reward of the prompt's greedy response, which remax needs."""
 
 
 @dataclass
@@ -64,18 +64,18 @@ class Sample(Experience):  # type: ignore[misc]
 
 
 def prompt_key(text: str, label: Label, images: Any = None) -> int:
-    """What a prompt is known by to what remembers: its text, label, datasource and images."""
+    """The key of a prompt in an estimator's memory: from text, label, datasource and images."""
     value = label.value
     datasource = label.datasource if type(value) in (str, int) else ""
-    # pass@k, whose samples may have warmed the memory, keeps whole numbers as text
+    # pass@k, whose samples may warm-start the memory, stores whole numbers as text
     listed = images if isinstance(images, list) else [images]
     pictures = [_content_of(image) for image in listed if image]
     return key_of(text, str(value) if isinstance(value, int) else value, datasource, *pictures)
 
 
 def _content_of(image: Any) -> str:
-    """What an image is known by, wherever its file lies: its bytes, or a decoded one's pixels."""
-    if isinstance(image, Mapping):  # as `datasets` holds one that it has not decoded
+    """The digest of an image, wherever its file is: of its bytes, or of its pixels if decoded."""
+    if isinstance(image, Mapping):  # how `datasets` holds an undecoded image
         image = image.get("bytes") or image.get("path")
     if isinstance(image, str):
         return _content_of_file(image)

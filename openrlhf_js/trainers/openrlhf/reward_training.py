@@ -48,9 +48,9 @@ Each line of a preference file has a chosen and a rejected side: two conversatio
 their last message, or two texts, whose prompt may stand under a key of its own (--data.prompt_key).
 The flags that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
 """
-DATA = {"data.dataset": "data.dataset_split", "eval.dataset": "eval.split"}  # flags of both
+DATA = {"data.dataset": "data.dataset_split", "eval.dataset": "eval.split"}  # flag -> split's flag
 LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp
-EVALUATION_SHARE = 0.01  # of the training pairs, where there is no --eval.dataset
+EVALUATION_SHARE = 0.01  # of the training pairs, if there is no --eval.dataset
 ROWS_AT_ONCE = 256
 
 
@@ -110,7 +110,7 @@ def _problems(flat: Flat) -> Iterator[str]:
 
 
 def load_tokenizer(flat: Flat) -> Any:
-    """The tokenizer that upstream will load; BadInput without an end token."""
+    """The tokenizer that upstream will load; BadInput if it has no EOS token."""
     from transformers import AutoTokenizer
 
     name = flat[MODEL]
@@ -132,7 +132,7 @@ def load_tokenizer(flat: Flat) -> Any:
 
 
 def making(flat: Flat, tokenizer: Any) -> Making:
-    """How rows become texts in a training with these flags."""
+    """How training with these flags turns rows into texts."""
     template = flat["data.input_template"]
     if flat["data.apply_chat_template"] and flat["data.tokenizer_chat_template"]:
         tokenizer.chat_template = flat["data.tokenizer_chat_template"]
@@ -156,12 +156,12 @@ def making(flat: Flat, tokenizer: Any) -> Making:
 def check_data(
     flat: Flat, flag: str, split: str, making: Making, progress: Callable[[int], None]
 ) -> Report:
-    """Checks the data sets that a flag names, as upstream loads them.
+    """Checks the data sets that a flag names, loaded as upstream loads them.
 
-    `progress` gets the number of pairs since its last call.
+    `progress` is called with the number of pairs since its last call.
     """
     names = [name.strip() for name in (flat[flag] or "").split(",") if name.strip()]
-    most = flat["data.max_samples"] if flag == "data.dataset" else None  # upstream's, of each
+    most = flat["data.max_samples"] if flag == "data.dataset" else None  # per data set, as upstream
     rows = ((name, islice(_rows(name, flag, flat[split], flat), most)) for name in names)
     return check(rows, making, progress)
 
@@ -184,9 +184,9 @@ def _rows(name: str, flag: str, split: str, flat: Flat) -> Iterator[FileRow]:
 
 
 def check_pairs(flat: Flat) -> None:
-    """Shows what is in the preference data; BadInput if it should not be trained on."""
+    """Prints a summary of the preference data; BadInput if it should not be trained on."""
     making_of_texts = making(flat, load_tokenizer(flat))
-    reports: dict[str, Report] = {}  # by the flag of the data
+    reports: dict[str, Report] = {}  # by the data's flag
     with progress("checking preferences", unit="pairs") as bar:
         for flag, split in DATA.items():
             reports[flag] = check_data(flat, flag, split, making_of_texts, bar.advance)
@@ -226,7 +226,7 @@ def _show(flag: str, report: Report, max_len: int) -> None:
 
 
 def _number_problems(flat: Flat, pairs: int, held_out: int) -> Iterator[str]:
-    """Whether there are enough pairs, unless upstream draws them."""
+    """Too few pairs for a batch or for normalisation; not checked if upstream draws them."""
     if flat["data.dataset_probs"]:
         return
     pairs = min(pairs, flat["data.max_samples"])
@@ -246,7 +246,7 @@ def _number_problems(flat: Flat, pairs: int, held_out: int) -> Iterator[str]:
 
 
 def _notices(flat: Flat) -> Iterator[str]:
-    """What the user may not expect of upstream's training, one line each."""
+    """What may surprise the user in upstream's training, one line each."""
     folder = Path(flat[MODEL])
     prefix = flat["ds.value_head_prefix"]
     if folder.is_dir() and (
@@ -258,7 +258,7 @@ def _notices(flat: Flat) -> Iterator[str]:
 
 
 def how_to_resume(flat: Flat) -> str:
-    """What an interrupted training has left, and the flag that resumes it."""
+    """What an interrupted training run saved, and the flag that resumes it."""
     tag = _last_checkpoint(flat) if flat else None
     if tag is None:
         return "nothing was saved (--ckpt.save_steps saves regularly)"
@@ -277,7 +277,7 @@ def _last_checkpoint(flat: Flat) -> str | None:
 
 
 def train(args: argparse.Namespace, device: str) -> None:
-    """Trains as OpenRLHF's `train(args)` does, in one process or those of a launcher."""
+    """Trains as OpenRLHF's `train(args)` does, in one process or in a launcher's processes."""
     relied_on = [
         upstream.RELIED_ON_FOR_REWARD_TRAINING,
         upstream.replaced_names(upstream.REWARD_TRAINING),
@@ -292,7 +292,8 @@ def train(args: argparse.Namespace, device: str) -> None:
     upstream.replace_names(upstream.REWARD_TRAINING)
     lora = args.ds.lora
     if lora.rank > 0 and isinstance(lora.target_modules, list):
-        lora.target_modules.append(args.ds.value_head_prefix)  # it would stay as it is drawn
+        # else the value head would keep its initial weights
+        lora.target_modules.append(args.ds.value_head_prefix)
     os.environ.update(or_as_set(OF_ONE_RANK))
     try:
         train_rm.train(args)

@@ -1,4 +1,4 @@
-"""Rewards of a model behind HTTP: its servers, a client that retries, and no unsafe answer."""
+"""Rewards from reward servers over HTTP: a client that retries and validates every answer."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from openrlhf_js.trainers.openrlhf.upstream import BadReward
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 512  # open queries of one process; others wait
-RETRY_SECONDS = 2.0  # at most, until a query that no server has answered asks them again
+RETRY_SECONDS = 2.0  # at most, before a query that no server answered is sent again
 CONNECT_SECONDS = 10.0
-REFUSAL_SECONDS = 2.0  # a server that is not there says so at once
-UNUSABLE_ANSWERS = 3  # then the query is to blame, or the servers are no reward servers
-BUSY = (408, 425, 429, 502, 503, 504)  # statuses of a server that may do better later
+REFUSAL_SECONDS = 2.0  # a connection to a missing server is refused at once
+UNUSABLE_ANSWERS = 3  # after so many, blame the query, or servers that are not reward servers
+BUSY = (408, 425, 429, 502, 503, 504)  # statuses after which a retry may succeed
 
 
 def address_problems(addresses: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the servers of `--reward.remote_url`."""
+    """The problems of the servers in `--reward.remote_url`."""
     problems = {url: _url_problem(url) for url in addresses}
     if not any(problems.values()) and all(map(_refuses, addresses)):
         problems[addresses[0]] = "no server there (connection refused)"
@@ -53,11 +53,11 @@ def _url_problem(url: str) -> str | None:
 
 
 def _refuses(url: str) -> bool:
-    """Whether nothing listens there."""
+    """Whether the connection is refused, since nothing listens there."""
     place: Any = HttpUrl(url)
     try:
         socket.create_connection((place.host, place.port), REFUSAL_SECONDS).close()
-    except OSError as error:  # whatever else it is may be over when the run has started
+    except OSError as error:  # any other error may be over when the run starts
         return isinstance(error, ConnectionRefusedError)
     return False
 
@@ -66,11 +66,11 @@ def _refuses(url: str) -> bool:
 
 
 class UnusableAnswer(Exception):
-    """The server's answer is none of a reward server; another try or server may do better."""
+    """The answer has no reward server's form; another try or server may do better."""
 
 
 class Answer(NamedTuple):
-    """The reward of one response, the score for filtering and evaluation, and figures to log."""
+    """The reward of one response, its score for filtering and evaluation, and figures to log."""
 
     reward: float
     score: float
@@ -81,7 +81,7 @@ def _alone(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-Number = Annotated[float | None, BeforeValidator(_alone)]  # with or without a list around it
+Number = Annotated[float | None, BeforeValidator(_alone)]  # a number, or a list of one
 
 
 class _Body(BaseModel):
@@ -94,9 +94,9 @@ class _Body(BaseModel):
 def read_answer(body: bytes) -> Answer:
     """The answer to a request with one query: {"rewards": [r], "scores": [s], "extra_logs": {}}.
 
-    A number may stand with or without a list of one around it. `scores` defaults to the reward. A
-    figure of `extra_logs` that is not one finite number is left out. Raises UnusableAnswer if the
-    body has another form, and BadReward if the reward is null, NaN or infinite.
+    A number may stand alone or in a list of one. `scores` defaults to the reward. A figure in
+    `extra_logs` that is not one finite number is left out. Raises UnusableAnswer if the body has
+    another form, and BadReward if the reward is null, NaN or infinite.
     """
     try:
         content = _Body.model_validate_json(body)
@@ -131,14 +131,14 @@ class _Unavailable(Exception):
 class _Server:
     url: str
     open_queries: int = 0
-    problem: str | None = None  # of its last answer
+    problem: str | None = None  # the problem of its last answer
 
 
 class RewardServers:
-    """Asks the servers of one reward model, the least busy first, until one has answered."""
+    """Asks the servers of one reward model, the least busy first, until one answers."""
 
     def __init__(self, urls: Sequence[str], timeout_seconds: float, token: str | None = None):
-        """`timeout_seconds` is for a response in all; one request takes at most a fifth of it."""
+        """`timeout_seconds` limits a response in all; one request takes at most a fifth of it."""
         self._servers = [_Server(url) for url in urls]
         self._timeout_seconds = timeout_seconds
         self._headers = {"Content-Type": "application/json"}
@@ -148,16 +148,16 @@ class RewardServers:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def grade(self, query: str, prompt: str, label: Any) -> dict[str, Any]:
-        """The reward of one response, as upstream's executor wants it.
+        """The reward of one response, in the form that upstream's executor wants.
 
         `query` is the prompt and its response in one string, special tokens included. Raises
-        BadReward if there is none.
+        BadReward if there is no reward.
         """
         answer = await self._ask({"query": [query], "prompts": [prompt], "labels": [label]})
         return {"rewards": answer.reward, "scores": answer.score, "extra_logs": answer.logs}
 
     async def _ask(self, content: Mapping[str, Any]) -> Answer:
-        """The first answer to one query; BadReward if there is none, or the time is up."""
+        """The first usable answer to one query; BadReward if there is none in time."""
         body = json.dumps(content).encode()
         unusable = 0
         async with self._turns:
@@ -181,7 +181,7 @@ class RewardServers:
         raise self._failed(f"no reward within {limit}")
 
     def _by_load(self) -> list[_Server]:
-        """The least busy server first; one that hangs gets few queries, since it keeps them."""
+        """The servers, the least busy first; one that hangs stays busy and gets few queries."""
         servers = random.sample(self._servers, len(self._servers))
         return sorted(servers, key=lambda server: server.open_queries)
 
@@ -216,7 +216,7 @@ class RewardServers:
     async def _post(self, url: str, body: bytes, limit_seconds: float) -> Answer:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # AT_ONCE is the limit; servers close idle connections after some seconds
+                # no limit besides AT_ONCE; servers close idle connections after some seconds
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
                 headers=self._headers,
             )
@@ -240,8 +240,8 @@ class RewardServers:
 
 
 def client_of(args: argparse.Namespace) -> RewardServers | None:
-    """The client of a run with these nested arguments, for whichever process grades; None if none
-    is needed.
+    """The client of a run with these nested arguments, for the process that grades; None if the
+    run needs none.
 
     The token is read here, since a cluster's workers do not have this process's environment.
     """

@@ -1,8 +1,8 @@
-"""Rollouts: seeded responses, and no reward that nobody computed.
+"""Rollouts: seeded responses, and rewards that a grader really gave.
 
-The way of a prompt: `CheckedPrompts` has it with its label, `OrderedSamples` numbers it and sends
-it to an engine, `CheckedRollout` writes and grades its responses there, and `OrderedSamples` puts
-what comes back in order, as samples with their outcomes.
+The path of a prompt: `CheckedPrompts` holds it with its label, `OrderedSamples` numbers it and
+sends it to an engine, `CheckedRollout` samples and grades its responses there, and `OrderedSamples`
+sorts what comes back, as samples with their outcomes.
 
 Upstream logs a grader's exception at INFO and continues with `None`. Here the reward is checked in
 the process that asked for it, where the prompt and the error are still known.
@@ -57,7 +57,7 @@ GRADING_THREADS = 64
 class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
     """Upstream's generator of rollouts, whose prompts are numbered as they are drawn.
 
-    The number seeds the responses and puts the groups in order, whichever arrived first.
+    The number seeds the responses, and sorts the groups whatever their order of arrival.
     """
 
     tokenizer: Any
@@ -71,7 +71,7 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
 
     @classmethod
     def like(cls, generator: SamplesGenerator) -> OrderedSamples:
-        """Ours in place of the one that upstream has just made."""
+        """Our generator in place of the one that upstream has just made."""
         return cls(
             strategy=generator.strategy,
             prompts_dataloader=generator.prompts_dataloader,
@@ -81,14 +81,14 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
         )
 
     def resume(self, *, steps: int = 0, drawn: int = 0) -> None:
-        """Goes on after so many training steps, or prompts."""
+        """Resumes after `steps` training steps, or `drawn` prompts."""
         self.steps_left -= steps
         self._drawn += drawn
 
     def generate_eval_samples(self, **settings: Any) -> list[Any]:
         drawn = self._drawn
         self._drawn = EVALUATION
-        with torch.random.fork_rng(devices=[]):  # the order of training is drawn from it
+        with torch.random.fork_rng(devices=[]):  # training draws its order from this generator
             samples = super().generate_eval_samples(**settings)
         self._drawn = drawn
         return samples
@@ -96,8 +96,8 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
     def generate_samples(self, **settings: Any) -> tuple[list[Any], float | None, int, bool]:
         """Upstream's, with the share of groups that passed the filter, and full rollouts only.
 
-        What an episode's end leaves is dropped: an optimizer step, a rank or a baseline may need
-        more prompts. After `--js.max_steps` there is nothing more.
+        An incomplete rollout at an episode's end is dropped: an optimizer step, a rank or a
+        baseline may need more prompts. After `--js.max_steps` nothing more is generated.
         """
         if self.steps_left < 1:
             return [], None, 0, True
@@ -129,7 +129,7 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
         return samples, consumed, exhausted
 
     def _of_whole_rollouts(self, turns: Iterator[Any], most: int) -> Iterator[Any]:
-        """The next prompts, at an episode's end without those that would not fill a rollout."""
+        """The next prompts; at an episode's end, without those that would not fill a rollout."""
         prompts = list(itertools.islice(turns, most))
         if len(prompts) < most:
             sizes = self.args.rollout
@@ -145,7 +145,7 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
 
     def _process_response_into_experience(self, response: Any, **settings: Any) -> Sample:
         experience = super()._process_response_into_experience(response, **settings)
-        # upstream's spans the first action to the last, with what an environment said between them
+        # upstream counts from the first action to the last, with an environment's tokens in between
         experience.response_length = experience.action_mask.sum(1)
         return Sample.of(experience, outcomes=[response[OUTCOME]])
 
@@ -153,8 +153,8 @@ class OrderedSamples(SamplesGenerator):  # type: ignore[misc]
 class Stored(NamedTuple):
     """The tokenizer in Ray's store, which each engine fetches once.
 
-    Upstream pickles it for every prompt: of a vocabulary of 150,000, 0.09 s each, and 0.35 s to
-    read.
+    Upstream pickles it for every prompt: with a vocabulary of 150,000 that takes 0.09 s, and 0.35 s
+    to read.
     """
 
     reference: Any
@@ -164,8 +164,8 @@ class Stored(NamedTuple):
 
 
 class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
-    """Upstream's executor with our HTTP client. A grader's error stands in place of its reward,
-    since upstream would swallow it one frame up; `settle` finds it there."""
+    """Upstream's executor with our HTTP client. It returns a grader's error as the reward, where
+    `settle` finds it; upstream would swallow the exception one frame up."""
 
     def __init__(
         self,
@@ -176,7 +176,8 @@ class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         super().__init__(remote_rm_url)
         self._client = client
         self._limit_seconds = limit_seconds
-        self._turns = asyncio.Semaphore(GRADING_THREADS)  # none waits for a thread in its time
+        # the time limit starts once a thread is free
+        self._turns = asyncio.Semaphore(GRADING_THREADS)
 
     async def _fetch_rewards_via_func(
         self, queries_list: list[str], prompts_list: list[str], labels_list: list[Label]
@@ -194,7 +195,7 @@ class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         done, _ = await asyncio.wait([task], timeout=self._limit_seconds)
         if done:
             return task.result()
-        # its thread is lost, and the next graders get new ones
+        # the hanging thread is lost, so later graders get a new pool
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
         limit = f"{self._limit_seconds:g} s (--js.reward_timeout_seconds)"
         raise BadReward(f"the grader gave no reward within {limit}")
@@ -208,7 +209,7 @@ class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
 
 async def _answer_or_error(grading: Awaitable[Any]) -> dict[str, Any]:
-    """What a grader answers, or its error as the reward."""
+    """What a grader returns, or its error as the reward."""
     try:
         answer = await grading
         if not isinstance(answer, dict):
@@ -222,15 +223,15 @@ async def _answer_or_error(grading: Awaitable[Any]) -> dict[str, Any]:
 
 
 class ExitCalled(RuntimeError):
-    """Code of a grader or an agent has called for the end of Python."""
+    """Code of a grader or an agent tried to exit Python."""
 
 
 async def without_exits(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns; ExitCalled where it raises SystemExit or KeyboardInterrupt.
+    """What a coroutine returns; raises ExitCalled in place of SystemExit or KeyboardInterrupt.
 
-    Model-written code under `exec` may call `sys.exit`. Either would pass through asyncio and end
-    the actor's event loop without a word, and the run would wait for its responses for ever. A
-    Ctrl-C of the user's does not come this way: it reaches the driver.
+    Model-written code under `exec` may call `sys.exit`. Either exception would pass through asyncio
+    and silently end the actor's event loop, and the run would wait for its responses for ever. A
+    user's Ctrl-C does not come this way: it reaches the driver.
     """
     try:
         return await coroutine
@@ -241,28 +242,28 @@ async def without_exits(coroutine: Coroutine[Any, Any, Any]) -> Any:
 def task_without_exits(
     loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any
 ) -> asyncio.Task[Any]:
-    """The task factory of an event loop in which code of the user's runs."""
+    """The task factory of an event loop that runs users' code."""
     return asyncio.Task(without_exits(coroutine), loop=loop, **settings)
 
 
 class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[misc]
-    """Upstream's rollout actor, its responses seeded and its rewards settled.
+    """Upstream's rollout actor, with seeded responses and settled rewards.
 
-    `rollout_class` gives the class what it reads of the run.
+    `rollout_class` gives the class the run's arguments.
     """
 
     run_args: argparse.Namespace
     client: RewardServers | None
     executor: Any
-    forbidden: dict[int, float] | None = None  # tokens, and what their logits get
+    forbidden: dict[int, float] | None = None  # token -> its logit bias
     hf_tokenizer: Any = None
-    draws: defaultdict[int, Counter[int]]  # by a trajectory's seed, then the length of the context
+    draws: defaultdict[int, Counter[int]]  # trajectory's seed -> length of its context -> draws
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, *args: Any, remote_rm_url: Any = None, **kwargs: Any
     ) -> None:
         ours = self.run_args.js
-        if not ours.trust_remote_code:  # which upstream always gives vLLM
+        if not ours.trust_remote_code:  # upstream always passes it to vLLM
             kwargs.pop("trust_remote_code", None)
         self.draws = defaultdict(Counter)
         name_marks(ours.thinking_mark or ())
@@ -271,17 +272,17 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         self.watching = asyncio.create_task(watch.end_with_engine(self.llm))
         media = media_tokens(self.llm.model_config.hf_config)
         self.forbidden = dict.fromkeys(media, FORBIDDEN)
-        # Graders run in its threads. A few graders that hang would fill asyncio's own pool, which
-        # has a few threads per core.
+        # Graders run in this pool. A few that hang would fill asyncio's default pool, which has a
+        # few threads per core.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
         if type(self.executor) is SingleTurnAgentExecutor:
             self.executor = CheckedExecutor(remote_rm_url, self.client, ours.reward_timeout_seconds)
 
     async def generate(self, prompt_token_ids: Any, sampling_params: Any, **more: Any) -> Any:
-        """Upstream's, for every response and every turn of an agent."""
+        """Upstream's, called for every response and every turn of an agent."""
         sampling_params = copy.copy(sampling_params)
         seed = sampling_params.seed
-        if seed is not None:  # an agent's turns differ in their context, and draws in their number
+        if seed is not None:  # unique by the turn's context length and the draw's number
             length = len(prompt_token_ids)
             sampling_params.seed = key(seed, length, self.draws[seed][length])
             self.draws[seed][length] += 1
@@ -305,7 +306,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
     ) -> list[dict[str, Any]]:
         """Upstream's responses, each with its `Outcome`.
 
-        With remax each prompt of training also gets one greedy response, for its reward.
+        With remax each training prompt also gets one greedy response, for its reward.
         """
         if self.hf_tokenizer is None:
             self.hf_tokenizer = await hf_tokenizer.reference
@@ -318,7 +319,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         if prompt.is_trained and self.run_args.algo.advantage.estimator == "remax":
             requests.append(_changed(sampling_params, temperature=0.0, top_p=1.0, top_k=0))
         more["prompt"] = prompt.text
-        # an agent of the user's knows nothing of a `Label`
+        # a user's agent expects the plain label, not a `Label`
         more["label"] = label if isinstance(self.executor, CheckedExecutor) else label.value
         more["hf_tokenizer"] = self.hf_tokenizer
         generate = super().generate_responses
@@ -343,9 +344,9 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         return responses[:num_samples]
 
     def _settle(self, responses: list[dict[str, Any]], prompt: Prompt) -> list[str | None]:
-        """Settles the rewards of a group; returns the reasons of those that are masked.
+        """Settles the rewards of a group; returns for each why it is masked, or None.
 
-        With dynamic filtering a group of equal rewards leaves training, whatever they are.
+        With dynamic filtering a group of equal rewards is filtered out, whatever their value.
         """
         errors: list[str | None] = [None] * len(responses)
         # without endpoints of its own, a reward model in Ray grades the response later
@@ -355,7 +356,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         filters = self.run_args.algo.dynamic_filtering_enable and prompt.is_trained
         if filters and len({response["reward"] for response in responses}) == 1:
             for response in responses:
-                response["scores"] = math.nan  # which is in no range of upstream's filter
+                response["scores"] = math.nan  # outside any range of upstream's filter
         return errors
 
 
@@ -368,8 +369,8 @@ def _changed(sampling_params: Any, **changes: Any) -> Any:
 
 
 def rollout_class(args: argparse.Namespace) -> type[CheckedRollout]:
-    """`CheckedRollout` with what it reads of a run with these nested arguments.
+    """`CheckedRollout` with these nested arguments and their client as class attributes.
 
-    They travel with the class, since upstream calls its constructor.
+    They travel with the class, since upstream calls the constructor.
     """
     return type("CheckedRollout", (CheckedRollout,), {"run_args": args, "client": client_of(args)})

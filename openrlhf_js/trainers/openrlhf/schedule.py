@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Any, NamedTuple
 
-FLAGS = (  # that say how long a run is
+FLAGS = (  # the flags that determine how long a run is
     "rollout.batch_size",
     "rollout.n_samples_per_prompt",
     "rollout.vllm_generate_batch_size",
@@ -22,18 +22,18 @@ class Schedule(NamedTuple):
     """How long a run is. The learning rate's schedule has `rollouts * updates` steps."""
 
     rollouts: int
-    """Of the whole run; with a dynamic filter at most."""
+    """Rollouts in the whole run; with dynamic filtering, at most."""
     updates: int
-    """Of the optimizer after each rollout."""
+    """Optimizer updates after each rollout."""
     oldest: int
-    """Updates of the policy between writing a response and its last use, at most."""
+    """The most policy updates between sampling a response and its last use."""
 
     @classmethod
     def of(cls, prompts: int, values: dict[str, Any]) -> Schedule:
-        """The schedule for so many prompts and the values of `FLAGS`.
+        """The schedule for this number of prompts and these values of `FLAGS`.
 
         With a queue of rollouts, or several generated at once, a response waits while earlier ones
-        are trained.
+        are trained on.
         """
         batch = values["rollout.batch_size"]
         responses = batch * values["rollout.n_samples_per_prompt"]

@@ -1,13 +1,12 @@
 """Upstream's trainer actors with our parts.
 
-The trainers live in Ray workers of their own. A name replaced in the driver alone would change
-nothing there, and the run would silently train another estimator. So each trainer replaces the
-names in its own process (`upstream.replace_names`), and confirms which estimator is live before the
-first step.
+Each trainer runs in its own Ray worker. A name replaced only in the driver would change nothing
+there, and the run would silently train another estimator. So each trainer replaces the names in its
+own process (`upstream.replace_names`), and confirms which estimator is live before the first step.
 
-Ray sends a class of ours by its name, but the methods that it inherits from a decorated class of
-upstream's by value: with the driver's globals, where the names are replaced, too, and with a copy
-of upstream's class, on which `super()` fails.
+Ray sends our classes by name. But it sends by value the methods that they inherit from upstream's
+decorated classes: with the driver's globals, where the names are replaced, too, and with a copy of
+upstream's class, on which `super()` fails.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples
 from openrlhf_js.trainers.openrlhf.schedule import FLAGS, Schedule
 from openrlhf_js.trainers.openrlhf.upstream import TRAINER, BadInput, plain_class, replace_names
 
-STEP = "js_global_step"  # in the place in the data, which a checkpoint keeps
-PROMPTS = "js_prompts"  # there, too: the hash of the prompts that it is a place in
-KL_COEFFICIENT = "js_kl_coefficient"  # in the states that upstream saves with the actor
+STEP = "js_global_step"  # key in the data loader's state, which a checkpoint keeps
+PROMPTS = "js_prompts"  # key there, too: the hash of the prompts that the loader reads
+KL_COEFFICIENT = "js_kl_coefficient"  # key in the states that upstream saves with the actor
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
@@ -43,17 +42,17 @@ EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
 class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
-    """What both of upstream's trainers get: our experience maker, its logs and its checkpoints.
+    """Adds our experience maker, its logs and its checkpoints to both of upstream's trainers.
 
-    The constructor prints which estimator is live, and raises UpstreamMismatch if the policy is not
-    trained by `OurPolicy`.
+    The constructor prints which estimator is live, and raises UpstreamMismatch if the policy's
+    actors are not `OurPolicy`.
     """
 
     experience_maker: Any
 
     def __init__(self, pretrain: str, strategy: Any, *args: Any, **kwargs: Any):
         replace_names(TRAINER)
-        torch.manual_seed(strategy.args.train.seed)  # the loader draws its order from it
+        torch.manual_seed(strategy.args.train.seed)  # it determines the loader's order
         super().__init__(pretrain, strategy, *args, **kwargs)
         watch.note_names(
             {
@@ -73,7 +72,7 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
 
     def fit(self, *args: Any, **kwargs: Any) -> None:
         super().fit(*args, **kwargs)
-        if self.experience_maker.step == 0:  # upstream would save the model as it was
+        if self.experience_maker.step == 0:  # upstream would save the untrained model
             raise BadInput(nothing_trained(self.args))
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict, int]:
@@ -88,11 +87,11 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         return {**status, **self.experience_maker.metrics}, step
 
     def of_all_rollouts(self) -> str:
-        """ " of 30", where their number is known."""
+        """ " of 30", if the number is known, else ""."""
         return ""
 
     def keep(self, client_states: dict) -> None:
-        """Adds what upstream leaves out to the states of a checkpoint."""
+        """Adds to a checkpoint's states what upstream leaves out."""
         self.experience_maker.keep(client_states)
         client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
 
@@ -104,13 +103,13 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         if global_step % self.args.logger.logging_steps == 0:
             self.log_panel(global_step, ours)
         super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
-        if self.tensorboard_logger:  # which keeps two minutes to itself
+        if self.tensorboard_logger:  # it would buffer two minutes
             self.tensorboard_logger.writer.flush()
 
     def log_panel(self, global_step: int, curves: dict[str, float]) -> None:
-        """Logs curves under their own names, for a panel of their own.
+        """Logs curves under their own names, which gives them a panel of their own.
 
-        Upstream would put them among its forty below `train/`.
+        Upstream would put them among its forty under `train/`.
         """
         if self.wandb_logger:
             self.wandb_logger.handle.log({"train/global_step": global_step, **curves})
@@ -122,7 +121,7 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         self, eval_metrics: dict, global_step: int, client_states: dict
     ) -> None:
         say_evaluation(global_step, eval_metrics)
-        if global_step == 0:  # of the asynchronous trainer, which has no place in the data yet
+        if global_step == 0:  # the asynchronous trainer has no place in the data yet
             return
         self.keep(client_states)
         super().save_best_checkpoint(eval_metrics, global_step, client_states)
@@ -130,9 +129,9 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
     def init_checkpoint_states(self) -> dict[str, Any]:
         states: dict[str, Any] = super().init_checkpoint_states()
         self.experience_maker.resume(states)
-        if self.args.algo.kl.target:  # else it is what the flag says
+        if self.args.algo.kl.target:  # else the flag sets it
             self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)
-        if self.tensorboard_logger:  # what was logged of later steps was undone
+        if self.tensorboard_logger:  # drop what was logged of later steps, now undone
             writer = self.tensorboard_logger.writer
             writer.close()
             writer.purge_step = states["global_step"] + 1
@@ -175,7 +174,7 @@ class ShrinkageTrainer(Training, plain_class(ppo_trainer.PPOTrainer)):  # type: 
         return states
 
     def evaluate_now(self, global_step: int) -> dict[str, Any]:
-        """An evaluation besides upstream's; {} where nothing is evaluated."""
+        """An evaluation in addition to upstream's; {} if nothing is evaluated."""
         if not evaluates(self):
             return {}
         settings = {name: getattr(self.args.eval, name) for name in EVALUATED_WITH}
@@ -187,11 +186,11 @@ class AsyncTrainer(Training, plain_class(ppo_trainer_async.TrainingActor)):  # t
     """The half of upstream's asynchronous trainer that trains."""
 
     def broadcast_to_vllm(self) -> None:
-        super().broadcast_to_vllm()  # upstream's calls `super()`, and is not sent by value so
+        super().broadcast_to_vllm()  # upstream's calls `super()`, so it must not be sent by value
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         states = super().init_checkpoint_states()
-        # the other half gets only the place in the data
+        # the other half gets only the data loader's state
         states["data_loader_state_dict"][STEP] = states["global_step"]
         return states
 
@@ -215,7 +214,7 @@ class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # ty
 
     def load_state_dict(self, state_dict: dict) -> None:
         self.samples_generator.resume(steps=state_dict.pop(STEP))
-        self._last_eval_step = 0  # there is none before the first step of a resumed run
+        self._last_eval_step = 0  # a resumed run does not evaluate before its first step
         super().load_state_dict(state_dict)
 
     def _should_eval(self, global_step: int) -> bool:
@@ -227,18 +226,18 @@ class AsyncGenerator(plain_class(ppo_trainer_async.GenerateSamplesActor)):  # ty
         super().fit(episode, total_consumed_prompts)
 
 
-# --- what they do ------------------------------------------------------------------------------
+# --- their functions ---------------------------------------------------------------------------
 
 
 def draw_over_steps(wandb: Any) -> None:
-    """Gives our curves an axis in W&B, and evaluations the one that upstream logs for them."""
+    """Sets the x-axes in W&B: for our curves, and the one upstream logs for evaluations."""
     wandb.define_metric("js/*", step_metric="train/global_step", step_sync=True)
     wandb.define_metric("eval/global_step")
     wandb.define_metric("eval/*", step_metric="eval/global_step", step_sync=True)
 
 
 def say_evaluation(step: int, metrics: dict[str, Any]) -> None:
-    """One line on an evaluation: the shares of right answers, by data set."""
+    """Prints one line on an evaluation: the shares of right answers, by data set."""
     shares = []
     for name, value in metrics.items():
         if re.search(r"_pass\d+$", name):
@@ -253,9 +252,9 @@ def evaluates(trainer: Any) -> bool:
 
 
 def refuse_prompts(trainer: Any) -> None:
-    """Raises BadInput for prompts that cannot be trained on, which the data sets have found.
+    """Raises BadInput for prompts that cannot be trained on, as the data sets have found.
 
-    It is upstream's first call: of what a constructor raises, Ray keeps the text alone.
+    Upstream's first call runs it: if a constructor raised the error, Ray would keep only its text.
     """
     loaders = {
         "data.prompt_dataset": trainer.prompts_dataloader,
@@ -277,7 +276,7 @@ def refuse_prompts(trainer: Any) -> None:
 
 
 def schedule_of(trainer: Any) -> Schedule:
-    """How long the run of a trainer with prompts is."""
+    """How long a run is, from a trainer that has the prompts."""
     values = {}
     for flag in FLAGS:
         section, _, name = flag.partition(".")
@@ -288,9 +287,9 @@ def schedule_of(trainer: Any) -> Schedule:
 def metrics_by_datasource(loader: Any, samples: list[Any], responses: int) -> dict[str, float]:
     """Upstream's metrics of an evaluation, with every prompt under its own datasource.
 
-    `samples` are in the order of the data set. Upstream looks the datasource up by the text of the
-    prompt, so that the prompts of two data sets would all count for the second. Rows without a
-    datasource beside rows with one are "default", as they are by themselves.
+    `samples` are in the order of the data set. Upstream looks the datasource up by the prompt's
+    text, so a prompt in two data sets would count only for the second. Rows without a datasource
+    are "default", even beside rows with one.
     """
     numbered = [
         ([datasource or "default"], [str(number)], None, None)
@@ -313,7 +312,7 @@ def metrics_by_datasource(loader: Any, samples: list[Any], responses: int) -> di
 
 
 def pass1_interval(datasource: str, of_prompts: list[float]) -> dict[str, float]:
-    """The 95 % interval of the mean of prompts' mean rewards; {} where one is missing."""
+    """The 95 % interval of the mean of prompts' mean rewards; {} if a prompt's mean is missing."""
     if not all(map(math.isfinite, of_prompts)):
         return {}
     in_range = min(of_prompts) >= 0 and max(of_prompts) <= 1
@@ -325,7 +324,7 @@ def pass1_interval(datasource: str, of_prompts: list[float]) -> dict[str, float]
 
 
 def nothing_trained(args: argparse.Namespace) -> str:
-    """What to say of a run whose filter has left nothing to train on."""
+    """The error message of a run whose filter left nothing to train on."""
     low, high = args.algo.dynamic_filtering_range
     return (
         f"no step was trained, and no model is saved: in an episode fewer than "
@@ -335,10 +334,10 @@ def nothing_trained(args: argparse.Namespace) -> str:
 
 
 def hold_place(loader: Any, changed: Collection[str]) -> None:
-    """Makes the loader's place in the data one in these prompts, which a resumed run must have.
+    """Ties the loader's place in the data to these prompts, which a resumed run must have.
 
-    Where `changed`, of `--js.changed`, names a flag of the data, other prompts begin at the first.
-    `load_state_dict` raises BadInput for them otherwise: their first rows would be skipped.
+    If the prompts differ and `changed` (`--js.changed`) names a flag of the data, they begin at the
+    first. Otherwise `load_state_dict` raises BadInput: their first rows would be skipped.
     """
     digest = hashlib.sha256()
     for row in zip(loader.dataset.prompts, loader.dataset.labels, strict=True):
@@ -364,6 +363,6 @@ def hold_place(loader: Any, changed: Collection[str]) -> None:
 
 
 def optimizer_steps(trainer: Any) -> int:
-    """How many there will be at most, which the schedule of the learning rate wants to know."""
+    """The most optimizer steps that the run can have; the learning rate schedule needs it."""
     schedule = schedule_of(trainer)
     return schedule.rollouts * schedule.updates

@@ -1,9 +1,8 @@
 """What the plug-in replaces in OpenRLHF (`REPLACED`), and the names that it relies on.
 
-Both are checked before a run. When a release of OpenRLHF changes one of them, the run stops with
-the name that is missing, instead of training something else than was asked for. The plug-in was
-run on CPUs with vLLM 0.29.0 and transformers 5.15, as OpenRLHF pins them, and on a GPU with 0.26.0
-and 5.17.
+Both are checked before a run. If a release of OpenRLHF changes one of them, the run stops and
+reports the missing name, instead of silently training something else. The plug-in was run on CPUs
+with vLLM 0.29.0 and transformers 5.15, as OpenRLHF pins them, and on a GPU with 0.26.0 and 5.17.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ WORKS_WITH = "openrlhf 0.11.2"
 
 
 class BadInput(ValueError):
-    """The user's flags or files cannot be run. One problem per line: what came, what to do."""
+    """The user's flags or files cannot be used. One problem per line: what came, what to do."""
 
 
 class UpstreamMismatch(RuntimeError):
@@ -31,7 +30,7 @@ class BadReward(ValueError):
 
 
 class ProcessDied(RuntimeError):
-    """A process of the run died: which one, and during what."""
+    """A process of the run died. The message says which one, and in which phase."""
 
 
 ACTOR = "__ray_metadata__.modified_class.__ray_actor_class__"  # what `plain_class` reads
@@ -48,12 +47,12 @@ COMMAND_LINE = "command line"
 
 
 class Replacement(NamedTuple):
-    """A name of OpenRLHF in whose place a part of ours stands."""
+    """A name of OpenRLHF that we replace with a part of ours."""
 
     module: str
     name: str
     parameters: str
-    """Those of upstream's that it must begin with, in this order."""
+    """The parameters that upstream's must begin with, in this order."""
     ours: str
     """The module and the name of our part."""
     read_by: str
@@ -62,13 +61,13 @@ class Replacement(NamedTuple):
     ends_when: str
     """The change of OpenRLHF that makes this row superfluous."""
     ray_options: Mapping[str, Any] | None = None
-    """What Ray is told of an actor; None for what is no actor."""
+    """The options of an actor in Ray; None if it is not an actor."""
     of_run: bool = False
     """Whether `ours` is a function that makes the part for a run's arguments."""
 
     @property
     def path(self) -> str:
-        """What has the parameters: the name, or of an actor the class that Ray has decorated."""
+        """The path of what has the parameters: the name or, for an actor, the class inside it."""
         return self.name if self.ray_options is None else f"{self.name}.{ACTOR}"
 
 
@@ -144,7 +143,7 @@ REPLACED = (
         name="get_llm_for_sequence_regression",
         parameters="model_name_or_path model_type",
         ours="openrlhf_js.trainers.openrlhf.learner.actors.load_with_scale",
-        read_by=DRIVER,  # Ray sends the reward model's actor with the globals of its methods
+        read_by=DRIVER,  # Ray sends the reward model's actor with its methods' globals
         why="mean and std of a reward model are uninitialised memory under transformers 5",
         ends_when="mean and std are in the checkpoint, or read after the model is built",
     ),
@@ -232,7 +231,7 @@ REPLACED = (
         why="a resumed run leaves out pairs, and the last update is not evaluated",
         ends_when="`fit` resumes at the next pair, and evaluates at the end",
     ),
-    # nothing is put there: the source is parsed, and a part of it is executed by itself
+    # nothing is replaced: the source is parsed, and a part of it is executed separately
     Replacement(
         module="openrlhf.cli.train_ppo_ray",
         name="__main__",
@@ -275,12 +274,12 @@ REPLACED = (
 def replace_names(*processes: str, args: Any = None) -> None:
     """Puts our parts where OpenRLHF, in this process, looks for its own.
 
-    Each process needs a call of its own. What Ray sends by value has the globals of the driver, so
-    that the driver replaces the names of its actors, too.
+    Each process needs its own call. What Ray sends by value has the driver's globals, so the driver
+    also replaces the names that its actors look up.
 
     Args:
-        processes: whose names are replaced (`DRIVER`, `TRAINER`, ...).
-        args: the run's nested arguments, for the parts that are made for a run.
+        processes: the processes whose names are replaced (`DRIVER`, `TRAINER`, ...).
+        args: the run's nested arguments, for the parts that are made for each run.
     """
     rows = [row for row in REPLACED if row.read_by in processes]
     parts = [
@@ -467,7 +466,7 @@ def _problem(module_name: str, name: str, parameters: str) -> str | None:
         return f"{module_name}.{name} is missing"
     if not parameters:
         return None
-    original = inspect.unwrap(replaced)  # a replacement of ours keeps the original's signature
+    original = inspect.unwrap(replaced)  # our replacement has the original's signature
     expected = tuple(parameters.split())
     actual = tuple(inspect.signature(original).parameters)
     if actual[: len(expected)] != expected:
@@ -476,7 +475,7 @@ def _problem(module_name: str, name: str, parameters: str) -> str | None:
 
 
 def check(tables: Sequence[Names]) -> None:
-    """Raises UpstreamMismatch that names everything that is missing and the version that works."""
+    """Raises an UpstreamMismatch that lists everything missing and the version that works."""
     problems = []
     for table in tables:
         for module_name, names in table.items():

@@ -1,10 +1,10 @@
 """Ends a run when one of its processes dies, with a line that says which.
 
-Otherwise a run can wait for ever: vLLM leaves the calls that are under way unanswered when its
-engine dies, and upstream waits for them. Ray's table of actors has the deaths on every node, and
-deaths alone: a process that is only slow is alive in it. The engine's process is not Ray's, so the
-actor that started it ends with it. An actor that an agent or a grader has started is its own
-affair: whoever calls it gets an error.
+Otherwise a run can wait for ever: when vLLM's engine dies, its open calls stay unanswered, and
+upstream waits for them. Ray's table of actors lists deaths on every node, and nothing but deaths: a
+process that is only slow counts as alive. The engine's process is not Ray's, so the actor that
+started it ends with it. Actors that an agent or a grader started are not watched: their callers get
+an error.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from openrlhf_js.trainers.openrlhf.upstream import ProcessDied
 
 POLL_SECONDS = 0.5
 SETTLE_SECONDS = 5.0  # after a failure, until Ray knows of the death behind it
-MOST_FAILURES = 20  # of calls of Ray in a row: a busy machine may miss some
-LEFT_BY_ITSELF = "INTENDED_USER_EXIT"  # in Ray's words: by `exit_actor`, as an agent's may
+MOST_FAILURES = 20  # failed calls of Ray in a row: on a busy machine some may fail
+LEFT_BY_ITSELF = "INTENDED_USER_EXIT"  # Ray's word for `exit_actor`, as an agent's actor may call
 NAMESPACE = "openrlhf_js"  # in Ray's key-value store, whose keys begin with the job's number
 ROLES = {  # of a run's actors, by the names of their classes; `note_names` tells ranks apart
     "OurPolicy": "a policy rank",
@@ -44,7 +44,7 @@ ROLES = {  # of a run's actors, by the names of their classes; `note_names` tell
     "PPOTrainerAsync": "the asynchronous trainer",
     "AsyncGenerator": "the generator of rollouts",
 }
-DEATH_SIGNAL = signal.SIGUSR2  # by which the watching thread interrupts the one that trains
+DEATH_SIGNAL = signal.SIGUSR2  # with it the watching thread interrupts the training one
 PHASES = {  # methods of the trainer and of its generator of samples
     "generate_samples": "generating",
     "generate_eval_samples": "evaluating",
@@ -63,9 +63,9 @@ def _key(kind: str, job: str, actor: str = "") -> str:
 
 
 def _note(kind: str, text: str, actor: str = "") -> None:
-    """Keeps a text about an actor, by default this one, where the driver finds it.
+    """Stores a text about an actor, by default this one, where the driver finds it.
 
-    Without Ray there is none.
+    Does nothing without Ray.
     """
     if ray.is_initialized():
         context = ray.get_runtime_context()
@@ -74,10 +74,10 @@ def _note(kind: str, text: str, actor: str = "") -> None:
 
 
 def note_names(groups: Mapping[str, Any], engines: Sequence[Any] | None) -> None:
-    """Notes what the actors that a trainer works with are called, with their numbers.
+    """Stores names, with numbers, for the actors that a trainer works with.
 
     Args:
-        groups: upstream's `RayActorGroup`s by their title; None for one that there is not.
+        groups: upstream's `RayActorGroup`s by their title; None for one that does not exist.
         engines: the actors of vLLM's engines.
     """
     titled = {title: group._actor_handlers for title, group in groups.items() if group is not None}
@@ -87,7 +87,7 @@ def note_names(groups: Mapping[str, Any], engines: Sequence[Any] | None) -> None
 
 
 def announce_phases(cls: type) -> type:
-    """Lets the methods in `PHASES` note what this actor is at; a failed one leaves its note."""
+    """Makes the methods in `PHASES` store the actor's phase; a failed method leaves it there."""
     for name, phase in PHASES.items():
         if hasattr(cls, name):
             setattr(cls, name, _announced(getattr(cls, name), phase))
@@ -109,7 +109,7 @@ def _announced(method: Callable[..., Any], phase: str) -> Callable[..., Any]:
 
 
 async def end_with_engine(llm: Any) -> None:
-    """Ends this actor when vLLM's engine has died, so that no call to it waits for ever."""
+    """Ends this actor when vLLM's engine dies, so that no call to it waits for ever."""
     processes = multiprocessing.active_children()  # the engine's, and perhaps some of an agent's
     while not llm.errored:
         await asyncio.sleep(POLL_SECONDS)
@@ -124,11 +124,11 @@ async def end_with_engine(llm: Any) -> None:
 
 
 class Watch:
-    """Looks for dead actors of a run, of which none may die before its end."""
+    """Looks for dead actors of a run; none may die before the run's end."""
 
     def __init__(self) -> None:
         self.job: str = ray.get_runtime_context().get_job_id()
-        self.death: str | None = None  # what to say of the one that `wait_for_death` has seen
+        self.death: str | None = None  # the message about the death that `wait_for_death` saw
 
     def wait_for_death(self, ended: threading.Event) -> None:
         """Interrupts the main thread as soon as an actor is dead; returns then, or after `ended`.
@@ -142,7 +142,7 @@ class Watch:
             try:
                 death = self.find_death()
                 failures = 0
-            except Exception as error:  # whatever Ray raises: else nobody would watch any more
+            except Exception as error:  # whatever Ray raises: keep watching
                 failures += 1
                 if failures == MOST_FAILURES:
                     death = f"Ray, which no longer tells who is alive ({error}), died"
@@ -152,7 +152,7 @@ class Watch:
                 return
 
     def find_death(self) -> str | None:
-        """A sentence on the first actor of the run that died; None if none is dead."""
+        """A sentence on the first actor of the run that died; None if all are alive."""
         job = ray.JobID(bytes.fromhex(self.job))
         actors = state.actors(job_id=job, actor_state_name="DEAD").values()
         for actor in sorted(actors, key=lambda actor: actor["EndTime"]):
@@ -161,9 +161,9 @@ class Watch:
         return None
 
     def check_answers(self, error: BaseException) -> None:
-        """Raises ProcessDied if an error is of an actor that has left without Ray's knowledge.
+        """Raises ProcessDied if an error is from an actor that died without Ray's knowledge.
 
-        So does a grader that ends its process: the engine that this has forked keeps its sockets.
+        This happens if a grader ends its process: the engine forked from it keeps its sockets open.
         """
         cause = error
         while isinstance(getattr(cause, "cause", None), BaseException):
@@ -178,7 +178,7 @@ class Watch:
         return [key.decode() for key in keys]
 
     def _describe(self, actor: dict[str, Any]) -> str:
-        """A sentence on a dead actor: which it was, where, and what the run was at."""
+        """A sentence on a dead actor: which one, where, and in which phase of the run."""
         name = _read(_key("name", self.job, actor["ActorID"])) or _role(actor)
         process = _read(_key("death", self.job, actor["ActorID"])) or f"process {actor['Pid']}"
         if len(ray.nodes()) > 1:
@@ -187,13 +187,13 @@ class Watch:
         return f"{name} ({process}) died{self._during()}{cause}"
 
     def _during(self) -> str:
-        """What the trainer and its generator of samples are at, or were at when they failed."""
+        """The phases of the trainer and its generator of samples, or those in which they failed."""
         phases = sorted({_read(key) for key in self._keys("phase")} - {""})
         return f" while {' and '.join(phases)}" if phases else ""
 
 
 def _role(actor: dict[str, Any]) -> str | None:
-    """What an actor is to the run; None if the run did not start it."""
+    """The role of an actor in the run; None if the run did not start it."""
     class_name = actor["ActorClassName"].rpartition(".")[2]  # a function may define it
     return ROLES.get(class_name)
 
@@ -203,9 +203,9 @@ def _read(key: str) -> str:
 
 
 def _cause(death: Any) -> str | None:
-    """What is known of an actor's death, perhaps ""; None if it does not end the run by itself.
+    """The known cause of an actor's death, perhaps ""; None if the death need not end the run.
 
-    That is so for an actor that was let go, that left by itself, that raised an error in its
+    None is for an actor that was released, that exited by itself, that raised an error in its
     constructor, or whose owner died before it.
     """
     if death.HasField("oom_context"):
@@ -219,11 +219,11 @@ def _cause(death: Any) -> str | None:
 
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    """Raises ProcessDied in the main thread, which this surrounds, as soon as an actor dies."""
+    """Raises ProcessDied in the main thread, inside this context, as soon as an actor dies."""
     watch = Watch()
     ended = threading.Event()
     thread = threading.Thread(target=watch.wait_for_death, args=(ended,), daemon=True)
-    before = signal.signal(DEATH_SIGNAL, signal.default_int_handler)  # which `ray.get` lets through
+    before = signal.signal(DEATH_SIGNAL, signal.default_int_handler)  # `ray.get` lets it through
     thread.start()
     try:
         try:

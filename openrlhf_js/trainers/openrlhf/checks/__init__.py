@@ -1,7 +1,7 @@
 """Checks before a training run: flags and local files, all problems at once, no model loaded.
 
-Checked are mistakes that upstream would answer late, unclearly, or by silently training something
-else. Names on a hub, and what upstream's own validation says, are left to upstream.
+They find mistakes that upstream would report late, unclearly, or not at all, silently training
+something else. Names on a hub and upstream's own validation are left to upstream.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Checked(NamedTuple):
     """What the checks have found out."""
 
     prompts: int | None
-    """Of an episode; None where they are not known yet."""
+    """Prompts per episode; None if not yet known."""
     task: str
-    """What the reward file or the agent says that it grades; "" for nothing."""
+    """The task that the reward file or the agent says it grades; "" if it names none."""
     lengths: Mapping[str, list[Lengths | None]] = {}
-    """Of the prompts, as `check_lengths` returns them."""
+    """The lengths of the prompts, as `check_lengths` returns them."""
     nested: Any = None
     """The arguments as upstream's `train` takes them."""
 
@@ -61,11 +61,11 @@ class Checked(NamedTuple):
 def check(args: argparse.Namespace, download: bool = False) -> Checked:
     """Raises BadInput with every problem of the flat arguments and their files, one per line.
 
-    Where flags do not fit each other, the prompts are not measured: that takes seconds.
+    If the flags conflict, the prompts are not measured, which would take seconds.
 
     Args:
         args: the flags, as the parser returns them.
-        download: whether tokenizers and columns may come from a hub, as when a run starts.
+        download: whether tokenizers and columns may be fetched from a hub, as when a run starts.
     """
     flat: Flat = vars(args)
     nested = tokenizer = unnested = None
@@ -79,7 +79,7 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
             except (
                 AttributeError,
                 TypeError,
-            ) as error:  # where a flag is missing, as is said below
+            ) as error:  # a flag is missing, which is reported below
                 unnested = error
         of_models = list(model_problems(flat))
         problems = [*of_flags, *of_models, *start_problems(flat)]
@@ -113,7 +113,7 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
 
 @contextmanager
 def collecting(problems: list[str]) -> Iterator[None]:
-    """Adds those of a BadInput to the others."""
+    """Adds the problems of a BadInput to `problems`."""
     try:
         yield
     except BadInput as error:
@@ -121,7 +121,7 @@ def collecting(problems: list[str]) -> Iterator[None]:
 
 
 def flag_problems(flat: Flat) -> Iterator[str]:
-    """What flags have wrong by themselves, whatever is in the files that they name."""
+    """The problems of the flags themselves, whatever is in the files that they name."""
     if flat["algo.advantage.estimator"] is None:
         yield NO_ESTIMATOR
     else:
@@ -140,14 +140,14 @@ def flag_problems(flat: Flat) -> Iterator[str]:
 def _trial(flat: Flat, tokenizer: Any) -> Trial | None:
     """A call of the reward function for the first row of the data, as a run would make it.
 
-    Without the chat template or a row it tells less. An agent is not called.
+    Without the chat template or a row it shows less. An agent is not called.
     """
     if flat["train.agent_func_path"]:
         return None
     row = _first_row(flat)
     prompt = None
     if row is not None:
-        with suppress(Exception):  # of a chat template, as `check_lengths` says
+        with suppress(Exception):  # of a chat template; `check_lengths` reports it
             prompt = prompt_of(row, flat, tokenizer)
     label = row[flat["data.label_key"]] if row and flat["data.label_key"] else ""
     datasource = row.get(DATASOURCE) if row else ""
@@ -162,7 +162,7 @@ def _trial(flat: Flat, tokenizer: Any) -> Trial | None:
 
 
 def _first_row(flat: Flat) -> Mapping[str, Any] | None:
-    """Of the first data set that is here and can be used."""
+    """The first row of the first local data set that can be used; None without one."""
     for name in data_sets(flat, "data.prompt_dataset"):
         try:
             rows = usable_rows(name, "data.prompt_dataset", flat)

@@ -10,10 +10,10 @@ from openrlhf_js.trainers.openrlhf.flags import Flat
 def batch_size_problems(flat: Flat, prompts: int | None) -> list[str]:
     """Whether batch sizes, processes and the number of prompts fit each other.
 
-    `prompts` are those of an episode, None if not known.
+    `prompts` is the number of prompts per episode, None if not known.
 
-    Upstream checks little of it: it would drop samples, carry half a gradient into the next batch,
-    or wait for ever for a rank that has run out of samples.
+    Upstream checks little of this: it would drop samples, carry half a gradient into the next
+    batch, or wait for ever for a rank that has run out of samples.
     """
     batch = flat["rollout.batch_size"]
     responses = flat["rollout.n_samples_per_prompt"]
@@ -52,7 +52,7 @@ def too_few_prompts(prompts: int, batch: int) -> list[str]:
 
 
 def _rank_problems(flat: Flat, role: str) -> list[str]:
-    """The optimizer's batch and the rollout, each cut evenly among the data-parallel ranks."""
+    """Whether the data-parallel ranks get equal shares of the optimizer's batch and the rollout."""
     gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
     gpus_per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
     problems = multiple_problems(
@@ -90,7 +90,7 @@ def multiple_problems(size: int, of: int, what: str, why: str, use: str = "") ->
 
 
 def _larger(flat: Flat, of: int) -> str:
-    """To use the next number of prompts whose responses are a multiple."""
+    """Advice: the next larger number of prompts whose responses are a multiple of `of`."""
     batch = flat["rollout.batch_size"]
     step = of // math.gcd(of, flat["rollout.n_samples_per_prompt"])
     return f"use --rollout.batch_size {math.ceil(batch / step) * step}"

@@ -1,4 +1,4 @@
-"""The estimator of a run, and what is measured of its gradient."""
+"""Checks the estimator of a run, and the measurement of its gradient's variance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from openrlhf_js.estimators.catalogue import ADDED, in_training
 from openrlhf_js.trainers.openrlhf.checks.batch_sizes import multiple_problems
 from openrlhf_js.trainers.openrlhf.flags import Flat
 
-MEASURABLE = {  # values with which some rank sees whole and final gradients
+MEASURABLE = {  # the values with which some rank sees whole, final gradients
     "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
     "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
     "ds.zero_stage": (1, 2, 3),  # without ZeRO DeepSpeed does not always compute a norm
@@ -57,7 +57,7 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
 
 
 def gradient_problems(flat: Flat) -> Iterator[str]:
-    """What measuring its variance, and keeping prompts in one micro-batch, do not go with."""
+    """Flags that do not work with measuring the variance, or with whole groups in micro-batches."""
     for flag, works in MEASURABLE.items():
         if flat["js.gradient_variance"] and flat[flag] not in works:
             yield (

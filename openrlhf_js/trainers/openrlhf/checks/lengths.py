@@ -1,4 +1,4 @@
-"""Prompts as the policy reads them: whether its chat template takes each, and how long they are.
+"""Prompts as the policy reads them: whether its chat template accepts each, and their lengths.
 
 Upstream cuts off the beginning of a prompt that leaves no room for a response, and trains on what
 is left. An empty prompt ends the run at the step that draws it.
@@ -27,13 +27,13 @@ MODEL = "actor.model_name_or_path"
 
 
 class Lengths(NamedTuple):
-    """How many tokens the prompts of a data set have, and how many they may have."""
+    """How many tokens each prompt of a data set has, and how many it may have."""
 
     tokens: list[int | None]
-    """Of each prompt; None with images: upstream itself refuses those that are too long."""
+    """One number per prompt; None if it has images: upstream itself refuses those if too long."""
     max_len: int
     response: int
-    """Tokens that are kept for a response."""
+    """Tokens reserved for a response."""
 
     @property
     def known(self) -> list[int]:
@@ -77,9 +77,9 @@ def measured(
     max_len: int,
     max_new_tokens: int | None,
 ) -> Lengths:
-    """The lengths of prompts; `images` has what each of them shows, None for nothing.
+    """The lengths of prompts; `images` has the images of each prompt, None if it has none.
 
-    `tokenizer` may be the processor of a model that sees.
+    `tokenizer` may be the processor of a vision model.
     """
     places = list(range(len(prompts)))
     if hasattr(tokenizer, "image_processor"):
@@ -92,15 +92,15 @@ def measured(
         encoded = tokenizer(text=texts, add_special_tokens=False, verbose=False)
         for place, ids in zip(batch, encoded.input_ids, strict=True):
             tokens[place] = len(ids)
-    # a response has one token at least, as upstream counts
+    # upstream counts at least one token for a response
     return Lengths(tokens=tokens, max_len=max_len, response=max_new_tokens or 1)
 
 
 def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]:
-    """The lengths of the prompts, by the flag of their data sets; None for sets on a hub.
+    """The lengths of the prompts, by the flag of their data sets; None for data sets on a hub.
 
-    Without a tokenizer (`load_tokenizer`) nothing is measured, and the trainer does it. Raises
-    BadInput for prompts that cannot be trained on.
+    Without a tokenizer (`load_tokenizer`) nothing is measured here; the trainer measures later.
+    Raises BadInput for prompts that cannot be trained on.
     """
     if tokenizer is None:
         return {}
@@ -113,7 +113,7 @@ def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]
             lengths = problem = None
             try:
                 rows = usable_rows(name, flag, flat)
-            except BadInput:  # `check_prompts` says so
+            except BadInput:  # `check_prompts` reports it
                 rows = None
             try:
                 if rows is not None:
@@ -122,7 +122,7 @@ def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]
             except BadInput as error:
                 problem = str(error)
             found[flag].append(lengths)
-            if problem and not flat["train.agent_func_path"]:  # which writes what the model reads
+            if problem and not flat["train.agent_func_path"]:  # which writes the prompts
                 problems.append(f"--{flag} {name.strip()}: {problem}")
     if problems:
         raise BadInput("\n".join(problems))
@@ -130,7 +130,7 @@ def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]
 
 
 def prompts_left(flat: Flat, lengths: Mapping[str, list[Lengths | None]]) -> int | None:
-    """The prompts of an episode without those that are too long; None where they are not known.
+    """The prompts per episode without those that are too long; None if not known.
 
     Raises BadInput for too few.
     """
@@ -147,10 +147,10 @@ def prompts_left(flat: Flat, lengths: Mapping[str, list[Lengths | None]]) -> int
 
 
 def load_tokenizer(flat: Flat, download: bool) -> Any:
-    """What upstream will make prompts with; None where it is not here.
+    """The tokenizer that upstream will make prompts with; None if it is not on this machine.
 
-    A model on a hub lends its tokenizer, if that is here already or may be downloaded. Raises
-    BadInput for a folder without one, and for one without the chat template that is asked for.
+    The tokenizer of a model on a hub is used if it is cached or may be downloaded. Raises BadInput
+    for a folder without a tokenizer, and for a tokenizer without the chat template that is needed.
     """
     tokenizer = _tokenizer_of(flat, download)
     if tokenizer is not None and flat["data.apply_chat_template"] and not tokenizer.chat_template:
@@ -185,7 +185,7 @@ def _tokenizer_of(flat: Flat, download: bool) -> Any:
 
 
 def prompt_of(row: Mapping[str, Any], flat: Flat, tokenizer: Any) -> str:
-    """The prompt that upstream makes of a row; without a tokenizer, without its chat template."""
+    """The prompt that upstream makes of a row; no chat template is applied without a tokenizer."""
     template = flat["data.input_template"]
     with_template = flat["data.apply_chat_template"] and tokenizer is not None
     preprocess_data = upstream_function("preprocess_data", "prompts_dataset", "datasets")
@@ -199,7 +199,7 @@ def prompt_of(row: Mapping[str, Any], flat: Flat, tokenizer: Any) -> str:
 
 
 def _lengths(rows: Any, flat: Flat, tokenizer: Any) -> Lengths:
-    """The lengths of the prompts that upstream makes of rows; BadInput for one that it cannot."""
+    """The lengths of the prompts that upstream makes of rows; BadInput for a row that fails."""
     image_key = flat["data.image_key"]
     columns = (flat["data.input_key"], image_key)
     used = first_rows(rows, flat["data.max_samples"], columns)
@@ -209,7 +209,7 @@ def _lengths(rows: Any, flat: Flat, tokenizer: Any) -> Lengths:
         for number, row in enumerate(used, 1):
             try:
                 prompt = prompt_of(row, flat, tokenizer)
-            except Exception as error:  # a chat template is a program of its own
+            except Exception as error:  # a chat template can raise anything
                 raise BadInput(
                     f"row {number:,} is refused by the chat template of {flat[MODEL]}: "
                     f"{first_line(error)}"
@@ -229,7 +229,7 @@ def _lengths(rows: Any, flat: Flat, tokenizer: Any) -> Lengths:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keeps tokenizers from threads, which the forks of a run on a CPU would wait for for ever."""
+    """Keeps tokenizers from starting threads, for which a CPU run's forks would wait for ever."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"

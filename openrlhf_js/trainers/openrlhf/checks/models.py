@@ -1,4 +1,4 @@
-"""The models of a run: folders that are there, and that may run no Python of their own."""
+"""Checks the models of a run: the folders exist, and none runs its own Python code unasked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from openrlhf_js.trainers.openrlhf.upstream import BadInput
 MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))
 TRUST = "js.trust_remote_code"
 WITH_LORA = {
-    # vLLM, and what `rm train` saves, hold the base model in bfloat16, which is another one
+    # vLLM and the output of `rm train` hold the base model in bfloat16, not the 4-bit model
     "ds.load_in_4bit": False,
     "ds.tensor_parallel_size": 1,
 }
@@ -31,9 +31,9 @@ TRANSFORMERS = "transformers"
 
 @contextmanager
 def without_torch() -> Iterator[None]:
-    """Lets transformers load without torch, in a program that needs its tokenizers alone.
+    """Lets transformers load without torch, in a program that needs only its tokenizers.
 
-    That takes a quarter of the time. Afterwards it is as if it had not been loaded.
+    That takes a quarter of the time. Afterwards transformers is unloaded again.
     """
     if TRANSFORMERS in sys.modules:
         yield
@@ -71,16 +71,16 @@ def _torch_hidden(_: ModuleType) -> Iterator[None]:
 
 
 def check_hub_models(flat: Flat) -> None:
-    """Raises BadInput for models on a hub that would run Python of their own, at a run's start."""
+    """Raises BadInput at a run's start for hub models that would run their own Python code."""
     problems = code_problems(flat, MODELS, on_hub=True)
     if problems:
         raise BadInput("\n".join(problems))
 
 
 def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
-    """A refusal for each model that would run Python of its own, which OpenRLHF always allows.
+    """A refusal for each model that would run its own Python code, which OpenRLHF always allows.
 
-    Of local folders, or of names on the hub, whose small files are downloaded for it.
+    Looks at local folders, or with `on_hub` at names on the hub, whose small files it downloads.
     """
     if flat[TRUST]:
         return []
@@ -137,7 +137,7 @@ def model_problems(flat: Flat) -> Iterator[str]:
 def reward_model_problems(
     folder: str, policy: str | None, value_head_prefix: str, normalize: bool, trust: bool = False
 ) -> Iterator[str]:
-    """The problems of a local folder as the reward model in Ray, which reads the policy's tokens.
+    """The problems of a local folder as the reward model in Ray, which scores the policy's tokens.
 
     The policy is a folder, or a name on a hub.
     """

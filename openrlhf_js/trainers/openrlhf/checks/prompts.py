@@ -1,7 +1,7 @@
-"""The prompts of a run, before it begins: data sets that upstream can read, and their columns.
+"""Checks a run's prompts before it begins: whether upstream can read them, and their columns.
 
-Of data sets on a hub only the columns are seen, when a run starts. `checks.lengths` makes prompts
-of the rows and measures them.
+For data sets on a hub only the columns are checked, when a run starts. `checks.lengths` makes
+prompts from the rows and measures them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}  # flags
-BASE64_CHARACTERS = 256  # that upstream takes for an image; a shorter text is a path
+BASE64_CHARACTERS = 256  # a longer text is an image to upstream, a shorter one a path
 
 
 def data_sets(flat: Flat, flag: str) -> list[str]:
@@ -30,10 +30,10 @@ def data_sets(flat: Flat, flag: str) -> list[str]:
 
 
 def check_prompts(flat: Flat, download: bool = False) -> tuple[list[str], int | None]:
-    """The problems of both data sets, and the number of prompts of an episode.
+    """The problems of both data sets, and the number of prompts per episode.
 
-    None if it is not known before the trainer has loaded and measured them. `download` says whether
-    a hub may be asked.
+    The number is None if only the trainer can find it, by loading and measuring the prompts.
+    `download` says whether a hub may be asked.
     """
     if not flat["data.prompt_dataset"]:
         return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
@@ -74,7 +74,7 @@ def _check_data_sets(flat: Flat, flag: str, download: bool) -> tuple[list[str], 
 def usable_rows(name: str, flag: str, flat: Flat) -> Any:
     """The rows of a local data set, as `read_local` returns them; None for one on a hub.
 
-    Raises BadInput unless they have the columns of the run, and a prompt each.
+    Raises BadInput unless they have the run's columns and every row has a prompt.
     """
     rows = read_local(name, flat[SPLITS[flag]])
     if rows is not None:
@@ -113,7 +113,7 @@ def _check_row(number: int, row: Mapping[str, Any], flat: Flat) -> None:
 
 
 def _image_paths(images: Any) -> Iterator[str]:
-    """Those of a row's images that upstream takes for paths."""
+    """The images of a row that upstream takes for paths."""
     for image in images if isinstance(images, list) else [images]:
         is_text = isinstance(image, str) and len(image) <= BASE64_CHARACTERS
         if is_text and not re.match("https?://|data:image", image):

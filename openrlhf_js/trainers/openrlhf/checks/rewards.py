@@ -1,4 +1,4 @@
-"""What gives rewards: a file, an agent, servers, or a reward model in the run; and its labels."""
+"""Checks the source of rewards (file, agent, servers, reward model in the run) and the labels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.graders import AGENT, REWARD_FUNCTION, TRIED, Trial
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
-# The current folder, where a file of the user's may have the name of a module of Python's own, is
-# left out until all is imported.
+# The current folder is left out until everything is imported: a user's file there may have the
+# name of a standard module.
 LOAD = """
 import sys
 sys.path[:] = filter(None, sys.path)
@@ -31,10 +31,10 @@ main()
 
 
 class UserFile(NamedTuple):
-    """A Python file of the user's: why upstream cannot use it, and the task that it grades."""
+    """A user's Python file: why upstream cannot use it, and the task that it grades."""
 
     problem: str | None
-    task: str = ""  # its TASK, where it has one
+    task: str = ""  # its TASK, if it has one
 
 
 Finish = Callable[[Trial | None], UserFile]
@@ -42,11 +42,11 @@ Finish = Callable[[Trial | None], UserFile]
 
 @contextmanager
 def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator[Finish]:
-    """Loads a Python file of the user's, while others work, in a process of its own.
+    """Loads a user's Python file in a process of its own, in the background.
 
-    Yields what waits for it, and returns whether the file gives upstream the `name` that it looks
-    for. With a trial the reward function is called, too. What the file does there has no other
-    effect here.
+    Yields a function that waits for it and returns whether the file has the `name` that upstream
+    looks for. Given a trial, it also calls the reward function. The file has no other effect on
+    this process.
     """
     if not path.endswith(".py") or not os.path.isfile(path):
         missing = "does not exist" if path.endswith(".py") else "is not a Python file (.py)"
@@ -54,7 +54,7 @@ def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator
         return
     command = [sys.executable, "-c", LOAD, path, name, device]
     limit = f"{limit_seconds:g} s (--js.reward_timeout_seconds)"
-    # no pipes for output: what the file starts may keep them open
+    # no pipes for output: processes that the file starts may keep them open
     with tempfile.TemporaryFile() as reports, tempfile.TemporaryFile() as errors:
         channels: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": reports, "stderr": errors}
         with subprocess.Popen(command, **channels) as process:
@@ -82,7 +82,7 @@ def loading(path: str, name: str, device: str, limit_seconds: float) -> Iterator
 
 
 def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -> str:
-    """Why the process that loads a file has not said all that it should."""
+    """Why the process that loads a file did not report everything it should."""
     last_words = errors.decode(errors="replace").strip().rpartition("\n")[2]
     if not said:
         cause = last_words or "it ends Python"
@@ -92,14 +92,14 @@ def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -
 
 
 def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
-    """Whether a Python file gives upstream the `name` that it looks for."""
+    """Whether a Python file has the `name` that upstream looks for."""
     with loading(path, name, device, limit_seconds) as finish:
         return finish(None)
 
 
 def grader_file(agent: str | None, addresses: Sequence[str]) -> tuple[str, str] | None:
-    """The file of a run's agent, or the one that it has in place of addresses, and what upstream
-    looks for in it; None for none."""
+    """The file of a run's agent, or its reward file in place of addresses, and the name that
+    upstream looks for in it; None without such a file."""
     if agent:
         return agent, AGENT
     if addresses and addresses[0].endswith(".py"):
@@ -110,14 +110,14 @@ def grader_file(agent: str | None, addresses: Sequence[str]) -> tuple[str, str] 
 def grader_of(
     agent: str | None, addresses: Sequence[str], device: str, limit_seconds: float
 ) -> UserFile | None:
-    """The agent of the run, or the reward file that it has in place of addresses; None for none."""
+    """The agent of the run, or its reward file in place of addresses; None without either."""
     file = grader_file(agent, addresses)
     return None if file is None else load_file(*file, device, limit_seconds)
 
 
 @contextmanager
 def grader_loading(flat: Flat) -> Iterator[Callable[[Trial | None], UserFile | None]]:
-    """`loading` of the run's agent or reward file; it returns None where there is none."""
+    """`loading` of the run's agent or reward file; what it yields returns None without one."""
     addresses = (flat["reward.remote_url"] or "").split(",")
     file = grader_file(flat["train.agent_func_path"], addresses)
     if file is None:
@@ -157,19 +157,19 @@ def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
 
 
 def is_our_task(name: str) -> bool:
-    """Whether the TASK of a reward file is one of ours; users have that word for their own, too."""
+    """Whether the TASK of a reward file is one of ours; users may have a TASK of their own."""
     if not name:  # the tasks are slow to load
         return False
     try:
         from answer_graders.rewards import BY_DATASOURCE
         from answer_graders.tasks import GRADED
-    except ModuleNotFoundError:  # without the extra, no file grades with ours
+    except ModuleNotFoundError:  # without the extra, no file grades with our tasks
         return False
     return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
 
 
 def grades_with_our_task(args: argparse.Namespace) -> bool:
-    """Whether the reward file or the agent of nested arguments grades with a task of ours."""
+    """Whether the reward file or agent in these nested arguments grades with one of our tasks."""
     grader = grader_of(
         agent=args.train.agent_func_path,
         addresses=args.reward.remote_url or (),
@@ -180,7 +180,7 @@ def grades_with_our_task(args: argparse.Namespace) -> bool:
 
 
 def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
-    """Labels in local files that the grader of the run would refuse hours later."""
+    """Labels in local files that the run's grader would refuse hours later."""
     key = flat["data.label_key"]
     if key is None:
         yield f"--data.label_key is missing: {task_name} grades against the label of a row"
@@ -189,7 +189,7 @@ def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
         for name in data_sets(flat, flag):
             try:
                 rows = usable_rows(name, flag, flat)
-            except BadInput:  # `check_prompts` says so
+            except BadInput:  # `check_prompts` reports it
                 continue
             used = (
                 ()
@@ -210,7 +210,7 @@ def _refused_labels(rows: Sequence[Any], key: str, task_name: str) -> list[str]:
         for number, row in enumerate(rows, 1):
             try:
                 check_row_label(task_name, row[key], row.get(DATASOURCE))
-            except ModuleNotFoundError as error:  # it names the extra
+            except ModuleNotFoundError as error:  # its message names the extra
                 return [str(error)]
             except ValueError as error:
                 first = first or f"row {number}: {error}"

@@ -1,4 +1,4 @@
-"""What would come out minutes after the start: the device, and the folders that are written."""
+"""Problems that would show minutes after the start: the device, and the output folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EARLIER_RUNS = {  # flag of a folder -> what a run leaves there
 
 
 def start_problems(flat: Flat) -> list[str]:
-    """What would come out minutes after the start, or when hours of training are to be saved."""
+    """Problems that would show minutes after the start, or after hours, when a run is saved."""
     device, reason = find_device()
     if flat["js.device"] != "auto":
         device = flat["js.device"]
@@ -48,7 +48,7 @@ def start_problems(flat: Flat) -> list[str]:
 
 
 def earlier_run_problems(flat: Flat) -> list[str]:
-    """What an earlier run left in the folders of this one, unless this one resumes it."""
+    """What an earlier run left in this run's folders, unless this run resumes it."""
     if flat["ckpt.load_enable"] or flat["js.requeued"]:
         return []
     used = []

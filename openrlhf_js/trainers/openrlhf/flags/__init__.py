@@ -62,8 +62,8 @@ LIMITS = {
 class Number:
     """The type of a flag that takes numbers in a range, such as "at least 0 and below 1".
 
-    No flag takes NaN. `special` is one number outside the range that has a meaning of its own, and
-    `why` is said of the others.
+    No flag takes NaN. `special` is one allowed number outside the range, with its own meaning.
+    `why` says why the others are refused.
     """
 
     range: str = ""
@@ -73,7 +73,7 @@ class Number:
     why: str = ""
 
     def __call__(self, text: str) -> float:
-        """The number; argparse prints the ArgumentTypeError with the name of the flag."""
+        """Parses the number; argparse prints the ArgumentTypeError with the name of the flag."""
         try:
             value = self.kind(text)
         except ValueError:
@@ -99,8 +99,8 @@ class Number:
         return True
 
 
-# Upstream's flags with values that train something else, nothing, or fail late. Every other flag
-# that takes a float takes any finite one.
+# Upstream's flags that accept values with which a run trains something else, trains nothing, or
+# fails late. Every other float flag takes any finite number.
 RANGES: dict[Number, str] = {
     Number("at least 1", int): (
         "actor.num_nodes actor.num_gpus_per_node critic.num_nodes critic.num_gpus_per_node "
@@ -114,7 +114,7 @@ RANGES: dict[Number, str] = {
         "at least 2", int, why="the oldest is deleted before a new one is written"
     ): "ckpt.max_num",
     Number("above 0", infinite=True): "ckpt.max_mem",
-    # below 0.01, vLLM samples with 0.01 and upstream would train with the other one
+    # below 0.01, vLLM samples at 0.01, and upstream would train at the flag's value
     Number(
         "at least 0.01 and at most 2",
         why="at 0, all responses to a prompt are equal and teach nothing; vLLM refuses above 2",
@@ -142,7 +142,7 @@ RANGES: dict[Number, str] = {
 
 
 def narrow(parser: argparse.ArgumentParser) -> None:
-    """Gives upstream's flags the ranges of their values."""
+    """Restricts upstream's flags to their allowed ranges."""
     ranges = {name: number for number, names in RANGES.items() for name in names.split()}
     for action in parser._actions:
         if action.type is float:
@@ -151,7 +151,7 @@ def narrow(parser: argparse.ArgumentParser) -> None:
 
 
 def thinking_mark(name: str) -> str:
-    """A value of --js.thinking_mark, which counts in this process from now on."""
+    """A value of --js.thinking_mark, which takes effect in this process at once."""
     try:
         name_marks([name])
     except ValueError as error:
@@ -252,7 +252,7 @@ FLAGS: dict[str, dict[str, Any]] = {
 
 
 def estimator_name(name: str) -> str:
-    """The name as a run has it; the user's own file is first read by the checks."""
+    """The name as a run uses it; a user's own file is not read until the checks."""
     own = parse_own(name)
     if own is not None:
         return own.spec
@@ -276,7 +276,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     estimator.choices = None
     estimator.type = estimator_name
     estimator.metavar = "NAME"
-    estimator.default = None  # upstream's would train a critic unasked
+    estimator.default = None  # upstream's default would train a critic unasked
     described = "; ".join(f"{name}: {record.summary}" for name, record in ADDED.items())
     estimator.help = (
         f"{estimator.help}. Of OpenRLHF: {', '.join(OPENRLHF)}. Added by openrlhf_js, with what "
@@ -306,7 +306,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def our_group(
     parser: argparse.ArgumentParser, program: str, description: str, on_cpu: str
 ) -> argparse._ArgumentGroup:
-    """Gives upstream's parser our name, and a group with the flags of every training program."""
+    """Gives upstream's parser our name, and a group with the flags common to training programs."""
     parser.prog, parser.usage = program, "%(prog)s [FILE.yaml] [flags]"
     parser.description = description
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -1,10 +1,10 @@
-"""Upstream's own command line, taken from upstream's own source.
+"""Upstream's command line, taken from upstream's source.
 
 OpenRLHF builds and validates its flags under `if __name__ == "__main__"`, where they cannot be
 imported, and importing the module around them takes many seconds. So the source is parsed, split
 at `args = parser.parse_args()`, and each half compiled: no flag is listed twice, and `--help` or a
-typo answers at once. `upstream_function` takes a function out of its file for the same reason. What
-would end either is in the table of `trainers.openrlhf.upstream`.
+typo gets its answer at once. `upstream_function` takes a function out of its file for the same
+reason. `trainers.openrlhf.upstream` lists the upstream changes that would make either superfluous.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from openrlhf_js.trainers.openrlhf.upstream import WORKS_WITH, BadInput, Upstrea
 
 MAIN = "__name__ == '__main__'"  # as ast.unparse writes it
 SECRETS = ("logger.wandb.key",)
-HIDDEN = "(hidden)"  # what a file has in their place
-RECORD = "record"  # the key under which a run's file has all that is no setting
+HIDDEN = "(hidden)"  # what a run's file has in place of a secret
+RECORD = "record"  # the key of everything in a run's file that is not a setting
 
-# Former flags that now have other words; a mistake is answered with the new name.
+# Former flags that were renamed; the error for an old name gives the new one.
 NEW_WORDS = {
     "actor_learning_rate": "actor.adam.lr",
     "critic_learning_rate": "critic.adam.lr",
@@ -55,16 +55,16 @@ NEW_WORDS = {
 
 
 def source_path(program: str = "train_ppo_ray", package: str = "cli") -> Path:
-    """The file of a program or module of the installed `openrlhf`, found without importing it."""
+    """The path of a program or module of the installed `openrlhf`, found without importing it."""
     spec: Any = importlib.util.find_spec("openrlhf")
     return Path(spec.submodule_search_locations[0], package, f"{program}.py")
 
 
 @functools.cache
 def upstream_function(name: str, module: str, package: str) -> Any:
-    """A function of upstream's, which needs nothing but other functions of its file.
+    """An upstream function that needs nothing but the other functions of its file.
 
-    The file itself imports torch and its like, which takes seconds.
+    Importing the file would load torch and other libraries, which takes seconds.
     """
     path = source_path(module, package)
     parsed = ast.parse(path.read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ def upstream_function(name: str, module: str, package: str) -> Any:
 
 @functools.cache
 def read_program(path: Path) -> tuple[CodeType, CodeType]:
-    """The code of upstream's main block that makes `parser`, and that which validates `args`."""
+    """The code of upstream's main block that makes `parser`, and the code that validates `args`."""
     statements: list[ast.stmt] = []
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == MAIN:
@@ -102,16 +102,16 @@ def read_program(path: Path) -> tuple[CodeType, CodeType]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers all mistakes at once: a line each, with the likely flags. Abbreviations are off."""
+    """Reports all mistakes at once, one per line, with likely flags. Abbreviations are off."""
 
     def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
         self._mistakes: list[str] = []  # so far
 
     def parse_args(self, args=None):  # type: ignore[no-untyped-def, override]
-        """The flags; the first word may be a YAML file of them, over which the others win.
+        """Parses flags; the first word may be a YAML file of flags, which the others override.
 
-        Raises BadInput for what is wrong in the file, and ends the program for other mistakes.
+        Raises BadInput for mistakes in the file, and ends the program for other mistakes.
         """
         words = list(sys.argv[1:] if args is None else args)
         file = Path(words.pop(0)) if words and words[0].endswith((".yaml", ".yml")) else None
@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
         return known
 
     def _get_values(self, action, arg_strings):  # type: ignore[no-untyped-def, override]
-        """The values of a flag on the command line; wrong ones are kept to be said together."""
+        """The values of a flag on the command line; mistakes are collected for one report."""
         try:
             return super()._get_values(action, arg_strings)  # type: ignore[misc]
         except argparse.ArgumentError as error:
@@ -140,17 +140,17 @@ class Parser(argparse.ArgumentParser):
             return action.default
 
     def _unknown(self, words: Sequence[str]) -> list[str]:
-        """What is said of words that the parser does not know."""
+        """The error messages for words that the parser does not know."""
         flags = [word for word in words if word.startswith("--")]
         if words and not flags:
             return [f"unexpected value {words[0]!r}"]
         return list(map(self._hint, flags))
 
     def _read_file(self, path: Path) -> tuple[dict[str, Any], list[str]]:
-        """The values that a YAML file gives to flags, and all that is wrong with them.
+        """The values that a YAML file gives to flags, and all problems with them.
 
         Raises BadInput for a file that cannot be read. Keys are flags with dots, or nested. A
-        switch is true or false, a list several values, and what is null keeps its default. What a
+        switch takes true or false, a list gives several values, and null keeps the default. What a
         run adds under `RECORD` is skipped.
         """
         try:
@@ -178,7 +178,7 @@ class Parser(argparse.ArgumentParser):
         return values, [f"{path}: {problem}" for problem in problems]
 
     def _value(self, action: argparse.Action, value: Any) -> Any:
-        """What a flag makes of a value in YAML, as of words; raises ArgumentError as it does."""
+        """Converts a YAML value as the flag converts words; raises ArgumentError likewise."""
         if action.nargs == 0:
             if not isinstance(value, bool):
                 raise argparse.ArgumentError(action, f"takes true or false, got {value}")
@@ -205,7 +205,7 @@ class Parser(argparse.ArgumentParser):
         return f"unknown flag {name}{self._likely(name)}"
 
     def _likely(self, name: str) -> str:
-        """A question for the flags that a wrong one may mean, to stand behind it."""
+        """The end of an error message: "did you mean" and the flags that a wrong one may mean."""
         wanted = _spelt_flat(name)
         flags = {_spelt_flat(flag): flag for flag in self._option_string_actions}
         renamed = f"--{NEW_WORDS.get(wanted)}"
@@ -218,12 +218,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def _spelt_flat(flag: str) -> str:
-    """A flag as its words were once joined: `rollout_batch_size` for `--rollout.batch_size`."""
+    """A flag in the old spelling: `rollout_batch_size` for `--rollout.batch_size`."""
     return flag.removeprefix("--").replace(".", "_")
 
 
 def _flattened(settings: Mapping[Any, Any], section: str = "") -> Iterator[tuple[str, Any]]:
-    """The names with dots of nested settings, and their values."""
+    """The dotted names of nested settings, and their values."""
     for key, value in settings.items():
         name = f"{section}{key}"
         if isinstance(value, Mapping):
@@ -235,7 +235,7 @@ def _flattened(settings: Mapping[Any, Any], section: str = "") -> Iterator[tuple
 def upstream_parser(program: str = "train_ppo_ray") -> argparse.ArgumentParser:
     """A parser with every flag, default and help text of a program of the installed upstream.
 
-    Only the values that flags take are narrowed (`flags.RANGES`).
+    Only the ranges of the flags' values are narrower (`flags.RANGES`).
     """
     names: dict[str, Any] = {"argparse": argparse, "os": os, "datetime": datetime}
     exec(read_program(source_path(program))[0], names)
@@ -259,7 +259,7 @@ def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") 
 
 @contextmanager
 def _light_config() -> Iterator[None]:
-    """Lets upstream's validation have `openrlhf.utils.config` alone.
+    """Lets upstream's validation import `openrlhf.utils.config` without its package.
 
     The package around it imports torch and transformers, which takes seconds.
     """
@@ -289,7 +289,7 @@ def settings_text(flat: Flat, parser: argparse.ArgumentParser) -> str:
 
 
 def yaml_text(values: Mapping[str, Any]) -> str:
-    """A line for each value, or for each in a list."""
+    """YAML with one line per value; each item of a list has its own line."""
     import yaml  # type: ignore[import-untyped]
 
     text: str = yaml.safe_dump(dict(values), allow_unicode=True, width=math.inf)

@@ -1,4 +1,4 @@
-"""Upstream's policy and critic and their trainers: what is repaired and measured in them."""
+"""Repairs to upstream's policy and critic and their trainers, and measurements in them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from openrlhf_js.trainers.openrlhf.upstream import (
     replace_names,
 )
 
-NEXT_TO_NONE = 1e-6  # stands for a count of 0, by which upstream divides
+NEXT_TO_NONE = 1e-6  # replaces a count of 0, since upstream divides by it
 
 
 def mark_last_micro_batch(trainer: Any, engine: Any, step: int) -> None:
     """Tells DeepSpeed whether a micro-batch is the last of its dynamic batch.
 
-    Upstream tells it that one micro-batch makes a step, and steps after several. ZeRO 1 and 2 then
-    take each micro-batch for the last and drop the gradients before it. Once they know which
+    Upstream tells it that one micro-batch makes a step, but steps after several. ZeRO 1 and 2 then
+    take each micro-batch for the last and drop the earlier gradients. Once DeepSpeed knows which
     micro-batch is the last, every ZeRO stage sums them.
 
     Args:
@@ -51,11 +51,11 @@ def mark_last_micro_batch(trainer: Any, engine: Any, step: int) -> None:
 
 
 def seed_step(seed: int, engine: Any) -> None:
-    """Makes what a training step draws a function of `--train.seed` and of the steps before it.
+    """Seeds a training step's random numbers with `--train.seed` and the number of earlier steps.
 
-    Upstream seeds a process when it starts. In one that resumes, the shuffles of the responses and
-    dropout would begin anew. DeepSpeed counts its steps, and keeps their number in a checkpoint.
-    All ranks have one seed, as upstream gives them: ranks of tensor parallelism must agree.
+    Upstream seeds a process when it starts, so a resumed run would repeat the first shuffles of
+    responses and dropout masks. DeepSpeed counts its steps, and checkpoints keep the count. All
+    ranks share one seed, as upstream's do: tensor-parallel ranks must agree.
     """
     (step_seed,) = np.random.SeedSequence([seed, engine.global_steps]).generate_state(1)
     set_seed(int(step_seed))
@@ -64,9 +64,8 @@ def seed_step(seed: int, engine: Any) -> None:
 def load_with_flags(load: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
     """Upstream's `load_ckpt`, after which the optimizer has the flags of this run.
 
-    DeepSpeed gives it those of the checkpoint's run. They are the same ones but for what
-    `--js.changed` names, and for the number of steps, which the schedule of the learning rate is
-    made for.
+    DeepSpeed restores those of the checkpoint's run. They differ only in the flags that
+    `--js.changed` names, and in the number of steps that the learning rate schedule covers.
     """
     names = ("betas", "eps", "weight_decay", "momentum")
     settings = [
@@ -86,7 +85,7 @@ def load_with_flags(load: Callable[..., Any], engine: Any, *args: Any, **kwargs:
 class PromptGroups(NaiveReplayBuffer):
     """Upstream's replay buffer with whole prompt groups as items, so that a shuffle moves groups.
 
-    Upstream shuffles single responses, which spreads a prompt over several micro-batches.
+    Upstream shuffles single responses, which spreads a group over several micro-batches.
     """
 
     def __init__(self, micro_batch_size: int, responses: int, packing_samples: bool):
@@ -113,9 +112,9 @@ class PromptGroups(NaiveReplayBuffer):
 class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
     """Upstream's trainer of the policy.
 
-    Every optimizer step sums its micro-batches, has the denominator that `--js.loss` asks for, and
-    gives masked responses no weight. `--js.gradient_variance` measures it. vLLM gets adapters
-    merged.
+    Every optimizer step sums its micro-batches, divides by the denominator of `--js.loss`, and
+    gives masked responses no weight. `--js.gradient_variance` measures the steps' gradients. vLLM
+    gets adapters merged.
     """
 
     actor: Any
@@ -130,7 +129,7 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
                 rollout.n_samples_per_prompt,
                 self.args.ds.packing_samples,
             )
-        self.tokens_each: int | None = None  # of a response, by which its loss is divided
+        self.tokens_each: int | None = None  # tokens per response in the loss's denominator
         if ours.loss == "constant":
             self.tokens_each = rollout.max_new_tokens or self.args.data.max_len
         self.gradient_variance: GradientVariance | None = None
@@ -160,8 +159,8 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
 
         With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected
         gradient is the true one times a constant, whatever the baseline (docs/how_it_works.md).
-        Upstream divides by the tokens that the batch happens to have; None for `tokens_each`
-        leaves that. Masked responses have no action token, and count in neither.
+        Upstream divides by the tokens that the batch happens to have; with `tokens_each` None that
+        stays. Masked responses have no action tokens, and count in neither.
         """
         info = info or get_loss_batch_info(
             self.strategy,
@@ -182,7 +181,7 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
         return self.gradient_variance.micro_batch(responses)
 
     def broadcast_to_vllm(self) -> None:
-        """Sends vLLM the weights; those of an adapter merged, one decoder layer at a time."""
+        """Sends vLLM the weights; with LoRA, the merged ones, one decoder layer at a time."""
         if self.args.ds.lora.rank == 0:
             super().broadcast_to_vllm()
             return
@@ -198,14 +197,14 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
 
 
 def log_as_zero(status: dict[str, Any]) -> None:
-    """Logs 0 for a micro-batch of masked responses alone: upstream's means are over no token."""
+    """Logs 0 if a micro-batch has only masked responses: upstream's means are over no tokens."""
     means = status["metrics"]
     means |= {name: torch.as_tensor(mean).nan_to_num() for name, mean in means.items()}
     status["num_action_tokens"] = NEXT_TO_NONE
 
 
 class OurCriticTrainer(ppo_critic.CriticPPOTrainer):  # type: ignore[misc]
-    """Upstream's trainer of the critic, with dynamic batches summed."""
+    """Upstream's trainer of the critic, with the gradients of dynamic batches summed."""
 
     def training_step(
         self, experience: Any, step: int, loss_batch_info: dict[str, Any] | None = None
@@ -220,9 +219,9 @@ class OurCriticTrainer(ppo_critic.CriticPPOTrainer):  # type: ignore[misc]
 def load_with_scale(model_name_or_path: str, model_type: str, **settings: Any) -> Any:
     """Upstream's reward model or critic, normalised with the mean and std of its config.json.
 
-    Upstream keeps both in buffers that are no part of the checkpoint, and fills them when the model
-    is built. Transformers 5 builds it on the meta device, so that the buffers end up uninitialised:
-    rewards shrink to nothing, or change their sign.
+    Upstream keeps both in buffers outside the checkpoint, and fills them when the model is built.
+    Transformers 5 builds it on the meta device, so the buffers end up uninitialised: rewards shrink
+    to nothing, or change sign.
     """
     model = get_llm_for_sequence_regression(model_name_or_path, model_type, **settings)
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # inside LoRA
@@ -242,7 +241,7 @@ def load_with_scale(model_name_or_path: str, model_type: str, **settings: Any) -
 
 
 def forbid_media(model: torch.nn.Module) -> None:
-    """Leaves images and videos no probability as the next token, since vLLM samples none of them.
+    """Gives image and video tokens probability 0 as the next token, as in vLLM's sampling.
 
     In a response they would fail: "Image features and image tokens do not match".
     """
@@ -269,7 +268,7 @@ class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
         super().init_model_from_pretrained(strategy, *args, **kwargs)
         refuse_other_trainer(self.trainer, OurPolicyTrainer)
         if self.actor.is_vlm:
-            # is saved with the model, and must be its processor: upstream has the tokenizer
+            # saved with the model, so it must be the processor; upstream has the tokenizer here
             self.tokenizer = get_tokenizer(strategy.args.actor.model_name_or_path, None)
             forbid_media(self.actor.model.module)
         if strategy.args.ds.lora.rank > 0:
@@ -294,7 +293,7 @@ class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
 
 
 class OurCritic(plain_class(ppo_critic.CriticModelActor)):  # type: ignore[misc]
-    """Upstream's critic actor, loaded with its scale, with `OurCriticTrainer`."""
+    """Upstream's critic actor, loaded with its mean and std, with `OurCriticTrainer`."""
 
     def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         replace_names(LEARNER)
@@ -308,15 +307,15 @@ class OurCritic(plain_class(ppo_critic.CriticModelActor)):  # type: ignore[misc]
 
 
 def refuse_other_trainer(trainer: object, ours: type) -> None:
-    """Raises UpstreamMismatch unless upstream has made the trainer of our class."""
+    """Raises UpstreamMismatch unless upstream made a trainer of our class."""
     if not isinstance(trainer, ours):
         raise UpstreamMismatch(f"the live trainer is {type(trainer).__name__}, not {ours.__name__}")
 
 
 def remove_old_copies(folder: Path, tag: str, most: int) -> None:
-    """Removes all but the newest models of `--ckpt.save_hf`, `tag` among them; upstream keeps all.
+    """Removes old models of `--ckpt.save_hf`, all of which upstream would keep.
 
-    `most` of them are kept, and of those of the best evaluation one.
+    Keeps the `most` newest, and of the best-evaluation models only one; `tag` is always kept.
     """
     is_best = tag.startswith("best")
     copies = folder.glob("best_global_step*_hf" if is_best else "global_step*_hf")

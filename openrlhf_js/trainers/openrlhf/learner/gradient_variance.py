@@ -1,8 +1,8 @@
 """The variance of the policy gradient, recorded during training without a second gradient.
 
 For one optimizer step the estimator needs the sum of the squared norms of its micro-batches'
-gradients, and the squared norm of their sum. The first is accumulated in a hook on each parameter,
-on its own rank and before any reduction: the same place in every ZeRO stage, and the only one where
+gradients, and the squared norm of their sum. A hook on each parameter accumulates the first, on
+each rank and before any reduction: the same place in every ZeRO stage, and the only one where
 ZeRO-3 shows a whole gradient. The second is DeepSpeed's own norm, before it clips.
 """
 
@@ -22,15 +22,15 @@ from openrlhf_js.trainers.openrlhf.upstream import UpstreamMismatch
 
 logger = logging.getLogger(__name__)
 
-PIECE_ELEMENTS = 1 << 15  # of a gradient on CPU that are squared at a time
+PIECE_ELEMENTS = 1 << 15  # elements of a CPU gradient that are squared at a time
 
 
 def squared_norm(gradient: torch.Tensor) -> torch.Tensor:
-    """The sum of the squares of a gradient of any shape, a scalar on its device."""
+    """The sum of squares of a gradient of any shape, as a scalar on its device."""
     if gradient.is_cuda:  # reduces as a tree, and reads bfloat16 as float32 without a copy
         return torch.linalg.vector_norm(gradient, dtype=torch.float32).square()
-    # On a CPU the float32 norm of ten million elements is wrong in the third digit, and any other
-    # way copies what it reads: hence small pieces.
+    # On a CPU the float32 norm of ten million elements is wrong in the third digit, and all other
+    # ways copy what they read: hence small pieces.
     pieces = (piece.float() for piece in gradient.detach().flatten().split(PIECE_ELEMENTS))
     return torch.tensor(sum(torch.dot(x, x).item() for x in pieces), dtype=torch.float64)
 
@@ -50,10 +50,10 @@ class GradientVariance:
         ]
         self._measured: list[GradientMoments] = []
         self._hooks: list[Any] = []
-        self._seen: set[str] = set()  # parameters whose gradient this micro-batch has brought
+        self._seen: set[str] = set()  # parameters with a gradient from this micro-batch
 
     def metrics(self) -> dict[str, float]:
-        """The values to log since the last call, means over the measured steps; {} without any.
+        """Means over the steps measured since the last call, for the log; {} without any.
 
         The signal-to-noise ratio is left out where the variance is not positive.
         """
@@ -70,10 +70,10 @@ class GradientVariance:
 
     @contextlib.contextmanager
     def micro_batch(self, responses: int) -> Iterator[None]:
-        """Surrounds the backward pass on one micro-batch, and the optimizer's step behind the last.
+        """Surrounds the backward pass on one micro-batch, and the optimizer step after the last.
 
         Args:
-            responses: how many the micro-batch has.
+            responses: the number of responses in the micro-batch.
         """
         steps = self._engine.global_steps
         if not self._hooks and steps % self._every == 0:

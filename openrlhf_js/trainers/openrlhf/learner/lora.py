@@ -1,7 +1,7 @@
 """LoRA: the adapters train, and vLLM gets the merged weights.
 
 Upstream sends vLLM every parameter under its name inside PEFT's wrapper, which vLLM does not know.
-Here each adapted matrix goes under its own name, merged:
+Here each adapted matrix is sent merged, under its name in the base model:
     W' = W + (alpha / r) B A    (Hu et al. 2021, arXiv:2106.09685, section 4.1)
 All other weights are frozen, and vLLM has read them from the same checkpoint.
 """
@@ -36,8 +36,8 @@ def merged_weight(layer: Any) -> torch.Tensor:
 def merged_layers(model: Any, zero_stage: int) -> Iterator[dict[str, torch.Tensor]]:
     """The merged weights of a PEFT model by their names in the base model, layer by layer.
 
-    Under ZeRO-3 the parameters of one decoder layer at a time are gathered, and they are sharded
-    again before its weights are yielded.
+    Under ZeRO-3 the parameters are gathered one decoder layer at a time, and sharded again before
+    that layer's weights are yielded.
     """
     layers = adapted_layers(model)
     for _, group in groupby(layers, key=_decoder_layer):
@@ -46,7 +46,7 @@ def merged_layers(model: Any, zero_stage: int) -> Iterator[dict[str, torch.Tenso
         with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
             weights = {f"{name}.weight": merged_weight(layers[name]) for name in names}
         for weight in weights.values():
-            weight.ds_shape = weight.shape  # type: ignore[attr-defined]  # asked under ZeRO-3
+            weight.ds_shape = weight.shape  # type: ignore[attr-defined]  # read under ZeRO-3
         yield weights
 
 

@@ -1,10 +1,10 @@
-"""Reward model training: what OpenRLHF 0.11.2 does otherwise than it says.
+"""Reward model training: repairs where OpenRLHF 0.11.2 does not do what it says.
 
-- Gradients accumulate across epochs, and its count of an epoch's updates is rounded down: of 100
-  pairs in batches of 64 it takes an epoch for 1 update, which is 100/64. So the learning rate ends
-  too early, and with most schedules rises again; and a resumed run leaves out pairs.
-- With LoRA it saves the adapter, without the weights of the value head, which are drawn at a run's
-  start and are nowhere else. Here the merged model is saved.
+- Gradients accumulate across epochs, but its count of updates per epoch is rounded down: with 100
+  pairs in batches of 64 it counts 1 update, not 100/64. So the learning rate schedule ends too
+  early, and most schedules then rise again; and a resumed run leaves out pairs.
+- With LoRA it saves the adapter without the weights of the value head, which are drawn at a run's
+  start and stored nowhere else. Here the merged model is saved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RewardStrategy(DeepspeedStrategy):  # type: ignore[misc]
         *more: Any,
         **settings: Any,
     ) -> Any:
-        """Upstream's loader; the one that shuffles is that of the training pairs."""
+        """Upstream's loader; only the training pairs' loader shuffles, and it is counted here."""
         loader = super().setup_dataloader(
             dataset, batch_size, pin_memory, shuffle, *more, **settings
         )
@@ -44,14 +44,14 @@ class RewardStrategy(DeepspeedStrategy):  # type: ignore[misc]
         return loader
 
     def prepare(self, model_and_config: tuple[Any, dict[str, Any]]) -> Any:
-        """Upstream's engine, optimizer and schedule, for the updates that are made."""
+        """Upstream's engine, optimizer and schedule, for the number of updates really made."""
         model, config = model_and_config
         micro_batches = self.train_batches * self.args.train.max_epochs
         self.updates = micro_batches // self.accumulated_gradient
         return super().prepare((model, config | {"scheduler_steps": self.updates}))
 
     def save_model(self, model: Any, tokenizer: Any, output_dir: str, **settings: Any) -> None:
-        """Saves the model with its value head; one with an adapter as the merged model."""
+        """Saves the model with its value head; with an adapter, the merged model."""
         if self.args.ds.lora.rank == 0:
             super().save_model(model, tokenizer, output_dir, **settings)
             return
@@ -72,7 +72,7 @@ class RewardStrategy(DeepspeedStrategy):  # type: ignore[misc]
 
 @torch.no_grad()
 def _merged_weights(model: Any, sharded: bool) -> dict[str, torch.Tensor]:
-    """The weights that have an adapter, merged, by their names in the base model."""
+    """The merged weights of the adapted layers, by their names in the base model."""
     merged = {}
     for name, layer in adapted_layers(model).items():
         with deepspeed.zero.GatheredParameters(list(layer.parameters()), enabled=sharded):
@@ -88,15 +88,15 @@ class RewardTrainer(RewardModelTrainer):  # type: ignore[misc]
         self.whole_updates = whole_updates
         if args.eval.steps == -1:
             args.eval.steps = whole_updates
-        # upstream finds the epoch and the place in it with // and %, which are exact of fractions
+        # upstream finds the epoch and the place in it with // and %, which are exact for fractions
         updates = Fraction(self.strategy.train_batches, self.strategy.accumulated_gradient)
         super().fit(args, consumed_samples, updates)
 
     def save_logs_and_checkpoints(
         self, args: Any, global_step: int, *more: Any, **settings: Any
     ) -> None:
-        """Upstream's, and evaluates after the last update: the mean and std that are saved."""
+        """Upstream's, and an evaluation after the last update, for the mean and std to be saved."""
         last = global_step == self.strategy.updates
-        # upstream evaluates at the multiples of this
+        # upstream evaluates at multiples of this
         self.num_update_steps_per_epoch = global_step if last else self.whole_updates
         super().save_logs_and_checkpoints(args, global_step, *more, **settings)

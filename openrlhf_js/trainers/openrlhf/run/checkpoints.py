@@ -1,4 +1,4 @@
-"""The checkpoint that a run resumes."""
+"""Finds the checkpoint that a run resumes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 
 def latest_checkpoint(flat: Flat, role: str = "_actor") -> Path:
-    """The file with the name of the checkpoint to resume; DeepSpeed writes it last."""
+    """The file that names the checkpoint to resume; DeepSpeed writes it last."""
     return Path(flat["ckpt.path"], role, "latest")
 
 
 def rank_problems(flat: Flat) -> Iterator[str]:
-    """Another number of ranks than that of the checkpoint to resume.
+    """A problem for each role whose number of ranks differs from the checkpoint's.
 
-    Under ZeRO each rank keeps its part of the optimizer's state in a file of its own, and DeepSpeed
-    cannot cut them anew.
+    Under ZeRO each rank saves its shard of the optimizer's state in its own file, and DeepSpeed
+    cannot reshard them.
     """
     for role in ("actor", "critic"):
         latest = latest_checkpoint(flat, f"_{role}")
@@ -37,7 +37,7 @@ def rank_problems(flat: Flat) -> Iterator[str]:
 
 
 def choose_checkpoint(flat: Flat) -> None:
-    """Makes `--ckpt.load_enable` resume the newest checkpoint that no model's files are cut short.
+    """Makes `--ckpt.load_enable` resume the newest checkpoint without truncated files.
 
     Raises BadInput if there is none.
     """
@@ -58,7 +58,7 @@ def choose_checkpoint(flat: Flat) -> None:
 
 
 def _whole_checkpoints(folder: Path) -> set[str]:
-    """Their names: what PyTorch writes is an archive, whose list of contents comes last."""
+    """The names of the complete ones: PyTorch's files are zip archives, whose index comes last."""
     whole = set()
     for checkpoint in folder.glob("*"):
         files = list(checkpoint.glob("*.pt"))

@@ -1,4 +1,4 @@
-"""Where a run computes: what there is, and what upstream needs to run there."""
+"""The device of a run: which one there is, and what upstream needs to run on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openrlhf_js.trainers.openrlhf import flash_attn, upstream
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, Names
 
 CPU_STACK = "the installed stack is the one for CPU"
-# Flags, of which each program has some, and their one value that needs no GPU.
+# Flags, with the one value of each that needs no GPU. Each program has some of them.
 WITHOUT_GPU = {
     "ds.load_in_4bit": False,
     "ds.use_liger_kernel": False,
@@ -68,9 +68,9 @@ def prepare_device(wanted: str) -> str:
 
 
 def stand_ins_for_gpu() -> Any:
-    """What stands in for a GPU on this machine's CPU: `baseline_research.on_cpu`.
+    """The module that stands in for a GPU on this machine's CPU: `baseline_research.on_cpu`.
 
-    BadInput where the laboratory is not installed, which alone has it.
+    Raises BadInput if the laboratory, which brings it, is not installed.
     """
     for point in importlib.metadata.entry_points(group="openrlhf_js.devices", name="cpu"):
         return point.load()
@@ -81,7 +81,7 @@ def stand_ins_for_gpu() -> Any:
 
 
 def needs_gpu(flat: dict[str, Any]) -> list[str]:
-    """One problem for each flag whose value only a GPU can do."""
+    """One problem for each flag whose value needs a GPU."""
     problems = []
     for flag, works in WITHOUT_GPU.items():
         value = flat.get(flag, works)
@@ -93,12 +93,12 @@ def needs_gpu(flat: dict[str, Any]) -> list[str]:
 
 
 def is_first() -> bool:
-    """Whether this process is the one of a launcher's that checks and prints for all."""
+    """Whether this is the one of a launcher's processes that checks and prints for all."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def check_and_adapt(args: argparse.Namespace, device: str, relied_on: Sequence[Names]) -> None:
-    """Checks that OpenRLHF is one that we know, and adapts its nested arguments to the device.
+    """Checks that the installed OpenRLHF fits, and adapts its nested arguments to the device.
 
     Raises BadInput for ring attention without flash-attn, and UpstreamMismatch if this OpenRLHF
     does not fit.
@@ -111,7 +111,7 @@ def check_and_adapt(args: argparse.Namespace, device: str, relied_on: Sequence[N
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that a run depends on, where they are installed."""
+    """The versions of Python and of the installed packages that a run depends on."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

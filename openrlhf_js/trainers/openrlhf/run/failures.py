@@ -1,4 +1,4 @@
-"""What to say of a run that failed, in one line where the cause is known."""
+"""Explains why a run failed, in one line if the cause is known."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def complain(message: str, status: int) -> int:
 
 
 def explained(error: BaseException) -> tuple[str, int] | None:
-    """What to say of a failure that needs no traceback, and the exit status; None for any other."""
+    """The message and exit status for a failure that needs no traceback; None for any other."""
     cause = getattr(error, "cause", None)
-    while isinstance(cause, BaseException):  # what an actor raised, without Ray's tracebacks
+    while isinstance(cause, BaseException):  # the actor's own error, without Ray's tracebacks
         error = cause
         cause = getattr(error, "cause", None)
     message = str(error)
@@ -48,7 +48,7 @@ def explained(error: BaseException) -> tuple[str, int] | None:
     if type(error).__name__ == "EngineDeadError":
         return "a vLLM engine died; why stands in the log, unless it was killed for its memory", 1
     is_lost = any(kind.__name__ in LOST_PROCESS for kind in type(error).__mro__)
-    is_cut_off = re.search("(closed|reset) by peer", message)  # as Gloo puts it
+    is_cut_off = re.search("(closed|reset) by peer", message)  # Gloo's words
     if (is_lost or is_cut_off) and "creation task" not in message:
         return f"a process of the run died: {' '.join(message.split())}", 1
     return None

@@ -1,4 +1,4 @@
-"""What a run left behind when it ended or was killed: processes, and Ray's folder."""
+"""Removes what a run left behind when it ended or was killed: processes, and Ray's folder."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.processes import end_processes
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that interrupt a run
-FOLDER = "ojs-"  # Ray's, in the folder for temporary files; short, since sockets lie in it
+FOLDER = "ojs-"  # prefix of Ray's temporary folder; short, since socket paths are limited
 PATIENCE_SECONDS = 5.0  # for a process to end by itself
 
 
 def end_run(
     marker: str, session: int | None = None, spared: tuple[int, float] | None = None
 ) -> None:
-    """Ends what a run left behind: vLLM's engines are processes that Ray does not know.
+    """Ends the processes that a run left behind, such as vLLM's engines, unknown to Ray.
 
-    They have the marker in their environment, or are of the session of a run or its nursery.
+    They have the marker in their environment, or belong to the session of the run or its nursery.
     """
 
     def is_ours(process: psutil.Process) -> bool:
@@ -34,7 +34,7 @@ def end_run(
         return os.getsid(process.pid) == session or process.environ().get(RUN_ID) == marker
 
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not keep them alive
+        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not stop this
     end_processes(is_ours, PATIENCE_SECONDS)
 
 

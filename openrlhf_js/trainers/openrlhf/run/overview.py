@@ -1,4 +1,4 @@
-"""A run on one screen, before it begins: what it trains on what, how long, and what goes where."""
+"""Shows a run on one screen before it begins: model, data, length, and output folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from openrlhf_js.trainers.openrlhf.schedule import Schedule
 
 COLUMNS = 100
 NOT_MEASURED = "not measured yet: the trainer does it, before it loads the model"
-GIVEN = {  # a field of an estimator's record -> what it is given besides the rewards
+GIVEN = {  # a field of an estimator's record -> what the estimator gets besides the rewards
     "needs_greedy": "the reward of a greedy response, one more for each prompt",
     "reads_score_norms": "squared score norms, from log-probabilities that are there anyway",
     "remembers_prompts": "keys of the prompts, by which it remembers them",
@@ -70,11 +70,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-# --- what is trained on what ----------------------------------------------------------------------
+# --- model, data and rewards ----------------------------------------------------------------------
 
 
 def _config(flat: Flat, download: bool) -> Any:
-    """The policy's configuration; None where it is not here."""
+    """The policy's configuration; None if it is not on this machine."""
     from transformers import AutoConfig
 
     try:
@@ -86,7 +86,7 @@ def _config(flat: Flat, download: bool) -> Any:
 
 
 def _sizes(config: Any) -> gpu_memory.Model | None:
-    """The sizes of a model that reads text alone, if its kind is known."""
+    """The sizes of a text-only model, if its architecture is known."""
     return None if hasattr(config, "vision_config") else gpu_memory.Model.of(config)
 
 
@@ -231,7 +231,7 @@ def _gpus(flat: Flat, config: Any) -> Rows:
 
 
 def _memory(flat: Flat, config: Any, gpus: int) -> str:
-    """What a GPU must hold at most, as computed."""
+    """The computed peak memory of a GPU, in words."""
     model = _sizes(config)
     if model is None:
         return "not computed for such a model"

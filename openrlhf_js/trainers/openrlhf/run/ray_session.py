@@ -1,6 +1,6 @@
-"""Upstream's training in the Ray that a run lives in.
+"""Runs upstream's training in Ray.
 
-That is a cluster, or a node of the run's own, on which GPUs are pretended where there is none.
+Ray is an existing cluster, or a node for this run alone, which without GPUs pretends to have some.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from openrlhf_js.trainers.openrlhf.run.leftovers import (
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
 
 NODE_SECONDS = 120.0  # for a node of a cluster to start a worker, which imports PyTorch
-START_ATTEMPTS = 3  # of Ray, which waits 30 seconds for its own server, and not longer
-FLASH_ATTN_HOOK = "openrlhf_js.trainers.openrlhf.flash_attn.install"  # which Ray runs in a worker
+START_ATTEMPTS = 3  # of Ray, which waits at most 30 seconds for its own server
+FLASH_ATTN_HOOK = "openrlhf_js.trainers.openrlhf.flash_attn.install"  # Ray runs it in each worker
 
 
 def train(args: argparse.Namespace, device: str) -> None:
@@ -51,9 +51,9 @@ def train(args: argparse.Namespace, device: str) -> None:
     alone = device == "cpu" and not os.environ.get("RAY_ADDRESS")
     with environment.ray_of_forks() if alone else contextlib.nullcontext():
         from openrlhf.cli import train_ppo_ray
-        from vllm.v1.engine import async_llm  # noqa: F401  # what upstream imports late
+        from vllm.v1.engine import async_llm  # noqa: F401  # which upstream imports late
 
-        # the trainer, too, before actors are forked
+        # import the trainer, too, before actors are forked
         from openrlhf_js.trainers.openrlhf import trainer, watch  # noqa: F401
     gc.freeze()
     gc.enable()
@@ -70,7 +70,7 @@ def train(args: argparse.Namespace, device: str) -> None:
 
 @contextlib.contextmanager
 def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
-    """A Ray that our actors can live in: the cluster that there is, or one for this run alone."""
+    """Ray set up for our actors: the existing cluster, or a node for this run alone."""
     import ray
 
     marker = os.environ.setdefault(RUN_ID, uuid.uuid4().hex)
@@ -87,7 +87,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if device == "cpu" and not cluster:
             node = stand_ins_for_gpu().open_node(args, stack)
-        runtime_env["py_executable"] = shlex.join(node.python)  # Ray hands it to a shell as it is
+        runtime_env["py_executable"] = shlex.join(node.python)  # Ray passes it to a shell unquoted
         stack.callback(remove_dead_folders)
         stack.callback(end_run, marker, node.nursery)
         stack.callback(ray.shutdown)
@@ -98,30 +98,30 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
             _check_nodes(args)
         if node.nursery and ray.get_runtime_context().get_job_id() != environment.RAY_JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
-        for number in SIGNALS[1:]:  # over Ray's own, which skip the clean end
+        for number in SIGNALS[1:]:  # replaces Ray's handlers, which skip the cleanup
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.default_int_handler)
         yield
 
 
 def _without_bars() -> None:
-    """Hides tqdm's bars in this process and its forks, which have imported it already."""
+    """Hides tqdm's bars in this process and its forks, where tqdm is already imported."""
     tqdm: Any = importlib.import_module("tqdm").tqdm
     tqdm.__init__ = functools.partialmethod(tqdm.__init__, **environment.NO_BARS)
 
 
 class Node(NamedTuple):
-    """How Ray starts: the settings of a node of its own, and what runs in place of Python."""
+    """How to start Ray: the settings of the run's own node, and the command that runs Python."""
 
     python: list[str]
-    nursery: int | None = None  # the process that workers are forks of
+    nursery: int | None = None  # the process that workers are forked from
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
 def _start_ray(node: Node, runtime_env: Mapping[str, object]) -> None:
-    """Starts Ray, or connects to it; once more where a busy machine is too slow for Ray's patience.
+    """Starts Ray, or connects to it; tries again if a busy machine makes Ray's start time out.
 
-    Ray leaves the processes of a start that timed out running: they are ended here.
+    Ray leaves the processes of a timed-out start running: they are ended here.
     """
     import ray
 
@@ -146,9 +146,9 @@ def _start_ray(node: Node, runtime_env: Mapping[str, object]) -> None:
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """What a function returns on each node, by its address.
+    """What a function returns on each node, by the node's address.
 
-    Of a node that cannot start a worker, as one without our Python, it is Ray's error.
+    For a node that cannot start a worker, such as one without our Python, it is Ray's error.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -201,5 +201,5 @@ def _check_nodes(args: argparse.Namespace) -> None:
 
 
 def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """A node's versions, and those of the paths that it does not have."""
+    """A node's versions, and the paths that do not exist on it."""
     return versions(), [path for path in paths if not os.path.exists(path)]

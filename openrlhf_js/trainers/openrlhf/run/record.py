@@ -1,4 +1,4 @@
-"""The file of a run: its settings, versions and outcome; what a resumed run has changed of them."""
+"""The file of a run: its settings, versions and outcome; and what a resumed run may change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADER = """\
 
 """
 
-# What a resumed run may change: it trains the same. Every other flag must be as it was.
+# What a resumed run may change, since it trains the same. Every other flag must stay as it was.
 MAY_CHANGE = {
     "what is logged, saved and evaluated": (
         "ckpt.* eval.* logger.* critic.save_value_network js.save_batches js.gradient_variance"
@@ -48,7 +48,7 @@ MAY_CHANGE = {
     ),
 }
 PATTERNS = " ".join(MAY_CHANGE.values()).split()
-STEPS = ("train.num_episodes", "js.max_steps")  # of which the schedule of the learning rate is made
+STEPS = ("train.num_episodes", "js.max_steps")  # they set the learning rate schedule
 
 
 def settings_file(flat: Flat) -> Path:
@@ -58,10 +58,10 @@ def settings_file(flat: Flat) -> Path:
 
 @contextlib.contextmanager
 def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Keeps the run's settings in a file that starts it again, beside its log and its checkpoints.
+    """Saves the run's settings, beside its log and its checkpoints, in a file that can restart it.
 
     It is written at the start, and again at the end with the outcome: "done", "failed" or
-    "interrupted"; a run that was killed has none. Of a resumed run it has every start. `args` is
+    "interrupted"; a run that was killed has none. For a resumed run it lists every start. `args` is
     flat, as the parser returns it.
     """
     flags = vars(args)
@@ -103,7 +103,7 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
 
 
 def _starts(file: dict[str, Any], parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
-    """The starts that a run's file has, each with the settings that were not at their defaults."""
+    """The starts listed in a run's file, each with the settings that were not at their defaults."""
     record = file.pop(RECORD)
     earlier: list[dict[str, Any]] = record.pop("earlier_starts")
     was_set = {name: value for name, value in file.items() if changed(name, value, parser)}
@@ -111,9 +111,9 @@ def _starts(file: dict[str, Any], parser: argparse.ArgumentParser) -> list[dict[
 
 
 def resume_problems(flat: Flat) -> list[str]:
-    """The flags with which the run of the checkpoint would be continued as another one.
+    """The flags whose new values would make the checkpoint's run a different one.
 
-    Those that `--js.changed` names may differ, which is printed.
+    Flags that `--js.changed` names may differ; the difference is printed.
     """
     folder = Path(flat["ckpt.path"])
     allowed = flat["js.changed"] or []

@@ -1,7 +1,7 @@
-"""What a run shows: a bar and our own lines. All that it prints goes to a file.
+"""What a run shows: a progress bar and our own lines. Everything it prints goes to a file.
 
-The screen is a program of its own that reads the file: a run forks itself, which a thread that
-draws would not survive.
+The screen is a separate program that reads the file: a run forks itself, and a drawing thread
+would not survive that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROLLOUT = re.compile(r"rollout ([\d,]+)(?: of ([\d,]+))?: (.*)")  # as the train
 
 
 def log_of(flat: Flat) -> Path:
-    """The file that gets what a run prints, in the folder of its curves or of its model."""
+    """The file that a run's output goes to, in the folder of its curves or of its model."""
     if flat["logger.tensorboard_dir"]:
         return Path(flat["logger.tensorboard_dir"], flat["logger.wandb.run_name"], LOG)
     return Path(flat["ckpt.output_dir"], LOG)
@@ -37,7 +37,7 @@ def log_of(flat: Flat) -> Path:
 
 @contextlib.contextmanager
 def shown(flat: Flat) -> Iterator[None]:
-    """Sends what this process and all that it starts print to the log, and shows what is ours.
+    """Sends the output of this process and its children to the log, and shows our own lines.
 
     With --js.verbose everything is printed as it comes.
     """
@@ -53,8 +53,8 @@ def shown(flat: Flat) -> Iterator[None]:
         screen = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            env=environment,  # what ends the processes of a run leaves it
-            start_new_session=True,  # so does a Ctrl-C
+            env=environment,  # so that `end_run` spares it
+            start_new_session=True,  # so that a Ctrl-C does, too
         )
         terminal = _printing_to(output.fileno(), output.fileno())
     try:
@@ -71,7 +71,7 @@ def shown(flat: Flat) -> Iterator[None]:
 
 
 def _printing_to(output: int, errors: int) -> tuple[int, int]:
-    """Lets standard output and errors go to these descriptors; returns what they were."""
+    """Redirects stdout and stderr to these descriptors; returns copies of the previous ones."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -82,7 +82,7 @@ def _printing_to(output: int, errors: int) -> tuple[int, int]:
 
 
 def say_tail(error: BaseException, flat: Flat) -> None:
-    """Says how a run failed whose traceback is in its log: the end of it."""
+    """Prints the end of a failed run's error, whose traceback is in the log."""
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
     tail = "\n".join(f"  {line}" for line in lines[-TAIL_LINES:])
     say(f"openrlhf_js: the run failed:\n{tail}", error=True)
@@ -90,7 +90,7 @@ def say_tail(error: BaseException, flat: Flat) -> None:
 
 
 def follow(log: Path, offset: int) -> None:
-    """Shows what is added to a log, until something arrives on standard input or nobody is left."""
+    """Shows what is added to a log, until something arrives on stdin or the parent has exited."""
     parent = os.getppid()
     ended = False
     note = "starting Ray, vLLM and DeepSpeed"
