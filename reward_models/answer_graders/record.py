@@ -102,8 +102,7 @@ class GeneratedProblems:
     where there are too few."""
     options: Mapping[str, Option]
     default_counts: Mapping[str, int]
-    """How many problems a split gets unless the user says so; the paper's numbers, if it has the
-    task."""
+    """How many problems a split gets by default; the paper's numbers if it has the task."""
     splits: tuple[str, ...] = get_args(Split)
 
 
@@ -128,7 +127,7 @@ class BenchmarkRecord:
     top_p: float = 1.0
     split: str = "test"
     count: int | None = None
-    """Of the problems; None: all."""
+    """The number of problems; None: all."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -140,36 +139,36 @@ class Task:
     """
 
     name: str
-    """Of its program (`data build NAME`), and the first part of its rows' datasource."""
+    """The name of its program (`data build NAME`), and the first part of a row's datasource."""
     summary: str
     """One line: what is asked."""
     right_if: str
     """Ends the sentence "A response is right if ...", in Markdown."""
     label_form: str
-    """What the label of a row is, in Markdown."""
+    """The content of a row's label, in Markdown."""
     prompt: Callable[[Item], list[Message]]
     label: Callable[[Item], str]
     """The gold answer as text."""
     score: Callable[[str, Any], Score]
-    """`score(response, label)`; those of this package are made `with_text_label`."""
+    """`score(response, label)`; in this package, wrapped by `with_text_label`."""
     right_response: Callable[[str], str]
-    """A response that scores 1, of a label."""
+    """A response that scores 1, from a label."""
     wrong_response: Callable[[str], str]
-    """A response that scores 0, of a label."""
+    """A response that scores 0, from a label."""
     problems: GeneratedProblems | PublishedProblems | None = None
     """None for a task that only grades."""
     kind: Callable[[Item], str] | None = None
-    """What tells the kinds of problems apart: the second part of a row's datasource."""
+    """The kind of a problem: the second part of a row's datasource."""
     reward_file: str = "mixed.py"
-    """The file of reward_models/ that grades it. `mixed.py` grades every task, by datasource."""
+    """The file in reward_models/ that grades it. `mixed.py` grades every task, by datasource."""
     reads_label: Callable[[str], bool] = lambda label: True
-    """Whether the gold answer is recognised in all of its notations."""
+    """Whether the gold answer is recognised in all its notations."""
     voted_answer: Callable[[str], str | None] = str
-    """The answer of a response in the one spelling that a majority votes on."""
+    """The answer of a response in a canonical spelling, for majority voting."""
     same_answer: Callable[[str, str], bool] = operator.eq
-    """Whether two wrong answers are one, for the same vote."""
+    """Whether two wrong answers count as the same answer in that vote."""
     benchmarks: Mapping[str, BenchmarkRecord] = field(default_factory=dict)
-    """By the names that `eval passk --tasks` takes."""
+    """The benchmarks by name, as `eval passk --tasks` takes them."""
 
     def defaults(self) -> dict[str, Any]:
         """The options of its problems with their defaults."""
