@@ -194,7 +194,7 @@ class Task:
 
 # Generating problems
 
-TEST_SHARE = 8  # one problem in 8 belongs to the test split
+TEST_SHARE = 8  # one problem in so many belongs to the test split
 
 
 def random_of(task: str, split: Split, seed: int) -> random.Random:
