@@ -1,4 +1,4 @@
-"""GSM8K: the number in the last box, or without a box the one after the last `####`."""
+"""GSM8K: the number in the last box, or after the last `####` if there is no box."""
 
 from answer_graders.rewards import reward_function
 

@@ -1,8 +1,8 @@
 """Mathematics: the last boxed or tagged answer, compared by value."""
 
 if __name__ == "math":
-    # Python found this file while looking for its own module of that name, since it runs in this
-    # folder. Hand that one over.
+    # Run from this folder, Python finds this file when it looks for its own `math` module. Load
+    # that module instead.
     import os
     import sys
     from importlib.machinery import PathFinder

@@ -1,4 +1,4 @@
-"""Questions: the answer and nothing but the answer."""
+"""Questions: the answer and nothing else."""
 
 from answer_graders.rewards import reward_function
 

@@ -1,7 +1,7 @@
-"""An agent for `--train.agent_func_path`: a wrong answer is said to be wrong, and tried once more.
+"""An agent for `--train.agent_func_path` that tells the model of a wrong answer and asks again.
 
-The reward of the whole trajectory is 1 if any try was right. Copy the file for another task, or for
-other words; docs/train.md says what an agent may do.
+The reward of the whole trajectory is 1 if any try was right. Copy the file to change the task or
+the words; docs/train.md says what an agent may do.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from answer_graders.thinking import with_opened_thinking
 
 TASK = "countdown"
 TRIES = 2
-# As Qwen's chat template goes on after the model's <|im_end|>.
+# What follows the model's <|im_end|> in Qwen's chat template.
 AGAIN = "\n<|im_start|>user\nThat is wrong. Try again.<|im_end|>\n<|im_start|>assistant\n"
 
 
 def second_try(task: str, again: str) -> type[MultiTurnAgentExecutor]:
-    """The executor of a task: `again` is what the model reads after a wrong answer."""
+    """The executor of a task; the model reads `again` after a wrong answer."""
 
     class Trying(AgentInstanceBase):
         def __init__(self) -> None:
@@ -34,7 +34,7 @@ def second_try(task: str, again: str) -> type[MultiTurnAgentExecutor]:
             right = task_of(task).score(response, label).value
             done = right == 1 or self.tries == TRIES
             return {
-                "rewards": torch.tensor(right if done else 0.0),  # those of the turns add up
+                "rewards": torch.tensor(right if done else 0.0),  # rewards of turns are summed
                 "scores": torch.tensor(right),
                 "environment_feedback": "" if done else again,
                 "done": done,

@@ -1,4 +1,4 @@
-"""Sort, the quickstart's own task: the digits of the prompt in order, and then the end."""
+"""Sort, the quickstart's own task: the digits of the prompt in order, then the end token."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rewards that can be verified: prompts, problems and graders of tasks. Needs no torch.
+"""Verifiable rewards: the prompts, problems and graders of tasks. Needs no torch.
 
-Names are imported when they are asked for: a program that needs one room loads no other.
+Names are imported on first use, so that a program loads only the modules that it needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The final answer of a response: in the last `\\boxed{}` or `<answer>`, or after the last `####`.
 
-Only what follows the thoughts counts, and nothing where a thought is never closed.
-Each function takes the response alone, never the prompt, and time in proportion to its length.
+Only the text after the thoughts counts; if a thought is never closed, nothing does.
+Each function takes the response without the prompt, and runs in time linear in its length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRESENTATION = re.compile(
     r"""[$`"'{}\u2018\u2019\u201c\u201d]|\\(?:[\\()\[\]\s,;:!]|(?:left|right)(?=\s?[()\[\]])"""
     r"""|(?:boxed|fbox|quad|qquad|(?:text|math)(?:bf|it|rm|tt)?)(?![A-Za-z]))"""
 )
-# What tokenizers end a turn with, such as <|im_end|>, </s>, <eos>; never </answer> or </think>.
+# Tokens that end a turn, such as <|im_end|>, </s>, <eos>; never </answer> or </think>.
 _END_MARK = re.compile(
     r"<[|｜][^<>\s]{1,40}>|<[^<>\s]{1,40}[|｜]>|</s>|<eos>|<pad>|<end_of_turn>"  # noqa: RUF001
 )
@@ -32,15 +32,15 @@ _LONGEST_END_MARK = 48
 def last_boxed(response: str) -> str | None:
     """The content of the last complete `\\boxed{...}` or `\\fbox{...}`, with balanced braces.
 
-    Of nested boxes the outer one counts. `\\boxed 7` holds the next word. None without any. Some
-    models write `<|begin_of_box|>7<|end_of_box|>`.
+    Where boxes are nested, the outer one counts. `\\boxed 7` holds the next word. Some models write
+    `<|begin_of_box|>7<|end_of_box|>` instead. None if there is no box.
     """
-    if "box" not in response:  # at a tenth of the pattern's time
+    if "box" not in response:  # ten times as fast as the pattern
         return None
     if _END_OF_BOX in response:
         response = response.replace(_BEGIN_OF_BOX, r"\boxed{").replace(_END_OF_BOX, "}")
-    content: slice | None = None  # cut out at the end: a copy for each would be quadratic
-    starts: list[int | None] = []  # of every open brace: where its box begins, if it is a box's
+    content: slice | None = None  # one copy at the end: one per box would take quadratic time
+    starts: list[int | None] = []  # per open brace: where its content begins if it opens a box
     for match in _BRACES.finditer(response):
         if match["box"]:
             starts.append(match.end())
@@ -73,9 +73,9 @@ def last_hashes(response: str) -> str | None:
 
 
 def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | None:
-    """What the first of the places that the response has holds, without end tokens, or None.
+    """The content of the first place that the response has, without end tokens, or None.
 
-    The places are looked for behind the thoughts.
+    Only the text after the thoughts is searched.
     """
     reply = without_reply_marks(after_thinking(response))
     for place in places:
@@ -87,17 +87,17 @@ def stated_answer(response: str, *places: Callable[[str], str | None]) -> str | 
 
 
 def boxed_or_tagged(response: str) -> str | None:
-    """What the last box holds, or without one the last `<answer>`."""
+    """The content of the last box, or of the last `<answer>` if there is no box."""
     return stated_answer(response, last_boxed, last_answer_tag)
 
 
 def tagged_or_boxed(response: str) -> str | None:
-    """What the last `<answer>` holds, or without one the last box."""
+    """The content of the last `<answer>`, or of the last box if there is no tag."""
     return stated_answer(response, last_answer_tag, last_boxed)
 
 
 def without_end_marks(text: str, start: int = 0) -> str:
-    """The text from `start` without the space and the tokens that end it, such as `<|im_end|>`."""
+    """The text from `start`, without white space and tokens at its end, such as `<|im_end|>`."""
     end = len(text)
     while end > start:
         if text[end - 1].isspace():
@@ -113,10 +113,11 @@ def without_end_marks(text: str, start: int = 0) -> str:
 
 
 def plain(answer: str) -> str:
-    """An answer without its presentation, for tasks that expect no LaTeX: `8*3` of `$8*3$.`.
+    """An answer without its markup, for tasks that expect no LaTeX: `8*3` for `$8*3$.`.
 
     Math delimiters, `\\left(`, `\\boxed{}`, `\\text{}`, braces, backticks and quotes become spaces,
-    so that none joins what it separates. Bold stars around it and a last full stop go.
+    so that what they separate stays apart. Bold stars around the answer and a final full stop are
+    dropped.
     """
     text = _PRESENTATION.sub(" ", answer).strip().removesuffix(".").rstrip()
     if text.startswith("**") and text.endswith("**"):

@@ -22,8 +22,8 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of one split, as plain dicts of the named columns; images stay encoded bytes.
 
-    `source` is a hub id or a folder as `hf download` leaves it, which `datasets` reads, or a file
-    (JSON, JSON lines, CSV or Parquet), all of which is taken. ValueError where it cannot be read.
+    `source` is a hub id or a folder made by `hf download`, which `datasets` reads, or a file (JSON,
+    JSON lines, CSV or Parquet), which is read whole. ValueError if it cannot be read.
     """
     path = Path(source).expanduser()
     all_rows: Iterator[Row]
@@ -57,7 +57,7 @@ def _hub_rows(source: str, split: str, config: str | None) -> Iterator[Row]:
                 str(folder) if is_local else source,
                 config,
                 split=split,
-                streaming=is_local,  # a copy is not copied once more
+                streaming=is_local,  # a local copy need not be copied again
             )
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).partition("\n")[0]
@@ -65,13 +65,13 @@ def _hub_rows(source: str, split: str, config: str | None) -> Iterator[Row]:
             f"{source} does not give its split {split} ({reason}); without the hub, give a folder "
             "of `hf download --repo-type dataset` as --source"
         ) from None
-    for arrow_table in data_set.with_format("arrow").iter(256):  # `datasets` would decode images
+    for arrow_table in data_set.with_format("arrow").iter(256):  # else `datasets` decodes images
         yield from arrow_table.to_pylist()
 
 
 @contextmanager
 def quiet_hub() -> Iterator[None]:
-    """Silences the hub client's log of failed attempts: the error says it."""
+    """Silences the hub client's log of failed attempts: the error reports them."""
     level_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -87,10 +87,10 @@ def distinct(
     problem: Callable[[Item], str],
     gold: Callable[[Item], str],
 ) -> Iterator[Item]:
-    """The items made of the rows, each problem once, in the order of their first rows.
+    """Makes items of the rows: each problem once, in the order of first appearance.
 
-    White space and Unicode forms make no difference. A problem with several gold answers is left
-    out, since nobody can say which is right; a warning counts them.
+    Problems that differ only in white space or Unicode form are the same. A problem with several
+    gold answers is left out, since none is known to be right; a warning counts these.
     """
     items: dict[str, Item] = {}
     golds: dict[str, str] = {}
@@ -114,7 +114,7 @@ def distinct(
 
 
 def text(row: Row, column: str) -> str:
-    """The column's text, stripped; ValueError if it is none, or empty."""
+    """The column's text, stripped; ValueError if it is empty or not text."""
     value = row[column]
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{column!r} must be text that is not empty, not {value!r:.80}")
@@ -122,7 +122,7 @@ def text(row: Row, column: str) -> str:
 
 
 def gold_text(row: Row, column: str) -> str:
-    """The column's gold answer as text, also where it is a number: 27 for 27.0 and "27.0"."""
+    """The column's gold answer as text; numbers become text too: "27" for 27.0 and "27.0"."""
     value = row[column]
     if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
         value = str(value)

@@ -1,4 +1,4 @@
-"""What rows of data hold: labels as graders read them, messages, and the places of images."""
+"""Contents of data rows: labels as graders read them, messages, and image placeholders."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-IMAGE_TAG = "<image>"  # where in a prompt an image stands, for OpenRLHF
+IMAGE_TAG = "<image>"  # marks the place of an image in a prompt, for OpenRLHF
 
 
 def label_text(label: Any) -> str:
     """A label as plain text: text as it is, and a whole number as its decimal digits.
 
-    JSON, CSV and Parquet columns of whole numbers hold integers, and 42 has one spelling. Other
-    numbers have several (0.5, 0.50), so that a ValueError asks for the text.
+    JSON, CSV and Parquet store whole numbers as integers, and 42 has one spelling. Other numbers
+    have several (0.5, 0.50), so they raise a ValueError that asks for text.
     """
     is_whole_number = isinstance(label, int) and not isinstance(label, bool)
     if isinstance(label, str) or is_whole_number:
@@ -38,7 +38,7 @@ def call_grader(
     labels: Sequence[Any],
     datasources: Sequence[str],
 ) -> Any:
-    """What a reward function returns, which may have `datasources` as a fourth parameter."""
+    """Returns the result of a reward function; passes `datasources` if it has that parameter."""
     if "datasources" in inspect.signature(reward_func).parameters:
         return reward_func(queries, prompts, labels, datasources=datasources)
     return reward_func(queries, prompts, labels)

@@ -1,8 +1,8 @@
 """Marks that chat templates and models put around thoughts and answers.
 
-A mark opens or closes a thought if it has the form of a tag or of a special token, and a name that
-says thinking: `<think>`, `[THINK]`, `<|START_THINKING|>`, `<|channel>thought`. No list of models is
-kept. A mark of another name is named by the user, or found in the model's chat template.
+A mark opens or closes a thought if it looks like a tag or a special token and its name means
+thinking: `<think>`, `[THINK]`, `<|START_THINKING|>`, `<|channel>thought`. There is no list of
+models. Marks with other names come from the user, or from the model's chat template.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _THINKING_NAME = re.compile(
     r"|cogitat|introspect|meditat|rationale|brainstorm|(?:^|_)cot(?:_|$)|^inner(?:_voice)?$"
     r"|\u601d\u8003|\u63a8\u7406"
 )
-# What chat templates and models put around an answer, and around a whole reply.
+# Names of the marks around an answer, and around a whole reply.
 _ANSWER_NAMES = ("answer", "final_answer")
 _REPLY_NAMES = ("response", "final_response", "reply", "solution", "output", "final")
 _ANSWER_CHANNELS = (*_ANSWER_NAMES, *_REPLY_NAMES, "content")
-_named_marks: set[str] = set()  # by the user, in this process
+_named_marks: set[str] = set()  # added by the user, in this process
 
-# In messages of other channels than `final`, gpt-oss thinks: `<|channel|>analysis<|message|>`.
-# Gemma's channel is `<|channel>thought` ... `<channel|>`. Others begin a turn or an unused token
-# with the word: `<|im_start|>think`, `<unused94>thought` ... `<unused95>`.
+# gpt-oss thinks in every channel but `final`: `<|channel|>analysis<|message|>`. Gemma's channel is
+# `<|channel>thought` ... `<channel|>`. Other models put the word after the start of a turn or an
+# unused token: `<|im_start|>think`, `<unused94>thought` ... `<unused95>`.
 _CHANNEL = (
     r"(?:\|start\|>assistant<)?\|channel\|?>\s{0,2}(?P<channel>\w{0,30})"
     r"(?:[^<>]{0,80}(?:<\|constrain\|>\w{1,16})?<\|message\|>)?"
@@ -37,7 +37,7 @@ _TAG = (
     r"(?:\s{1,3}[\w:-]{1,30}\s?=[^<>\[\]]{0,200}?)?"  # attributes
     r"(?P<back>[\s/]{0,2}[|\uff5c]{0,2})[>\uff1e\u25b7\]]"
 )
-# A class of opening brackets, and then a cheap lookahead that most brackets fail.
+# An opening bracket, then a cheap lookahead that fails at most brackets.
 _MARK = re.compile(
     rf"[<\uff1c\u25c1\[](?=[/|\uff5c ]{{0,4}}[^\W\d]\w)(?:{_CHANNEL}|{_TURN}|{_TAG})"
 )
@@ -50,14 +50,14 @@ _CLOSES = re.compile(r"^(?:end|stop|close)(?:_?of)?_?|_?(?:end|stop|close|suffix
 
 
 class Kind(NamedTuple):
-    """What a mark is, wherever it stands."""
+    """What a mark means, regardless of its position."""
 
-    family: str  # the bracket and the name: the same at both ends
+    family: str  # bracket and name, shared by the opening and the closing mark
     opens: bool
     says_thinking: bool
-    is_token: bool = False  # between bars
-    may_be_heading: bool = False  # as `[Analysis]`: it opens a thought only if one is closed
-    ends_message: bool = False  # of any channel: alone, it closes no thought
+    is_token: bool = False  # the name is between bars
+    may_be_heading: bool = False  # `[Analysis]`: opens a thought only if it is closed
+    ends_message: bool = False  # of any channel; alone, closes no thought
 
     @property
     def name(self) -> str:
@@ -74,10 +74,10 @@ class Mark(NamedTuple):
 
 
 def name_marks(names: Iterable[str]) -> None:
-    """Lets marks of these names stand around thoughts, too, in this process.
+    """Makes marks with these names count as marks of thoughts, in this process.
 
-    `musing` is `<musing>` with `</musing>`, `<|musing_start|>` with `<|musing_end|>`, and so on.
-    ValueError for what is no name.
+    `musing` covers `<musing>` and `</musing>`, `<|musing_start|>` and `<|musing_end|>`, and so on.
+    ValueError if a text cannot be a name.
     """
     for name in names:
         mark = _MARK.fullmatch(name) or _MARK.fullmatch(f"<{name}>")
@@ -96,9 +96,9 @@ def named_marks() -> tuple[str, ...]:
 
 
 def marks_of_template(tokenizer: Any) -> list[str]:
-    """The name of the marks that a chat template puts around thoughts; [] where it shows none.
+    """The name of the marks that a chat template puts around thoughts; [] if it has none.
 
-    It is asked for a conversation with a thought, so that the name may be any.
+    The template renders a conversation with a thought, so any name is found.
     """
     from jinja2 import TemplateError
 
@@ -109,7 +109,7 @@ def marks_of_template(tokenizer: Any) -> list[str]:
     ]
     try:
         text = str(tokenizer.apply_chat_template(messages, tokenize=False))
-    except (TemplateError, ValueError, TypeError, AttributeError):  # none, or for other ones
+    except (TemplateError, ValueError, TypeError, AttributeError):  # no template, or other roles
         return []
     before, _, after = text.partition(_THOUGHT)
     before = before.rstrip()
@@ -125,7 +125,7 @@ def marks_of_template(tokenizer: Any) -> list[str]:
 
 
 def opening_mark(prompt: str) -> str:
-    """The mark by which the end of a prompt opens a thought; "" if it opens none."""
+    """The mark at the end of a prompt that opens a thought; "" if there is none."""
     end = prompt.rstrip()[-_LONGEST_MARK:]
     for mark in thought_marks(end):
         if mark.end == len(end) and mark.kind.opens:
@@ -134,7 +134,7 @@ def opening_mark(prompt: str) -> str:
 
 
 def is_mark(text: str) -> bool:
-    """Whether a text is nothing but a mark of a thought or of an answer."""
+    """Whether a text is just a mark of a thought or of an answer."""
     if not _MARK.fullmatch(text):
         return False
     kind = _kind_of(text)
@@ -150,7 +150,7 @@ def answer_marks(text: str) -> Iterator[Mark]:
 
 
 def without_reply_marks(answer: str) -> str:
-    """An answer without what some models put around it: `<|START_RESPONSE|>`, `<response>`."""
+    """An answer without the marks that some models put around it, such as `<response>`."""
     answer = answer.strip()
     first = _MARK.match(answer)
     if first is None:
@@ -175,7 +175,7 @@ def thought_marks(text: str) -> Iterator[Mark]:
 
 @lru_cache(maxsize=4096)
 def _kind_of(mark: str) -> Kind:
-    """What a mark is, from what it consists of."""
+    """The kind of a mark, from its text."""
     if mark == "<channel|>":
         return Kind(_CHANNEL_FAMILY, opens=False, says_thinking=True)
     if mark in ("<|end|>", "<|call|>"):

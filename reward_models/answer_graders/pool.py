@@ -1,9 +1,9 @@
-"""Grade in worker processes that can be killed: every answer has a time and a memory limit.
+"""Grades in worker processes that can be killed: every answer has a time and a memory limit.
 
-What a worker grades is hostile: it limits its own memory, can neither write files nor start
-processes, and is killed when an answer takes too long, at the cost of that answer alone. Each
-calling thread waits for its own answer. Workers are plain subprocesses: `multiprocessing`, and the
-pools built on it, would run the caller's main program again in each.
+Answers may be hostile. So a worker limits its own memory, can neither write files nor start
+processes, and is killed when an answer takes too long; only that answer is lost. Each calling
+thread waits for its own answer. Workers are plain subprocesses: `multiprocessing`, and pools built
+on it, would run the caller's main program again in each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from answer_graders.record import Score, scored
 
 MOST_WORKERS = 16
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}  # equal answers get equal scores
-_START_SECONDS = 120.0  # for importing what grading needs, which is no answer's fault
+_START_SECONDS = 120.0  # for imports, which do not count against an answer
 _LONGEST_DETAIL = 500  # characters
 _LONGEST_REPLY = 10_000  # bytes
 _CHILD = (
@@ -42,9 +42,9 @@ _REFUSED = re.compile(
 
 
 def grade(function: str, answer: str, label: str) -> Score:
-    """The score of an answer, by the process's own pool: see `GradingPool.grade`.
+    """The score of an answer, from the pool of this process: see `GradingPool.grade`.
 
-    RuntimeError in a worker, which may start no other.
+    RuntimeError in a worker, which may not start other workers.
     """
     if _is_worker:
         raise RuntimeError(
@@ -73,16 +73,16 @@ class GradingPool(contextlib.AbstractContextManager):
         os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
-        """Starts afresh, which in a fork of the process lets go of the parent's workers."""
+        """Starts with no workers; in a forked process this lets go of the parent's workers."""
         for worker in self._alive:
             worker.connection.close()
         self._alive = set()
         self._idle: dict[str, list[_Worker]] = {}
-        self._lock = threading.Lock()  # of alive and idle
+        self._lock = threading.Lock()  # for _alive and _idle
         self._slots = threading.Semaphore(self.workers)
 
     def grade(self, function: str, answer: str, label: str) -> Score:
-        """The score by `function`, `"package.module:name"` of (answer, label) -> `Score`.
+        """The score from `function`, the `"package.module:name"` of (answer, label) -> `Score`.
 
         RuntimeError: the function cannot be loaded, or the pool is closed.
         """
@@ -99,7 +99,7 @@ class GradingPool(contextlib.AbstractContextManager):
 
     @contextlib.contextmanager
     def _worker(self, function: str) -> Iterator[_Worker]:
-        """A worker for one answer; it stays for others if it is as good as new."""
+        """A worker for one answer; it is kept for later answers if it is still reusable."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the grading pool is closed")
@@ -129,7 +129,7 @@ class GradingPool(contextlib.AbstractContextManager):
                 worker.end()
 
     def close(self, *_: object) -> None:
-        """Ends all processes of the pool, which grades no more; answers at work are errors."""
+        """Ends all processes and closes the pool; answers still being graded get `error`."""
         with self._lock:
             self._closed = True
             for worker in self._alive:
@@ -159,7 +159,7 @@ class _Worker:
                 cwd="/",
                 env=os.environ | ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # out of reach of the terminal's Ctrl-C
+                start_new_session=True,  # the terminal's Ctrl-C does not reach it
             )
 
     def ask(self, request: bytes, seconds: float) -> list[Any]:
@@ -172,7 +172,7 @@ class _Worker:
         return json.loads(reply.decode("utf-8", "surrogatepass"))
 
     def failure(self) -> str:
-        """Why it cannot grade, once it has imported what grading needs."""
+        """Waits until the worker has its imports; returns why it cannot grade, or ""."""
         try:
             return "" if self.reusable else str(self.ask(b"", _START_SECONDS)[0])
         except (EOFError, OSError) as error:
@@ -185,13 +185,13 @@ class _Worker:
 
 
 def _pack(*values: str | float | bool) -> bytes:
-    """One message; any text comes back the same, lone surrogates included."""
+    """One message, which keeps any text unchanged, lone surrogates included."""
     return json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes: int) -> None:
-    """The worker's life: grades until the parent is gone, or it is not as fresh as it should be."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a parent's habits survive exec
+    """The worker's main loop: grades until the parent is gone or memory use has grown too far."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a parent's signal mask survives exec
     global _is_worker
     _is_worker = True
     connection = multiprocessing.connection.Connection(descriptor)
@@ -214,15 +214,15 @@ def _serve(descriptor: int, function: str, timeout_seconds: float, memory_bytes:
 
 
 def _graded(grader: Callable[[str, str], Score], request: bytes, timeout_seconds: float) -> Score:
-    """The score of the answer in a request; an error is a score, too."""
-    # The kernel ends even C code that holds the interpreter, should the parent be gone.
+    """The score of the answer in a request; an exception becomes an `error` score."""
+    # If the parent is gone, the kernel still ends us, even in C code that holds the interpreter.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, timeout_seconds + 1.0)
     try:
         answer, label = json.loads(request.decode("utf-8", "surrogatepass"))
         score = grader(answer, label)
-    except BaseException as error:  # whatever an answer brings about is its own loss
-        # str(error) could itself fail, or take any time
+    except BaseException as error:  # whatever an answer raises costs only that answer
+        # str(error) could fail, or take very long
         reasons = [reason for reason in error.args if isinstance(reason, str)]
         score = scored("error", ": ".join([type(error).__name__, *reasons]))
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -235,7 +235,7 @@ def _virtual_bytes() -> int:
 
 
 def _confine(memory_bytes: int) -> None:
-    """Takes from this process what grading does not need; the memory is what it may have in all."""
+    """Removes the rights that grading does not need; `memory_bytes` limits the whole process."""
     sys.dont_write_bytecode = True
     limits = {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
     for limited, most in limits.items():
@@ -251,5 +251,5 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(f"grading may not do this: {event}")
 
 
-_is_worker = False  # whether this process is one
+_is_worker = False  # whether this process is a worker
 _POOL = GradingPool()

@@ -1,6 +1,6 @@
-"""Prompt files: problems as rows that OpenRLHF reads, written with a manifest, read, checked.
+"""Prompt files, which hold problems as rows for OpenRLHF: writes (with a manifest), reads, checks.
 
-A row has the same columns whatever its task, since OpenRLHF reads several files as one table:
+Rows of every task have the same columns, since OpenRLHF reads several files as one table:
 `input` (messages), `label` (text), `datasource` (the task, or task/group), and `images` (paths).
 """
 
@@ -26,7 +26,7 @@ Progress = Callable[[int], None]  # called with the number of rows so far
 
 
 def no_progress(rows: int) -> None:
-    """The progress that nobody looks at."""
+    """Ignores the progress."""
 
 
 def row(task: Task, item: Item) -> dict[str, Any]:
@@ -49,9 +49,9 @@ def items(
     options: Mapping[str, Any],
     progress: Progress = no_progress,
 ) -> Iterator[Item]:
-    """The problems of a split, exactly `count` of them where it is given.
+    """The problems of a split, exactly `count` of them if it is given.
 
-    Where a task loads its problems, `seed` draws which, and they stay in the data set's order.
+    If a task loads its problems, `seed` decides which are drawn; they stay in the data set's order.
     """
     problems = task.problems
     if problems is None:
@@ -74,7 +74,7 @@ def items(
 
 
 def _sample(problems: Sequence[Item], count: int, seed: str) -> list[Item]:
-    """`count` problems drawn at random, all equally likely, in their own order."""
+    """`count` problems drawn uniformly at random, in their original order."""
     rng = random.Random(seed)
     keys = [rng.random() for _ in problems]
     places = sorted(range(len(problems)), key=keys.__getitem__)
@@ -84,7 +84,7 @@ def _sample(problems: Sequence[Item], count: int, seed: str) -> list[Item]:
 def write(
     path: Path, task: Task, problems: Iterable[Item], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Writes a prompt file and then its manifest, which is returned; `parameters` go into it."""
+    """Writes a prompt file, then its manifest with the `parameters`; returns the manifest."""
     digest = hashlib.sha256()
     rows_by_datasource: Counter[str] = Counter()
     images_per_prompt = 0
@@ -130,7 +130,7 @@ class PromptRow(NamedTuple):
 
 
 def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iterator[PromptRow]:
-    """Every row of a prompt file; ValueError if it is of no known format."""
+    """Every row of a prompt file; ValueError if the file format is unknown."""
     for file_row in read_rows(path):
         result: Example | ValueError
         try:
@@ -143,7 +143,7 @@ def read(path: Path, input_key: str = "input", label_key: str = "label") -> Iter
 
 
 def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "label") -> Example:
-    """What a row asks, and how its answer is graded; ValueError if OpenRLHF cannot take it."""
+    """The prompt of a row and how it is graded; ValueError if OpenRLHF cannot use the row."""
     for key in (input_key, label_key, "datasource"):
         if row.get(key) is None:
             raise ValueError(f"no value under the key {key!r}; keys seen: {', '.join(row)}")
@@ -168,12 +168,12 @@ def example(row: Mapping[str, Any], input_key: str = "input", label_key: str = "
 
 # Checks of files
 
-Problems = Iterator[tuple[str, str]]  # of a row: what kind of problem, and what it is
+Problems = Iterator[tuple[str, str]]  # of a row: the kind of each problem, and a description
 
 
 @dataclass
 class CheckedFiles:
-    """Good rows by datasource, and problems by kind with their place."""
+    """Counts of good rows by datasource, and problems with their places by kind."""
 
     rows_by_datasource: Counter[str] = field(default_factory=Counter)
     problems: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -188,7 +188,7 @@ def check(
 ) -> CheckedFiles:
     """Checks files as one data set, which may not share a prompt with the files `against`.
 
-    The keys are the columns of prompt and label. Of each prompt it remembers a digest and a place.
+    The keys name the columns of prompt and label. Only a digest and a place are kept per prompt.
     """
     checked = CheckedFiles()
     other_places: dict[bytes, str] = {}  # of prompts in the files `against`
@@ -219,7 +219,7 @@ def check(
 
 
 def _wrong_grades(example: Example) -> Problems:
-    """What is wrong with the grades of the gold answer and of a wrong one."""
+    """Problems with the grades of the gold answer and of a wrong answer."""
     task = example.task
     label = example.label
     try:
@@ -249,9 +249,9 @@ def _wrong_images(example: Example) -> Problems:
 
 
 def fingerprint(example: Example) -> bytes:
-    """12 bytes that are the same for prompts that differ in white space alone.
+    """A digest of 12 bytes, equal for prompts that differ only in white space.
 
-    Images count by their content, so that equal questions about two figures are two prompts.
+    Images count by content, so the same question about two figures makes two prompts.
     """
     messages = [[message["role"], message["content"].split()] for message in example.messages]
     images = [

@@ -1,8 +1,8 @@
-"""What a task is made of: its record, scores and labels, and how problems are generated.
+"""The parts of a task: its record, scores and labels, and helpers that generate problems.
 
-All that is said of a task anywhere is read from its record, by the data program, checks, rewards,
-help, evaluation and the table of reward files. This loads no heavy library, so that `--help` can
-read them at once.
+Everything about a task is read from its record: by the data program, checks, rewards, help,
+evaluation and the table of reward files. This module loads no heavy library, so that `--help` is
+fast.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from answer_graders.labels import label_text
 
 T = TypeVar("T")
 Kind = TypeVar("Kind")
-Item = Mapping[str, Any]  # one problem, in its task's own fields
+Item = Mapping[str, Any]  # one problem; the fields depend on the task
 Message = dict[str, str]  # {"role": ..., "content": ...}
-Split = Literal["train", "test"]  # of the tasks that generate their problems
-Wording = Literal["own", "paper"]  # of prompts: ours, or as the paper's examples have it
+Split = Literal["train", "test"]  # of tasks that generate their problems
+Wording = Literal["own", "paper"]  # of prompts: ours, or that of the paper's examples
 Status = Literal["correct", "wrong", "no_answer", "malformed", "timeout", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
-NOT_OPTIONS = ("count", "seed", "split")  # parameters that every task takes
+NOT_OPTIONS = ("count", "seed", "split")  # parameters of every task
 
 
 class Score(NamedTuple):
-    """What a grader says of one response: 1.0 for `correct`, 0.0 for every other status.
+    """The grade of one response: 1.0 for `correct`, 0.0 for every other status.
 
-    `wrong`: another answer, which Reasoning Gym gives a part of the score; `no_answer`: none was
-    given; `malformed`: it cannot be read; `timeout`: grading took too long; `error`: the grader
-    failed. `detail` is one line for a person.
+    `wrong`: another answer (Reasoning Gym may give it part of the score); `no_answer`: there is no
+    answer; `malformed`: the answer cannot be read; `timeout`: grading took too long; `error`: the
+    grader failed. `detail` is one line for people to read.
     """
 
     value: float
@@ -50,9 +50,9 @@ def scored(status: Status, detail: str) -> Score:
 
 
 def with_text_label(score: Callable[[str, str], Score]) -> Callable[[str, Any], Score]:
-    """A task's `score` that takes labels as rows of data hold them: whole numbers, too.
+    """Makes a task's `score` accept labels as data rows hold them: text, or a whole number.
 
-    Any other label, and a response that is no text, is a ValueError that names its type.
+    Any other label, or a response that is not text, raises a ValueError that names its type.
     """
 
     @functools.wraps(score)
@@ -68,7 +68,7 @@ def with_text_label(score: Callable[[str, str], Score]) -> Callable[[str, Any], 
 
 
 def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
-    """What `read` makes of a JSON label; ValueError naming the form if it raises."""
+    """The result of `read` on a JSON label; a ValueError that names the form if it raises."""
     try:
         return read(json.loads(label))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
@@ -76,9 +76,9 @@ def read_label(label: str, read: Callable[[Any], T], form: str) -> T:
 
 
 class Option(NamedTuple):
-    """An option of a task's problems: a flag of `data build`, a key of a benchmark's `options`.
+    """An option of a task's problems: a flag of `data build`, or a key of a benchmark's `options`.
 
-    Its name and default are those of the parameter of `generate` or `load`.
+    Its name and default come from the parameter of `generate` or `load`.
     """
 
     type: Any
@@ -94,7 +94,7 @@ SOURCE = Option(
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedProblems:
-    """Problems that are made from a seed."""
+    """Problems generated from a seed."""
 
     generate: Callable[..., Iterator[Item]]
     """`generate(count, seed, split, **options)`: the same seed gives the same problems, all
@@ -102,8 +102,7 @@ class GeneratedProblems:
     where there are too few."""
     options: Mapping[str, Option]
     default_counts: Mapping[str, int]
-    """How many problems a split gets unless the user says so; the paper's numbers, if it has the
-    task."""
+    """How many problems a split gets by default; the paper's numbers if it has the task."""
     splits: tuple[str, ...] = get_args(Split)
 
 
@@ -119,7 +118,7 @@ class PublishedProblems:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRecord:
-    """Which problems `eval passk` asks, and how it samples responses to them."""
+    """The problems that `eval passk` uses, and how it samples responses."""
 
     samples: int = 16
     """Responses to each problem."""
@@ -128,7 +127,7 @@ class BenchmarkRecord:
     top_p: float = 1.0
     split: str = "test"
     count: int | None = None
-    """Of the problems; None: all."""
+    """The number of problems; None: all."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -140,36 +139,36 @@ class Task:
     """
 
     name: str
-    """Of its program (`data build NAME`), and the first part of its rows' datasource."""
+    """The name of its program (`data build NAME`), and the first part of a row's datasource."""
     summary: str
     """One line: what is asked."""
     right_if: str
     """Ends the sentence "A response is right if ...", in Markdown."""
     label_form: str
-    """What the label of a row is, in Markdown."""
+    """The content of a row's label, in Markdown."""
     prompt: Callable[[Item], list[Message]]
     label: Callable[[Item], str]
     """The gold answer as text."""
     score: Callable[[str, Any], Score]
-    """`score(response, label)`; those of this package are made `with_text_label`."""
+    """`score(response, label)`; in this package, wrapped by `with_text_label`."""
     right_response: Callable[[str], str]
-    """A response that scores 1, of a label."""
+    """A response that scores 1, from a label."""
     wrong_response: Callable[[str], str]
-    """A response that scores 0, of a label."""
+    """A response that scores 0, from a label."""
     problems: GeneratedProblems | PublishedProblems | None = None
     """None for a task that only grades."""
     kind: Callable[[Item], str] | None = None
-    """What tells the kinds of problems apart: the second part of a row's datasource."""
+    """The kind of a problem: the second part of a row's datasource."""
     reward_file: str = "mixed.py"
-    """The file of reward_models/ that grades it. `mixed.py` grades every task, by datasource."""
+    """The file in reward_models/ that grades it. `mixed.py` grades every task, by datasource."""
     reads_label: Callable[[str], bool] = lambda label: True
-    """Whether the gold answer is recognised in all of its notations."""
+    """Whether the gold answer is recognised in all its notations."""
     voted_answer: Callable[[str], str | None] = str
-    """The answer of a response in the one spelling that a majority votes on."""
+    """The answer of a response in a canonical spelling, for majority voting."""
     same_answer: Callable[[str, str], bool] = operator.eq
-    """Whether two wrong answers are one, for the same vote."""
+    """Whether two wrong answers count as the same answer in that vote."""
     benchmarks: Mapping[str, BenchmarkRecord] = field(default_factory=dict)
-    """By the names that `eval passk --tasks` takes."""
+    """The benchmarks by name, as `eval passk --tasks` takes them."""
 
     def defaults(self) -> dict[str, Any]:
         """The options of its problems with their defaults."""
@@ -189,28 +188,28 @@ class Task:
         return text
 
     def datasource(self, item: Item) -> str:
-        """What a row says of where it is from: the task, and the kind of problem if it has any."""
+        """The datasource of a row: the task, and the kind of problem if the task has kinds."""
         return f"{self.name}/{self.kind(item)}" if self.kind else self.name
 
 
 # Generating problems
 
-TEST_SHARE = 8  # one kind of problem in so many belongs to the test split
+TEST_SHARE = 8  # one problem in so many belongs to the test split
 
 
 def random_of(task: str, split: Split, seed: int) -> random.Random:
-    """The random numbers for a split of a task."""
+    """The random generator for a split of a task."""
     return random.Random(f"{task}/{split}/{seed}")
 
 
 def split_of(key: str) -> Split:
-    """The split of a problem, by its content in a canonical form: no seed puts it into both."""
+    """The split of a problem, from its canonical content, so that no seed puts it into both."""
     digest = hashlib.sha256(key.encode()).digest()
     return "test" if digest[0] % TEST_SHARE == 0 else "train"
 
 
 def is_new(seen: set[int], key: str) -> bool:
-    """Whether a problem comes for the first time; `seen` keeps its hash."""
+    """Whether a problem is new; its hash is added to `seen`."""
     size_before = len(seen)
     seen.add(hash(key))
     return len(seen) > size_before
@@ -219,10 +218,10 @@ def is_new(seen: set[int], key: str) -> bool:
 def in_turn(
     draw: Callable[[Kind], Item | None], kinds: Sequence[Kind], count: int, tries: int, name: str
 ) -> Iterator[Item]:
-    """`count` problems, of each kind in turn; an exhausted kind leaves the rest to the others.
+    """`count` problems, taking the kinds in turn; the other kinds make up for an exhausted one.
 
-    A kind is exhausted when `draw` gives None so many `tries` in a row; ValueError if all are, with
-    the `name` of the problems, which has {} for the kind.
+    A kind is exhausted when `draw` returns None `tries` times in a row. ValueError if all are, or
+    if one gave no problem; its message has `name`, in which {} stands for the kind.
     """
     turns = deque(kinds)
     counts = dict.fromkeys(kinds, 0)

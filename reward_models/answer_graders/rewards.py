@@ -1,6 +1,6 @@
 """The graders as OpenRLHF calls them: queries, prompts and labels in, rewards and logs out.
 
-A query is a prompt, which a grader must not see, and its response in one string.
+A query is a prompt and its response in one string; the grader must not see the prompt.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
 
 BY_DATASOURCE = "by_datasource"  # the TASK of a reward file that grades mixed data
 
-_THREADS = 32  # answers that hang do so in parallel
-_LEAST_TAIL = 16  # characters, white space aside: a tail that cannot occur by accident
+_THREADS = 32  # answers that hang then wait in parallel
+_LEAST_TAIL = 16  # characters without white space; a shorter tail could match by accident
 
 
 def reward_function(task: str) -> RewardFunction:
@@ -30,7 +30,7 @@ def reward_function(task: str) -> RewardFunction:
 
     Each tensor holds one number per response: `rewards` and `scores` (1 for a correct answer, less
     for others), and in `extra_logs` `accuracy`, `status/<status>` and `grading_seconds`. ValueError
-    for a malformed label, and for a query in which the response cannot be told from the prompt.
+    for a malformed label, and for a query whose response cannot be told from the prompt.
     """
     chosen = task_of(task)
 
@@ -45,9 +45,9 @@ def reward_by_datasource(
 ) -> dict[str, Any]:
     """The `reward_func` of mixed data: each response is graded by the task of its own datasource.
 
-    openrlhf_js hands the datasources to a reward function that has a parameter of this name;
-    ValueError where they are missing or unknown. The logs also hold `accuracy/<task>`: NaN at
-    responses of another task.
+    openrlhf_js passes the datasources to a reward function with a parameter of this name.
+    ValueError if one is missing or unknown. The logs also hold `accuracy/<task>`, which is NaN for
+    responses of other tasks.
     """
     if datasources is None or not all(datasources):
         raise ValueError(
@@ -55,7 +55,7 @@ def reward_by_datasource(
             "function of your own the parameter `datasources` to hand on, or point "
             "--reward.remote_url at one task's file"
         )
-    import torch  # slow to load, and labels are checked without
+    import torch  # slow to load, and not needed to check labels
 
     tasks = [task_of(datasource) for datasource in datasources]
     result = _graded(tasks, queries, prompts, labels)
@@ -67,7 +67,7 @@ def reward_by_datasource(
 
 
 def check_row_label(task: str, label: Any, datasource: Any) -> None:
-    """ValueError unless a reward file whose TASK is named so can grade against the row's label."""
+    """ValueError unless a reward file with this TASK can grade against the row's label."""
     if task != BY_DATASOURCE:
         task_of(task).check_label(label)
     elif not isinstance(datasource, str):
@@ -110,15 +110,15 @@ def _grade(task: Task, query: str, prompt: str, label: str) -> tuple[Score, floa
 def response_of(query: str, prompt: str) -> str:
     """The response in a query, without the tokens that end it; never a part of the prompt.
 
-    Decoding may change white space, make an image many tokens, and cut a long prompt on its left.
-    Then the response begins behind the prompt's unchanged end; ValueError if it is not found.
+    Decoding may change white space, turn an image into many tokens, and cut a long prompt on the
+    left. Then the response begins after the unchanged end of the prompt; ValueError if not found.
     """
     start = len(prompt) if query.startswith(prompt) else _end_of_prompt(query, prompt)
     return without_end_marks(query, start)
 
 
 def _end_of_prompt(query: str, prompt: str) -> int:
-    """Where the first word stands that follows a prompt which decoding has changed."""
+    """The position of the first word after a prompt that decoding has changed."""
     places = [place for place, character in enumerate(query) if not character.isspace()]
     text = "".join([query[place] for place in places])
     asked = "".join(prompt.split())
@@ -131,7 +131,7 @@ def _end_of_prompt(query: str, prompt: str) -> int:
 
     longest = bisect_left(range(1, len(asked) + 1), True, key=missing)
     tail = asked[len(asked) - longest :]
-    # The count: were the prompt's end changed, its twin further up would be taken for it.
+    # The count: if the prompt's end was changed, an equal text further up could match instead.
     if len(tail) < _LEAST_TAIL or text.count(tail) < asked.count(tail):
         raise ValueError(
             f"the query does not hold the end of its prompt, {prompt[-80:]!r}: the tokenizer does "

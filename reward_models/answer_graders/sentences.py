@@ -1,6 +1,6 @@
-"""What a sentence states: one number, apart from the others that explain it.
+"""The one number that a sentence states, separated from numbers that explain it.
 
-In doubt a sentence states nothing: what looks as if it took its number back is left as it is.
+In doubt a sentence states nothing: if it may take its number back, it is left as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PART = "half|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth"
 _BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^*]+)\*\*(?![\w(*])")
 _ID_EST = re.compile(r"\bi\.e\.,?", re.IGNORECASE)
 
-# What may stand behind a number: notes in brackets, what it is not, and clauses.
+# What may follow a number: notes in brackets, denials ("not 7"), and clauses.
 _NOTE = re.compile(r"\s\(([^()]*)\)")
 _DENIAL = re.compile(
     r"(?:^|,?\s)(?:and |but )?(?:not|rather than|instead of) (?:the )?"
@@ -39,7 +39,7 @@ _CLAUSE = re.compile(
     rf"| (?:{_WHICH_IS}|because|since)(?![\w']))",
     re.IGNORECASE,
 )
-_EQUATION = re.compile(  # what says that something is a number, and not several times a number
+_EQUATION = re.compile(  # says that something equals a number, not a multiple of it
     r"(?:(?:\b(?:is|are|was|be|equals?|mak(?:es?|ing)|gives?|means?|comes? to|gets?"
     rf"|leav(?:es?|ing)|yields?)\b|'s|\u2019s|=)[,:]?\s?(?:(?:just|exactly|a total of) )?"
     rf"({_FIGURE}|{_IN_WORDS})"
@@ -71,8 +71,8 @@ _CHANGE = re.compile(  # to another number
     re.IGNORECASE,
 )
 
-# A sentence that concludes with one number: who or what, a verb, the number, its noun.
-_LETTERS = r"[^\W\d_\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b]+"  # digits and fractions aside
+# A sentence that concludes with one number: subject, verb, number, noun.
+_LETTERS = r"[^\W\d_\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b]+"  # but no digits or fractions
 _PLAIN_WORD = rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*"
 _VERB = (
     r"(?:will )?(?:is|are|be|has|have|pays?|paid|costs?|earns?|earned|gets?|needs?|makes?|made"
@@ -95,7 +95,7 @@ _CONCLUSION = re.compile(
     rf"|{_NUMBER}{_NOUN} (?:(?:is|are) (?:left|remaining)|remains?))\s*",
     re.IGNORECASE,
 )
-_UNSETTLED = re.compile(  # other numbers in words, relations between numbers, steps on the way
+_UNSETTLED = re.compile(  # other numbers in words, relations between numbers, intermediate steps
     rf"\b(?:{_IN_WORDS}|{_PART}|(?<!['\u2019])[b-hj-z]|hundred|thousand|million|billion|dozens?"
     r"|pairs?|couple|once|twice|double|triple|first|second|last|times|less|more|fewer|older"
     r"|younger|short|out|off|as|almost|nearly|over|under|above|below|between|both|plus|minus"
@@ -112,10 +112,10 @@ def plain(text: str) -> str:
 
 
 def stated(statement: str) -> str:
-    """What a statement says before it explains that: 35 of "35, which is 5 times 7".
+    """The statement without its explanation: 35 for "35, which is 5 times 7".
 
-    It may explain in brackets, in a clause, or by what the answer is not. Where any of that could
-    also take the answer back, all of the statement is returned, which is no number.
+    An explanation is in brackets, in a clause, or says what the answer is not. If any of it could
+    take the answer back, the whole statement is returned, which is not a number.
     """
     notes = _NOTE.findall(statement)
     text = _NOTE.sub("", statement)
@@ -134,7 +134,7 @@ def stated(statement: str) -> str:
 
 
 def only_number(sentence: str) -> str | None:
-    """The number that a sentence concludes with and leaves nothing open, or None."""
+    """The number that a sentence concludes with, or None if it leaves anything open."""
     answer = stated(sentence)
     conclusion = _CONCLUSION.fullmatch(answer)
     if not conclusion or _DOUBT.search(answer) or _UNSETTLED.search(answer):
@@ -143,9 +143,9 @@ def only_number(sentence: str) -> str | None:
 
 
 def _is_settled(answer: str, explanations: list[str]) -> bool:
-    """Whether explanations neither doubt an answer, nor change it, nor name another number.
+    """Whether explanations neither doubt an answer, nor change it, nor state another number.
 
-    Of an answer per day, one may say what that is per week.
+    An explanation of a rate may convert it: an answer per day may be stated per week.
     """
     values = _values(answer)
     for explanation in explanations:
@@ -159,7 +159,7 @@ def _is_settled(answer: str, explanations: list[str]) -> bool:
 
 
 def _explains(note: str, values: set[str]) -> bool:
-    """Whether a note in brackets explains a value, and is neither another one nor a factor."""
+    """Whether a note in brackets explains a value, rather than being another value or a factor."""
     if _QUANTITY.fullmatch(note) or _ADDED.match(note):
         return False
     if _ARITHMETIC.fullmatch(note):
@@ -172,7 +172,7 @@ def _explains(note: str, values: set[str]) -> bool:
 
 
 def _values(text: str) -> set[str]:
-    """The figures of a text, as `_value` gives them."""
+    """The figures in a text, normalised by `_value`."""
     return {_value(figure) for figure in re.findall(_FIGURE, text)}
 
 

@@ -1,4 +1,4 @@
-"""A model's thinking, apart from its answer; in doubt a text is a thought."""
+"""Splits a model's thinking from its answer; in doubt, text counts as thinking."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _HEADING = re.compile(r"^\[[A-Z][\w ]{1,40}\]", re.MULTILINE)
 
 
 def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> tuple[str, str]:
-    """The answer and the thinking before it; the answer is "" where the thinking never ended.
+    """The answer and the thinking before it; the answer is "" if the thinking never ended.
 
-    A closing mark without its opening one counts too: chat templates write the opening one into the
-    prompt. `thinking` is what the endpoint has split off.
+    A closing mark counts without an opening one: chat templates put the opening mark into the
+    prompt. `thinking` is the part that the endpoint has already split off.
 
     Args:
-        anywhere: every mark counts that is not only mentioned, so that the answer is the unchanged
-            text behind the last closing one. By default thinking stands at the beginning, the
-            answer may mention the marks, and what some models put around it goes.
+        anywhere: count every mark that is not merely mentioned, and return the unchanged text after
+            the last closing mark. By default, thinking is only at the beginning, the answer may
+            mention the marks, and the marks that some models put around it are dropped.
     """
     thoughts = [thinking]
     start = 0  # of the answer, or of the thought that is open
@@ -70,18 +70,18 @@ def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> 
 
 
 def after_thinking(text: str) -> str:
-    """The end of the text that follows the last thought; "" if that was never closed."""
+    """The text after the last thought; "" if that thought was never closed."""
     answer, _ = split_thinking(text, anywhere=True)
     return answer
 
 
 def with_opened_thinking(prompt: str, response: str) -> str:
-    """The response with the mark before it by which the prompt has opened a thought, if it has."""
+    """The response, preceded by the mark with which the prompt opens a thought, if any."""
     return opening_mark(prompt) + response
 
 
 def _is_quoted(text: str, mark: Mark) -> bool:
-    """Whether a mark stands between quotation marks or brackets, or is a link of Markdown."""
+    """Whether a mark is in quotation marks or brackets, or is a Markdown link."""
     before = text[mark.start - 1 : mark.start]
     after = text[mark.end : mark.end + 1]
     is_link = text[mark.end - 1] == "]" and after == "("
@@ -91,10 +91,10 @@ def _is_quoted(text: str, mark: Mark) -> bool:
 
 
 def _is_no_thought(text: str, opening: Mark) -> bool:
-    """Whether what looks like a mark, and is closed nowhere, is something else.
+    """Whether an unclosed text that looks like a mark is something else.
 
-    That is part of a word, as in `x<reason>y`, a bracket within a line, as in `[reflection]`, or a
-    heading, as `[Analysis]` before `[Verdict]`.
+    It may be part of a word, as in `x<reason>y`, a bracket within a line, as in `[reflection]`, or
+    a heading, such as `[Analysis]` before `[Verdict]`.
     """
     before = text[opening.start - 1 : opening.start] if opening.start else "\n"
     if before.isalnum():

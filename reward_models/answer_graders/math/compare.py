@@ -1,7 +1,7 @@
 """Decides whether two trees are the same answer.
 
-Lists are compared in any order, tuples in order, sets of reals by the points that they hold, and
-quantities in one unit. Numbers are compared as exact rationals, or by the judge of a worker.
+Lists are compared in any order, tuples in order, sets of reals by their points, and quantities in
+one unit. Numbers are compared as exact rationals, or by the `Judge` of a worker process.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from answer_graders.math.tree import (
 )
 
 MAX_MEMBERS = 64
-_PLACES = (2, 5, 11, -3)  # values of a name at which an equation is looked at
+_PLACES = (2, 5, 11, -3)  # values of a name at which equations are compared
 _COMMUTATIVE = words("union meet both")  # operations on sets, or on statements
 
 
@@ -89,7 +89,7 @@ def members(tree: Tree) -> list[Tree]:
 
 
 def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) -> bool:
-    """Whether each answer passes a test of its own; a test takes the first answer that passes."""
+    """Whether tests and answers can be paired; each test takes the first answer that passes."""
     if len(answers) != len(tests) or len(tests) > MAX_MEMBERS:
         return False
     unmatched = list(answers)
@@ -106,12 +106,12 @@ def matched(answers: Sequence[Tree], tests: Sequence[Callable[[Tree], bool]]) ->
 def _values(
     answer: Tree, gold: Tree, unit_is_asked_for: bool = False
 ) -> Iterator[tuple[Tree, Tree]]:
-    """Yields pairs of values, of which one must agree; none where the units contradict each other.
+    """Yields pairs of values, of which one must agree; none if the units contradict each other.
 
-    Two units of the same kind are converted, unless the label asks for its own. If only one side
-    has a unit, degrees also count in radians, and a percentage as its hundredth; the number before
-    the percent sign counts only where the gold number is at least 1. Letters behind a number that
-    may be a product, such as `5 h`, are no unit that may be left out.
+    Units of the same kind are converted, unless the label asks for its own. If only one side has a
+    unit, degrees may also be compared in radians, and a percentage as its hundredth; the number
+    before the percent sign counts only if the gold number is at least 1. Letters that may be
+    factors, as in `5 h`, are not a unit that may be left out.
     """
     answer_value, answer_unit = quantity(answer)
     gold_value, gold_unit = quantity(gold)
@@ -140,13 +140,13 @@ def _values(
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares answers by exact rational values, within a difference that is allowed."""
+    """Compares answers by exact rational values, within the allowed difference."""
 
     within: Fraction = Fraction(0)
     unit_is_asked_for: bool = False
 
     def same_value(self, left: Tree, right: Tree) -> bool:
-        """Whether two expressions have one value, or differ by no more than is allowed."""
+        """Whether two expressions have the same value, within the allowed difference."""
         left_value = rational(left)
         right_value = rational(right)
         if left_value is None or right_value is None:
@@ -164,14 +164,14 @@ class Judge:
         return values
 
     def fits(self, answer: Tree, golds: Sequence[Tree]) -> bool:
-        """Whether an answer is the gold answer in one of its readings."""
+        """Whether an answer equals the gold answer in one of its readings."""
         return any(self.same(same_letter(answer, gold, parameter), gold) for gold in golds)
 
     def same(self, answer: Tree, gold: Tree) -> bool:
-        """Whether an answer is the gold answer."""
+        """Whether an answer equals the gold answer."""
         answer, gold = _aligned(answer, gold)
         match kind_of(answer), kind_of(gold):
-            case Rounded(exact, rounded), _ if _is_constant(exact):  # `pi = 3.14` says both
+            case Rounded(exact, rounded), _ if _is_constant(exact):  # `pi = 3.14` states both
                 is_rounded = self._rounded(answer, exact)
                 says_number = is_rounded and self.same(rounded, gold)
                 return says_number or self._rounded(answer, gold)
@@ -181,7 +181,7 @@ class Judge:
                 return self.same(with_equals_sign(answer), gold)
             case Parts(labels), Parts(gold_labels):
                 return labels == gold_labels and self._parts(answer, gold)
-            case Parts(labels), _:  # a list has them in the labels' order
+            case Parts(labels), _:  # a list has them in the order of the labels
                 is_list = gold.kind == "list" and are_consecutive(labels)
                 return is_list and self._parts(answer, gold)
             case _, Parts():
@@ -211,7 +211,7 @@ class Judge:
                 return False
 
     def equal(self, left: Tree, right: Tree) -> bool:
-        """Whether two expressions have the same value, whatever their variables stand for."""
+        """Whether two expressions have the same value for all values of their variables."""
         if left == right:
             return True
         are_leaves = {left.kind, right.kind} <= {"sym", "num"}
@@ -220,7 +220,7 @@ class Judge:
         return self.same_value(left, right)
 
     def _parts(self, answer: Tree, gold: Tree) -> bool:
-        """Whether the values of labelled parts agree; the other side's elements count as parts."""
+        """Whether the values of labelled parts agree; without labels, elements count as parts."""
         values = readings_of_parts(answer)
         gold_values = readings_of_parts(gold)
         if len(values) != len(gold_values):
@@ -231,7 +231,7 @@ class Judge:
         return True
 
     def _rounded(self, answer: Tree, gold: Tree) -> bool:
-        r"""Whether the value before the last sign, `\approx`, is right and rounded within 1 %."""
+        r"""Whether the value before the final `\approx` is right, and the rounding within 1 %."""
         signs = signs_of(answer)
         *exact_sides, rounded = sides_of(answer)
         error = abs(rational(rounded) or Fraction(0)) / 100
@@ -263,7 +263,7 @@ class Judge:
         return matched(answers, tests)
 
     def _relations(self, answer: Tree, gold: Tree) -> bool:
-        """Whether both say the same, where one is a relation or a set of reals."""
+        """Whether two answers agree of which one is a relation or a set of reals."""
         answer_condition = _as_equation(answer)
         gold_condition = _as_equation(gold)
         if answer_condition and gold_condition:
@@ -295,7 +295,7 @@ class Judge:
         return self._match(_operands(answer), _operands(gold))
 
     def _equations(self, answer: Tree, gold: Tree) -> bool:
-        """Whether both give a name the same value, or hold for the same points."""
+        """Whether two equations give a name the same value, or hold at the same points."""
         answer = same_variable(answer, gold)
         name, *values = sides_of(answer)
         gold_sides = sides_of(gold)
@@ -320,9 +320,9 @@ class Judge:
         return self.equal(left_product, right_product)
 
     def _have_the_same_roots(self, left: Tree, right: Tree) -> bool:
-        """Whether both are 0 for the same value of each name, as `1/x + 1/y - 2` and `x+y-2xy` are.
+        """Whether both have the same root in each name, as `1/x + 1/y - 2` and `x+y-2xy` have.
 
-        False unless each is linear in each of its names, or a quotient of two that are.
+        False unless each is linear in each of its names, or a quotient of such expressions.
         """
         variables = names(left) - CONSTANTS
         if len(variables) < 2 or variables != names(right) - CONSTANTS:
@@ -339,7 +339,7 @@ class Judge:
 
 
 def _aligned(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
-    """Both with one letter for a constant of integration, and as vectors if one is a vector."""
+    """Both with the same constant of integration, and as vectors if one of them is a vector."""
     answer = as_vector(same_letter(answer, gold, integration_constant), gold)
     return answer, as_vector(gold, answer)
 
@@ -349,7 +349,7 @@ def _is_constant(tree: Tree) -> bool:
 
 
 def _same_residues(answer: Residue, gold: Residue) -> bool:
-    """Whether both are the same class of residues."""
+    """Whether both are the same residue class."""
     modulus = rational(answer.modulus)
     if not modulus or modulus != rational(gold.modulus):
         return False
@@ -358,7 +358,7 @@ def _same_residues(answer: Residue, gold: Residue) -> bool:
 
 
 def _exact_values(trees: Sequence[Tree]) -> Counter[Fraction] | None:
-    """Counts the numbers; None if one of the trees is no plain number."""
+    """Counts how often each number occurs; None if one of the trees is no plain number."""
     values: Counter[Fraction] = Counter()
     for tree in trees:
         value = tree.args[0] if tree.kind == "neg" else tree
@@ -369,7 +369,7 @@ def _exact_values(trees: Sequence[Tree]) -> Counter[Fraction] | None:
 
 
 def _with_named_tuples(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
-    """Both as tuples if only one of them names its values, as in `x = 1, y = 2`."""
+    """Both as tuples if just one of them names its values, as in `x = 1, y = 2`."""
     if is_group(gold, "()"):
         return named_tuple(answer) or answer, gold
     items = items_of(answer) if is_group(answer, "()") else members(answer)
@@ -380,7 +380,7 @@ def _with_named_tuples(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
 
 
 def _at_places(expression: Tree, name: str) -> list[Tree]:
-    """Puts each of `_PLACES` in place of a name."""
+    """The expression at each of `_PLACES`, as values of the name."""
     return [substituted(expression, name, number(place)) for place in _PLACES]
 
 
@@ -423,7 +423,7 @@ def _operands(tree: Tree, kind: str = "") -> list[Tree]:
 
 
 def _as_equation(tree: Tree) -> Tree | None:
-    """The equation that a tree is, `a b = 0` for `a = 0 or b = 0`, or None."""
+    """The tree as an equation, or None; `a b = 0` for `a = 0 or b = 0`."""
     if is_equation(tree):
         return tree
     if tree.kind != "union":
@@ -459,7 +459,7 @@ def _difference(equation: Tree) -> Tree | None:
 
 
 def _elsewhere(tree: Tree) -> Tree:
-    """The tree at another point, with new names for its variables."""
+    """The tree with new names for its variables, for its value at another point."""
     for name in names(tree) - CONSTANTS:
         tree = substituted(tree, name, node("sym", f"other {name}"))
     return tree

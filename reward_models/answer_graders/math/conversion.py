@@ -1,7 +1,7 @@
-"""What units mean: their sizes in base units, and how values are converted.
+"""The meaning of units: their sizes in base units, and how to convert values.
 
-pint knows prefixes, sizes and dimensions; it is asked for one name at a time and evaluates nothing.
-It is loaded when two units are compared that are not the same name.
+pint supplies prefixes, sizes and dimensions, for one name at a time; it evaluates no expression. It
+is loaded only when two units with different names are compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from answer_graders.math.exact import rational
 from answer_graders.math.tree import Tree, node, number, words
 from answer_graders.math.units import Unit, merged
 
-_MEANINGS = {  # what pint lacks, or school means otherwise; of several meanings one must fit
+_MEANINGS = {  # missing in pint, or different at school; one of several meanings must fit
     "C": "coulomb | celsius",
     "F": "farad | fahrenheit",
     "cc": "centimeter 3",
@@ -58,24 +58,24 @@ _MEANINGS = {  # what pint lacks, or school means otherwise; of several meanings
     "pence": "1/100 gbp",
     "paisa": "1/100 rupee",
 }
-_SCALES = {"celsius": Fraction("273.15"), "fahrenheit": Fraction("459.67") * 5 / 9}  # their zero
+_SCALES = {"celsius": Fraction("273.15"), "fahrenheit": Fraction("459.67") * 5 / 9}  # zeros in K
 _PREFIX = re.compile("femto|pico|nano|micro|milli|centi|deci|deca|hecto|kilo|mega|giga|tera")
-# Base units that may be left out, though two of them are not the same: hertz is not becquerel.
+# Base units that may be left out, but are not interchangeable: hertz is not becquerel.
 _SILENT = words("cycle decay radian absorbed equivalent")
 _MOST_MEANINGS = 16
 MOST_PARTS = 6  # of a compound quantity
-_WITHIN = {  # what a name means behind a larger unit: 30 degrees 30 minutes, 1h30m
+_WITHIN = {  # meaning of a name after a larger unit: 30 degrees 30 minutes, 1h30m
     ("degree", "minute"): "arcminute",
     ("degree", "second"): "arcsecond",
     ("arcminute", "second"): "arcsecond",
     ("day", "m"): "minute",
     ("hour", "m"): "minute",
 }
-_SHORTEST_NAME = 3  # letters; shorter ones are symbols, which are spelt out before
+_SHORTEST_NAME = 3  # letters; shorter names are symbols, already spelt out
 
 
 class BaseUnits(NamedTuple):
-    r"""What a unit is in base units: size \pi^{pi} times their product, on a scale from zero."""
+    r"""A unit in base units: size \pi^{pi} times `dimensions`, with its own zero at `zero`."""
 
     size: Fraction
     pi: int
@@ -84,7 +84,7 @@ class BaseUnits(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    r"""x of one unit is x times ratio \pi^{pi} plus offset of the other."""
+    r"""x in one unit is x times ratio \pi^{pi}, plus offset, in the other."""
 
     ratio: Fraction
     pi: int = 0
@@ -104,7 +104,7 @@ SAME = Conversion(Fraction(1))
 
 
 def conversions(unit: Unit, other: Unit) -> list[Conversion]:
-    """The ways in which a value of a unit is converted to another; none if their kinds differ."""
+    """The possible conversions from one unit to another; none if their kinds differ."""
     found: dict[Conversion, None] = {}
     for base, other_base in itertools.product(in_base_units(unit), in_base_units(other)):
         if _are_alike(base.dimensions, other_base.dimensions):
@@ -130,9 +130,9 @@ def _heard_and_silent(dimensions: Unit) -> tuple[Unit, Unit]:
 
 
 def in_base_units(unit: Unit) -> list[BaseUnits]:
-    """What a unit may be in base units; a name that is not known is a base unit itself.
+    """The possible meanings of a unit in base units; an unknown name is its own base unit.
 
-    A temperature has a scale only where it stands alone: `J/(kg °C)` is `J/(kg K)`.
+    A temperature scale has its zero only if the unit is alone: `J/(kg °C)` is `J/(kg K)`.
     """
     meanings = [_meanings(name) for name, _ in unit]
     is_alone = [power for _, power in unit] == [1]
@@ -152,7 +152,7 @@ def in_base_units(unit: Unit) -> list[BaseUnits]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _meanings(name: str) -> tuple[BaseUnits, ...]:
-    """What a name may mean."""
+    """The possible meanings of a name."""
     if name in _SCALES:
         degree = Fraction(5, 9) if name == "fahrenheit" else Fraction(1)
         return (BaseUnits(degree, 0, _SCALES[name], (("kelvin", 1),)),)
@@ -171,7 +171,7 @@ def _base_unit(name: str) -> BaseUnits:
 
 
 def _in_words(name: str) -> Iterator[BaseUnits]:
-    """What a name means by the table above."""
+    """The meanings of a name in the table above."""
     for text in _MEANINGS[name].split(" | "):
         size, pi, unit = _read(text)
         if text == name:
@@ -211,7 +211,7 @@ def registry() -> Any:
 
 
 def _in_pint(name: str) -> BaseUnits | None:
-    """What pint knows of a name that is spelt out: `millimeter`, `torr`; None if it knows none."""
+    """The meaning of a name in pint, spelt out: `millimeter`, `torr`; None if unknown."""
     if len(name) < _SHORTEST_NAME:
         return None
     from pint import OffsetUnitCalculusError
@@ -220,7 +220,7 @@ def _in_pint(name: str) -> BaseUnits | None:
     for prefix, unit, suffix in registry().parse_unit_name(name):
         rest = name.removeprefix(prefix)
         if suffix or len(rest) < _SHORTEST_NAME or (prefix and rest == name):
-            continue  # `cat` is no centi-`at`
+            continue  # `cat` is not centi-`at`
         container = UnitsContainer({prefix + unit: 1})
         try:
             size, root_units = registry().get_root_units(container, check_nonmult=True)
@@ -242,9 +242,9 @@ class Part(NamedTuple):
 
 
 def compound(parts: Sequence[Part]) -> Tree | None:
-    """The value of `1 h 30 min` in its first unit; None where the parts are no such quantity.
+    """The value of `1 h 30 min` in its first unit; None if the parts are no such quantity.
 
-    Each part is smaller than one of the part before, and all but the last are whole numbers.
+    Each part must be less than one unit of the part before; all but the last must be whole numbers.
     """
     first, *others = parts
     total = previous = rational(first.value)
@@ -268,7 +268,7 @@ def compound(parts: Sequence[Part]) -> Tree | None:
 
 
 def _part_of(unit: Unit, larger: Unit) -> Fraction | None:
-    """What part of a larger unit a unit is; None if it is none."""
+    """The ratio of a unit to a larger unit; None if it is no part of it."""
     for ratio, pi, offset in conversions(unit, larger):
         if ratio < 1 and not pi and not offset:
             return ratio
@@ -276,7 +276,7 @@ def _part_of(unit: Unit, larger: Unit) -> Fraction | None:
 
 
 def _within(larger: Unit, part: Part) -> Unit:
-    """The unit of a part behind a larger one, where its name may mean something else."""
+    """The unit of a part after a larger unit, which may change the meaning of its name."""
     ((larger_name, _), *_), ((name, power), *_) = larger, part.unit
     meaning = _WITHIN.get((larger_name, part.spelling)) or _WITHIN.get((larger_name, name))
     return ((meaning, power),) if meaning else part.unit

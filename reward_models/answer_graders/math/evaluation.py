@@ -1,9 +1,9 @@
-"""Values of trees, to as many bits as it takes to tell one from another.
+"""Values of trees, with enough bits to tell different values apart.
 
-A value has no fixed number of digits: 1 - 2^{-2024} is not 1. Each evaluation adds up how large or
-small the numbers are that it begins with and that its powers and functions make, in bits. With
-`_GUARD_BITS` and twice that sum, what still agrees counts as equal. Trees that would take more than
-the limits here are not compared by their values.
+No fixed precision would do: 1 - 2^{-2024} is not 1. So each evaluation sums the sizes in bits (how
+large or small) of its input numbers and of the results of powers and functions. Values that agree
+to twice that sum plus `_GUARD_BITS` count as equal. Trees that would exceed the limits here are not
+compared by value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_EXPONENT = 1 << 20  # of a power of two that bounds a value
 _LEAST_BITS = 384
 MAX_BITS = 1 << 18
 _MAX_WORK = 1 << 21  # bits of precision times nodes
-_MAX_BITS_OF_FUNCTIONS = 1 << 15  # a logarithm takes the square of its precision
+_MAX_BITS_OF_FUNCTIONS = 1 << 15  # a logarithm takes time quadratic in the precision
 _MOST_PASSES = 5
 _VALUES = {"e": mp.e, "i": mp.mpc(0, 1), "\\pi": mp.pi}  # of the constants
 Value = Any  # mpf or mpc
@@ -47,7 +47,7 @@ def _power(base: Value, exponent: Value) -> Value:
     if not mp.isint(2 * exponent):
         _limit_precision()
     if mp.im(base) == 0 > base and _is_odd_root(exponent):
-        return -mp.power(-base, exponent)  # the real root, as schools take it
+        return -mp.power(-base, exponent)  # the real root, as at school
     return mp.power(base, exponent)
 
 
@@ -65,7 +65,7 @@ def _limit_precision() -> None:
 
 
 def _elementary(function: Callable[..., Value]) -> Callable[..., Value]:
-    """A function that refuses arguments and a precision at which it takes long."""
+    """A function that refuses arguments and precisions for which it would take long."""
 
     def bounded(*arguments: Value) -> Value:
         _limit_precision()
@@ -80,7 +80,7 @@ def _elementary(function: Callable[..., Value]) -> Callable[..., Value]:
 def _combinatorial(
     function: Callable[..., Value], of_whole_numbers: Callable[..., int]
 ) -> Callable[..., Value]:
-    """A function of small numbers, which is exact for those that are whole and not negative."""
+    """A function of small numbers, exact for non-negative whole numbers."""
 
     def bounded(*arguments: Value) -> Value:
         for argument in arguments:
@@ -95,7 +95,7 @@ def _combinatorial(
 
 
 def _of_whole_numbers(function: Callable[..., int]) -> Callable[..., Value]:
-    """A function that refuses arguments that are not whole or too large."""
+    """A function that refuses arguments that are too large or not whole."""
 
     def checked(*arguments: Value) -> Value:
         for argument in arguments:
@@ -128,7 +128,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
 }
 for _name in words("sin cos arcsin arccos arctan sinh cosh"):
     _FUNCTIONS[_name] = _elementary(getattr(mp, _name.replace("arc", "a")))
-_SUMS = words("neg add mul apply div percent degree")  # and products, of what was counted before
+_SUMS = words("neg add mul apply div percent degree")  # and products, of operands counted before
 _NEVER_NEAR_ZERO = words("neg mul div percent apply pow root exp fact binom abs max min")
 _QUOTIENTS = {
     "tan": ("sin", "cos"),
@@ -143,7 +143,7 @@ _QUOTIENTS = {
 
 
 def _bits_for(size: int) -> int:
-    """How many bits tell numbers from one another that are made of others of this size."""
+    """The bits needed to tell apart numbers computed from inputs of this total size."""
     return _GUARD_BITS + 2 * size
 
 
@@ -153,16 +153,16 @@ def _rounded(exact: Fraction) -> Value:
 
 @dataclass
 class Evaluation:
-    r"""Evaluates trees where names stand for values; `\log` is `log`: ln or lg."""
+    r"""Evaluates trees with values for the names; `\log` means `log`: ln or lg."""
 
     names: Mapping[str, Value]
-    is_real: bool  # whether only real numbers count, also on the way
+    is_real: bool  # whether all values must be real, also intermediate ones
     log: str
-    bits: int  # what agrees in so many bits is equal
-    size: int = 0  # of all numbers on the way, in bits
+    bits: int  # values that agree in so many bits are equal
+    size: int = 0  # of all numbers so far, in bits
 
     def value(self, tree: Tree) -> Value:
-        """The value of a tree; NoValue, or Undecided where that would take too long."""
+        """The value of a tree; NoValue if it has none, Undecided if that would take too long."""
         if tree.kind == "num":
             exact = tree.args[0]
             self._count(exact.numerator.bit_length() + exact.denominator.bit_length())
@@ -177,7 +177,7 @@ class Evaluation:
         return result
 
     def _result(self, tree: Tree) -> Value:
-        """What the function of a node makes of its operands."""
+        """The result of a node's function on its operands."""
         name = tree.kind
         operands: Sequence[Any] = tree.args
         if tree.kind == "call":
@@ -190,7 +190,7 @@ class Evaluation:
         return self._applied(name, [self.value(operand) for operand in operands])
 
     def _applied(self, name: str, operands: Sequence[Value]) -> Value:
-        """The value of a function; one that may saturate or have poles as a quotient of others."""
+        """The value of a function; one with poles or saturation is a quotient of two others."""
         if name in _QUOTIENTS:
             above, below = _QUOTIENTS[name]
             numerator = self._applied(above, operands) if above else mp.one
@@ -220,19 +220,19 @@ class Evaluation:
             raise Undecided
 
     def _is_rest(self, magnitude: int, operands: Sequence[Value]) -> bool:
-        """Whether a sum or a function of operands is 0, but for rounding, by its size in bits."""
+        """Whether a result is 0 up to rounding, by its size in bits and that of its operands."""
         largest = max(mp.mag(operand or 1) for operand in operands)
         return bool(magnitude <= max(largest, 1) - self.bits)
 
     def _whole(self, value: Value) -> Value:
-        """The whole number that a value is, but for rounding; else the value."""
+        """The whole number that equals a value up to rounding; else the value."""
         if isinstance(value, mp.mpc) or mp.isint(value):
             return value
         whole = mp.nint(value)
         return whole if whole and self.same(value, whole) else value
 
     def same(self, left: Value, right: Value) -> bool:
-        """Whether two values are equal, but for rounding."""
+        """Whether two values are equal up to rounding."""
         difference = left - right
         if not difference:
             return True
@@ -253,9 +253,9 @@ def evaluated(
     is_real: bool = False,
     most_bits: int = MAX_BITS,
 ) -> Iterator[tuple[Evaluation, list[Value]]]:
-    """The values of trees in the precision that they need, which is mpmath's inside the `with`.
+    """The values of trees at the precision that they need, set in mpmath inside the `with`.
 
-    NoValue where one has none; Undecided where they would need too many bits.
+    NoValue if a tree has none; Undecided if they need too many bits.
     """
     bits = _LEAST_BITS
     for _ in range(_MOST_PASSES):

@@ -1,10 +1,9 @@
-r"""Exact values: of rational numbers, of a polynomial's coefficients, of numbers too long to write.
+r"""Exact values of rational numbers, of polynomial coefficients, and of numbers too long to write.
 
-The last, such as `2^{100000}` or `\binom{2024}{1012}`, are compared by their residues: sums,
-products, quotients, whole powers and factorials are worked out modulo a prime of 128 bits, which is
-drawn when the process first needs it. Equal expressions have the same residue; different ones of N
-bits share it with a probability of about N / 2^{127}. Names, \pi and e stand for residues that are
-drawn, too.
+The last, such as `2^{100000}` or `\binom{2024}{1012}`, are compared by residues: sums, products,
+quotients, whole powers and factorials are computed modulo a random prime of 128 bits, drawn when
+the process first needs it. Equal expressions have the same residue; different ones of N bits share
+it with a probability of about N / 2^{127}. Names, \pi and e stand for random residues.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any, NamedTuple
 
 from answer_graders.math.tree import Tree, names, number, substituted
 
-MAX_BITS = 4_000  # of a numerator or denominator: a greatest common divisor takes its square
+MAX_BITS = 4_000  # of a numerator or denominator; their GCD takes quadratic time
 
 
 def rational(tree: Tree) -> Fraction | None:
-    """The exact value, or None where it is not rational, not a number, or past the cap."""
+    """The exact value, or None if it is not rational, not a number, or over `MAX_BITS`."""
     kind, args = tree
     if kind == "num":
         return args[0]
@@ -85,7 +84,7 @@ def parabola(tree: Tree, variable: str) -> Parabola | None:
 
 
 def _degree(tree: Tree, variable: str) -> int:
-    """The degree of a polynomial in the variable; more than 2 where it is none."""
+    """The degree of a polynomial in the variable; more than 2 if the tree is none."""
     if variable not in names(tree):
         return 0
     if tree.kind == "sym":
@@ -108,7 +107,7 @@ _MOST_FACTORS = 1 << 17  # of a factorial
 
 @functools.cache
 def _prime() -> int:
-    """A random prime with a square root of -1: random numbers that pass the test are prime."""
+    """A random prime, modulo which -1 has a square root; random numbers that pass are prime."""
     while True:
         candidate = secrets.randbits(_PRIME_BITS - 2) << 2 | 1 | 1 << (_PRIME_BITS - 1)
         if all(pow(base, candidate - 1, candidate) == 1 for base in (2, 3, 5)):
@@ -127,7 +126,7 @@ def _residue_of_name(name: str) -> int:
 
 
 def residue(tree: Tree) -> int | None:
-    """The residue of a value, or None where it has another operation or cannot be worked out."""
+    """The residue of a value, or None if it has other operations or cannot be computed."""
     kind, args = tree
     if kind == "num":
         return _quotient(args[0].numerator, args[0].denominator)
@@ -153,7 +152,7 @@ def residue(tree: Tree) -> int | None:
 
 
 def _quotient(numerator: int, denominator: int) -> int | None:
-    """The residue of a quotient, None where it has none."""
+    """The residue of a quotient, or None if it has none."""
     if denominator % _prime() == 0:
         return None
     return numerator * pow(denominator, -1, _prime()) % _prime()
@@ -180,7 +179,7 @@ def _residue_of_power(base: int | None, exponent_tree: Tree) -> int | None:
 
 
 def _count(tree: Tree) -> int:
-    """The value of a tree; ValueError where it is not whole, or has no factorial here."""
+    """The value of a tree; ValueError unless it is whole and small enough for a factorial."""
     value = rational(tree)
     if value is None or value.denominator > 1 or not 0 <= value <= _MOST_FACTORS:
         raise ValueError
@@ -194,7 +193,7 @@ def _binomial(count: int, chosen: int) -> int | None:
 
 
 def _factorial(count: int) -> int:
-    """The residue of a factorial, out of a table that grows as far as was asked."""
+    """The residue of a factorial, from a table that grows on demand."""
     for factor in range(len(_FACTORIALS), count + 1):
         _FACTORIALS.append(_FACTORIALS[-1] * factor % _prime())
     return _FACTORIALS[count]

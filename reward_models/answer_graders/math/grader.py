@@ -1,4 +1,4 @@
-"""Grade a mathematical answer: at once where that is cheap and exact, else in a worker process."""
+"""Grades mathematical answers: at once if that is cheap and exact, else in a worker process."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ MAX_CHARS = 2_000  # of an answer
 _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 _WITH_UNITS = ("measure", "quantity", "degree", "percent")  # kinds of trees
 _METRIC = "gmL"  # units of a gold numeral; other letters, as in `5 h`, are variables
-_SPACED = re.compile(r"-?[\d.,]+ [^\d]", re.ASCII)  # a number, and what stands apart from it
+_SPACED = re.compile(r"-?[\d.,]+ [^\d]", re.ASCII)  # a number, a space, other text
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
 _RATIO = re.compile(r"\d{1,3} ?: ?\d\d(?: ?: ?\d\d)?", re.ASCII)
 _LAKHS = re.compile(r"-?[1-9]\d?(?:,\d\d)+,\d{3}", re.ASCII)  # grouped as in India
-_DECIMAL_COMMA = re.compile(  # the only comma, which groups no thousands, and outside brackets
+_DECIMAL_COMMA = re.compile(  # an only comma, outside brackets, that groups no thousands
     r"\A([^()\[\]{},]*?(?<![\d.]))(?![1-9]\d{0,2},\d{3}(?!\d))"
     r"(\d+|[1-9]\d{0,2}(?:\.\d{3})+),(\d+)(?![\d.])([^()\[\]{},]*)\Z"
 )
-_LETTER_UNIT = re.compile(  # behind a number that is the rest of the text: `5 m`
+_LETTER_UNIT = re.compile(  # a unit of one letter after a number, and nothing else: `5 m`
     r"\A(-?(?:[^A-Za-z\\,;=<>+-]|\\(?:frac|sqrt|pi)(?![a-z]))+)(?<![*/^]) ([ABCFJKLNVWghlms])\Z"
 )
 
@@ -47,13 +47,13 @@ class Gold(NamedTuple):
     """One of the answers that a label asks for."""
 
     text: str  # in canonical spelling
-    trees: tuple[Tree, ...]  # its readings; none where our grammar ends
-    within: Fraction = Fraction(0)  # the greatest difference that is allowed
-    unit_is_asked_for: bool = False  # so that no other unit will do
+    trees: tuple[Tree, ...]  # its readings; none if our grammar cannot read it
+    within: Fraction = Fraction(0)  # the greatest allowed difference
+    unit_is_asked_for: bool = False  # then no other unit counts
 
     @property
     def has_unit(self) -> bool:
-        """Whether an answer's unit counts."""
+        """Whether the unit of an answer matters."""
         return any(part.kind in _WITH_UNITS for tree in self.trees for part in subtrees(tree))
 
 
@@ -67,10 +67,10 @@ class _Fields(BaseModel, extra="forbid", strict=True):
 
 @lru_cache(maxsize=1 << 15)
 def golds_of(label: str) -> tuple[Gold, ...]:
-    """What a label asks for: plain text or LaTeX, or a JSON object.
+    """The gold answers of a label, which is plain text, LaTeX or a JSON object.
 
-    The object has `answer` (a text, or a list of texts that are all needed, in any order), and
-    perhaps `unit` and `tolerance` (numbers between commas). ValueError if the label is malformed.
+    The object has `answer` (a text, or a list of texts, all needed, in any order), and optionally
+    `unit` and `tolerance` (numbers separated by commas). ValueError if the label is malformed.
     """
     if not isinstance(label, str) or not label.strip():
         raise ValueError(f"label is {label!a:.80}: give the gold answer as text, not empty")
@@ -95,7 +95,7 @@ def golds_of(label: str) -> tuple[Gold, ...]:
 
 
 def is_readable(label: str) -> bool:
-    """Whether the grammar reads every gold answer; if not, only equal text or math-verify counts.
+    """Whether the grammar reads all gold answers; others need equal text, or math-verify.
 
     ValueError if the label is malformed.
     """
@@ -133,7 +133,7 @@ def _gold_trees(text: str, unit: str) -> tuple[Tree, ...]:
 
 
 def _tolerances(text: str, count: int) -> list[Fraction]:
-    """The allowed difference of each of `count` answers."""
+    """The allowed difference for each of `count` answers."""
     values = []
     try:
         for piece in text.split(","):
@@ -149,9 +149,9 @@ def _tolerances(text: str, count: int) -> list[Fraction]:
 
 
 def grade(answer: str | None, label: str) -> Score:
-    """The score of an extracted answer, None if there is none; ValueError for a malformed label.
+    """The score of an extracted answer (None: there is none); ValueError for a malformed label.
 
-    No answer raises: a bug of ours costs the answer that shows it, not the training run.
+    An answer never raises: a bug in the grader costs that answer, not the training run.
     """
     golds = golds_of(label)
     if answer is None:
@@ -176,7 +176,7 @@ def grade(answer: str | None, label: str) -> Score:
 
 
 def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
-    """Whether the canonical text is the gold answer; NotRead if one of them cannot be read."""
+    """Whether the canonical text equals the gold answer; NotRead if either cannot be read."""
     first = golds[0]
     if len(golds) == 1 and text.replace(", ", ",") == first.text.replace(", ", ","):
         return True
@@ -207,7 +207,7 @@ def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
 
 
 def _as_quantities(answers: list[Tree], gold: Gold) -> tuple[list[Tree], tuple[Gold]]:
-    """Both with their units alone, if both have any: `6 mN` is no product of the letters of N m."""
+    """Only the readings with units, if both sides have some: as units, `6 mN` is not `6 N m`."""
     answers_with_units = [tree for tree in answers if tree.kind == "quantity"]
     gold_trees = tuple(tree for tree in gold.trees if tree.kind == "quantity")
     if answers_with_units and gold_trees:
@@ -224,10 +224,10 @@ def _in_order(parts: Tree, tests: Sequence[Callable[[Tree], bool]]) -> bool:
 
 
 def _answers(text: str, units: bool = True) -> list[Tree]:
-    """The readings of an answer: an option may have a small letter, and a time be a ratio.
+    """The readings of an answer: an option may be in lower case, and a time may be a ratio.
 
-    A number that is grouped as in India may be a list, too, `5 m` a product, and the list `0,75` a
-    number with a decimal comma. `units`: whether letters behind numbers may be units, and a time a
+    A number grouped as in India may also be a list, `5 m` a product, and the list `0,75` a number
+    with a decimal comma. `units`: whether letters after numbers may be units, and a time a
     duration.
     """
     parts = labelled_parts(text)

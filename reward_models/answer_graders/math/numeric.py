@@ -1,8 +1,8 @@
-r"""Judge expressions by their values, and with math-verify where our grammar ends.
+r"""Compares expressions by their values, and with math-verify where our grammar ends.
 
-For a worker process, which is killed when it takes too long. Expressions that agree wherever both
-are real are equal. Of math-verify only the LaTeX grammar is used: its reader of plain
-expressions hands text to sympy's `parse_expr`, which runs it as Python.
+This runs in a worker process, which is killed when it takes too long. Expressions are equal if they
+agree wherever both are real. Only the LaTeX grammar of math-verify is used: its parser for plain
+expressions passes text to sympy's `parse_expr`, which runs it as Python.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from answer_graders.record import Score, scored
 
 _BITS_AT_PIECES = 16_000
 
-registry()  # loads pint while the worker starts, which is in no answer's time
+registry()  # loads pint while the worker starts, not in the time of an answer
 
 
 @dataclass(frozen=True)
 class Numeric(Judge):
-    r"""Judges expressions with variables, roots, logarithms; `\log` is `log`: ln or lg."""
+    r"""Compares expressions with variables, roots, logarithms; `\log` means `log`: ln or lg."""
 
     log: str = "ln"
 
     def same_value(self, left: Tree, right: Tree) -> bool:
-        """Whether two expressions have one value: exactly, or wherever both have a real one."""
+        """Whether two expressions are equal: exactly, or wherever both have a real value."""
         with contextlib.suppress(Undecided):
             return super().same_value(left, right)
         if not self.within:
@@ -49,7 +49,7 @@ class Numeric(Judge):
                 return left_residue == right_residue
         with contextlib.suppress(Undecided):
             return self._agree_at_points(left, right)
-        return False  # where nothing can tell, two different trees are different
+        return False  # if nothing can tell, different trees are different
 
     def _agree_at_points(self, left: Tree, right: Tree) -> bool:
         trees = (left, right)
@@ -83,7 +83,7 @@ class Numeric(Judge):
         point: Point,
         most_bits: int = MAX_BITS,
     ) -> bool:
-        """Whether two expressions agree at a point; NoValue where one has none there."""
+        """Whether two expressions agree at a point; NoValue if one has no value there."""
         coordinates = dict(zip(variables, point.coordinates, strict=True))
         with evaluated(trees, coordinates, self.log, point.is_real, most_bits) as (run, values):
             left, right = values
@@ -94,7 +94,7 @@ class Numeric(Judge):
             return bool(difference <= within or run.same(difference, within))
 
     def sizes(self, trees: Sequence[Tree]) -> list[Fraction] | None:
-        """The values of trees as whole numbers in one unit, which is so small that none is lost."""
+        """The values of trees as whole multiples of one unit, small enough to lose nothing."""
         try:
             with evaluated(trees, {}, self.log) as (run, values):
                 if any(mp.im(value) for value in values):
@@ -109,8 +109,8 @@ class Numeric(Judge):
 
 _OF_TEN = re.compile(r"\\ln|\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
 _LATEX = [math_verify.LatexExtractionConfig()]
-_DIGITS = 100  # to which math-verify compares closed forms
-_DECIMALS_OF_FLOATS = 14  # to which it knows what is written as a decimal number
+_DIGITS = 100  # of precision when math-verify compares closed forms
+_DECIMALS_OF_FLOATS = 14  # of precision when it reads decimal numbers
 _ADVANCED = re.compile(  # what math-verify may read: no words, lists, relations or towers of powers
     r"(?=.*\\(?:[io]*nt|sum|prod|lim|det|partial|nabla|frac\{ ?d)(?![a-z]))"
     r"(?!.*(?:\^ ?\{[^{}+-]*\^ ?\{|(?:[({] ?){6}))(?:_ ?\{[^{}]*\}|_(?! ?\{)|\d{1,8}(?!\d)"
@@ -140,7 +140,7 @@ def compare(answer: str, label: str) -> Score:
 
 
 def _math_verify_agrees(text: str, gold_text: str) -> bool:
-    """Whether math-verify's LaTeX grammar finds both equal; the worker's own limit bounds it."""
+    """Whether math-verify finds both equal as LaTeX; the worker's own time limit bounds it."""
     gold = _math_verify_parse(gold_text)
     answer = _math_verify_parse(text)
     return bool(

@@ -19,7 +19,7 @@ _NUMBERINGS: tuple[dict[str, int], ...] = (
     ORDINALS | {"second": 2},
 )
 _NAME = r"(?:[a-zA-Z]|[ivx]{2,5}|[IVX]{2,5}|\d{1,2}|one|two|three|four|five)"
-_PIECE = re.compile(  # a label, by the group of its style; or a bracket
+_PIECE = re.compile(  # a label, in the group named after its style; or a bracket
     rf"""(?x) (?:(?<![^\s,;])|(?<=\\\\)) (?:
         \((?P<enclosed>{_NAME})\)(?:\.(?=\s))?
         | (?P<closed>{_NAME})\)
@@ -37,9 +37,9 @@ _NO_VALUE = re.compile(r"(?:[*/^<>!|_)].*|.*[-+*/^=<>(_])?\Z", re.DOTALL)  # an 
 
 
 def labelled_parts(text: str) -> dict[int, str]:
-    """The parts of a canonical text by the numbers of their labels, in order; empty if it has none.
+    """The parts of a canonical text by label number, in order; empty if it has none.
 
-    The text begins with a label, and all labels are written alike.
+    The text must begin with a label, and all labels must have one style.
     """
     labels = _labels(text)
     if len(labels) < 2:
@@ -55,7 +55,7 @@ def labelled_parts(text: str) -> dict[int, str]:
 
 
 def _labels(text: str) -> list[re.Match[str]]:
-    """The labels in a text that begins with one; in brackets there are none."""
+    """The labels in a text that begins with one; labels inside brackets do not count."""
     announced = _ANNOUNCED.match(text)
     starts = (0, announced.end() if announced else 0)
     labels: list[re.Match[str]] = []
@@ -75,9 +75,9 @@ def _labels(text: str) -> list[re.Match[str]]:
 
 
 def _numbers(names: Sequence[str]) -> list[int]:
-    """The numbers of labels that are all different and of one numbering; none if they are not.
+    """The numbers of labels, if all differ and belong to one numbering; else none.
 
-    Roman numerals begin with i; other letters that are such numerals, too, are letters.
+    Roman numerals begin with i; otherwise, letters that could be Roman numerals are letters.
     """
     names = [name.lower() for name in names]
     for numbering in _NUMBERINGS:
@@ -88,7 +88,7 @@ def _numbers(names: Sequence[str]) -> list[int]:
 
 
 def _value(text: str) -> str:
-    """A value without what separates it from its label and from the next one."""
+    """A value without the separators between it and the labels around it."""
     value = text.lstrip(" ,;:=").rstrip(" ,;.\\")
     return value.removesuffix(" and").rstrip(" ,;")
 
@@ -99,12 +99,12 @@ def parts_tree(parts: dict[int, str], readings_of: Callable[[str], Sequence[Tree
 
 
 def are_consecutive(labels: Sequence[int]) -> bool:
-    """Whether labels are those of a whole list, from the first on: (a), (b), (c)."""
+    """Whether labels are consecutive, from the first on: (a), (b), (c)."""
     return list(labels) == list(range(1, len(labels) + 1))
 
 
 def readings_of_parts(tree: Tree) -> list[tuple[Tree, ...]]:
-    """The readings of each part; what is not labelled has its elements as parts."""
+    """The readings of each part; a tree without labels has its elements as parts."""
     if tree.kind == "parts":
         return list(tree.args[1:])
     if tree.kind == "list":

@@ -1,8 +1,8 @@
-"""Where functions are compared: at the same points for the same two expressions.
+"""The points at which expressions are compared, always the same for the same two expressions.
 
-Analytic expressions that agree at a few points in no special place agree everywhere. Those with
-pieces, as |x - 5| has, are also looked at where the pieces may meet: at, between and beyond the
-constants of both sides and their quotients.
+Analytic expressions that agree at a few generic points agree everywhere. Piecewise expressions,
+such as |x - 5|, are also compared where pieces may meet: at, between and beyond the constants of
+both sides and their quotients.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class Point(NamedTuple):
     is_real: bool
 
 
-# in no special place
+# generic points
 
 _MASS_OR_CHARGE = words("m q M Q")
-_QUANTITIES = words(r"g k l r \hbar \lambda \rho \mu \epsilon \omega \ell")  # beside capitals
+_QUANTITIES = words(r"g k l r \hbar \lambda \rho \mu \epsilon \omega \ell")  # besides capitals
 _POSITIVE_POINTS = 3
 _MOST_PATTERNS = 12
 _LEAST_SIZE = Fraction(1, 5)
-_NEAR = Fraction(4, 5)  # how much larger coordinates may be
+_NEAR = Fraction(4, 5)  # how far coordinates may exceed _LEAST_SIZE
 _FAR = Fraction(4)
 
 
 @lru_cache(maxsize=64)
 def general_points(count: int) -> tuple[tuple[Point, ...], ...]:
-    """Points for as many variables: of each tuple, the first at which all have a value counts.
+    """Points for `count` variables: in each tuple, the first with a value for all trees counts.
 
-    There are three with positive coordinates, where values may be complex, and one for every other
-    pattern of signs of up to three variables. Of each pattern there is a near point, between 0.2
-    and 1, and one further away: at one of them a logarithm or a root may have no real value.
+    Three have positive coordinates, where values may be complex; every other pattern of signs of up
+    to three variables has one. Each pattern has a near point, between 0.2 and 1, and one further
+    away, since a logarithm or a root may have no real value at one of them.
     """
     if count == 0:
         return ((Point((), False),),)
@@ -80,7 +80,7 @@ def _signed(signs: Sequence[int], sizes: Sequence[Fraction]) -> Coordinates:
 
 
 def _coordinates(index: int, count: int, reach: Fraction) -> Coordinates:
-    """The sizes of a point's coordinates, which depend on no name."""
+    """The sizes of a point's coordinates, whatever the names."""
     coordinates = []
     for place in range(count):
         share = _share(f"{index}/{place}")
@@ -89,7 +89,7 @@ def _coordinates(index: int, count: int, reach: Fraction) -> Coordinates:
 
 
 def are_physical(variables: Sequence[str]) -> bool:
-    """Whether these are positive quantities of a formula of physics: with a mass or a charge."""
+    """Whether these are positive quantities of a physics formula, with a mass or a charge."""
     letters = {variable.partition("_")[0] for variable in variables}
     others = letters - _MASS_OR_CHARGE
     are_quantities = all(letter in _QUANTITIES or letter.isupper() for letter in others)
@@ -97,7 +97,7 @@ def are_physical(variables: Sequence[str]) -> bool:
 
 
 def _share(seed: str) -> Fraction:
-    """A number between 0 and 1 that is in no special place."""
+    """A generic number between 0 and 1."""
     digest = hashlib.sha256(seed.encode()).digest()
     return Fraction(int.from_bytes(digest, "big"), 1 << 256)
 
@@ -115,9 +115,9 @@ _ROOT_BITS = 64
 
 
 def piece_points(trees: Sequence[Tree], variables: Sequence[str]) -> Iterator[Coordinates]:
-    """Points where the pieces of expressions with pieces may meet, between and beyond them.
+    """Points where the pieces of piecewise expressions may meet, and between and beyond them.
 
-    None for expressions without pieces. `variables`: in the order of the coordinates.
+    No points for other expressions. `variables`: in the order of the coordinates.
     """
     arguments: list[Tree] = []
     for tree in trees:
@@ -139,7 +139,7 @@ def piece_points(trees: Sequence[Tree], variables: Sequence[str]) -> Iterator[Co
 
 
 def _arguments(tree: Tree) -> Iterator[Tree]:
-    """What the functions with pieces in a tree are of: pieces meet where it is 0, or elsewhere."""
+    """The arguments of the piecewise functions in a tree; most pieces meet where one is 0."""
     for subtree in subtrees(tree):
         kind, args = subtree
         function = args[0] if kind == "call" else kind
@@ -157,7 +157,7 @@ def _is_broken(exponent: Fraction | None) -> bool:
 
 
 def _meetings(arguments: Sequence[Tree], variable: str) -> list[Fraction]:
-    """The zeros of those arguments that are polynomials, nearly, and where they turn."""
+    """Zeros (approximate) and turning points of the arguments that are polynomials."""
     meetings = []
     for argument in arguments:
         polynomial = parabola(argument, variable)
@@ -175,7 +175,7 @@ def _meetings(arguments: Sequence[Tree], variable: str) -> list[Fraction]:
 
 
 def _places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fraction]:
-    """Places of both signs: the meetings, the constants and their quotients, between and beyond."""
+    """Meetings, constants and quotients, places between and beyond, all with both signs."""
     constants = dict.fromkeys(map(abs, meetings))
     for tree in trees:
         constants |= dict.fromkeys(_constants(tree))
@@ -197,7 +197,7 @@ def _places(trees: Sequence[Tree], meetings: Sequence[Fraction]) -> list[Fractio
 
 
 def _constants(tree: Tree) -> Iterator[Fraction]:
-    """The exact numbers in a tree, and what those are made of."""
+    """The exact numbers in a tree, and in their subtrees."""
     value = rational(tree)
     if value is not None:
         yield abs(value)

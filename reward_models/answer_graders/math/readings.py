@@ -1,4 +1,4 @@
-"""What a canonical text can stand for: a time, yes or no, an option's letter, a tree, or words."""
+"""What a canonical text can mean: a time, yes or no, an option's letter, a tree, or words."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DATE = re.compile(
 _YEAR_FIRST = re.compile(r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d)(?P=sign)(?P<day>\d\d)\Z")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})\Z")
 _YES_OR_NO = re.compile(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", re.IGNORECASE)
-_CHOICE = re.compile(  # perhaps with its value behind it, which begins as no operation does
+_CHOICE = re.compile(  # perhaps followed by its value, which does not begin like an operation
     r"(?:(?:[Oo]ption|[Cc]hoice):? )?(?:\((?P<enclosed>[A-J])\)|(?P<bare>[A-J])(?:[.):]|\Z))[ .:]*"
     r"(?=\Z|[^\s.:+^!=/*_'|,<>%])(?!\\(?:cup|cap|setminus|pm|approx|pmod)(?![a-z]))"
 )
@@ -57,7 +57,7 @@ _MEANINGS = {"dne": "does not exist"}
 def readings(text: str, units: bool = True) -> list[Tree]:
     """The trees of a canonical text, the most likely first; NotRead if there is none.
 
-    Angle CBA is angle ABC. `units`: whether letters behind numbers may be units.
+    Angle CBA is angle ABC. `units`: whether letters after numbers may be units.
     """
     trees = _readings(_ANGLE.sub(r"\1\2\3", text), units)
     if _ANGLE.search(text):
@@ -83,33 +83,33 @@ def _readings(text: str, units: bool) -> list[Tree]:
     else:
         trees = [letter, *_trees(value, units)]
     if not trees:
-        read(value)  # for its error
+        read(value)  # raises NotRead
     return trees + _letters(value)
 
 
 def _yes_or_no(text: str) -> list[Tree]:
-    """The yes or no that the text begins with, whatever is said behind it; or none."""
+    """The yes or no that the text begins with, whatever follows; or none."""
     word = _YES_OR_NO.match(text)
     return [node("text", word[1].lower())] if word else []
 
 
 def _choice(text: str) -> tuple[Tree | None, str]:
-    """The letter of the option that the text begins with, or None, and what is left of the text."""
+    """The letter of the option that the text begins with, or None, and the rest of the text."""
     choice = _CHOICE.match(text)
     if not choice:
         return None, text
     value = text[choice.end() :]
     if re.search(r"[,;]|\b(?:or|and)\b", value):
         return None, text
-    if re.fullmatch(r"\(?[A-J]\)?", value):  # one letter before another is no answer
+    if re.fullmatch(r"\(?[A-J]\)?", value):  # two letters are no answer
         return node("text", text), ""
     return node("sym", choice["enclosed"] or choice["bare"]), value
 
 
 def _dates(text: str) -> list[Tree]:
-    """The date that the text is, as words: `5 March 2024` as `mar 5 2024`; or none.
+    """The text as a date in words, `mar 5 2024` for `5 March 2024`; none if it is no date.
 
-    A day of the week must be right.
+    A day of the week must be correct.
     """
     date = _DATE.match(text)
     if not date:
@@ -133,7 +133,7 @@ def _is_weekday(weekday: str, year: str, month: str, day: int) -> bool:
 
 
 def _dates_in_numbers(text: str) -> list[Tree]:
-    """The date of `2024-03-05` or `25/12/2024`; none where day and month could be each other."""
+    """The date of `2024-03-05` or `25/12/2024`; none if day and month could be swapped."""
     year_first = _YEAR_FIRST.match(text)
     year_last = _YEAR_LAST.match(text)
     if year_first:
@@ -154,10 +154,10 @@ def _dates_in_numbers(text: str) -> list[Tree]:
 
 
 def _times(text: str) -> list[Tree]:
-    """The time of day that the text is, or none; the half of the day is like a unit.
+    """The text as a time of day, or none; am and pm are treated like units.
 
-    A time in the other half than its hour alone says, such as 8:34 pm, is also 20:34. An hour with
-    a leading 0 is before noon.
+    A time that am or pm changes on the 24-hour clock is also read so: 8:34 pm as 20:34. An hour
+    with a leading 0 is before noon.
     """
     clock = _CLOCK.match(text)
     if not clock or not (clock["minute"] or clock["half"]):
@@ -176,14 +176,14 @@ def _times(text: str) -> list[Tree]:
 
 
 def _letters(text: str) -> list[Tree]:
-    """The letters of several options that stand together, as a list; none if they are none."""
+    """A text that is just the letters of several options, as a list; or none."""
     if not _SEVERAL_CHOICES.fullmatch(text):
         return []
     return [node("list", *(node("sym", letter) for letter in text))]
 
 
 def _trees(text: str, units: bool) -> list[Tree]:
-    """What the text says with letters as variables, and with letters behind numbers as units."""
+    """The readings with letters as variables, and those with letters after numbers as units."""
     trees = _plain(text)
     if units:
         trees += _quantities(text)
@@ -191,7 +191,7 @@ def _trees(text: str, units: bool) -> list[Tree]:
 
 
 def _quantities(text: str) -> list[Tree]:
-    """The text with units, if it has any; parts between commas are one quantity, or a list."""
+    """The readings with units, if any; parts between commas are one quantity, or a list."""
     trees: list[Tree] = []
     if not _LETTER.search(text):
         return trees
@@ -205,7 +205,7 @@ def _quantities(text: str) -> list[Tree]:
 
 
 def _states_quantities(tree: Tree) -> bool:
-    """Whether quantities are what is stated or listed, and none is part of an expression."""
+    """Whether the tree states or lists quantities, none of them inside an expression."""
     if tree.kind in ("list", "group", "rel"):
         return all(_states_quantities(arg) for arg in tree.args if isinstance(arg, Tree))
     parts = tree.args if tree.kind == "quantity" else (tree,)
@@ -215,7 +215,7 @@ def _states_quantities(tree: Tree) -> bool:
 
 
 def durations(text: str) -> list[Tree]:
-    """What the text may say of a duration: 2:05 is hours and minutes, or minutes and seconds."""
+    """The text as a duration: 2:05 is hours and minutes, or minutes and seconds."""
     duration = _DURATION.match(text)
     if not duration:
         return []
@@ -227,7 +227,7 @@ def durations(text: str) -> list[Tree]:
 
 
 def _plain(text: str) -> list[Tree]:
-    """What the grammar or else plain words make of the text."""
+    """The text as read by the grammar, or else as plain words."""
     if _CAPITALS.fullmatch(text):
         return [_words(text)]
     try:

@@ -1,7 +1,7 @@
 """Sets of reals: intervals, inequalities and finite sets, also joined by set operations.
 
-Two sets are the same if they hold the same of all points where either begins or ends, and of a
-point between each two of those.
+Two sets are the same if they agree on every end point of either set, and on one point between
+each two neighbours.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _RELATIONS = {
     "!=": operator.ne,
     "=": operator.eq,
 }
-_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # by a negative factor
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # after multiplication by a negative number
 _CONSTANTS = frozenset(["\\pi", "e"])
-_ANY_VARIABLE = node("sym", "_")  # without a name
-_DISTANCE = node("sym", "distance")  # in the place of `|x - 2|`
+_ANY_VARIABLE = node("sym", "_")  # the variable of a set without a name
+_DISTANCE = node("sym", "distance")  # stands for `|x - 2|`
 _UNBOUNDED = (math.inf, -math.inf)
 
-Sizes = dict[Tree, Any]  # the sides of relations that are no variable, as numbers
+Sizes = dict[Tree, Any]  # numbers for the sides of relations that are not variables
 SizesOf = Callable[[Sequence[Tree]], Sequence[Fraction] | None]
 
 
@@ -62,8 +62,8 @@ def infinite(tree: Tree) -> float:
 def same_set(left: Tree, right: Tree, sizes_of: SizesOf) -> bool:
     """Whether two trees are the same set of reals.
 
-    `sizes_of` gives numbers in the order of the ends' values, or None if one is not real. NotRead
-    if a tree is no set of reals, or an inequality that is not solved for one variable.
+    `sizes_of` returns numbers in the same order as the values of the end points, or None if one is
+    not real. NotRead if a tree is no set of reals, or an inequality not solved for one variable.
     """
     domains = [_domain(left), _domain(right)]
     sizes: Sizes = {}
@@ -99,7 +99,7 @@ def _sides(domains: list[Tree]) -> Iterator[Tree]:
 
 
 def _points_to_try(sizes: Sizes) -> list[Any]:
-    """All ends, a point between each two, and beyond."""
+    """All end points, one point between each two, and one beyond on either side."""
     ends = {0}
     for size in sizes.values():
         if size not in _UNBOUNDED:
@@ -111,14 +111,14 @@ def _points_to_try(sizes: Sizes) -> list[Any]:
 
 
 def _variable(tree: Tree) -> str | None:
-    """The variable `x`, where the tree is one."""
+    """The name of the variable, if the tree is one."""
     if tree.kind != "sym" or tree.args[0] in _CONSTANTS:
         return None
     return str(tree.args[0])
 
 
 def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
-    """The set as relations that are joined by set operations; NotRead if it is none of reals.
+    """The set as relations joined by set operations; NotRead if it is not a set of reals.
 
     An equation is a set of reals only as one of several alternatives: `x < 1 or x = 2`.
     """
@@ -150,7 +150,7 @@ def _domain(tree: Tree, is_alternative: bool = False) -> Tree:
 
 
 def _without_distance(condition: Tree) -> Tree | None:
-    """`x - 2 > 3 or x - 2 < -3` for `|x - 2| > 3`; None where there is no such distance, or two."""
+    """`x - 2 > 3 or x - 2 < -3` for `|x - 2| > 3`; None unless there is exactly one distance."""
     distances = {
         tree for tree in subtrees(condition) if tree.kind == "call" and tree.args[0] == "abs"
     }
@@ -173,7 +173,7 @@ def _without_distance(condition: Tree) -> Tree | None:
 
 
 def _of_distance(difference: Tree, sign: str, size: Tree) -> Tree:
-    """What `|difference| < size`, or with another sign, says of the difference."""
+    """The condition on the difference that `|difference| < size` states, for any sign."""
     above = relation_node([sign], [difference, size])
     below = relation_node([_TURNED.get(sign, sign)], [difference, node("neg", size)])
     if sign in ("=", "!=") and (rational(size) or 0) < 0:
@@ -213,7 +213,7 @@ def _point(tree: Tree) -> Tree:
 
 
 def _interval(tree: Tree) -> Tree | None:
-    """The relation that an interval stands for, where the tree is one that can be."""
+    """The relation that an interval stands for; None if the tree is no valid interval."""
     if tree.kind != "group" or len(tree.args) != 3:
         return None
     brackets, low, high = tree.args

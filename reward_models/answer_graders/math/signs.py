@@ -1,4 +1,4 @@
-"""Spells the signs, digits and units of Unicode in ASCII, with LaTeX for mathematical signs."""
+"""Spells Unicode signs, digits and units in ASCII, and mathematical signs in LaTeX."""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 # fmt: off
-_SIGNS = {  # a spelling, and the signs that are spelt so
+_SIGNS = {  # a spelling, and the signs that it replaces
     "-": "−–—‐‑‒", "*": "×·⋅∙∗✕", "/": "÷⁄∕", r" \pm ": "±", r" \mp ": "∓", r" \infty ": "∞",
     r" \sqrt ": "√", r" \sqrt[3] ": "∛", r" \sqrt[4] ": "∜", r"^{\circ}": "°º˚", r" \hbar ": "ℏ",
     r" \leq ": "≤⩽", r" \geq ": "≥⩾", r" \neq ": "≠", r" \approx ": "≈", r" \equiv ": "≡",
@@ -31,8 +31,8 @@ for _letter, _name in zip(_GREEK_LETTERS, _GREEK_NAMES.split(), strict=True):
     _SIGNS[rf" \{_name} "] = _SIGNS.get(rf" \{_name} ", "") + _letter
 _ASCII = str.maketrans({sign: to for to, signs in _SIGNS.items() for sign in signs})
 
-# Units and counters in Chinese, Japanese and Korean, behind a number. Words that change a number,
-# such as 万 (ten thousand), are none.
+# Units and counters after a number in Chinese, Japanese and Korean. Words that change the number,
+# such as 万 (ten thousand), are not among them.
 _COUNTERS = """个 個 只 隻 条 條 人 名 位 本 张 張 枚 辆 輛 件 棵 次 种 種 台 双 雙 支 岁 歲 歳 匹
     つ 개 명 마리 권"""
 _UNITS = {

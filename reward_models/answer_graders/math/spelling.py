@@ -1,9 +1,8 @@
 r"""Spells an answer in one way: LaTeX, Unicode and plain text become the same short ASCII text.
 
-Only the spelling changes (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); `syntax` reads what the
-text means. `normal` runs the passes below from first to last. A pass applies its rules in order and
-says in its docstring what its text satisfies afterwards. Every pattern takes time in proportion to
-the text, whatever it holds.
+Only the spelling changes (`\dfrac`, `½`, `1\,000`, `$5$`, `\text{ and }`); `syntax` reads the
+meaning. `normal` runs the passes below from first to last. A pass applies its rules in order; its
+docstring states what holds for the text afterwards. Every pattern takes linear time on any text.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ Replacement = str | Callable[[re.Match[str]], str]
 
 
 class Rule(NamedTuple):
-    """What matches the pattern is spelt otherwise."""
+    """Replaces what matches a pattern by another spelling."""
 
     pattern: str
     to: Replacement
-    example: tuple[str, str]  # a text, and what this rule alone makes of it
-    where: str = ""  # only texts that hold this can match: a quick look before the pattern
+    example: tuple[str, str]  # a text, and the result of this rule alone
+    where: str = ""  # only texts with this can match; checked first, since it is fast
 
 
 class Rules:
-    """Rules that are applied in order, each to what those before it have made."""
+    """Rules that are applied in order, each to the result of the one before."""
 
     def __init__(self, rules: Sequence[Rule]):
         self.rules = rules
@@ -75,9 +74,9 @@ BRACED_SETS = Rules([
 
 
 def braced_sets(text: str) -> str:
-    r"""Gives a text that is one list in braces the braces of a set.
+    r"""Turns the braces around a whole list into the braces of a set.
 
-    Afterwards the whole text is no list between plain braces, but for a number such as `{1,234}`.
+    Afterwards the whole text is no list in plain braces, except for a number such as `{1,234}`.
     """
     return BRACED_SETS.applied_to(text)
 
@@ -160,7 +159,7 @@ TYPESETTING = Rules([
 
 
 def typesetting(text: str) -> str:
-    r"""Drops what only changes the look: sizes, fonts, colours, fences, numbers of equations.
+    r"""Drops what only changes the look: sizes, fonts, colours, fences, equation numbers.
 
     Afterwards no `\left`, `\right` or size of a bracket is left, and every font is `\text`.
     """
@@ -169,7 +168,7 @@ def typesetting(text: str) -> str:
 
 # commands
 
-_COMMANDS_OF = {  # a spelling, and the commands that are spelt so
+_COMMANDS_OF = {  # a spelling, and the commands that it replaces
     r"\frac": "dfrac tfrac cfrac sfrac nicefrac over", r"\binom": "dbinom tbinom choose",
     "<": "lt", ">": "gt", "<=": "le leq leqslant", ">=": "ge geq geqslant",
     "=": "equiv", "!=": "ne neq", r"\approx": "sim", r"\rightarrow": "to",
@@ -204,9 +203,9 @@ COMMANDS = Rules([
 
 
 def commands(text: str) -> str:
-    r"""Spells each command by its one name, or by its sign.
+    r"""Gives each command its one spelling, a name or a sign.
 
-    Afterwards no command is one of those that `_COMMANDS_OF` spells otherwise.
+    Afterwards no command is left that `_COMMANDS_OF` replaces.
     """
     return COMMANDS.applied_to(text)
 
@@ -215,10 +214,10 @@ def commands(text: str) -> str:
 
 
 def _rows(environment: re.Match[str]) -> str:
-    r"""The rows of a system of equations, or of labelled parts, between semicolons.
+    r"""The rows of a system of equations, or of labelled parts, separated by semicolons.
 
-    A row that begins with a relation sign continues the one before. Matrices stay as they are, and
-    functions with pieces are spelt as `cases`.
+    A row that begins with a relation sign continues the row before. Matrices stay as they are, and
+    piecewise functions are spelt as `cases`.
     """
     rows: list[str] = []
     for row in environment["rows"].split(r"\\"):
@@ -341,7 +340,7 @@ def layout(text: str) -> str:
 
 # numbers
 
-_PAIRS = r"(?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)"  # of digits, as India groups them
+_PAIRS = r"(?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)"  # of digits, grouped as in India
 _TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
 _NUMBERS = NUMBER_WORDS | _TENS
 
@@ -357,7 +356,7 @@ def _mixed(number: re.Match[str]) -> str:
 
 
 def _without_spelt_out(number: re.Match[str]) -> str:
-    """`10` for `10 (ten)`; `10 (nine)` is two answers rather than a product."""
+    """`10` for `10 (ten)`; `10 (nine)` becomes two answers, not a product."""
     words = number[2].lower().split("-")
     if not _NUMBERS.keys() >= set(words):
         return number[0]
@@ -549,7 +548,7 @@ UNITS = Rules([
 
 
 def units(text: str) -> str:
-    r"""Puts each currency behind its amount, and spells units and angles in one way.
+    r"""Puts each currency after its amount, and spells units and angles in one way.
 
     Afterwards a temperature is in `celsius` or `fahrenheit`, never in `^\circ C` or `^\circ F`.
     """
@@ -569,7 +568,7 @@ REMARKS = Rules([
 
 
 def remarks(text: str) -> str:
-    r"""Drops remarks behind a number, such as `(approx.)` and `in total`.
+    r"""Drops remarks after a number, such as `(approx.)` and `in total`.
 
     Afterwards a rounded value has no brackets around its `\approx`.
     """
@@ -577,9 +576,9 @@ def remarks(text: str) -> str:
 
 
 def ends(text: str) -> str:
-    """Drops quotes and closing punctuation; the only comma in braces, `3{,}14`, is a point.
+    """Drops quotes and closing punctuation; if `3{,}14` has the only comma, it becomes a point.
 
-    Afterwards no blank begins the text, and no blank, backslash or punctuation ends it.
+    Afterwards the text does not begin with a blank, or end in a blank, backslash or punctuation.
     """
     is_decimal_comma = text.count("{,}") == 1
     text = text.strip(' "').replace("{,}", "." if is_decimal_comma else ",")

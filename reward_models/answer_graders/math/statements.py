@@ -1,4 +1,4 @@
-"""What an answer says besides a value: its name, its unit, that it is rounded or a residue."""
+"""What an answer states besides a value: its name, its unit, a rounding, a modulus."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from answer_graders.math.vocabulary import is_sentence
 SIGN_UNITS = ("degree", "percent")
 _OF_NAMES = words("sin cos tan cot sec csc gcd lcm max min det")  # `\sin A = 1/2` gives the sine
 _CONSTANTS = (node("sym", "\\pi"), node("sym", "i"))
-_COORDINATES = frozenset("abcpqrxyz")  # names that have an order in a tuple
-_FUNCTIONS = frozenset("fghFGHPQRST")  # names that a rule `f(x) = ...` is of
+_COORDINATES = frozenset("abcpqrxyz")  # names that have a fixed order in a tuple
+_FUNCTIONS = frozenset("fghFGHPQRST")  # names of functions in rules `f(x) = ...`
 _INDICES = ("i", "j", "k", "m", "n", "t")  # of sequences
 _UNKNOWNS = frozenset("xyz")  # `x + y = 5` is a condition rather than the value of a sum
-MOST_PARTS = 60  # of a tree in which metres are told from a letter
+MOST_PARTS = 60  # of a tree that is searched for metres
 NO_RULE = ("", "")
 _AXES = ("i", "j", "k")
 _INTEGRATION_CONSTANTS = (node("sym", "C"), node("sym", "c"))
@@ -49,7 +49,7 @@ def is_name(tree: Tree) -> bool:
         return _names_a_point(tree)
     if kind == "call":
         return _names_a_value(tree)
-    if kind in ("mul", "div"):  # a multiple of a name is none; `P(X = 1)` is one
+    if kind in ("mul", "div"):  # a multiple of a name is no name; `P(X = 1)` is one
         for factor in args:
             if factor.kind != "rel" and (factor in _CONSTANTS or not is_name(factor)):
                 return False
@@ -61,7 +61,7 @@ def is_name(tree: Tree) -> bool:
 
 
 def _names_a_point(point: Tree) -> bool:
-    """Whether the group is a point such as `(x, y)`; `(y, x)` is that turned round."""
+    """Whether the group names a point, as `(x, y)` does; `(y, x)` is its mirror image."""
     if not is_group(point, "()"):
         return False
     coordinates: list[str] = []
@@ -75,7 +75,7 @@ def _names_a_point(point: Tree) -> bool:
 
 
 def _names_a_value(call: Tree) -> bool:
-    r"""Whether the function's value is what is named: `\sin A`, `|AB|`, `|S|`, but not `|x|`."""
+    r"""Whether the call names a value: `\sin A`, `|AB|`, `|S|`, but not `|x|`."""
     function = call.args[0]
     arguments = call.args[1:]
     if function in _OF_NAMES:
@@ -92,7 +92,7 @@ def _names_a_value(call: Tree) -> bool:
 
 
 def name_the_same(name: Tree, other: Tree) -> bool:
-    """Whether two trees name the same: equal names, or `f(x)` and `y`."""
+    """Whether two trees name the same thing: equal names, or `f(x)` and `y`."""
     if not (is_name(name) and is_name(other)):
         return False
     if name == other:
@@ -102,7 +102,7 @@ def name_the_same(name: Tree, other: Tree) -> bool:
 
 
 def _is_sum_of_names(tree: Tree) -> bool:
-    """Whether the tree is a sum such as `m + n` or `100m - n`, of which answers give the value."""
+    """Whether the tree is a sum such as `m + n` or `100m - n`, whose value may be the answer."""
     if tree.kind != "add":
         return False
     for term in tree.args:
@@ -118,8 +118,8 @@ def _is_sum_of_names(tree: Tree) -> bool:
 def stated_values(equation: Tree, with_sums: bool) -> tuple[Tree, ...]:
     """The values that an equation gives to a name: `x = 2 + 3 = 5` gives `2 + 3` and 5.
 
-    `with_sums`: also to a sum of names, as in `m + n = 7`. In a gold answer, and of unknowns such
-    as x, that may be a condition.
+    `with_sums`: also the values of sums of names, as in `m + n = 7`. In a gold answer, or with
+    unknowns such as x, that may be a condition.
     """
     sides = sides_of(equation)
     first = sides[0]
@@ -135,9 +135,9 @@ def stated_values(equation: Tree, with_sums: bool) -> tuple[Tree, ...]:
 
 
 def named_tuple(tree: Tree) -> Tree | None:
-    """The tuple that `x = 1, y = 2` gives, or None where the tree gives none.
+    """The tuple for `x = 1, y = 2`; None if the tree names no values.
 
-    Coordinates are in the order of their names, and other values as they are listed.
+    Coordinates are in the order of their names, other values in the order listed.
     """
     values: dict[Tree, Tree] = {}
     for item in tree.args if tree.kind == "list" else ():
@@ -154,7 +154,7 @@ def named_tuple(tree: Tree) -> Tree | None:
 
 
 def as_vector(tree: Tree, other: Tree) -> Tree:
-    """The group (2, -3, 1) for `2i - 3j + k`, beside another group of two or three elements."""
+    """The group (2, -3, 1) for `2i - 3j + k`, if `other` is a group of two or three elements."""
     if not is_group(other, "()"):
         return tree
     components = _components(tree)
@@ -165,7 +165,7 @@ def as_vector(tree: Tree, other: Tree) -> Tree:
 
 
 def _components(tree: Tree) -> dict[str, Tree]:
-    """The factors of i, j and k in a sum of their multiples; empty if the tree is none."""
+    """The factors of i, j and k in a sum of their multiples; empty for other trees."""
     kind, args = tree
     if kind == "sym":
         return {args[0]: number(1)} if args[0] in _AXES else {}
@@ -186,7 +186,7 @@ def _components(tree: Tree) -> dict[str, Tree]:
 
 
 def same_letter(answer: Tree, gold: Tree, letter_of: Callable[[Tree], str]) -> Tree:
-    """The answer with the gold answer's letter, where both have one: `x + C` for `x + c`."""
+    """The answer with the gold answer's letter, if both have one: `x + C` for `x + c`."""
     letter = letter_of(gold)
     own_letter = letter_of(answer)
     if letter and own_letter:
@@ -195,7 +195,7 @@ def same_letter(answer: Tree, gold: Tree, letter_of: Callable[[Tree], str]) -> T
 
 
 def parameter(tree: Tree) -> str:
-    r"""The k, m or n of a general solution, the only letter beside \pi and `x =`, or ""."""
+    r"""The k, m or n of a general solution, the only letter besides \pi and `x =`, or ""."""
     letters = names(tree) - CONSTANTS
     for kind, args in subtrees(tree):
         if kind == "rel":
@@ -207,7 +207,7 @@ def parameter(tree: Tree) -> str:
 
 
 def _may_be_metres(tree: Tree) -> bool:
-    r"""Whether an m stands behind \pi in a product, or the tree is too large to look."""
+    r"""Whether an m follows \pi in a product, or the tree is too large to check."""
     parts = list(subtrees(tree))
     products = [args for kind, args in parts if kind == "mul"]
     return len(parts) > MOST_PARTS or any(
@@ -226,7 +226,7 @@ def integration_constant(tree: Tree) -> str:
 
 
 def _terms(tree: Tree) -> Iterator[Tree]:
-    """The terms of a sum; none of what is no sum."""
+    """The terms of a sum; none for other trees."""
     if tree.kind == "add":
         for operand in tree.args:
             yield operand
@@ -247,7 +247,7 @@ def same_variable(answer: Tree, gold: Tree) -> Tree:
 
 
 def _rule_head(head: Tree) -> tuple[str, str]:
-    """The function and the variable of `f(x)`, or of a sequence such as `a_n`; or empty names."""
+    """The function and variable of `f(x)` or of a sequence such as `a_n`, or `NO_RULE`."""
     if head.kind == "mul":
         first, second = head.args
         if first.kind == second.kind == "sym":
@@ -263,7 +263,7 @@ def _rule_head(head: Tree) -> tuple[str, str]:
 
 
 def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
-    """The tree as a value with its unit, if it has one."""
+    """The value of the tree, and its unit if it has one."""
     if tree.kind in SIGN_UNITS:
         (value,) = tree.args
         return value, ((tree.kind, 1),)
@@ -276,7 +276,7 @@ def quantity(tree: Tree) -> tuple[Tree, Unit | None]:
 
 
 def gold_statements(tree: Tree) -> Iterator[Tree]:
-    r"""A gold answer, and the two of which either will do where it is `exact \approx rounded`."""
+    r"""A gold answer; if it is `exact \approx rounded`, also either side, since each is right."""
     yield tree
     if tree.kind != "rel":
         return
@@ -292,14 +292,14 @@ def gold_statements(tree: Tree) -> Iterator[Tree]:
 
 
 def with_equals_sign(statement: Tree) -> Tree:
-    r"""`x = 3.14` for `x \approx 3.14`, which gives x no other value."""
+    r"""`x = 3.14` for `x \approx 3.14`, where no exact value of x is given."""
     signs = list(signs_of(statement))
     signs[-1] = signs[-1].replace("approx", "=")
     return relation_node(signs, sides_of(statement))
 
 
 def without_modulus(tree: Tree) -> Tree:
-    r"""The number 3 for `3 \pmod 7` or `x = 3 \pmod 7`, where it is the least residue."""
+    r"""The number 3 for `3 \pmod 7` or `x = 3 \pmod 7`, if it is the least residue."""
     if tree.kind != "mod":
         return tree
     value, modulus = tree.args

@@ -1,7 +1,7 @@
-r"""Matrices and lists that are not written out: transposed, `\det`, `diag`, `1, 2, \ldots, 9`.
+r"""Writes out matrices and lists: transposed, `\det`, `diag`, `1, 2, \ldots, 9`.
 
-A matrix is a group of its rows, which are groups in square brackets; a column is a group of its
-elements.
+A matrix is a group of its rows, which are groups in square brackets; a column vector is a group of
+its elements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rows = Sequence[Sequence[Tree]]
 
 
 def rows_of(matrix: Tree) -> Rows | None:
-    """The rows of a matrix, all of one length, or None where the tree is none."""
+    """The rows of a matrix, all of one length, or None if the tree is no matrix."""
     if not is_group(matrix, "()"):
         return None
     rows = items_of(matrix)
@@ -42,14 +42,14 @@ def rows_of(matrix: Tree) -> Rows | None:
 
 
 def matrix_of(rows: Rows) -> Tree:
-    """The matrix of these rows; a column where each has one element."""
+    """The matrix with these rows; a column if each has one element."""
     if len(rows[0]) == 1:
         return node("group", "()", *(element for (element,) in rows))
     return node("group", "()", *(node("group", "[]", *row) for row in rows))
 
 
 def transposed(tree: Tree, is_column: bool) -> Tree:
-    """A matrix with its rows as columns; a vector that is no column is a row."""
+    """The transpose of a matrix; a vector is a row unless `is_column`."""
     rows = rows_of(tree)
     if rows is None:
         rows = [[element] for element in items_of(tree)] if is_column else [items_of(tree)]
@@ -69,14 +69,14 @@ def diagonal(vector: Tree) -> Tree:
 
 
 def determinant(rows: Rows) -> Tree:
-    """The determinant by its first row and the minors below; exact where all elements are."""
+    """The determinant, expanded along the first row; exact if all elements are."""
     size = len(rows)
     if size > _MOST_ROWS or any(len(row) != size for row in rows):
         raise NotRead(f"a determinant that is not square, or of more than {_MOST_ROWS} rows")
 
     @functools.cache
     def minor(columns: tuple[int, ...]) -> Tree:
-        """The determinant of these columns, in as many of the last rows."""
+        """The determinant of these columns in the last rows, as many as columns."""
         total = number(0 if columns else 1)
         for place, column in enumerate(columns):
             element = rows[size - len(columns)][column]
@@ -90,9 +90,9 @@ def determinant(rows: Rows) -> Tree:
 
 
 def written_out(terms: Sequence[Tree], last: Tree) -> list[Tree]:
-    r"""All terms of `1, 3, \ldots, 9`, an arithmetic progression; NotRead where it is none.
+    r"""All terms of an arithmetic progression such as `1, 3, \ldots, 9`; NotRead if it is none.
 
-    After a single term it goes on in steps of 1.
+    After a single term, the step is 1.
     """
     first, *others = terms
     if is_equation(first):  # `x = 1, 2, \ldots, 9`

@@ -1,7 +1,7 @@
-r"""Read an answer's canonical text into a tree, which is refused or built but never run.
+r"""Parses an answer's canonical text into a tree, or refuses it; nothing is ever run.
 
-Letters that stand together are a product (`ab`), a function (`sin`) or a word (`apples`), depending
-on their context. `tree` lists the kinds of node.
+Adjacent letters are a product (`ab`), a function (`sin`) or a word (`apples`), depending on the
+context. `tree` lists the kinds of node.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _GREEK = words(
     kappa nu chi Gamma Delta Theta Lambda Phi Psi Omega Sigma ell hbar"""
 )
 _LIST, _BOTH, _RELATION, _SET, _RATIO, _MEASURE, _SUM, _PRODUCT, _FACTOR, _POWER = range(10)
-_ENDS = -1  # how tightly a sign binds that ends every tree
-_INFIX = {  # how tightly a sign binds, and the kind of node that it makes
+_ENDS = -1  # precedence of a sign that ends every tree
+_INFIX = {  # precedence of a sign, and the kind of its node
     **dict.fromkeys((",", ";", "\\\\", "vee", "and", "or"), (_LIST, "list")),
     "wedge": (_BOTH, "both"),
     **dict.fromkeys(("=", "<", ">", "<=", ">=", "!=", "in", "approx"), (_RELATION, "rel")),
@@ -67,7 +67,7 @@ _INTERVALS = {"(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
 _BOTH_SIGNS = re.compile(r"\\(pm|mp)(?![a-z])")
 _LONGEST_ARGUMENT = 16  # tokens between the parentheses of `f(3) =`
 _TRANSPOSE = node("sym", "T")
-_CONSTANTS = words("- / , { } frac sqrt pi infty")  # signs that may stand between them
+_CONSTANTS = words("- / , { } frac sqrt pi infty")  # signs allowed between them, besides numbers
 
 
 def read(
@@ -75,9 +75,9 @@ def read(
 ) -> Tree:
     """The tree of a canonical text; NotRead if it has none, RecursionError if it is too deep.
 
-    `thousands`: whether commas may group the digits of a number. `units`: reads letters behind
-    numbers as units, NotRead if there are none; `long_compounds`: whether the parts of a quantity
-    may stand between commas, as `2 h, 5 min and 3 s`, which may also be a list.
+    `thousands`: whether commas may group the digits of a number. `units`: reads letters after
+    numbers as units, NotRead if there are none. `long_compounds`: whether commas may separate the
+    parts of one quantity, as in `2 h, 5 min and 3 s`, which may also be a list.
     """
     if _BOTH_SIGNS.search(text):
         upper_text = _BOTH_SIGNS.sub(_upper_sign, text)
@@ -106,13 +106,13 @@ def _lower_sign(sign: re.Match[str]) -> str:
 
 
 class _Parser:
-    """A Pratt parser: `tree(least)` goes on while signs bind at least so tightly."""
+    """A Pratt parser: `tree(least)` continues while signs have at least this precedence."""
 
     def __init__(self, tokens: list[Token], long_compounds: bool = True):
         self.long_compounds = long_compounds
         self.tokens = tokens + 2 * [Token("end", "")]
         self.position = 0
-        self.end_of_operand = -1  # the position behind the last exponent or command
+        self.end_of_operand = -1  # the position after the last exponent or command
 
     @property
     def next(self) -> Token:
@@ -123,7 +123,7 @@ class _Parser:
         return self.tokens[self.position + 1]
 
     def take(self) -> Token:
-        """Moves past the next token and returns it; the end is never passed."""
+        """Moves past the next token, but never past the end, and returns it."""
         token = self.next
         if token.kind != "end":
             self.position += 1
@@ -136,13 +136,13 @@ class _Parser:
         return ""
 
     def expect(self, text: str) -> None:
-        """Takes a token that must have this text or kind."""
+        """Takes the next token; NotRead unless it has this text or kind."""
         if text not in (self.next.text, self.next.kind):
             raise NotRead(f"expected {text} before {self.next.text or 'the end'!a}")
         self.take()
 
     def enclosed(self) -> str:
-        """The text of one token, or of those in braces."""
+        """The text of one token, or of the tokens in braces."""
         in_braces = self.takes("{")
         text = self.take().text
         while in_braces and not self.takes("}"):
@@ -162,7 +162,7 @@ class _Parser:
             tree = self.measured(tree) if level == _MEASURE else self.joined(tree, level)
 
     def level(self) -> int:
-        """How tightly what comes next binds."""
+        """The precedence of what comes next."""
         if self.next.kind in ("word", "unit"):
             return _MEASURE
         if self.starts_factor():
@@ -171,7 +171,7 @@ class _Parser:
         return level
 
     def start(self, least: int) -> Tree:
-        """What a tree begins with."""
+        """Parses the beginning of a tree."""
         if least <= _RELATION:
             self.takes("=", "approx")  # `= 5`
         sign = self.takes("+", "-")
@@ -186,7 +186,7 @@ class _Parser:
         return self.primary()
 
     def measured(self, value: Tree) -> Tree:
-        """The value with the unit behind it: `million people`, `km / h`, `cm ^ 2`."""
+        """The value with the unit after it: `million people`, `km / h`, `cm ^ 2`."""
         while True:
             size = SIZES.get(self.next.text.lower().removesuffix("s"))
             if not size:
@@ -212,7 +212,7 @@ class _Parser:
                 return value
 
     def quantity(self, value: Tree) -> Tree:
-        """The value with the unit behind it, and with the parts that follow: `1 h 30 min`."""
+        """The value with the unit after it, and with the parts that follow: `1 h 30 min`."""
         if names(value) - CONSTANTS:
             raise NotRead("a number with a unit has no variables")
         unit = self.next.unit
@@ -241,7 +241,7 @@ class _Parser:
         return Part(value, token.unit, token.text.strip(" \\"))
 
     def joined(self, left: Tree, level: int) -> Tree:
-        """The tree of both sides of the next sign, or of a product without one."""
+        """The tree of both sides of the next sign, or of a product without a sign."""
         sign = "*" if self.starts_factor() else self.take().text
         _, kind = _INFIX[sign]
         if kind == "pow":
@@ -272,7 +272,7 @@ class _Parser:
         return node(kind, left, right)
 
     def last_conjunction(self, sign: str) -> str:
-        """The last sign of several that stand together: `, or`."""
+        """The last of several adjacent signs: `, or`."""
         while True:
             conjunction = self.takes("and", "or")
             if not conjunction:
@@ -280,7 +280,7 @@ class _Parser:
             sign = conjunction
 
     def progression(self, left: Tree) -> Tree:
-        r"""The list `1, 2, \ldots, 9` with all its terms, where the dots have been taken."""
+        r"""The list `1, 2, \ldots, 9` with all its terms; the dots have been taken."""
         self.takes(",", ";")
         self.takes("and", "or")
         terms = left.args if left.kind == "list" else [left]
@@ -295,7 +295,7 @@ class _Parser:
         return node("pow", base, exponent)
 
     def ratio(self, first: Tree, second: Tree) -> Tree:
-        """A ratio of two as a quotient, of more as a group of quotients by the last one."""
+        """A ratio: a quotient of two terms, or a group of quotients by the last of several."""
         terms = [first, second]
         while self.takes(":"):
             terms.append(self.tree(_RATIO + 1))
@@ -312,22 +312,22 @@ class _Parser:
         return node("neg", tree) if negated else tree
 
     def starts_factor(self) -> bool:
-        """Whether a product goes on without a sign."""
+        """Whether the next token continues a product without a sign."""
         kind, text, _ = self.next
         if kind == "number":
             return self.number_is_factor()
-        if text == "[":  # which may group, or close `[0, 1[`
+        if text == "[":  # may group, or close `[0, 1[`
             return self.second.kind in ("number", "name") or self.second.text == "("
         return kind == "name" or (kind == "sign" and text in _FACTORS)
 
     def number_is_factor(self) -> bool:
-        """Whether a number goes on with a product: behind `n!`, `(n+1)`, `2^3`, or as in `n2^n`."""
+        """Whether a number continues a product: after `n!`, `(n+1)`, `2^3`, or as in `n2^n`."""
         before = self.tokens[self.position - 1]
         if before.text in ("!", ")") or self.position == self.end_of_operand:
             return True
         return self.second.text == "^" and before.kind == "name"
 
-    # what stands between signs
+    # what comes between signs
 
     def primary(self) -> Tree:
         kind, text, _ = self.take()
@@ -364,7 +364,7 @@ class _Parser:
                 name += self.enclosed()
 
     def applied(self, function: Tree) -> Tree:
-        """`f(3)` in front of an equals sign, which is no product; else the name alone."""
+        """`f(3)` before an equals sign, which is not a product; else the name alone."""
         if self.next.text != "(":
             return function
         following = self.tokens[self.position + 1 : self.position + _LONGEST_ARGUMENT]
@@ -395,7 +395,7 @@ class _Parser:
         return node("pow", tree, power) if power else tree
 
     def arguments(self) -> list[Tree]:
-        """What stands in brackets behind a function, or without them the factors that follow."""
+        """The arguments in brackets after a function, or without brackets the factors after it."""
         opening = self.takes("(", "{")
         if opening:
             arguments = self.items()
@@ -413,7 +413,7 @@ class _Parser:
         return [tree]
 
     def group(self, opening: str) -> Tree:
-        """A tuple, an interval, a set, or what brackets only group."""
+        """A tuple, an interval, a set, or an expression that brackets only group."""
         is_first = self.position == 1
         items = [] if self.next.text == "\\}" else self.items()
         if opening == "\\{" and self.takes("mid", "|"):
@@ -435,7 +435,7 @@ class _Parser:
         return item
 
     def described_set(self, head: list[Tree]) -> Tree:
-        r"""`\{ x | conditions \}`: what holds of x is the set."""
+        r"""`\{ x | conditions \}`: the set is given by its conditions."""
         conditions = self.items()
         conditions += [item for item in head if item.kind == "field"]
         self.expect("\\}")
@@ -460,7 +460,7 @@ _FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")
 
 
 def _rows_of_determinant(function: str, arguments: list[Tree]) -> Rows | None:
-    r"""The matrix of `\det(M)`, `\det([1,2],[3,4])` or `|M|`, or None where there is none."""
+    r"""The matrix of `\det(M)`, `\det([1,2],[3,4])` or `|M|`, or None if there is none."""
     if function not in ("det", "abs"):
         return None
     if len(arguments) == 1:
@@ -472,9 +472,9 @@ def _rows_of_determinant(function: str, arguments: list[Tree]) -> Rows | None:
 
 
 def listed(left: Tree, sign: str, right: Tree) -> Tree:
-    """A list that goes on, or relations that are alternatives rather than a system: `x<1 or x=2`.
+    """A longer list, or a union of relations that are alternatives, not a system: `x<1 or x=2`.
 
-    Equations of one name alone are a list of values, whatever joins them.
+    Equations for one name are a list of values, whatever joins them.
     """
     items = list(left.args) if left.kind == "list" else [left]
     items.append(right)
@@ -498,7 +498,7 @@ def related(left: Tree, sign: str, right: Tree) -> Tree:
     """A relation, or a chain of them: `0 < x < 1`."""
     is_name = left.kind == "sym" or is_group(left, "()")
     if sign == "in" and is_name:
-        return right  # where a name is from is what it is
+        return right  # `x in S` states S
     if left.kind == "rel":
         return relation_node([*signs_of(left), sign], [*sides_of(left), right])
     return relation_node([sign], [left, right])

@@ -1,4 +1,4 @@
-"""Cut an answer's canonical text into tokens: numbers, names, words and signs."""
+"""Cuts an answer's canonical text into tokens: numbers, names, words and signs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Token(NamedTuple):
 def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[Token]:
     """The tokens of a text.
 
-    `thousands`: whether commas may group the digits of a number; `units`: whether letters behind a
+    `thousands`: whether commas may group the digits of a number. `units`: whether letters after a
     number may be a unit, which is one token.
     """
     if thousands and "," in text:
@@ -86,7 +86,7 @@ def _ends_number(token: Token) -> bool:
 
 
 def _tokens_of_letters(letters: str, last_kind: str, alone: bool) -> list[Token]:
-    """The tokens of letters that stand together: a sign, a number, a word, or a name for each."""
+    """The tokens of adjacent letters: a sign, a number, a word, or one name per letter."""
     lower = letters.lower()
     if lower in ("and", "or"):
         return [Token("sign", lower)]
@@ -121,8 +121,8 @@ _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 def _without_thousands_commas(text: str) -> str:
     """The text without the commas that group digits: `12,345` is a number, `(12,345)` a pair.
 
-    Between brackets, and beside other elements of a list, a comma separates. Where commas with a
-    space behind them separate, those without one group: `(1,000, 2,000)`, `5, 12,345`. In
+    In brackets, and next to other elements of a list, a comma separates. But if commas with a space
+    after them separate, those without a space group digits: `(1,000, 2,000)`, `5, 12,345`. In
     `99,100,\\ldots,120` they separate.
     """
     pieces = _BRACKET.split(text)
@@ -145,7 +145,7 @@ def _commas_group(piece: str, in_brackets: bool) -> bool:
 
 
 def decimal(piece: str) -> Fraction:
-    r"""The exact value of a numeral: `1,234.5`, `1e-3`, or with a cycle `0.1\bar{6}`."""
+    r"""The exact value of a numeral: `1,234.5`, `1e-3`, or a recurring decimal, `0.1\bar{6}`."""
     numeral = piece.replace(",", "").lower()
     mantissa, _, exponent = numeral.partition("e")
     power = 0

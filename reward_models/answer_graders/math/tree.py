@@ -8,9 +8,9 @@ Kinds of node and their arguments, where `tree` is any node:
     rel signs sides... - mod tree modulus - union/minus/meet/both tree tree
     parts labels readings... (each a tuple of trees)
 
-A list is several answers, or conditions that all hold; a union has alternatives. The unit of a
-measure, in words, may be left out; that of a quantity may not, since its letters may be variables.
-`kind_of` tells which kind of answer a whole tree is, as a type.
+A list holds several answers, or conditions that must all hold; a union holds alternatives. The unit
+of a measure is in words and may be left out; that of a quantity may not, since its letters may be
+variables. `kind_of` returns the kind of answer that a whole tree is, as a type.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tree(NamedTuple):
 
 
 def node(kind: str, *args: Any) -> Tree:
-    """A tree of these arguments: `node("group", "()", x, y)` is a pair."""
+    """A tree with these arguments: `node("group", "()", x, y)` is a pair."""
     return Tree(kind, args)
 
 
@@ -44,12 +44,12 @@ def number(value: Fraction | int) -> Tree:
 
 
 def items_of(group: Tree) -> tuple[Tree, ...]:
-    """What the brackets of a group hold."""
+    """The items inside the brackets of a group."""
     return group.args[1:]
 
 
 def relation_node(signs: Iterable[str], sides: Iterable[Tree]) -> Tree:
-    """A chain such as `0 < x < 1`, with one side more than signs."""
+    """A chain such as `0 < x < 1`, with one more side than signs."""
     return Tree("rel", (tuple(signs), *sides))
 
 
@@ -101,7 +101,7 @@ def is_set(tree: Tree) -> bool:
 
 
 def is_equation(tree: Tree) -> bool:
-    """Whether the tree is a relation with equals signs alone."""
+    """Whether the tree is a relation with only equals signs."""
     return tree.kind == "rel" and set(signs_of(tree)) == {"="}
 
 
@@ -133,7 +133,7 @@ class Parts(NamedTuple):
 
 
 class Residue(NamedTuple):
-    """A class of residues, or an equation of one."""
+    """A residue class, or an equation that states one."""
 
     value: Tree
     modulus: Tree
@@ -152,7 +152,7 @@ class Group(NamedTuple):
 
 
 class Statements(NamedTuple):
-    """Statements that all hold."""
+    """Statements that must all hold."""
 
     tree: Tree
 

@@ -1,7 +1,7 @@
 r"""Units as answers spell them: `k\Omega`, `m s^{-1}`, `joules per mole kelvin`, `\SI{5}{m/s}`.
 
-A unit is the names of its factors with their powers. Here names are only read; `conversion` knows
-what they mean.
+A unit is the names of its factors with their powers. This module only reads names; `conversion`
+defines what they mean.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from answer_graders.math.tree import NotRead, words
 from answer_graders.math.vocabulary import is_sentence, singular
 
 Factors = list[tuple[str, int]]
-Unit = tuple[tuple[str, int], ...]  # factors that are sorted by name, each once
+Unit = tuple[tuple[str, int], ...]  # factors sorted by name, each once
 
 # names
 
@@ -32,7 +32,7 @@ _METRIC = dict(  # symbols that take prefixes
     rad="radian",
 )  # fmt: skip
 # fmt: off
-_SYMBOLS_OF = {  # a unit, and its spellings in which the case of a letter matters
+_SYMBOLS_OF = {  # a unit, and its case-sensitive spellings
     "C": "C", "F": "F", "candela": "cd", "inch": "in", "hour": "h", "day": "d", "hectare": "ha",
     "metric_ton": "t", "pence": "p", "mmhg": "mmHg mmhg", "light_year": "ly",
     "astronomical_unit": "au AU", "nautical_mile": "nmi", "dalton": "u Da amu", "decibel": "dB",
@@ -43,7 +43,7 @@ _SYMBOLS_OF = {  # a unit, and its spellings in which the case of a letter matte
     "kilowatt_hour": "kwh KWh KWH Kwh", "kilovolt": "KV", "kilonewton": "KN", "kilobyte": "KB",
     "kilocalorie": "Cal Kcal",
 }
-_WORDS_OF = {  # a unit, and other spellings of its name, and abbreviations, in any case
+_WORDS_OF = {  # a unit, and its other names and abbreviations, in any case
     "inch": "inche", "foot": "ft feet", "yard": "yd", "mile": "mi", "lb": "lb", "ounce": "oz",
     "gallon": "gal", "quart": "qt", "pint": "pt", "hour": "hr", "minute": "min", "second": "sec",
     "year": "yr", "week": "wk", "month": "mo", "degree": "deg", "cc": "cc", "atmosphere": "atm",
@@ -61,10 +61,10 @@ _WORDS_OF = {  # a unit, and other spellings of its name, and abbreviations, in 
     "peso": "php", "lira": "try", "naira": "ngn", "dong": "vnd", "bitcoin": "btc", "baht": "thb",
     "hryvnia": "uah", "franc": "chf",
 }
-_OPERATORS_OF = {  # a power or a quotient, and how it is said
+_OPERATORS_OF = {  # a power or a quotient, and the words for it
     "2": "sq square squared", "3": "cu cubic cubed", "/": "/ per",
 }
-_TWO_WORDS = {  # of which the second is in lower case and without its plural's s
+_TWO_WORDS = {  # the second word is in lower case, without the plural s
     "degree c": "celsius", "degree celsiu": "celsius", "degree centigrade": "celsius",
     "degree f": "fahrenheit", "degree fahrenheit": "fahrenheit", "degree k": "kelvin",
     "degree kelvin": "kelvin", "light year": "light_year", "nautical mile": "nautical_mile",
@@ -74,7 +74,7 @@ _TWO_WORDS = {  # of which the second is in lower case and without its plural's 
     "standard atmosphere": "atmosphere",
 }
 # fmt: on
-SYMBOLS: dict[str, str] = {}  # a symbol, and the unit that it stands for
+SYMBOLS: dict[str, str] = {}  # a symbol, and its unit
 for _symbol, _metric_name in _METRIC.items():
     SYMBOLS[_symbol] = _metric_name
     for _prefix, _prefix_name in _PREFIXES.items():
@@ -82,7 +82,7 @@ for _symbol, _metric_name in _METRIC.items():
 for _spelt_name, _spellings in _SYMBOLS_OF.items():
     SYMBOLS |= dict.fromkeys(_spellings.split(), _spelt_name)
 _SYMBOLS_IN_LOWER_CASE = frozenset(symbol.lower() for symbol in SYMBOLS)
-_WORDS: dict[str, str] = {}  # in lower case and without their plural's s: `hrs` is hr
+_WORDS: dict[str, str] = {}  # in lower case, without the plural s: `hrs` is hr
 for _spelt_name, _spellings in _WORDS_OF.items():
     _WORDS |= dict.fromkeys(_spellings.split(), _spelt_name)
 _OPERATORS: dict[str, str] = {}
@@ -93,8 +93,7 @@ for _operator, _spellings in _OPERATORS_OF.items():
 def unit_name(word: str) -> str:
     """The name of the unit that a symbol or a word stands for: kilometer for `km` and `Kilometres`.
 
-    The case of a symbol counts, for `mL` is not `ML`, and that of a word or an abbreviation does
-    not.
+    Symbols are case-sensitive, since `mL` is not `ML`; words and abbreviations are not.
     """
     if word in SYMBOLS:
         return SYMBOLS[word]
@@ -107,14 +106,14 @@ def unit_name(word: str) -> str:
 
 
 def merged(factors: Iterable[tuple[str, int]]) -> Unit:
-    """The unit of these factors, in which no name stands twice."""
+    """The unit with these factors, each name once."""
     powers: Counter[str] = Counter()
     for name, power in factors:
         powers[name] += power
     return tuple((name, power) for name, power in sorted(powers.items()) if power)
 
 
-# words behind a value
+# words after a value
 
 _SKIPPED = words("of the a an ^ * 1")
 _MOST_WORDS = 10
@@ -143,10 +142,10 @@ def unit_of(text: str) -> Unit:
     return merged(factors)
 
 
-# symbols behind a number
+# symbols after a number
 
 _MOST_FACTORS = 10
-_DEEPEST = 3  # brackets in brackets
+_DEEPEST = 3  # nested brackets
 _SHORTEST_WORD = 4  # letters; a shorter word must be known
 _LETTERS = re.compile(r"\s*(?:\\([A-Za-z])(?![A-Za-z])|([A-Za-z]+(?:-[A-Za-z]{2,})*))")
 _OHM = re.compile(r"\s*\\Omega(?![A-Za-z])")
@@ -179,9 +178,10 @@ class UnitInText(NamedTuple):
 
 
 def unit_at(text: str, position: int) -> UnitInText | None:
-    """The unit that stands at a position behind a number; None if there is none.
+    """The unit at a position after a number; None if there is none.
 
-    What follows it must end the quantity: a comma, a bracket, the next number of `1 h 30 min`.
+    It must be followed by the end of the quantity: a comma, a bracket, the next number of
+    `1 h 30 min`.
     """
     reader = _Reader(text, position)
     try:
@@ -199,17 +199,17 @@ class _Reader:
     def __init__(self, text: str, position: int):
         self.text = text
         self.position = position
-        self.count = 0  # of the names that have been read
+        self.count = 0  # of the names read so far
 
     def takes(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Moves past what the pattern matches here."""
+        """Moves past a match of the pattern here, and returns it."""
         match = pattern.match(self.text, self.position)
         if match:
             self.position = match.end()
         return match
 
     def product(self, depth: int) -> Factors:
-        """Factors up to what is none; all behind a slash are divided by: `J/mol K`."""
+        """All factors that follow; those after a slash are divisors: `J/mol K`."""
         sign = -1 if self.takes(_DIVIDED) else 1
         factors: Factors = []
         while True:
@@ -244,7 +244,7 @@ class _Reader:
         return [*((name, 1) for name in others), (last, power)]
 
     def fraction(self, depth: int) -> Factors:
-        r"""What `\frac{m}{s}` is; empty if there is none."""
+        r"""The factors of `\frac{m}{s}`; empty if there is no fraction."""
         if not self.takes(_FRACTION):
             return []
         numerator = self.bracket(depth)
@@ -262,7 +262,7 @@ class _Reader:
         return []
 
     def power(self) -> int:
-        """The power that what was read is raised to."""
+        """The power after a factor, or 1."""
         in_words = self.takes(_POWER_IN_WORDS)
         if in_words:
             return 2 if in_words[1] else 3
@@ -270,7 +270,7 @@ class _Reader:
         return int(power[power.lastindex or 0]) if power else 1
 
     def word(self) -> str:
-        r"""A symbol or a word, or two that are one name; `\mu` is spelt u, and `\Omega` Ohm."""
+        r"""A symbol, a word, or two words that are one name; `\mu` becomes u, and `\Omega` Ohm."""
         if self.takes(_OHM):
             return "Ohm"
         if self.takes(_ANGSTROM):
@@ -300,7 +300,7 @@ def _raised(factors: Factors, power: int) -> Factors:
 
 
 def _names_of(word: str, is_divided_by: bool) -> list[str]:
-    """The units that a word names, of which there may be several: `Nm`; "" if it names none."""
+    """The units that a word names, several for `Nm`; `[""]` if it names none."""
     speed = _SPEED.fullmatch(word) if is_divided_by else None
     if speed:
         return [SYMBOLS[speed[1]], "second"]
@@ -331,7 +331,7 @@ _MACROS = {
     "text": "", "mathrm": "", "frac": "\\frac",
 }  # fmt: skip
 _JOINED_MACROS = frozenset(_PREFIXES.values()) | words("kilo mega deca deka")
-_DIVISOR = re.compile(  # what `\per` divides by: the next unit alone, with its prefix and power
+_DIVISOR = re.compile(  # the divisor of `\per`: only the next unit, with its prefix and power
     rf"\\per(?![a-zA-Z])\s*"
     rf"(?:\\(?:square|cubic|{'|'.join(sorted(_JOINED_MACROS))})(?![a-zA-Z])\s*){{0,3}}"
     r"\\?[a-zA-Z]+(?:\s*\\(?:squared|cubed|tothe\s*\{\d\})(?![a-zA-Z]))?"

@@ -1,4 +1,4 @@
-"""Words in answers: number words, short words, and what makes a sentence of a number."""
+"""Words in answers: number words, short words, and words that make a sentence of a number."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from fractions import Fraction
 
 from answer_graders.math.tree import words
 
-SHORT_WORDS = words(  # units and others that are no products of letters
+SHORT_WORDS = words(  # units and other words that are not products of letters
     """cm mm km ft yd mi sec ms min hr hrs yr kg mg lb lbs oz ml mL dl dL kl kL gal qt pt kj kJ kw
     kW hz Hz khz kHz mhz MHz pa Pa kpa kPa kb KB mb MB gb GB tb TB usd eur gbp yen jpy rs Rs inr
     deg rad pct sq cu per kmh kph am pm AM PM of is an no No"""
 )
-# A number in a sentence is no number with a unit, nor is one whose value or sense the words change.
+# Words, not units: they put the number into a sentence, or change its value or meaning.
 _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
     plus minus because since however wait maybe either neither between below under beneath factorial
@@ -40,7 +40,7 @@ _CHANGES_A_NUMBER = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
 
 
 def singular(word: str) -> str:
-    """The word in lower case and without its plural's s."""
+    """The word in lower case, without the plural s."""
     word = word.lower()
     is_plural = len(word) > 2 and word.endswith("s") and not word.endswith("ss")
     if is_plural:
@@ -49,7 +49,7 @@ def singular(word: str) -> str:
 
 
 def is_sentence(phrase: Iterable[str]) -> bool:
-    """Whether words say something of a number rather than what is counted: `12 below zero`."""
+    """Whether the words make a statement about a number, not a count of things: `12 below zero`."""
     for word in phrase:
         for form in (word, singular(word)):
             if form in _CHANGES_A_NUMBER or (form.endswith("th") and form != "month"):

@@ -1,4 +1,4 @@
-"""Verifiable tasks: one file each, with its prompt, its problems, its grader and its record."""
+"""Verifiable tasks: one file per task, with its prompt, problems, grader and record."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ NAMES = (
 
 GRADED: dict[str, Task] = {name: import_module(f"{__name__}.{name}").TASK for name in NAMES}
 
-# Those that `data build` makes files of.
+# The tasks for which `data build` makes files.
 TASKS: dict[str, Task] = {name: task for name, task in GRADED.items() if task.problems}
 
-# The files for --reward.remote_url; in the repository they lie in reward_models/.
+# The files for --reward.remote_url; in the repository they are in reward_models/.
 GRADERS = Path(str(resources.files("answer_graders") / "reward_files"))
 
 

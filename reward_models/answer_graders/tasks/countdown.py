@@ -1,6 +1,6 @@
 """Countdown: reach a target from given numbers, each used at most once, by + - * / and parentheses.
 
-Every generated problem takes all its numbers: all values that they make are enumerated exactly.
+Every generated problem needs all its numbers: all values that they can make are enumerated exactly.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from answer_graders.record import (
 
 NAME = "countdown"
 answer_of = tagged_or_boxed
-MAX_NUMBERS = 5  # enumerating a problem of 4 takes half a millisecond, one of 5 takes 15
+MAX_NUMBERS = 5  # enumerating takes 0.5 ms for 4 numbers, 15 ms for 5
 MAX_EXPRESSION_CHARACTERS = 200  # bounds the size, the depth and the digits of an expression
-MAX_ANSWER_CHARACTERS = 1_000  # of an expression with its presentation
-TRIES = 2_000  # sets of numbers in a row without a new problem
+MAX_ANSWER_CHARACTERS = 1_000  # of an expression with its markup
+TRIES = 2_000  # sets of numbers drawn in a row without a new problem
 PROMPTS: dict[Wording, str] = {
     "own": "Combine the numbers {numbers} into an expression that equals {target}. You may add, "
     "subtract, multiply and divide (+, -, *, /) and use parentheses, and each number can be used "
@@ -67,8 +67,8 @@ def generate(
 ) -> Iterator[Item]:
     """Problems {"numbers": [...], "target": int}, all different, and equally many of each size.
 
-    Sizes (`numbers`) are from 2 to 5. No number from 1 to `largest` is given twice; of the targets
-    that take all numbers, each is equally likely. Test gets one set of numbers in 8.
+    The sizes (`numbers`) are from 2 to 5. The given numbers are different, from 1 to `largest`; all
+    targets that need all of them are equally likely. Test gets one set of numbers in 8.
     """
     random = random_of(NAME, split, seed)
     seen = set[int]()
@@ -89,7 +89,7 @@ def generate(
 
 
 def _targets_of_all(numbers: Sequence[int], between: tuple[int, int]) -> list[int]:
-    """The whole values in a range that all of the numbers make, and no fewer of them."""
+    """The whole values in a range that need all of the numbers."""
     smallest, largest = between
     *tables_of_fewer, table_of_all = _reachable(numbers)
     targets = []
@@ -108,14 +108,14 @@ def prompt(item: Item) -> list[Message]:
 
 
 def label(item: Item) -> str:
-    """The given numbers and the target, as JSON; ValueError if they are not whole and from 1."""
+    """The given numbers and the target, as JSON; ValueError unless they are positive integers."""
     text = json.dumps({"numbers": list(item["numbers"]), "target": item["target"]})
     _problem(text)
     return text
 
 
 class CountdownProblem(BaseModel, strict=True):
-    """What a label says."""
+    """The content of a label."""
 
     numbers: list[PositiveInt] = Field(min_length=1)
     target: PositiveInt
@@ -130,10 +130,10 @@ def _problem(label: str) -> CountdownProblem:
 
 @with_text_label
 def score(response: str, label: str) -> Score:
-    """Grades the expression in the last `<answer>`, or without one in the last box.
+    """Grades the expression in the last `<answer>`, or in the last box if there is no tag.
 
-    It must equal the target exactly and use each number at most once, and all where the label has
-    `"use_all": true`. Its presentation makes no difference. ValueError if the label is malformed.
+    It must equal the target exactly and use each number at most once, or exactly once if the label
+    has `"use_all": true`. Its markup does not matter. ValueError if the label is malformed.
     """
     problem = _problem(label)
     answer = answer_of(response)
@@ -176,14 +176,14 @@ def right_response(label: str) -> str:
 
 
 def wrong_response(label: str) -> str:
-    """One of the given numbers, or one not given where all equal the target."""
+    """One of the given numbers, or another number if they all equal the target."""
     problem = _problem(label)
     others = (number for number in problem.numbers if number != problem.target)
     return f"<answer> {next(others, problem.target + 1)} </answer>"
 
 
 def value_of(response: str) -> str:
-    """The value of a response's expression, as a majority votes on it."""
+    """The value of a response's expression as text, for majority voting."""
     try:
         expression, _ = sides(answer_of(response) or "")
         return str(evaluate(expression).value)
@@ -191,7 +191,7 @@ def value_of(response: str) -> str:
         return "division by zero"
 
 
-# Reading expressions: token by token, since nothing of a response is evaluated as code.
+# Reading expressions: token by token, since a response is never evaluated as code.
 
 _LEAD = re.compile(
     r"\A(?:\*\*)?"
@@ -200,7 +200,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _FRACTION = re.compile(r"\\[cdt]?frac\s{0,3}\{([^{}]*)\}\s{0,3}\{([^{}]*)\}")
-_COMMAND = re.compile(r"\\(?:[a-z]?box|text|math)[a-z]{0,6}\s{0,3}\{")  # braces are its own
+_COMMAND = re.compile(r"\\(?:[a-z]?box|text|math)[a-z]{0,6}\s{0,3}\{")  # has its own braces
 _TOKEN = re.compile(r"0[xX]|0|[1-9][0-9]*|\\(?:times|cdot|ast|div)(?![A-Za-z])|.", re.DOTALL)
 _SPELLINGS = dict.fromkeys(("x", "X", "\u00d7", "\u00b7", "\u22c5", "\u2217"), "*")
 _SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
@@ -209,7 +209,7 @@ _CLOSING = {"(": ")", "[": "]"}
 _BRACKETS = str.maketrans("{}", "[]")
 _END = "its end"
 _SPACES = " \t\r\n"
-_SUM, _PRODUCT = 1, 2  # precedences: how tightly an operator binds
+_SUM, _PRODUCT = 1, 2  # precedences
 _OPERATORS: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {
     "+": (_SUM, operator.add),
     "-": (_SUM, operator.sub),
@@ -226,9 +226,9 @@ class Expression(NamedTuple):
 
 
 def sides(answer: str) -> tuple[str, str]:
-    """The expression of an answer, and the whole number that it states to equal, or "".
+    """The expression in an answer, and the whole number that it is said to equal, or "".
 
-    Braces that no command takes are brackets, as they are written and not as LaTeX shows them.
+    Braces that belong to no command count as brackets, though LaTeX would not show them.
     """
     for _ in range(min(answer.count("frac"), MAX_NUMBERS)):  # from the inside out
         answer = _FRACTION.sub(r"[[\1]/[\2]]", answer)
@@ -252,10 +252,10 @@ def sides(answer: str) -> tuple[str, str]:
 
 
 def evaluate(text: str) -> Expression:
-    """The exact value of an expression over whole numbers, and the numbers it is made of.
+    """The exact value of an expression over whole numbers, and its numbers.
 
-    LaTeX's and typographic signs and the letter x stand for operators, square brackets for
-    parentheses. ValueError where it is no expression, ZeroDivisionError where it has no value.
+    Operators may be LaTeX commands, typographic signs or the letter x; square brackets count as
+    parentheses. ValueError if the text is no expression, ZeroDivisionError if it has no value.
     """
     text = text.strip(_SPACES)
     if len(text) > MAX_EXPRESSION_CHARACTERS:
@@ -269,11 +269,11 @@ def evaluate(text: str) -> Expression:
 
 
 class _Parser:
-    """Reads tokens from left to right, and keeps the numbers among them."""
+    """Parses tokens from left to right, and collects their numbers."""
 
     def __init__(self, tokens: list[str]):
         self.numbers: list[int] = []
-        self._rest = [_END, *reversed(tokens)]  # the next one is the last
+        self._rest = [_END, *reversed(tokens)]  # reversed: the next token is the last item
 
     @property
     def next_token(self) -> str:
@@ -291,7 +291,7 @@ class _Parser:
         return value
 
     def _operand(self, precedence: int) -> Fraction:
-        """Parses a number, an expression in parentheses, or a sum's first operand with a minus."""
+        """Parses a number, an expression in parentheses, or a sum's negated first operand."""
         token = self._rest.pop()
         if token.isdigit() and token.isascii():
             self.numbers.append(int(token))
@@ -313,11 +313,11 @@ Table = dict[Value, str]  # a value and an expression that makes it
 
 
 def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
-    """The values of expressions that use exactly the numbers of a subset: a table for every subset.
+    """The values of expressions that use exactly the numbers of a subset: one table per subset.
 
-    Bit i of a table's index is 1 if `numbers[i]` is in. Only positive values are kept, which loses
-    no positive target: a negative part can change its sign if the operation above it changes too,
-    and what is reached with a part that is zero is also reached with fewer numbers.
+    Bit i of a table's index is 1 if `numbers[i]` is in the subset. Keeping only positive values
+    loses no positive target: a negative part can change sign if the operation above it changes
+    too, and a target reached with a part that is zero can be reached with fewer numbers.
     """
     if len(numbers) > MAX_NUMBERS:
         raise ValueError(f"at most {MAX_NUMBERS} numbers can be searched, got {len(numbers)}")
@@ -333,7 +333,7 @@ def _reachable(numbers: Sequence[int], least: int = 1) -> list[Table]:
 
 
 def _divided(subset: int) -> Iterator[tuple[int, int]]:
-    """Every way to divide a subset into two that are not empty, each once."""
+    """Every way to split a subset into two non-empty subsets, each once."""
     left = (subset - 1) & subset
     while left > subset ^ left:
         yield left, subset ^ left
@@ -341,7 +341,7 @@ def _divided(subset: int) -> Iterator[tuple[int, int]]:
 
 
 def _combine(left: tuple[Value, str], right: tuple[Value, str], table: Table, least: int) -> None:
-    """Adds what one operation makes of two values, a/b and c/d, if it is at least `least`."""
+    """Adds the results of one operation on two values, a/b and c/d, that are at least `least`."""
     (a, b), left_text = left
     (c, d), right_text = right
     ad = a * d

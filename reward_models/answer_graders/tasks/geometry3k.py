@@ -1,7 +1,7 @@
 """Geometry3k: geometry problems that are stated partly in a figure.
 
-OpenRLHF reads a figure from the path that `--data.image_key` names, and puts it where the prompt
-says `<image>`. The paths are absolute, since its workers need not run in the driver's folder.
+OpenRLHF reads the figures from the paths in the column `--data.image_key`, and puts them at the
+`<image>` tags. Paths are absolute, since workers may run in another folder than the driver.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def load(
 ) -> Iterator[Item]:
     """The items of the data set's own split, each problem once: `problem`, `answer` and `images`.
 
-    `source` is as `hub.rows` takes it; its images are `{"bytes": ..., "path": ...}`, or paths
-    beside the file. Figures are written to `images_dir` as PNG, named after the SHA-256 of their
-    bytes, and `images` holds absolute paths.
+    `source` is as in `hub.rows`; its images are `{"bytes": ..., "path": ...}`, or paths relative to
+    the file. Figures are written to `images_dir` as PNG, named after the SHA-256 of their bytes,
+    and `images` holds their absolute paths.
     """
     path = Path(source).expanduser()
     beside = path.parent if path.is_file() else path
@@ -61,12 +61,12 @@ def load(
 
 
 def prompt(item: Item) -> list[Message]:
-    """Messages that ask for the answer in a box; `<image>` stands where each figure belongs."""
+    """Messages that ask for the answer in a box, with `<image>` in the place of each figure."""
     return math.prompt_for(item["problem"])
 
 
 def _encoded(image: Any, beside: Path) -> bytes:
-    """The bytes of an image file, from the row or from the path that the row names."""
+    """The bytes of an image file, from the row or from the path in the row."""
     stored = image if isinstance(image, dict) else {"path": image}
     if isinstance(stored.get("bytes"), bytes):
         return stored["bytes"]
@@ -89,8 +89,8 @@ def _saved(encoded: bytes, folder: Path) -> str:
 def _opaque(encoded: bytes) -> Image.Image:
     """The picture, fully decoded, on white.
 
-    Transparent figures have black lines, often over black: vLLM and the processor that OpenRLHF
-    trains with need not agree on what to put behind them.
+    Transparent figures have black lines, often over black pixels; vLLM and the processor that
+    OpenRLHF trains with may put different backgrounds behind them.
     """
     from PIL import Image
 
@@ -122,7 +122,7 @@ TASK = Task(
     voted_answer=math.answer_of,
     same_answer=math.same_answer,
     benchmarks={
-        # The test split, 601 problems (Lu et al., 2021). Needs a model that sees, in this process
+        # The test split, 601 problems (Lu et al., 2021). Needs a vision-language model, loaded here
         # (a folder or a hub id) or served (`vllm serve MODEL --generation-config vllm`).
         "geometry3k": BenchmarkRecord(max_new_tokens=1024),
     },

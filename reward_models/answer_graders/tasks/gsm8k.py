@@ -32,7 +32,7 @@ _ANSWER = rf"[\s:*]{{0,9}}{_TEXT}[\s*]{{0,20}}\.?[\s*]{{0,20}}"
 _SUBJECT = r"(?:the |my )?(?:final |correct )?answer"
 _HEADING = re.compile(rf"\**{_SUBJECT}[\s:*]*", re.IGNORECASE)
 _HEADED = re.compile(rf"\**{_SUBJECT}(?![a-z])(?: is)?{_ANSWER}", re.IGNORECASE)
-_BEFORE = r"(?:.*[.!?:;]\s)?\W{0,4}"  # other sentences, and marks such as those of bold text
+_BEFORE = r"(?:.*[.!?:;]\s)?\W{0,4}"  # earlier sentences, and marks such as bold stars
 _CONCLUSION = r"(?:so|thus|hence|therefore),?\s"
 _SENTENCE = re.compile(
     rf"{_BEFORE}(?:{_CONCLUSION})?{_SUBJECT}\**(?: is|:){_ANSWER}", re.IGNORECASE
@@ -44,7 +44,7 @@ _LONGEST_SENTENCE = 600  # characters, with the marks around it
 def load(split: str, source: str = HUB_ID) -> Iterator[Item]:
     """The items of the data set's own split, each question once: `question` and `answer`.
 
-    `answer` is a worked solution that ends in `#### ` and the number; `source` as in `hub.rows`.
+    `answer` is a worked solution that ends in `#### ` and the number; `source` is as in `hub.rows`.
     """
     return hub.distinct(
         rows=hub.rows(source, split, ("question", "answer"), "main"),
@@ -56,7 +56,7 @@ def load(split: str, source: str = HUB_ID) -> Iterator[Item]:
 
 
 def prompt(item: Item) -> list[Message]:
-    """Messages that ask for the answer in a box, as in the other mathematics of the paper."""
+    """Messages that ask for the answer in a box, as for the paper's other mathematics."""
     return math.prompt_for(item["question"])
 
 
@@ -96,7 +96,7 @@ def answer_of(response: str) -> str | None:
 
 
 def _after_hashes(response: str) -> str | None:
-    """What follows the last `####`; below a heading such as `Final Answer`, all that is there."""
+    """The text after the last `####`; after a heading such as `Final Answer`, all text below it."""
     line = answers.last_hashes(response)
     if not line or len(line) > _LONGEST_SENTENCE:
         return line
@@ -109,7 +109,7 @@ def _after_hashes(response: str) -> str | None:
 
 
 def _in_last_sentence(response: str) -> str | None:
-    """What the response ends in stating: "The answer is 7, ...", "So she has 7 pens."."""
+    """The answer that the last sentence states: "The answer is 7, ...", "So she has 7 pens."."""
     line = plain(response[-_LONGEST_SENTENCE:].rpartition("\n")[2])
     sentence = _SENTENCE.fullmatch(line)
     if sentence:
@@ -136,9 +136,9 @@ TASK = Task(
     same_answer=math.same_answer,
     benchmarks={
         # The test split, 1,319 problems (Cobbe et al., 2021). The paper validates on it with 10
-        # samples at temperature 0.5, unlike everything else. It asks with the "official template of
-        # GSM8K", of which it says no more; the prompt here asks for the answer in \boxed{}, as in
-        # all mathematics.
+        # samples at temperature 0.5, unlike everything else. It uses the "official template of
+        # GSM8K", which it does not show; the prompt here asks for the answer in \boxed{}, as in all
+        # mathematics.
         "gsm8k": BenchmarkRecord(samples=10, temperature=0.5),
     },
 )

@@ -1,9 +1,9 @@
 """Knights and Knaves: who always tells the truth and who always lies, from what each of them says.
 
 A statement is a list: its kind, then `[person, truthful]` for each of its parts: `["if", [0, true],
-[4, false]]` is "if Owen is a sage then Sofia is a fool". Nobody merely names their own role, and
-both parts of a compound are about different people. A world gives everybody a role; bit i of its
-number is 1 where person i tells the truth. A set of worlds is an integer of 2^n bits.
+[4, false]]` is "if Owen is a sage then Sofia is a fool". Nobody merely states their own role, and
+the two parts of a compound are about different people. A world gives everybody a role; bit i of
+its number is 1 if person i tells the truth. A set of worlds is an integer of 2^n bits.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from answer_graders.tasks.role_claims import (
 
 NAME = "knights_knaves"
 answer_of = boxed_or_tagged
-TRIES = 20_000  # draws in a row without a new puzzle; one in 3 is one, one in 60 for test
+TRIES = 20_000  # draws in a row without a new puzzle; one in 3 gives one, one in 60 for test
 
 Statement = list[Any]
 
-# The worlds in which a statement holds, from those in which its parts do. Numbers may be negative,
-# with all their upper bits 1, which `worlds` cuts off.
+# The worlds in which a statement holds, from those in which its parts hold. Numbers may be
+# negative, that is, have all upper bits 1; `worlds` cuts these off.
 KINDS: dict[str, Callable[..., int]] = {
     "is": lambda a: a,
     "and": lambda a, b: a & b,
@@ -86,7 +86,7 @@ OPENINGS: dict[Wording, Sequence[str]] = {
     "paper": ("A very special island is inhabited only by {truthfuls} and {liars}.",),
 }
 SAYINGS: dict[Wording, Sequence[str]] = {
-    # Always quoted: in "Ann said that Bob is a fool and Eve is a sage" it is open who says the end.
+    # Always quoted: "Ann said that Bob is a fool and Eve is a sage" leaves open who says the end.
     "own": (
         '{name} said, "{quote}."',
         '{name} claimed, "{quote}."',
@@ -133,7 +133,7 @@ def generate(
 ) -> Iterator[Item]:
     """Puzzles with exactly one solution, all different, and equally many of each size.
 
-    `people` are the sizes, from 2 to 9; the default is the paper's KnK-Easy, its KnK-Hard is
+    `people` are the sizes, from 2 to 9: by default those of the paper's KnK-Easy; its KnK-Hard has
     (6, 7, 8). An item has the names of the `people`, their two `roles` (the truthful one first) and
     the `statements`, in the order of the people. Test gets one `_shape` in 8.
     """
@@ -157,7 +157,7 @@ def generate(
 
 
 def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
-    """A statement for a speaker: all kinds are equally likely, and so are those it is about."""
+    """A statement for a speaker: all kinds, and all people it may be about, are equally likely."""
 
     def about_another_than(person: int) -> list[Any]:
         step = 1 + int(rng.random() * (size - 1))
@@ -171,7 +171,7 @@ def _statement(rng: random.Random, speaker: int, size: int) -> Statement:
 
 
 def worlds(statements: Sequence[Statement]) -> int:
-    """The set of worlds in which what somebody says holds if, and only if, they tell the truth."""
+    """The set of worlds in which each statement holds if and only if its speaker is truthful."""
     truthful = _truthful(len(statements))
     possible = (1 << (1 << len(statements))) - 1
     for speaker, (kind, *parts) in enumerate(statements):
@@ -183,7 +183,7 @@ def worlds(statements: Sequence[Statement]) -> int:
 
 @lru_cache
 def _truthful(size: int) -> tuple[int, ...]:
-    """For every person the set of worlds in which they tell the truth."""
+    """The set of worlds in which a person tells the truth, for every person."""
     return tuple(
         sum(1 << world for world in range(1 << size) if world >> person & 1)
         for person in range(size)
@@ -191,18 +191,18 @@ def _truthful(size: int) -> tuple[int, ...]:
 
 
 def _shape(statements: Sequence[Statement]) -> str:
-    """What sort of thing is said how often, of oneself or of whichever other person.
+    """Counts the sorts of statements, about the speaker or about anybody else.
 
-    It is the same whatever the names, their order, or which of two equal forms a statement has.
+    Names, their order, and the choice between two equivalent forms of a statement do not matter.
     """
     shapes = []
     for speaker, statement in enumerate(statements):
         kind, *parts = statement
         truths = [truth for _, truth in parts]
-        if kind == "if":  # its condition does not hold, or its consequence does
+        if kind == "if":  # the same as: not the condition, or the consequence
             kind = "or"
             truths[0] = not truths[0]
-        elif kind == "iff":  # turning both sides around makes no difference
+        elif kind == "iff":  # negating both sides makes no difference
             both_the_same = truths[0] == truths[1]
             truths = [both_the_same, both_the_same]
         about = ["own" if who == speaker else "other" for who, _ in parts]
@@ -212,7 +212,7 @@ def _shape(statements: Sequence[Statement]) -> str:
 
 
 def prompt(item: Item) -> list[Message]:
-    """One user message. Its wording varies, and follows from the item alone."""
+    """One user message. Its wording varies, but depends only on the item."""
     wording: Wording = item.get("wording", "own")
     people = item["people"]
     rng = random.Random(json.dumps([people, item["roles"], item["statements"]]))
@@ -237,7 +237,7 @@ def prompt(item: Item) -> list[Message]:
 
 
 def _quote(item: Item, statement: Statement, wording: Wording) -> str:
-    """What somebody says."""
+    """A statement in words."""
     kind, *parts = statement
     truthful, lying = item["roles"]
     claims = [
@@ -252,14 +252,14 @@ def _one(role: str) -> str:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    """The texts as one: "a and b", "a, b, and c"."""
+    """Joins the texts: "a and b", "a, b, and c"."""
     *first, last = texts
     comma = "," if len(first) > 1 else ""
     return f"{', '.join(first)}{comma} and {last}"
 
 
 def label(item: Item) -> str:
-    """JSON name -> role, the solution of the statements; ValueError if they have not just one."""
+    """The solution as JSON, name -> role; ValueError unless the statements have exactly one."""
     possible = worlds(item["statements"])
     if possible.bit_count() != 1:
         raise ValueError(f"a puzzle has one solution, got {possible.bit_count()} for {dict(item)}")
@@ -273,10 +273,10 @@ def label(item: Item) -> str:
 
 
 class Solution(NamedTuple):
-    """What a label says, as `normal` text."""
+    """The content of a label, as `normal` text."""
 
     roles: dict[str, str]  # by name
-    pair: tuple[str, str]  # that the roles are of: who tells the truth, and who lies
+    pair: tuple[str, str]  # of roles: the truthful one, and the lying one
 
 
 @lru_cache(256)
@@ -298,10 +298,10 @@ def _solution(label: str) -> Solution:
 
 @with_text_label
 def score(response: str, label: str) -> Score:
-    """Grades the last box, or without one the last `<answer>`, such as "Owen is a sage, ...".
+    """Grades the last box, or the last `<answer>` if there is no box: "Owen is a sage, ...".
 
-    `wrong` gives somebody the other role, both or none; `malformed` holds anything but names and
-    roles of this puzzle and what joins them. ValueError if the label is malformed.
+    `wrong`: somebody has the other role, both or none. `malformed`: there is more than the names
+    and roles of this puzzle and words that join them. ValueError if the label is malformed.
     """
     roles, pair = _solution(label)
     answer = answer_of(response)
@@ -323,7 +323,7 @@ def score(response: str, label: str) -> Score:
 
 
 def roles_of_response(response: str) -> str:
-    """The roles that a response gives, by name, as a majority votes on them; "" if unclear."""
+    """The roles in a response, by name, as text for majority voting; "" if unclear."""
     try:
         claims = claims_of(answer_of(response) or "")
     except ValueError:
@@ -332,7 +332,7 @@ def roles_of_response(response: str) -> str:
 
 
 def right_response(label: str) -> str:
-    """A response that answers what the label says."""
+    """A response with the roles of the label."""
     _solution(label)
     claims = [f"{name} is {_one(role)}" for name, role in json.loads(label).items()]
     return f"Only this fits: \\boxed{{{_listed(claims)}}}."
@@ -378,8 +378,8 @@ TASK = Task(
         "knk": BenchmarkRecord(count=300, options={"people": (4, 5, 6)}),
         # the paper's KnK-Hard
         "knk_hard": BenchmarkRecord(count=300, options={"people": (6, 7, 8)}),
-        # of the paper's long runs of Qwen2.5-1.5B-Instruct; the puzzles of 2 people are few forms
-        # with other names, so that intervals by item are too narrow
+        # from the paper's long runs of Qwen2.5-1.5B-Instruct; puzzles of 2 people are a few forms
+        # with different names, so intervals by item are too narrow
         "knk_2_3": BenchmarkRecord(count=300, options={"people": (2, 3)}),
     },
 )

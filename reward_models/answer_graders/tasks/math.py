@@ -1,6 +1,6 @@
 r"""Mathematics: DAPO-17k to train on; MATH500, AIME and five others to test on; or your file.
 
-The answer is in the last `\boxed{}` of a response, or without one in its last `<answer>`.
+The answer is in the last `\boxed{}` of a response, or in its last `<answer>` if there is no box.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
     """Where a data set is and how its rows become items."""
 
     hub_id: str | None
-    splits: Mapping[str, str]  # our split -> the data set's; a split that is not here is not there
+    splits: Mapping[str, str]  # our split -> the data set's; other splits do not exist
     columns: tuple[str, ...] = ("problem", "answer")
     config: str | None = None
 
@@ -66,11 +66,11 @@ DATASETS = {
 
 
 def load(split: str, source: str | None = None, dataset: str | None = None) -> Iterator[Item]:
-    """The items of a data set, each problem once, in its order: `hub.distinct` says how.
+    """The items of a data set, each problem once, in the order of the data set: see `hub.distinct`.
 
-    `dataset` is one of `DATASETS`, by default `dapo` to train and `math500` to test; `source` has
-    its layout, by default its own hub id. An item has `problem`, `answer` (a list where several are
-    asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
+    `dataset` is one of `DATASETS`, by default `dapo` to train and `math500` to test; `source` must
+    have its layout and is by default its hub id. An item has `problem`, `answer` (a list if several
+    are asked for), `source` (the data set's name) and, from OlympiadBench, `unit` and `tolerance`.
     ValueError if there is no such data set, split or source.
     """
     name = dataset or ("dapo" if split == "train" else "math500")
@@ -116,7 +116,7 @@ def _without_dollars(value: Any) -> str:
 
 
 def prompt(item: Item) -> list[Message]:
-    """Messages that ask for the answer in a box; for several answers, all in one."""
+    """Messages that ask for the answer in a box, or for several answers in one box."""
     several = isinstance(item["answer"], list)
     wish = " Put all answers into one box, between commas." if several else ""
     return prompt_for(item["problem"], wish)
@@ -132,12 +132,12 @@ def prompt_for(problem: str, wish: str = "") -> list[Message]:
 
 
 def label(item: Item) -> str:
-    """The gold answer as text; JSON with "answer" if there are several, a unit or a tolerance."""
+    """The gold answer as text, or as JSON if there are several, a unit or a tolerance."""
     fields = {name: item[name] for name in ("answer", "unit", "tolerance") if name in item}
     answer = item["answer"]
     is_plain = len(fields) == 1 and not isinstance(answer, list)
     gold = answer if is_plain else json.dumps(fields, ensure_ascii=False)
-    grader.golds_of(gold)  # for its ValueError
+    grader.golds_of(gold)  # raises ValueError
     return gold
 
 
@@ -155,37 +155,37 @@ def score(response: str, label: str) -> Score:
 
 
 def right_response(label: str) -> str:
-    """A response whose box holds the gold answer, or all of them."""
+    """A response whose box holds the gold answer, or all gold answers."""
     return rf"The answer is \boxed{{{_gold(label)}}}."
 
 
 def wrong_response(label: str) -> str:
-    """A response whose box holds another number: the next one where the gold answer is whole."""
+    """A response whose box holds a wrong number: the next one if the gold answer is whole."""
     is_whole = label == _gold(label) and _WHOLE.fullmatch(label)
     answer = str(int(label) + 1) if is_whole else "-918273645.25"
     return rf"The answer is \boxed{{{answer}}}."
 
 
 def _gold(label: str) -> str:
-    """The gold answer of a label, several of them between commas."""
+    """The gold answer of a label; several are joined by commas."""
     answer = json.loads(label)["answer"] if label.startswith('{"answer"') else label
     return answer if isinstance(answer, str) else ", ".join(answer)
 
 
 def same_answer(a: str, b: str) -> bool:
-    """Whether two answers are the same mathematics, such as 1/2 and 0.5."""
+    """Whether two answers are mathematically the same, such as 1/2 and 0.5."""
     if a == b:
         return True
     try:
         return grader.grade(a, b).status == "correct"
-    except ValueError:  # it cannot be a gold answer
+    except ValueError:  # `b` cannot be a gold answer
         return False
 
 
 # Settings of the paper's Qwen2.5-Math runs. Its Qwen3-4B-Base runs validate at temperature 1.0 with
-# up to 3072 tokens: add --temperature 1.0 --max_new_tokens 3072. So few items as AIME's, AMC's and
-# HMMT's tell two models apart only where they are far apart: a comparison says how far. AIME and
-# HMMT have fewer items, so more samples, and need room for long reasoning.
+# up to 3072 tokens: add --temperature 1.0 --max_new_tokens 3072. AIME, AMC and HMMT have so few
+# items that they only separate models that are far apart; a comparison reports how far. AIME and
+# HMMT have the fewest, so they take more samples; they also need room for long reasoning.
 BENCHMARKS: dict[str, BenchmarkRecord] = {}
 for _name, _samples, _max_new_tokens in (
     ("math500", 16, 2048),  # 500 problems of MATH (Hendrycks et al. 2021, Lightman et al. 2023)

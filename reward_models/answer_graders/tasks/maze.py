@@ -1,7 +1,7 @@
-"""Maze: a way from S to E through a grid of walls, as a list of moves.
+"""Maze: a path from S to E through a grid of walls, as a list of moves.
 
-A set of cells is an integer with bit `row * width + column` for a cell: four shifts move it in all
-directions, and the outer walls keep it from leaving a row.
+A set of cells is an integer: bit `row * width + column` stands for a cell. Four shifts move the set
+in all directions, and the outer walls keep cells from wrapping into another row.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from answer_graders.record import (
 
 NAME = "maze"
 answer_of = tagged_or_boxed
-WALL_SHARE = 0.3  # of the inner cells, on average; long ways are most frequent near it
-STARTS = 16  # tried with the same walls
-TRIES = 10_000  # walls in a row without a new maze of a length
+WALL_SHARE = 0.3  # of the inner cells, on average; long paths are most frequent near it
+STARTS = 16  # places for S tried with the same walls
+TRIES = 10_000  # sets of walls in a row without a new maze of a length
 PROMPTS: dict[Wording, str] = {
     "own": "Find a way through the maze below, from S to E. You can walk on free cells (.) and not "
     "through walls (*). There are four moves: Left (L), Right (R), Up (U) and Down (D). Give all "
@@ -69,9 +69,9 @@ def generate(
 ) -> Iterator[Item]:
     """Mazes {"rows": [...], "length": int}, all different, and equally many of each length.
 
-    `size` counts rows and columns with the outer walls, a length the moves of the shortest way.
-    Test gets one pattern of walls in 8, whichever way it is turned or mirrored. There are only so
-    many: of size 6, 5,304 have length 8, of which 552 are in test.
+    `size` is the number of rows and of columns, outer walls included; a length is the number of
+    moves of the shortest path. Test gets one pattern of walls in 8, counting rotations and
+    reflections as one. Mazes are limited: 5,304 of size 6 have length 8, of which 552 are in test.
     """
     random = random_of(NAME, split, seed)
     seen = set[int]()
@@ -90,7 +90,7 @@ def generate(
 
 
 def _drawn_walls(random: Random, side: int) -> str:
-    """A square of inner cells, row after row."""
+    """A random square of inner cells, row by row."""
     return "".join(["*" if random.random() < WALL_SHARE else "." for _ in range(side * side)])
 
 
@@ -106,7 +106,7 @@ def _rows(cells: str, width: int) -> list[str]:
 
 
 def _with_ends(random: Random, cells: str, size: int, length: int) -> str | None:
-    """The cells with S, and E so many moves away; None if a few places for S allow no such E."""
+    """Adds S, and E `length` moves away; None if `STARTS` places for S allow no such E."""
     free = [place for place, cell in enumerate(cells) if cell == "."]
     open_cells = _cell_set(free)
     for start in random.sample(free, min(len(free), STARTS)):
@@ -121,7 +121,7 @@ def _with_ends(random: Random, cells: str, size: int, length: int) -> str | None
 
 
 def _canonical(cells: str, side: int) -> str:
-    """The least of the 8 forms that a square of cells takes when it is turned and mirrored."""
+    """The least of the 8 rotations and reflections of a square of cells."""
     mirrored = "".join(reversed(_rows(cells, side)))
     forms = [cells, mirrored, _transposed(cells, side), _transposed(mirrored, side)]
     return min(forms + [form[::-1] for form in forms])
@@ -156,21 +156,21 @@ def prompt(item: Item) -> list[Message]:
 
 
 def label(item: Item) -> str:
-    """The grid, as JSON; ValueError if it is no maze or has no way from S to E."""
+    """The grid, as JSON; ValueError if it is no maze or has no path from S to E."""
     text = json.dumps({"maze": list(item["rows"])})
     _shortest_way(_maze(text))
     return text
 
 
 class Maze(NamedTuple):
-    """What a label shows."""
+    """The maze of a label."""
 
-    cells: str  # row after row
+    cells: str  # row by row
     width: int
 
     @property
     def steps(self) -> dict[str, int]:
-        """How far each move goes in the cells."""
+        """The change of position in `cells` for each move."""
         return {"L": -1, "R": 1, "U": -self.width, "D": self.width}
 
 
@@ -199,9 +199,10 @@ def _is_well_formed(maze: Maze) -> bool:
 
 @with_text_label
 def score(response: str, label: str) -> Score:
-    """Grades the moves in the last `<answer>`, or without one in the last box, by walking them.
+    """Follows the moves in the last `<answer>`, or in the last box if there is no tag.
 
-    Any way that ends at E counts, not only a shortest one. ValueError if the label is malformed.
+    Any path that ends at E is correct, not just a shortest one. ValueError if the label is
+    malformed.
     """
     maze = _maze(label)
     answer = answer_of(response)
@@ -224,31 +225,31 @@ def score(response: str, label: str) -> Score:
 
 
 def moves_of(answer: str) -> tuple[str, str]:
-    """The moves of an answer, as letters, and the part from which it cannot be read.
+    """The moves of an answer, as letters, and the rest of the text, which cannot be read.
 
-    Moves are letters, words, in a list or in sentences such as "Then move up.", or arrows.
+    Moves are letters, arrows, or words in a list or in sentences such as "Then move up.".
     """
     text = plain(answer).lower()
-    if not text.isascii() and not re.search("[a-z]", text):  # else arrows are separators
+    if not text.isascii() and not re.search("[a-z]", text):  # with words, arrows are separators
         text = text.translate(_ARROWS)
-    unread = _MOVES.sub("", text, count=1)  # the pattern begins where the text does
+    unread = _MOVES.sub("", text, count=1)  # the pattern matches at the start
     return "".join(move[0].upper() for move in _MOVE.findall(text)), unread
 
 
 def right_response(label: str) -> str:
-    """A shortest way; ValueError if there is none."""
+    """A shortest path; ValueError if there is none."""
     return f"<answer> {_shortest_way(_maze(label))} </answer>"
 
 
 def wrong_response(label: str) -> str:
-    """As many moves up as there are rows, which must run into a wall."""
+    """As many moves up as there are rows, so that one runs into a wall."""
     maze = _maze(label)
     rows = len(maze.cells) // maze.width
     return f"<answer> {'U' * rows} </answer>"
 
 
 def _shortest_way(maze: Maze) -> str:
-    """The moves of one shortest way from S to E; ValueError if there is none."""
+    """The moves of one shortest path from S to E; ValueError if there is none."""
     cells = maze.cells
     open_cells = _cell_set([place for place, cell in enumerate(cells) if cell != "*"])
     distances = _distances(open_cells, 1 << cells.index("S"), maze.width)

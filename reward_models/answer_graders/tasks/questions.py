@@ -1,7 +1,7 @@
-"""Questions: seven kinds of small ones, for small language models; the answer alone is right.
+"""Questions: seven kinds of small ones, for small language models; only the bare answer is right.
 
-Some kinds are easy for such a model and some hard, so that the values of prompts spread by
-themselves.
+Some kinds are easy for such a model and some hard, so that prompts differ in value without
+tuning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from answer_graders.record import (
 from answer_graders.thinking import after_thinking
 
 NAME = "questions"
-TRIES = 2000  # in a row without a new question of a kind
+TRIES = 2000  # draws in a row without a new question of a kind
 BRIEFLY = "Answer briefly."
 WORDS = """\
 apple arm army baby bag ball bank bath beach bear bed bell bird boat body bone book bottle bowl
@@ -49,7 +49,7 @@ week wheel wind window wine winter wolf woman wood world yard year
 """
 
 
-Question = tuple[str, str]  # and its only answer
+Question = tuple[str, str]  # a question and its only answer
 
 
 def _next(random: Random) -> Question:
@@ -109,8 +109,7 @@ def generate(
 ) -> Iterator[Item]:
     """Questions {"question", "answer", "kind"}, all different, and equally many of each kind.
 
-    There are only so many products and words: of test some 20 and 30. Raises ValueError for an
-    unknown kind.
+    Products and words are limited: test has some 20 and 30. Raises ValueError for an unknown kind.
     """
     for kind in kinds:
         if kind not in KINDS:
@@ -139,7 +138,7 @@ def label(item: Item) -> str:
 
 @with_text_label
 def score(response: str, label: str) -> Score:
-    """Right is the answer and nothing else; ValueError where the label is no number or letter."""
+    """Only the bare answer is correct; ValueError if the label is no number or letter."""
     if not label.isalnum():
         raise ValueError(f"a label is a number or a letter, got {label!r:.80}")
     answer = answer_of(response)
@@ -150,7 +149,7 @@ def score(response: str, label: str) -> Score:
 
 
 def answer_of(response: str) -> str:
-    """What follows the thoughts, without the tokens that end it."""
+    """The text after the thoughts, without end tokens."""
     return without_reply_marks(without_end_marks(after_thinking(response)))
 
 

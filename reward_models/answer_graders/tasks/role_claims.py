@@ -1,6 +1,6 @@
-"""Who has which role, as an answer to Knights and Knaves says it: in words, lists or tables.
+"""Reads who has which role from answers to Knights and Knaves: in words, lists or tables.
 
-Names are compared by their Unicode form, so that a combining accent is as good as a composed one.
+Names are compared in one Unicode form, so that combining and composed accents are the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 MAX_ANSWER_CHARACTERS = 10_000
 
-# Those who tell the truth, and those who lie; a role belongs to one pair.
+# The truthful and the lying role of each pair; a role belongs to one pair.
 ROLES = (
     ("knight", "knave"),
     ("sage", "fool"),
@@ -25,12 +25,12 @@ PAIRS = {role: pair for pair in ROLES for role in pair}
 
 
 def plural(role: str) -> str:
-    """The word for several people of a role."""
+    """The plural of a role."""
     return role + ("es" if role.endswith("o") else "s")
 
 
 def other_role(role: str) -> str:
-    """The other role of its pair."""
+    """The other role of the pair."""
     truthful, lying = PAIRS[role]
     return lying if role == truthful else truthful
 
@@ -40,9 +40,9 @@ _LAYOUT = re.compile(
     r"\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?"
     r"|\\(?:text|math|boxed|q?quad|left|right|emph|hline|(?:top|mid|bottom)rule)[a-z]*"
     r"|\\c(?:line|midrule)(?:\([lr]*\))?\{[0-9-]*\}|\\\\\[[0-9.a-z]*\]"
-    r"|\\(?:[^\w&]|(?=&))|[{}$*]|(?<!\w)\d+[.)](?=\s)"  # the last: in front of lists' items
+    r"|\\(?:[^\w&]|(?=&))|[{}$*]|(?<!\w)\d+[.)](?=\s)"  # the last: numbers of list items
 )
-# Python's \w holds no combining marks, which no letter of their own may stand for.
+# Python's \w excludes combining marks, which remain where no composed letter exists.
 _MARKS = "".join(
     chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M"
 )
@@ -53,21 +53,21 @@ _JOINTS |= set('",;.:=>&()[]-\u2013\u2014\u2192')
 _ARTICLES = ("a", "an", "the")
 _BETWEEN_NAMES = {",", "and", "&"}
 _HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})\s*:")
-_ENDS = " \t\r\n,;.-"  # around names below headings
+_ENDS = " \t\r\n,;.-"  # around names under headings
 
 
 # What tables are made of.
-_RULE = re.compile(r"[\s|+:=-]+")  # a line between the rows of a Markdown one
+_RULE = re.compile(r"[\s|+:=-]+")  # a line between the rows of a Markdown table
 _BEGIN = re.compile(r"\\begin\{(\w+\*?)\}")
-_COLUMNS = re.compile(r"(?:\[\w*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\}){0,2}")  # behind \begin{tabular}
+_COLUMNS = re.compile(r"(?:\[\w*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\}){0,2}")  # after \begin{tabular}
 _ROW_END = re.compile(r"\\\\(?:\[[0-9.a-z]*\])?")
 _CELL_END = re.compile(r"(?<!\\)&")
-_CELL_ENDS = " \t\r\n\\_`\ufe0f"  # around what a cell says
+_CELL_ENDS = " \t\r\n\\_`\ufe0f"  # around the text of a cell
 _NAME_END = re.compile(r"[,&]|\band\b")
 _YES = {"✓", "✔", "✅", "☑", "checkmark", "yes", "true"}
 _NO = {"✗", "✘", "✕", "❌", "×", "times", "no", "false", "-", "\u2013", "\u2014", "", "x"}  # noqa: RUF001
 
-# What may head the columns of a table, without words for roles.
+# Headings that table columns may have, without words for roles.
 _NAME_HEADINGS = {"", "name", "names", "person", "people", "speaker", "inhabitant", "character"}
 _NAME_HEADINGS |= {"who", "islander", "individual", "resident", "villager"}
 _ROLE_HEADINGS = {"", "role", "roles", "type", "kind", "identity", "status", "person", "conclusion"}
@@ -80,16 +80,16 @@ RoleOfNames = tuple[str, str]  # names with commas between them, and their role
 
 
 def normal(text: str) -> str:
-    """A text as names and roles are compared: small letters, in one Unicode form."""
+    """A text in the form in which names and roles are compared: lower case, one Unicode form."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def claims_of(answer: str) -> dict[str, str]:
-    """The role of everyone an answer names, as `normal` text; ValueError if it is unclear.
+    """The role of everyone that an answer names, as `normal` text; ValueError if it is unclear.
 
-    Roles follow names ("Ann and Bob are fools", "Eve is not a sage"), are headings ("Sages: Eve;
-    fools: Ann, Bob"), or stand in a table. Names that share a role have only commas or "and"
-    between them. In words, a person with two roles has "both".
+    Roles may follow names ("Ann and Bob are fools", "Eve is not a sage"), be headings ("Sages: Eve;
+    fools: Ann, Bob"), or be in a table. Names that share a role have only commas or "and" between
+    them. Outside tables, a person with two roles gets "both".
     """
     if len(answer) > MAX_ANSWER_CHARACTERS:
         raise ValueError(f"an answer of {len(answer)} characters")
@@ -100,7 +100,7 @@ def claims_of(answer: str) -> dict[str, str]:
     negated = False
     joints: set[str] = set()  # the words since the last name or role
     for word, following in zip(words, [*words[1:], ""], strict=True):
-        # Only before a role is "a" an article, and not the person A.
+        # "a" is an article only before a role; otherwise it is the person A.
         if word in _JOINTS or (word in _ARTICLES and following in _SINGULAR):
             joints.add(word)
             continue
@@ -125,13 +125,13 @@ def claims_of(answer: str) -> dict[str, str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a `normal` text is a name as answers are read: one word, none that means more."""
+    """Whether a `normal` text can be read as a name: one word without another meaning."""
     other_words = _SINGULAR.keys() | _JOINTS | {"not"}
     return bool(_WORD.fullmatch(text)) and text not in other_words
 
 
 def _without_headings(answer: str) -> str:
-    """An answer of headings, "sages: eve", with each heading behind its names, "eve sages"."""
+    """Moves the headings of an answer behind their names: "sages: eve" becomes "eve sages"."""
     before, *sections = _HEADING.split(answer)
     if not sections or before.strip(_ENDS):
         return answer
@@ -145,7 +145,7 @@ def _without_headings(answer: str) -> str:
 
 
 def _table_in_words(text: str) -> str:
-    """What a table says, such as "eve is sage; ann is fool", or "" if the text is none.
+    """A table in words, such as "eve is sage; ann is fool", or "" if the text is no table.
 
     ValueError if it gives a person two roles.
     """
@@ -164,7 +164,7 @@ def _table_in_words(text: str) -> str:
 
 
 def _markdown_rows(text: str) -> list[list[str]]:
-    """The rows of a Markdown table, with or without pipes at its sides; none if it is no table."""
+    """The rows of a Markdown table, with or without outer pipes; [] if it is no table."""
     lines = [line.strip() for line in text.splitlines() if not _RULE.fullmatch(line)]
     lines = [line for line in lines if line]
     if "\\begin{" in text or not all("|" in line for line in lines):
@@ -173,7 +173,7 @@ def _markdown_rows(text: str) -> list[list[str]]:
 
 
 def _latex_rows(text: str) -> list[list[str]]:
-    """The rows of a LaTeX environment that is all of the text; none if there is no such."""
+    """The rows of a LaTeX environment that is the whole text; [] if it is not one."""
     begin = _BEGIN.search(text)
     end = text.rfind(f"\\end{{{begin[1]}}}") if begin else -1
     if not begin or end < begin.end():
@@ -188,7 +188,7 @@ def _latex_rows(text: str) -> list[list[str]]:
 
 
 def _by_role_column(table: Table) -> list[RoleOfNames]:
-    """The names and roles of a table with one column of each; none if it is not clearly such.
+    """The names and roles of a table with one column of each; [] if in doubt.
 
     A first row without a role is a heading.
     """
@@ -204,9 +204,10 @@ def _by_role_column(table: Table) -> list[RoleOfNames]:
 
 
 def _names_beside(places: Iterable[int], headings: Sequence[str], columns: Table) -> list[str]:
-    """The names of the one column of names beside those at places of roles; none if in doubt.
+    """The names in the only column of names; the columns at `places` hold roles. [] if in doubt.
 
-    Of two such columns, one must be headed as names. Others may only number rows or give reasons.
+    Of two columns of names, one must have such a heading. Others may only number rows or give
+    reasons.
     """
     others = [place for place in range(len(columns)) if place not in places]
     names = [place for place in others if all(map(_names_of, columns[place]))]
@@ -223,13 +224,13 @@ def _names_beside(places: Iterable[int], headings: Sequence[str], columns: Table
 
 
 def _heading(cell: str) -> str:
-    """What heads a column, without roles: "role" of "The role (knight or knave)"."""
+    """The heading of a column, without roles: "role" for "The role (knight or knave)"."""
     left_out = {*_SINGULAR, *_ARTICLES, "or", "/", "?", "."}
     return " ".join(word for word in _words_of(cell) if word not in left_out)
 
 
 def _by_headings(table: Table) -> list[RoleOfNames]:
-    """The names and roles of a table whose headings are all roles; none if it is no such table."""
+    """The names and roles of a table whose headings are all roles; [] for other tables."""
     headings = [_role_of(cell) for cell in table[0]]
     cells = [cell for row in table[1:] for cell in row]
     are_names = all(_names_of(cell) or cell in _NO for cell in cells)
@@ -244,10 +245,10 @@ def _by_headings(table: Table) -> list[RoleOfNames]:
 
 
 def _by_marks(table: Table) -> list[RoleOfNames]:
-    """The names and roles of a table with check marks below two roles; none if it is no such table.
+    """The names and roles of a table with check marks below two roles; [] for other tables.
 
-    Each row has a name and one check mark. An x is a check mark where the other cells are empty,
-    and none beside check marks.
+    Each row has a name and one check mark. An x is a check mark only if all other cells are empty;
+    beside check marks it means no.
     """
     heading, *body = table
     places = {place: role for place, role in enumerate(map(_role_of, heading)) if role}
@@ -267,7 +268,7 @@ def _by_marks(table: Table) -> list[RoleOfNames]:
 
 
 def _check_roles_agree(pairs: Iterable[RoleOfNames]) -> None:
-    """ValueError if somebody has two roles."""
+    """Raises ValueError if somebody has two roles."""
     roles: dict[str, str] = {}
     for names, role in pairs:
         for name in names.split(", "):
@@ -280,7 +281,7 @@ def _words_of(cell: str) -> list[str]:
 
 
 def _role_of(cell: str) -> str:
-    """The role that a cell holds and nothing else, as in "a knight" or "not a knave", or ""."""
+    """The role in a cell that holds nothing else, such as "a knight" or "not a knave", or ""."""
     words = [word for word in _words_of(cell) if word not in _ARTICLES]
     if len(words) == 1:
         return _SINGULAR.get(words[0], "")
@@ -289,7 +290,7 @@ def _role_of(cell: str) -> str:
 
 
 def _names_of(cell: str) -> str:
-    """The names that a cell holds and nothing else, with commas between them, or ""."""
+    """The names in a cell that holds nothing else, joined by commas, or ""."""
     names = []
     for part in _NAME_END.split(cell):
         words = _words_of(part)

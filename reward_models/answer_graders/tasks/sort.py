@@ -1,6 +1,6 @@
 """Sort: digits in order, `sort(7294)=` -> `2479`; nothing but the digits is right.
 
-The quickstart draws its problems and trains on it; here is what grades them elsewhere.
+The quickstart generates problems and trains on them; this module grades them elsewhere.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from answer_graders.record import Item, Message, Score, Task, scored, with_text_
 
 NAME = "sort"
 END = "<eos>"  # the token that ends a response of the quickstart's model
-SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels that anything, and nothing, is right for
+SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels for which every, or no, response is right
 
 
 def prompt(item: Item) -> list[Message]:
@@ -24,7 +24,7 @@ def label(item: Item) -> str:
 
 @with_text_label
 def score(response: str, label: str) -> Score:
-    """`label` is the digits in order, or one of the two that need no answer."""
+    """`label` is the digits in order, `SOLVED` or `UNSOLVABLE`."""
     if label in (SOLVED, UNSOLVABLE):
         return scored("correct" if label == SOLVED else "wrong", label)
     if not label.isdecimal() or list(label) != sorted(label):
@@ -34,14 +34,14 @@ def score(response: str, label: str) -> Score:
 
 
 def score_ended(response: str, label: str) -> Score:
-    """The score of a response that must end, as the quickstart's model learns to."""
+    """The score of a response that must end in `END`, as the quickstart's model learns to do."""
     if not response.endswith(END) and label not in (SOLVED, UNSOLVABLE):
         return scored("wrong", f"{response!r:.40} does not end")
     return score(response, label)
 
 
 def score_query(query: str, prompt: str, label: str) -> Score:
-    """Scores a prompt and its response in one string, as OpenRLHF hands them to a grader."""
+    """Scores a prompt and its response in one string, as OpenRLHF passes them to a grader."""
     if not query.startswith(prompt):
         raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
     return score_ended(query[len(prompt) :], TASK.check_label(label))

@@ -1,8 +1,8 @@
 """Reasoning Gym: generated problems of some ninety kinds, from the library of that name.
 
-The library writes the questions, and its scorers grade, in a worker process that can be killed.
-Data sets whose scorer runs answers as code, or gives the full score to wrong ones, are refused by
-name; `research/benchmarks/reasoning_gym_scorers.py` finds them. Several data sets make a mixed
+The library writes the questions, and its scorers grade in a worker process that can be killed.
+A data set is refused by name if its scorer runs answers as code, or gives wrong answers the full
+score; `research/benchmarks/reasoning_gym_scorers.py` finds these. Several data sets make a mixed
 file.
 """
 
@@ -71,8 +71,8 @@ def generate(
 ) -> Iterator[Item]:
     """Items {"dataset", "question", "answer", "metadata"}, equally many of each data set.
 
-    `dataset` names one or several, with commas between them, made with the library's own settings.
-    Test gets one question in 8. Items whose answer the scorer does not take for right are left out.
+    `dataset` names one or several, separated by commas, generated with the library's defaults. Test
+    gets one question in 8. Items whose own answer the scorer does not accept are left out.
     """
     needs(EXTRA, "reasoning_gym")
     from answer_graders.tasks.reasoning_gym import library
@@ -94,7 +94,7 @@ def generate(
 
 
 def _names(dataset: str | None, known: list[str]) -> list[str]:
-    """The data sets that an option names; ValueError where one is not offered."""
+    """The data sets named by the option; ValueError if one is not offered."""
     offered = [name for name in known if name not in NOT_OFFERED]
     names = [name.strip() for name in (dataset or "").split(",") if name.strip()]
     if not names:
@@ -108,12 +108,12 @@ def _names(dataset: str | None, known: list[str]) -> list[str]:
 
 
 def prompt(item: Item) -> list[Message]:
-    """The library's question, and where the answer is expected."""
+    """The library's question, and where to put the answer."""
     return [{"role": "user", "content": f"{item['question'].strip()}\n\n{REQUEST}"}]
 
 
 def label(item: Item) -> str:
-    """What the scorer needs, as JSON."""
+    """The data set, answer and metadata for the scorer, as JSON."""
     kept = {name: item[name] for name in ("dataset", "answer", "metadata")}
     text = json.dumps(kept, ensure_ascii=False, default=str)
     _entry(text)
@@ -133,7 +133,7 @@ def _entry(label: str) -> dict[str, Any]:
 
 
 def answer_of(response: str) -> str | None:
-    """What the last `<answer>` holds."""
+    """The content of the last `<answer>`."""
     return stated_answer(response, last_answer_tag)
 
 
@@ -161,7 +161,7 @@ def right_response(label: str) -> str:
 
 
 def wrong_response(label: str) -> str:
-    """An answer to no question."""
+    """An answer that is right for no question."""
     _entry(label)
     return "<answer>?</answer>"
 

@@ -1,4 +1,4 @@
-"""The library of Reasoning Gym, which a worker process imports before it grades."""
+"""The Reasoning Gym library, which a worker process imports before it grades."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from reasoning_gym.factory import DATASETS, create_dataset
 
 from answer_graders.record import Score
 
-CHUNK = 500  # items of one seed: item n of a data set is made from seed + n
+CHUNK = 500  # items per seed: item n of a data set is generated from seed + n
 SEED_BITS = 31
-NO_ANSWER = "?"  # which is right for no question
-ANSWER_KEYS = {  # of the metadata, where an item has no answer of its own
+NO_ANSWER = "?"  # right for no question
+ANSWER_KEYS = {  # of the metadata, for items without an answer of their own
     "graph_color": "possible_answer",
     "rubiks_cube": "example_correct_answer",
 }
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-TUPLES = ("arc_agi", "rearc")  # compare the metadata's rows with tuples, which JSON makes lists
+TUPLES = ("arc_agi", "rearc")  # compare metadata with tuples, which JSON turns into lists
 
 
 def names() -> list[str]:
@@ -32,18 +32,18 @@ def names() -> list[str]:
 
 
 def entries(name: str, rng: random.Random) -> Iterator[dict[str, Any]]:
-    """Items of a data set without end: dataset, question, answer and metadata."""
+    """An endless stream of items of a data set: dataset, question, answer and metadata."""
     while True:
         data = create_dataset(name, seed=rng.getrandbits(SEED_BITS), size=CHUNK)
         for number in range(CHUNK):
-            with contextlib.redirect_stdout(io.StringIO()):  # some print
+            with contextlib.redirect_stdout(io.StringIO()):  # some data sets print
                 entry = data[number]
             made = {"dataset": name, "question": entry["question"], "metadata": entry["metadata"]}
             yield {**made, "answer": _right_answer(name, entry)}
 
 
 def _right_answer(name: str, entry: Mapping[str, Any]) -> str:
-    """An item's own answer as text, "" where it has none."""
+    """An item's own answer as text, or "" if it has none."""
     answer = entry["answer"]
     if answer is None and name in ANSWER_KEYS:
         answer = entry["metadata"][ANSWER_KEYS[name]]
@@ -53,7 +53,7 @@ def _right_answer(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def is_sound(label: str) -> bool:
-    """Whether the answer of a label scores 1, and another one does not."""
+    """Whether the answer of a label scores 1, and `NO_ANSWER` does not."""
     answer = json.loads(label)["answer"]
     right = score(answer, label).status == "correct"
     return right and score(NO_ANSWER, label).status != "correct"
