@@ -49,8 +49,6 @@ class Memory(TableMemory):
         """Adds a batch."""
         self.table.put(batch, counts=self.recall(batch))
 
-    start = learn
-
 
 def success_rate(batch: Batch) -> Tensor:
     """(n, 1) p_i."""

@@ -85,8 +85,6 @@ class Memory:
         """Adds a batch."""
         self._past = self.recall(batch)
 
-    start = learn
-
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
         if self._past is None:

@@ -75,8 +75,6 @@ class Memory:
         if batch.mask.any():
             self._past = self.recall(batch)
 
-    start = learn
-
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
         return {"averages": None if self._past is None else tuple(self._past)}
