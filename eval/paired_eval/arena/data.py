@@ -84,7 +84,7 @@ BENCHES = {
 
 
 def bench_of(name: str, baseline: str = "") -> Bench:
-    """An official bench, or one of your own; `baseline` replaces the official one."""
+    """An official bench (`baseline` replaces its own), or your own bench with this baseline."""
     if name not in BENCHES and not baseline:
         raise ValueError(
             f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are compared "
@@ -197,7 +197,7 @@ class Judgment(NamedTuple):
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
-    """`read` of each row of a file, if there is one; bad rows are logged and left out."""
+    """Yields `read(row)` for each row of a file, if it exists; bad rows are logged and left out."""
     bad_rows = []
     for row in read_rows(path) if path.is_file() else ():
         try:

@@ -24,7 +24,7 @@ TEXTS = ("QUESTION", "ANSWER_A", "ANSWER_B")  # of a template
 PLACES = r"\{(" + "|".join(TEXTS) + r")\}"
 IGNORED_KEYS = ("reference", "regex_pattern", "model_list")  # of the official settings files
 PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
-# suffixes with which an official judge is the same model: gemini-2.5-pro, a date
+# an official judge's name is still the same model with these suffixes: gemini-2.5-pro, a date
 SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
 
 # Our own wording, used if the official texts are missing.

@@ -83,7 +83,7 @@ def _total(count: Any) -> int:
 
 
 def load_tokenizer(bench: str) -> CountTokens | None:
-    """Counts tokens as the official repository does for this bench; None if it cannot be loaded."""
+    """Counts tokens as the official repository does for this bench; None if no tokenizer loads."""
     import tiktoken
 
     name = "cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base"  # gpt-3.5's; gpt-4o's
@@ -140,7 +140,7 @@ def _fit(games: pd.DataFrame, design: Floats, weight: Floats) -> Any:
         raise ValueError("too few games to tell style from strength: judge more questions")
     regression = sm.GLM(games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight)
     questions = games.uid.factorize()[0]
-    with warnings.catch_warnings():  # statsmodels tests these less; we do
+    with warnings.catch_warnings():  # of weights with clusters, which our tests cover
         warnings.simplefilter("ignore")
         fit = regression.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": questions})
     if not (fit.converged and np.isfinite(fit.bse).all()):

@@ -84,7 +84,8 @@ class Transformers:
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """A logits processor that leaves only the token that each seed draws.
 
-        `width` is the number of prompt tokens."""
+        `width` is the number of prompt tokens.
+        """
         numbers = [np.random.default_rng(seed).random(parameters.max_new_tokens) for seed in seeds]
         uniform = torch.tensor(np.array(numbers), device=self.device)
 

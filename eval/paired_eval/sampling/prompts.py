@@ -49,7 +49,7 @@ def read_prompt_rows(path: Path) -> list[Row]:
 
 
 def drawn(rows: Sequence[Row], count: int | None, most: int, seed: int) -> list[Row]:
-    """The first `count` rows of a seeded shuffle (None: up to `most`): a longer list extends it."""
+    """The first `count` rows of a seeded shuffle (None: up to `most`): a larger one extends it."""
     wanted = min(most, len(rows)) if count is None else count
     if wanted > len(rows):
         raise ValueError(f"{wanted} prompts are asked for, and there are {len(rows)}")

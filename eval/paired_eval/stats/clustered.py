@@ -105,13 +105,13 @@ def paired_difference(
 def mean_of_means(groups: Sequence[ArrayLike]) -> Difference:
     """The mean of the groups' means, with a 95 % interval for these very groups.
 
-    It allows for the spread of the values in each group, but says nothing about other groups. The
-    groups are assumed independent.
+    The interval covers the spread of the values within each group, and says nothing about other
+    groups. The groups are assumed independent.
 
         y = 1/G sum_g mean_g        Var y = 1/G^2 sum_g s_g^2 / n_g
 
-    with Welch and Satterthwaite's degrees of freedom. A group of one value makes the
-    ends infinite.
+    with Welch and Satterthwaite's degrees of freedom. With a group of a single
+    value the ends are infinite.
 
     Args:
         groups: the values of each group, such as the differences of each cell by seed.
