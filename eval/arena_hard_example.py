@@ -2,8 +2,8 @@
 
 `bash eval/arena_hard.sh --example` runs this, in under a minute and without a key, a GPU or a
 network. It writes questions and a baseline's answers, trains a tiny model for seconds, serves a
-judge, and has the shell file do with them what it does with any checkpoint. The scores mean
-nothing, but all that they are made of can be looked at.
+judge, and runs the shell file on them as on any checkpoint. The scores mean nothing, but
+everything behind them can be looked at.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTS = re.compile(r"<(?:request|answer_[AB])>\n(.*?)\n</", re.DOTALL)
 
 
 def judge(request: dict[str, Any], number: int) -> Answer:
-    """Compares the digits that stand in their place, as our own prompt shows both answers."""
+    """Compares the shares of digits in the right place; reads the answers from our own prompt."""
     question, answer_a, answer_b = PARTS.findall(request["messages"][-1]["content"])
     expected = sorted(re.sub(r"\D", "", question))
     a = share_in_place(answer_a, expected)
@@ -45,7 +45,7 @@ def judge(request: dict[str, Any], number: int) -> Answer:
 
 
 def share_in_place(text: str, expected: list[str]) -> float:
-    """The share of the digits that a text has in their place."""
+    """The share of the digits that a text has in the right place."""
     numbers = re.findall(r"\d+", text)
     digits = numbers[0] if numbers else ""
     right = sum(map(str.__eq__, digits, expected))
@@ -88,7 +88,7 @@ def write(folder: Path) -> None:
 
 def main(folder: Path) -> int:
     """Makes the example in a folder, or resumes it, and returns the shell file's exit status."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a model as small as this is slower with more
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads slow so small a model down
     if not (folder / "tiny").is_dir():
         write(folder)
     served = Served(judge, (JUDGE,))

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server in a thread of this process, and files as Arena-Hard has them.
+"""An OpenAI-compatible server in a thread of this process, and files in Arena-Hard's layout.
 
 The example beside this file and the tests use both.
 """
@@ -28,7 +28,7 @@ def write_lines(path: Path, rows: Iterable[Any]) -> Path:
 def answer_row(
     uid: str, model: str, text: str, counts: Any = None, prompt: str | None = None
 ) -> dict[str, Any]:
-    """A row of `model_answer`; without the question's text where no `prompt` is given."""
+    """A row of `model_answer`; without the question's text if no `prompt` is given."""
     question = [] if prompt is None else [{"role": "user", "content": prompt}]
     row = {
         "uid": uid,
@@ -54,12 +54,12 @@ def reply(
 
 
 class Served:
-    """What was asked, and where; `answer` may be changed. Every POST is a chat completion."""
+    """A server's requests and address; `answer` may be changed. Every POST is a chat completion."""
 
     def __init__(self, answer: Callable[[Request, int], Any], models: tuple[str, ...]):
         self.answer = answer
         self.models = models
-        self.root = ""  # of each model: the folder that it was loaded from
+        self.root = ""  # the folder that each model was loaded from
         self.url = ""
         self.requests: list[Request] = []
         self.keys: list[str | None] = []
@@ -74,7 +74,7 @@ class Served:
         return 200, self.counts if path == "/counts" else {"data": cards}
 
     def post(self, request: Request, key: str | None) -> Any:
-        """The answer to a request, which is written down."""
+        """Records a request, and returns its answer."""
         with self._lock:
             self.requests.append(request)
             self.keys.append(key)
@@ -114,14 +114,14 @@ def running(served: Served) -> Iterator[None]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     class Server(ThreadingHTTPServer):
         request_queue_size = 256  # else connections that come together wait for seconds
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """Says nothing of clients that hang up."""
+            """Ignores clients that hang up."""
 
     server = Server(("127.0.0.1", 0), Handler)
     served.url = f"http://127.0.0.1:{server.server_port}/v1"

@@ -1,4 +1,4 @@
-"""Leaderboards: a row for each model, with what was counted."""
+"""Leaderboards: a row for each model, with its score and counts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from paired_eval.arena.score import (
 
 CLUSTERED_LEVELS = (0.025, 0.975)
 Interval = Literal["clustered", "official", "equal style"]
-Row = dict[str, Any]  # one of a board, for JSON
+Row = dict[str, Any]  # a row of a board, for JSON
 HALF = stats.Estimate(0.5, 0.5, 0.5)  # the baseline's score, by definition
 
 
 class Board(NamedTuple):
-    """A leaderboard: a row for each model, the best first, and what to know of it."""
+    """A leaderboard: a row for each model, the best first, and notes."""
 
     title: str
     interval: str  # in words
@@ -51,9 +51,9 @@ def boards(
     models: Sequence[str],
     pairs: Sequence[tuple[str, str]],
 ) -> Boards:
-    """Boards of these models (all where none is named), and paired comparisons of two.
+    """Boards of these models (default: all), and paired comparisons of two.
 
-    What only some of the judges and categories have is a problem; ValueError where none has it.
+    What some judges or categories lack is listed as a problem; ValueError if all lack it.
     """
     scored = Boards([], [], [])
     for pool in pools:
@@ -75,9 +75,9 @@ def boards(
 def board(
     pool: Pool, judges: Sequence[str], interval: Interval = "clustered", models: Sequence[str] = ()
 ) -> Board:
-    """Scores what these judges judged, together; style is fitted over all models, shown or not.
+    """The board of these judges, pooled; style is fitted over all models, shown or not.
 
-    Intervals are by question, but for the official ones.
+    Intervals are by question, except the official ones.
     """
     judged = pool.judged[pool.judged.judge.isin(list(judges))]
     every_verdict_counts = interval == "official" and pool.bench.rule == "v0.1"
@@ -120,7 +120,7 @@ def board(
 
 
 def _confidence(rule: str, interval: Interval) -> float:
-    """The share of intervals that are to hold the truth."""
+    """The nominal coverage of the intervals."""
     low, high = LEVELS[rule] if interval == "official" else CLUSTERED_LEVELS
     return high - low
 
@@ -144,7 +144,7 @@ def _scores_and_notes(
 
 
 def _deviations(pool: Pool, judges: Sequence[str], judged: pd.DataFrame) -> list[str]:
-    """In what judging was not as officially, or what of it is not known."""
+    """How judging deviated from the official protocol, and what is not known about it."""
     identities = {judge: _recorded_settings(pool, judge) for judge in judges}
     lines = protocol.deviations(pool.bench, pool.category, identities)
     read_otherwise = int(judged.read_otherwise.sum())
@@ -182,7 +182,7 @@ def _score_columns(pool: Pool, model: str, score: stats.Estimate) -> Row:
 
 
 def _counts(counted: pd.DataFrame, expected: int) -> Row:
-    """What is counted of a model, and how many games are missing."""
+    """A model's questions and games, and how many games are missing."""
     return {
         "questions": counted.uid.nunique(),
         "games_won": int((counted.points == 1.0).sum()),

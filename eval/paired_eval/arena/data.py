@@ -38,7 +38,7 @@ class Category(NamedTuple):
 
     baseline: str
     system_sha256: str = ""
-    judges: tuple[str, ...] = ()  # whose verdicts are pooled officially; () for one of the bench's
+    judges: tuple[str, ...] = ()  # pooled officially; (): any one of the bench's judges
 
 
 class Bench(NamedTuple):
@@ -84,7 +84,7 @@ BENCHES = {
 
 
 def bench_of(name: str, baseline: str = "") -> Bench:
-    """An official bench, or your own, with this baseline or its own."""
+    """An official bench (`baseline` replaces its own), or your own bench with this baseline."""
     if name not in BENCHES and not baseline:
         raise ValueError(
             f"{name!r} is none of {', '.join(BENCHES)}: give the model that answers are compared "
@@ -108,7 +108,7 @@ def file_name(model: str) -> str:
 
 
 def file_names(models: Iterable[str]) -> list[str]:
-    """The names of models or judges in file names; ValueError where two would be one."""
+    """The names of models or judges in file names; ValueError if two would be the same."""
     models_by_name: dict[str, str] = {}
     for model in models:
         name = file_name(model)
@@ -121,7 +121,7 @@ def file_names(models: Iterable[str]) -> list[str]:
 
 
 class Folder:
-    """Where the files of a bench are: `data/BENCH/`."""
+    """The paths of a bench's files, in `data/BENCH/`."""
 
     def __init__(self, data: Path, bench: str):
         self.bench = bench
@@ -162,13 +162,13 @@ class ModelAnswer(NamedTuple):
 
     uid: str
     text: str
-    style: Sequence[int] | None = None  # STYLE; None: the file has no counts of this text
+    style: Sequence[int] | None = None  # counts of STYLE; None: the file has none of this text
     thinking: str = ""
-    prompt: str | None = None  # what it answers; None: the file does not say
+    prompt: str | None = None  # the question's text; None: the file does not say
 
 
 class GameResult(NamedTuple):
-    """One comparison: all that the judge said, and its verdict by either rule, None without one."""
+    """One game: the judge's whole reply, and its verdict by each rule, None without one."""
 
     text: str
     unquoted: str | None
@@ -197,7 +197,7 @@ class Judgment(NamedTuple):
 
 
 def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
-    """What `read` makes of a file's rows, none without one; bad rows are logged and left out."""
+    """Yields `read(row)` for each row of a file, if it exists; bad rows are logged and left out."""
     bad_rows = []
     for row in read_rows(path) if path.is_file() else ():
         try:
@@ -233,7 +233,7 @@ def read_questions(folder: Folder) -> dict[str, Question]:
 
 
 def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict[str, Question]:
-    """The questions of these categories; all where none is named."""
+    """The questions of these categories (default: all)."""
     counts = Counter(question.category for question in questions.values())
     for name in categories:
         if not counts[name]:
@@ -243,17 +243,17 @@ def select(questions: Mapping[str, Question], categories: Sequence[str]) -> dict
 
 
 def read_answers(folder: Folder, model: str) -> dict[str, ModelAnswer]:
-    """A model's answers by uid, the last one of several; {} without a file."""
+    """A model's answers by uid, the last one for each; {} without a file."""
     return {answer.uid: answer for answer in records(folder.answers(model), _answer)}
 
 
 def read_judgments(path: Path) -> dict[str, Judgment]:
-    """A judge's judgments of a model by uid, the last one of several; {} without a file."""
+    """A judge's judgments of a model by uid, the last one for each; {} without a file."""
     return {judgment.uid: judgment for judgment in records(path, _judgment)}
 
 
 def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
-    """A row of `model_judgment`, in the schema of v2.0, with what the judge was given.
+    """A row of `model_judgment`, in the schema of v2.0, with the judge's prompts.
 
     `score` is the official verdict, since the official programs read it.
     """
@@ -265,7 +265,7 @@ def judgment_row(judgment: Judgment, prompts: Sequence[Any]) -> dict[str, Any]:
 
 
 def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
-    """Rewrites a file atomically: rows by uid replace those there, and all that are rows stay."""
+    """Rewrites a file atomically: `rows` replace those with the same uid, and other rows stay."""
     kept = []
     for row in read_rows(path) if path.is_file() else ():
         if isinstance(row.value, dict) and row.value.get("uid") not in rows:
@@ -277,10 +277,10 @@ def merge_rows(path: Path, rows: Mapping[str, Row]) -> None:
 
 
 def _in_todays_layout(row: Row) -> Row:
-    """A row as v2.0 has it; v0.1 was first published in another layout, and its clones still are.
+    """A row in v2.0's layout, also from v0.1's first layout, which old clones still have.
 
-    That has `question_id`, the `turns` of a question, and the `choices` of an answer. Its judgments
-    name neither category nor baseline.
+    The first layout has `question_id`, the `turns` of a question, and the `choices` of an answer.
+    Its judgments name neither category nor baseline.
     """
     if "question_id" not in row:
         return row
@@ -305,7 +305,7 @@ def _answer(row: Row) -> ModelAnswer:
     if content == FAILED_ANSWER:
         raise ValueError("there is no answer")
     thinking = str(reply["content"].get("thought") or "")
-    text, thoughts = split_thinking(content, thinking)  # another program may have left it in
+    text, thoughts = split_thinking(content, thinking)  # another program may have left thinking in
     counts = row.get("metadata") if text == content else None
     return ModelAnswer(
         uid=_text(row["uid"]),
@@ -332,7 +332,7 @@ def _judgment(row: Row) -> Judgment:
 def _game(game: Any) -> GameResult | None:
     """A game of a judgment; None where the judge's call failed.
 
-    Where the text holds no label, the recorded verdict counts.
+    If the text holds no label, the recorded verdict counts.
     """
     if game is None:
         return None
@@ -344,7 +344,7 @@ def _game(game: Any) -> GameResult | None:
 
 
 def _text(value: Any) -> str:
-    """The text as a file of ours holds it: lone surrogates become U+FFFD."""
+    """The text as our files hold it: lone surrogates become U+FFFD."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is not text")
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -366,8 +366,8 @@ def fetch(
 ) -> list[str]:
     """Copies a bench's files from a clone, or the hub, and returns what is missing.
 
-    What is there already stays. Besides the baselines' answers it copies those of `models`, and the
-    judgments of `judges`, of these models or of all.
+    Existing files stay. It copies the answers of the baselines and of `models`, and the judgments
+    that `judges` made of these models (default: of all).
     """
     if not source:
         wanted = [f"data/{bench.name}/{name}" for name in _files(bench, models, judges)]

@@ -2,8 +2,8 @@
 
     judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, and every refusal
 
-A game is known by the hash of its settings and messages: the same call after a kill, or another
-model with the same answer, has its reply there.
+A game's key is the hash of its settings and messages: the same call after a kill, or another model
+with the same answer, finds the reply that is there.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TRIES = 2  # replies without a verdict before a game is given up
 class Ledger:
     """The replies of one judge in one category.
 
-    After `TRIES` replies without a verdict, of this call alone with `retry`, a game is given up.
-    One that the endpoint refused is given up at once.
+    A game is given up after `TRIES` replies without a verdict (with `retry`, only those of this
+    call count), or at once if the endpoint refused it.
     """
 
     def __init__(self, store: Store, prompt: protocol.JudgePrompt, retry: bool):
@@ -38,12 +38,12 @@ class Ledger:
         self.replies: dict[str, list[Record]] = defaultdict(list)  # by the key of their game
         for record in store.records.values():
             self.replies[record["game"]].append(record)
-        self._forgiven: dict[str, int] = {}  # of each game's replies, how many count as no try
+        self._forgiven: dict[str, int] = {}  # by game: replies that do not count as tries
         if retry:
             self._forgiven = {key: len(records) for key, records in self.replies.items()}
 
     def add(self, records: Sequence[Record]) -> None:
-        """Writes replies to the disk; a call has one to each game at most."""
+        """Writes replies to disk, at most one for each game in a call."""
         for record in records:
             record["attempt"] = len(self.replies[record["game"]])
             record["tstamp"] = time.time()
@@ -52,7 +52,7 @@ class Ledger:
             self.replies[record["game"]].append(record)
 
     def outcome(self, key: str) -> data.GameResult | str | None:
-        """How a game ended; the endpoint's words if it refused it; None while it is open."""
+        """How a game ended: its result or the endpoint's refusal; None while it is open."""
         replies = self.replies.get(key, [])
         for record in replies:
             result = _result(record["text"])
@@ -72,7 +72,7 @@ class Ledger:
 
 @cache
 def _result(text: str) -> data.GameResult:
-    """What a reply says."""
+    """A reply with its verdicts."""
     return data.GameResult(
         text=text,
         unquoted=verdicts.unquoted_verdict(text),
@@ -82,7 +82,7 @@ def _result(text: str) -> data.GameResult:
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """One comparison of two answers; on side 1 A is the baseline's, on side 2 the model's."""
+    """One comparison of two answers; A is the baseline's on side 1, and the model's on side 2."""
 
     ledger: Ledger
     question: data.Question
@@ -108,12 +108,12 @@ class Game:
 
     @property
     def prompt_bytes(self) -> int:
-        """The length of what is asked."""
+        """The length of the messages."""
         contents = [message["content"] for message in self.messages]
         return sum(len(content.encode(errors="replace")) for content in contents)
 
     def record(self) -> Record:
-        """What is recorded of it before there is a reply."""
+        """The fields of its record that are known before a reply."""
         return {
             "game": self.key,
             "model": self.model,
@@ -145,11 +145,11 @@ class AnswerPair:
 
     @property
     def refusals(self) -> list[str]:
-        """The words with which the endpoint refused games."""
+        """The endpoint's words for each game that it refused."""
         return [game.outcome for game in self.games if isinstance(game.outcome, str)]
 
     def judgment(self, judge: str) -> data.Judgment:
-        """Its judgment, once no game is open."""
+        """The judgment, once no game is open."""
         first, second = (game.outcome for game in self.games)
         return data.Judgment(
             uid=self.question.uid,
@@ -174,8 +174,8 @@ def pairs_of(
 ) -> list[AnswerPair]:
     """The pairs of a model's answers and the baseline's to questions of one category.
 
-    Without those that another program judged completely; questions that lack an answer to their
-    present text are logged. ValueError for judgments against another baseline.
+    Pairs that another program judged completely are left out. Questions that lack an answer to
+    their present text are counted in a warning. ValueError for judgments against another baseline.
     """
     answers = _answers(folder, model, questions)
     baseline_answers = _answers(folder, ledger.baseline, questions)
@@ -207,7 +207,7 @@ def pairs_of(
 
 
 def _answers(folder: data.Folder, model: str, questions: Sequence[data.Question]) -> dict[str, str]:
-    """A model's answers by uid, without those to another text of their question."""
+    """A model's answers by uid, without those to an earlier text of the question."""
     answers = data.read_answers(folder, model)
     texts = {}
     for question in questions:

@@ -1,4 +1,4 @@
-"""A model's answers: each on disk as soon as it is there, thinking apart from what is judged.
+"""A model's answers: each is saved as it comes, with its thinking apart from what is judged.
 
 generation/NAME.jsonl       every answer, or why there is none, under its settings
 model_answer/NAME.jsonl     the answers as the official programs read them
@@ -111,7 +111,7 @@ def generate(
 
 
 def _record(store: Store, question: Question) -> Record | None:
-    """What a store has of a question; None where it has nothing, or the answer to another text."""
+    """A store's record of a question; None if it has none, or only that of another text."""
     record = store.records.get((question.uid,))
     if record is None or record.get("prompt", question.prompt) != question.prompt:
         return None
@@ -127,7 +127,7 @@ def _messages(question: Question, system: str) -> list[dict[str, str]]:
 
 
 def _records(results: Outcomes) -> list[Record]:
-    """What is stored of answers: nobody grades them yet."""
+    """The records of answers, which have no grades."""
     records = []
     for request, reply in results:
         prompt = request.messages[-1]["content"]
@@ -139,7 +139,7 @@ def _records(results: Outcomes) -> list[Record]:
 def _export(
     path: Path, store: Store, questions: Mapping[str, Question], count_tokens: CountTokens | None
 ) -> None:
-    """Writes the answers that are there as the official programs read them."""
+    """Writes the stored answers as the official programs read them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         for question in questions.values():

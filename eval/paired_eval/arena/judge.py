@@ -1,9 +1,9 @@
-"""Judges two games for each question, and stores every reply with its cost. No game is paid twice.
+"""Judges two games for each question, and stores each reply with its cost. None is paid for twice.
 
     model_judgment/JUDGE/MODEL.jsonl    judgments, as the official programs read them
     judge_ledger/JUDGE/CATEGORY.jsonl   every reply that was paid for, under its settings
 
-A call writes its judgments when it ends, even by an error.
+A call writes its judgments when it ends, even after an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 NO_REPLY: Record = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
 OUTPUT_TOKENS = 900  # of the official judges' replies, on average
-ROUNDING = 1 + 1e-9  # of sums of dollars
+ROUNDING = 1 + 1e-9  # tolerance for sums of dollars
 
 
 class Assignment(NamedTuple):
@@ -48,7 +48,7 @@ class Assignment(NamedTuple):
 class Spending:
     """What the replies of a judge have cost, and which games a budget allows.
 
-    If the server counts no tokens, the bytes of the text count instead, which are more.
+    If the server counts no tokens, the bytes of the text are counted, which are more.
     """
 
     price: protocol.Price | None  # None: unknown
@@ -93,7 +93,7 @@ class Spending:
         )
 
     def progress(self, open_games: int) -> str:
-        """The bill so far, and what it will be with so many more games."""
+        """The bill so far, and a forecast with this many more games."""
         cost = self.in_words(self.dollars)
         if self.price and self.replies:
             forecast = self.dollars * (1 + open_games / self.replies)
@@ -105,7 +105,7 @@ class Spending:
         return "price unknown" if self.price is None else f"${dollars:,.2f}"
 
     def _tokens(self, games: Sequence[Game]) -> tuple[float, float]:
-        """The tokens of games in and out, by their length and the mean reply so far."""
+        """The games' tokens in and out, estimated from their length and the mean reply so far."""
         mean_reply = self.completion_tokens / self.replies if self.replies else OUTPUT_TOKENS
         prompt_bytes = sum(game.prompt_bytes for game in games)
         return prompt_bytes / BYTES_PER_TOKEN, len(games) * mean_reply
@@ -114,17 +114,17 @@ class Spending:
         return self._dollars(*self._tokens(games))
 
     def _dollars(self, tokens_in: float, tokens_out: float) -> float:
-        """What so many tokens cost."""
+        """The cost of these tokens."""
         if self.price is None:
             return 0.0
         return (tokens_in * self.price.input + tokens_out * self.price.output) / 1e6
 
 
 class Judging:
-    """One call of judging; a context manager, which holds the ledgers meanwhile.
+    """One call of judging: a context manager that holds the ledgers open.
 
-    `budget` is in dollars for all replies that these models ever had. No game begins that would
-    pass it with those under way, if each costs as much as the mean one so far.
+    `budget` is in dollars, for all replies about these models, earlier calls included. No game
+    begins if it and those under way, each at the mean cost so far, would exceed it.
     """
 
     def __init__(self, assignment: Assignment, budget: float | None = None):
@@ -150,7 +150,7 @@ class Judging:
         self._open_ledgers.close()
 
     def _open_ledger(self, category: str, stack: ExitStack) -> Ledger:
-        """The ledger of a category; says how it deviates from the official protocol."""
+        """Opens a category's ledger; logs how judging deviates from the official protocol."""
         assignment = self.assignment
         prompt = protocol.prompt_of(assignment.folder, category, assignment.settings)
         identity = protocol.identity_of(
@@ -190,7 +190,7 @@ class Judging:
             self.pairs += pairs_of(assignment.folder, ledger, model, questions, judged)
 
     def _refuse_empty_answers(self) -> None:
-        """Raises ValueError before they are paid for: each is a loss for the model."""
+        """Raises ValueError before empty answers are paid for: each is a loss for the model."""
         for model in self.assignment.models:
             answers = [pair.answer for pair in self.open_pairs if pair.model == model]
             empty = sum(not answer.strip() for answer in answers)
@@ -204,12 +204,12 @@ class Judging:
 
     @property
     def open_pairs(self) -> list[AnswerPair]:
-        """The pairs with a game to ask."""
+        """The pairs with an open game."""
         return [pair for pair in self.pairs if pair.open_games]
 
     @property
     def open_games(self) -> list[Game]:
-        """The games to ask; one for all that show the judge the same."""
+        """The games to ask, one for all that have the same messages."""
         games: dict[str, Game] = {}
         for pair in self.pairs:
             for game in pair.open_games:
@@ -218,9 +218,9 @@ class Judging:
         return list(games.values())
 
     def run(self, endpoint: Endpoint) -> None:
-        """Asks the open games, those without a verdict again; writes judgments.
+        """Asks the open games, asks those without a verdict again, and writes judgments.
 
-        AllRefusedError, EndpointError: as `Triage.check`.
+        Raises AllRefusedError and EndpointError as `Triage.check` does.
         """
         self.lost.clear()
         triage = Triage(has_reply=self.spending.replies > 0)

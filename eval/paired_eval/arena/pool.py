@@ -1,7 +1,7 @@
-"""What judges judged, as a table for each category.
+"""Judgments as a table for each category.
 
-The margin of a game is how the model fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same
-for the baseline.
+The margin of a game is in the model's view: 2 much better, 1 better, 0 a tie, -1 worse, -2 much
+worse.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class JudgedRow(NamedTuple):
     settings: str
     margin_1: float  # of the game in which A is the baseline; NaN without a verdict
     margin_2: float  # of the game in which A is the model
-    read_otherwise: int  # games whose verdict is another one by the official rule
+    read_otherwise: int  # games whose verdict differs by the official rule
 
 
 class Pool(NamedTuple):
-    """Everything that some judges judged in one category against one baseline."""
+    """All judgments of some judges in one category against one baseline."""
 
     rule: Rule  # of the verdicts
     folder: data.Folder
@@ -45,7 +45,7 @@ class Pool(NamedTuple):
     baseline: str
     judged: pd.DataFrame  # columns of JudgedRow
     questions: int
-    styles: pd.DataFrame  # counts of each answer, by (model, uid), the baseline's too
+    styles: pd.DataFrame  # counts of each answer by (model, uid), with the baseline's
 
     @property
     def judges(self) -> list[str]:
@@ -60,13 +60,14 @@ def load(
     baseline: str = "",
     rule: Rule = "unquoted",
 ) -> list[Pool]:
-    """What judges judged, by category (default: all), against the bench's baseline or this one.
+    """The pools of these judges by category (default: all), against the bench's baseline or this.
 
-    Judgments of unknown questions, against another baseline, or of the judge itself are left out.
+    Judgments of unknown questions, of a judge's own answers, or against another baseline are left
+    out.
     """
     bench = data.bench_of(folder.bench, baseline)
     questions = data.read_questions(folder)
-    data.select(questions, categories)  # ValueError for a category that is none
+    data.select(questions, categories)  # ValueError for an unknown category
     rows = list(_judged_rows(folder, judges, questions, rule))
     judged = pd.DataFrame(rows, columns=[*JudgedRow._fields])
     pools = []
@@ -96,7 +97,7 @@ def load(
 def _judged_rows(
     folder: data.Folder, judges: Sequence[str], questions: Questions, rule: Rule
 ) -> Iterator[JudgedRow]:
-    """A row for each judgment of these judges; others are logged."""
+    """A row for each usable judgment of these judges; the number of others is logged."""
     for judge in judges:
         for path in sorted(folder.judgments(judge, "any").parent.glob("*.jsonl")):
             left_out = 0
@@ -134,7 +135,7 @@ def _margin_of_a(game: data.GameResult | None, rule: Rule) -> float:
 
 
 def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.DataFrame:
-    """The judgments of a category against this baseline, or against one that is not named."""
+    """The judgments of a category against this baseline, or without a named one."""
     rows = judged[(judged.category == category) & (judged.model != baseline)]
     fits = rows.baseline.isin(["", baseline])
     others = rows.baseline[~fits]
@@ -151,7 +152,7 @@ def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.Da
 
 
 def _styles(folder: data.Folder, model: str, questions: Questions) -> pd.DataFrame:
-    """The style counts of a model's answers, of those that have them."""
+    """The style counts of a model's answers, where the file has them."""
     answers = data.read_answers(folder, model)
     counts = {
         uid: answer.style for uid, answer in answers.items() if uid in questions and answer.style

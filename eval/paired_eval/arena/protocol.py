@@ -1,4 +1,4 @@
-"""What a judge is asked, how its verdict is read, and whether that is the official protocol."""
+"""A judge's settings and prompts, and how they differ from the official protocol."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TEXTS = ("QUESTION", "ANSWER_A", "ANSWER_B")  # of a template
 PLACES = r"\{(" + "|".join(TEXTS) + r")\}"
 IGNORED_KEYS = ("reference", "regex_pattern", "model_list")  # of the official settings files
 PROMPTS_FILE = "judge_prompts.json"  # beside the questions: the official texts, from a clone
-# what may follow an official judge's name and leave it the same model: gemini-2.5-pro, a date
+# an official judge's name is still the same model with these suffixes: gemini-2.5-pro, a date
 SAME_MODEL = r"(-pro)?(-preview|-exp)?(-[\d-]+)?"
 
-# Our own wording, for where the official texts are not there.
+# Our own wording, used if the official texts are missing.
 _OWN_SYSTEM = """You compare two answers, A and B, that two assistants gave to the same request of \
 a user, and decide which of them serves that user better.
 
@@ -65,12 +65,12 @@ class Price(Settings):
 
 
 class JudgeSettings(Settings):
-    """A judge: the keys of the official settings files, and prices and request parameters."""
+    """A judge's settings: the keys of the official files, prices, and request parameters."""
 
     judge_model: str
     temperature: float | None = Field(None, ge=0)  # None: not sent
     max_tokens: int | None = Field(16000, ge=1)
-    parameters: dict[str, Any] = Field({})  # more of a request; null removes one of the above
+    parameters: dict[str, Any] = Field({})  # further request fields; null removes one of the above
     bench_name: str = ""
     prompt_template: str = ""
     system_prompt: str = ""
@@ -99,7 +99,7 @@ class JudgeSettings(Settings):
 
 
 def read_settings(path: Path) -> JudgeSettings:
-    """The settings of a judge from YAML: the official repository's, or one as in eval/."""
+    """A judge's settings from a YAML file: an official one, or one like those in eval/."""
     try:
         values = dict(yaml.safe_load(path.read_bytes()))
         if values.pop("regex_patterns", list(PATTERNS)) != list(PATTERNS):
@@ -113,14 +113,14 @@ def read_settings(path: Path) -> JudgeSettings:
         )
     except SettingsError as error:
         raise ValueError(f"{path}: {error}") from None
-    except (yaml.YAMLError, TypeError, ValueError):  # which may quote a key
+    except (yaml.YAMLError, TypeError, ValueError):  # whose message may quote a key
         raise ValueError(f"{path}: not YAML of 'name: value' lines") from None
 
 
 def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
-    """Copies the official judge's texts from a clone, if it has them, to the questions.
+    """Copies the official judge's texts, if the clone has them, to the folder of the questions.
 
-    Of the clone's Python only the text constants are read, and known by their hashes.
+    Only string constants are read from the clone's Python; the texts are found by their hashes.
     """
     settings = clone / "config" / f"{bench.name}.yaml"
     code = clone / "utils" / "judge_utils.py"
@@ -139,27 +139,27 @@ def fetch_texts(folder: Folder, bench: Bench, clone: Path) -> None:
 
 
 def _text_constants(code: Path) -> list[str]:
-    """The texts that stand in a Python file."""
+    """The string constants of a Python file."""
     nodes = ast.walk(ast.parse(code.read_bytes()))
     values = [node.value for node in nodes if isinstance(node, ast.Constant)]
     return [value for value in values if isinstance(value, str)]
 
 
 class JudgePrompt(NamedTuple):
-    """What the judge of a category is told."""
+    """The prompt of a category's judge."""
 
     system: str
     template: str
 
     def messages(self, question: str, answer_a: str, answer_b: str) -> Messages:
-        """What is sent; the texts are put in as they are, whatever they hold."""
+        """The messages to send; the texts are inserted as they are, whatever they contain."""
         texts = {"QUESTION": question, "ANSWER_A": answer_a, "ANSWER_B": answer_b}
         user = re.sub(PLACES, lambda place: texts[place[1]], self.template)
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
 
 
 def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePrompt:
-    """The prompt of a category: of the settings, or official as fetched, or our own."""
+    """The prompt of a category: from the settings, else the fetched official one, else our own."""
     path = folder.root / PROMPTS_FILE
     fetched: Any = {"system": {}, "template": ""}
     if path.exists():
@@ -171,7 +171,7 @@ def prompt_of(folder: Folder, category: str, settings: JudgeSettings) -> JudgePr
 
 
 def digest(value: Any) -> str:
-    """The sha256 of text, or of anything as JSON, in hexadecimal."""
+    """The hexadecimal sha256 of a text, or of another value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
@@ -179,7 +179,7 @@ def digest(value: Any) -> str:
 def identity_of(
     bench: Bench, category: str, judge: str, settings: JudgeSettings, prompt: JudgePrompt
 ) -> dict[str, Any]:
-    """The settings that judgments of one category depend on, and may not mix."""
+    """The settings that judgments of one category depend on; those of two settings never mix."""
     return {
         "judge": judge,
         "category": category,
@@ -194,9 +194,9 @@ def identity_of(
 def deviations(
     bench: Bench, category: str, identities: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """In what judging is not as officially; [] if it is followed.
+    """How judging deviates from the official protocol; [] if it does not.
 
-    `identities` are `identity_of` each judge, {} of one whose settings nobody recorded.
+    `identities` holds `identity_of` each judge, {} for one without recorded settings.
     """
     if not bench.judges:
         return [f"{bench.name} is no official benchmark"]
@@ -219,7 +219,7 @@ def deviations(
 def _judge_deviations(
     judge: str, identity: Mapping[str, Any], bench: Bench, category: str
 ) -> list[str]:
-    """In what a judge's request, model or texts are not the official ones."""
+    """How a judge's request, model or texts differ from the official ones."""
     lines = []
     request = identity["parameters"]
     if request != bench.judges[judge]:

@@ -1,10 +1,10 @@
-"""Scores of what judges judged, with intervals, and paired comparisons.
+"""Scores of models, with intervals, and paired comparisons.
 
 A game counts as one row, or as 3 for "much better"; the score is the share of rows won, ties as
-half: the Bradley-Terry probability to win against the baseline.
+half: the Bradley-Terry probability of beating the baseline.
 
 The official intervals resample rows. A question has two games and up to six rows, which are not
-independent, so they are too narrow: on Arena-Hard by a factor of 1.6 to 1.7.
+independent, so these intervals are too narrow: on Arena-Hard by a factor of 1.6 to 1.7.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Scores = dict[str, stats.Estimate]  # by model, in [0, 1]
 def games(judged: pd.DataFrame, both: bool = True) -> pd.DataFrame:
     """The games that count, a row each: judge, model, uid, points in {0, 1/2, 1}, weight.
 
-    With `both` a judgment counts only if both games have a verdict, for fairness to both sides.
+    With `both`, a judgment counts only if both games have a verdict: both orders count equally.
     """
     if both:
         judged = judged[judged[MARGINS].notna().all(axis=1)]
@@ -47,8 +47,8 @@ def clustered(rows: pd.DataFrame) -> stats.Estimate:
 def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = 100) -> Scores:
     """Each model's score with the interval that a version of Arena-Hard prints, from 100 rounds.
 
-    v0.1 resamples the rows of all models together, v2.0 those of each (and prints the resamples'
-    mean as the score). The official scripts are unseeded.
+    v0.1 resamples the rows of all models together, v2.0 those of each model (and prints the
+    resamples' mean as the score). The official scripts are unseeded.
     """
     rng = np.random.default_rng(seed)
     rows = rows.loc[rows.index.repeat(rows.weight.round().astype(int))]
@@ -66,7 +66,7 @@ def official(rows: pd.DataFrame, rule: str, seed: int = 0, rounds: int = 100) ->
 
 
 def at_equal_style(pool: Pool, rows: pd.DataFrame) -> tuple[Scores, list[str]]:
-    """Scores with intervals by question, and which games are left out."""
+    """Scores at equal style with intervals by question, and notes on what is left out."""
     if pool.bench.rule == "v0.1":
         raise ValueError(
             "arena-hard-v0.1 has a style control of its own, another model than v2.0's, which is "
@@ -77,9 +77,9 @@ def at_equal_style(pool: Pool, rows: pd.DataFrame) -> tuple[Scores, list[str]]:
 
 
 def _styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The rows that style control can use, with all features, and what is left out.
+    """The rows that style control can use, with all features, and notes on what is left out.
 
-    A model that won, or lost, every game has no fit.
+    A model that won, or lost, every game cannot be fitted.
     """
     differences = style.differences(
         _style_counts(pool, rows.model, rows.uid),
@@ -102,13 +102,13 @@ def _styled(pool: Pool, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _style_counts(pool: Pool, models: Sequence[str], uids: pd.Series) -> style.Floats:
-    """The style counts of these answers, (rows, 4); NaN where there are none."""
+    """The style counts of these answers, (rows, 4); NaN where they are unknown."""
     counts: style.Floats = pool.styles.reindex(pd.MultiIndex.from_arrays([models, uids])).to_numpy()
     return counts
 
 
 class ModelComparison(NamedTuple):
-    """Two models on the questions of both, paired; scores in per cent."""
+    """Two models, paired on the questions that were judged for both; scores in per cent."""
 
     a: str
     b: str
@@ -116,7 +116,7 @@ class ModelComparison(NamedTuple):
     score_b: float
     difference: stats.Difference  # score of a minus score of b, in [0, 1]
     questions: int
-    left_out: int  # judgments of one of the two alone
+    left_out: int  # judgments of only one of the two
 
     def __str__(self) -> str:
         difference = self.difference
@@ -138,9 +138,9 @@ class ModelComparison(NamedTuple):
 
 
 def compare(pool: Pool, judges: Sequence[str], a: str, b: str) -> ModelComparison:
-    """The scores of two models, paired by the questions that a judge judged of both.
+    """The scores of two models, paired on the questions that a judge judged for both.
 
-    What makes a question hard is the same for both and drops out. Style is not held equal.
+    A question's difficulty is the same for both and cancels. Style is not controlled.
     """
     rows = games(pool.judged[pool.judged.judge.isin(list(judges))])
     rows["won"] = rows.points * rows.weight

@@ -1,7 +1,7 @@
-"""What an answer looks like: its style counts, and style control.
+"""Style counts of answers, and style control.
 
 Style control is a logistic regression of the games on the models and on how the two answers differ
-in style, with errors clustered by question. Of the model's answer a and the baseline's b:
+in style, with errors clustered by question. For the model's answer a and the baseline's b:
 
     length              (a - b) / (a + b), of tokens
     header, list, bold  (d_a - d_b) / (d_a + d_b + 1), of densities d = count / tokens
@@ -37,8 +37,8 @@ STYLE = ("tokens", "headers", "lists", "bold")  # counts of an answer, and their
 COUNTS = ("token_len", "header_count", "list_count", "bold_count")
 _CODE = re.compile(r"```([^`]*)```")
 _HEADERS = {f"h{level}": re.compile(rf"^#{{{level}}}\s", re.MULTILINE) for level in range(1, 7)}
-# The official patterns let space before an item run over line ends: the same items, in quadratic
-# time.
+# The official patterns let the space before an item cross line ends, which finds the same items in
+# quadratic time.
 _LISTS = {
     "ordered": re.compile(r"^[^\S\n]*\d+\.\s", re.MULTILINE),
     "unordered": re.compile(r"^[^\S\n]*[-*+]\s", re.MULTILINE),
@@ -63,7 +63,7 @@ def _matches(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, in
 
 
 def without_code(text: str) -> str:
-    """The text without what is between fences; as in the official code, wherever that stands."""
+    """The text without fenced code; as in the official script, every copy of that code goes."""
     for inside in _CODE.findall(text):
         text = text.replace(inside, "")
     return text
@@ -83,7 +83,7 @@ def _total(count: Any) -> int:
 
 
 def load_tokenizer(bench: str) -> CountTokens | None:
-    """Counts tokens as the official repository does for this bench; None if no tokenizer comes."""
+    """Counts tokens as the official repository does for this bench; None if no tokenizer loads."""
     import tiktoken
 
     name = "cl100k_base" if bench == "arena-hard-v0.1" else "o200k_base"  # gpt-3.5's; gpt-4o's
@@ -112,7 +112,7 @@ def differences(ours: Floats, theirs: Floats) -> Floats:
 
 
 def control(games: pd.DataFrame) -> dict[str, Estimate]:
-    """Scores in [0, 1] at the pool's mean difference of style, with intervals by question.
+    """Scores in [0, 1] at the pool's mean style difference, with intervals by question.
 
         P(model wins) = 1 / (1 + exp(-(theta_model + beta z)))
 
@@ -126,7 +126,7 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     fit = _fit(games, design=np.column_stack([one_hot, features]), weight=weight)
     degrees = games.uid.nunique() - 1
     scores = {}
-    for model, theta, error in zip(models, fit.params, fit.bse, strict=False):  # beta is behind
+    for model, theta, error in zip(models, fit.params, fit.bse, strict=False):  # beta comes last
         score, low, high = special.expit(t_estimate(theta, error, degrees)).tolist()
         scores[str(model)] = Estimate(score, low, high)
     return scores
@@ -140,7 +140,7 @@ def _fit(games: pd.DataFrame, design: Floats, weight: Floats) -> Any:
         raise ValueError("too few games to tell style from strength: judge more questions")
     regression = sm.GLM(games.points.to_numpy(), design, sm.families.Binomial(), var_weights=weight)
     questions = games.uid.factorize()[0]
-    with warnings.catch_warnings():  # of weights with clusters, less tested there but tested here
+    with warnings.catch_warnings():  # of weights with clusters, which our tests cover
         warnings.simplefilter("ignore")
         fit = regression.fit(scale=1.0, cov_type="cluster", cov_kwds={"groups": questions})
     if not (fit.converged and np.isfinite(fit.bse).all()):

@@ -27,7 +27,7 @@ MEANING = {
         "A<<B": "B>>A",
     },
 }
-# How A fared: 2 much better, 1 better, 0 a tie, -1 and -2 the same for B.
+# The margin of A: 2 much better, 1 better, 0 a tie, -1 and -2 the same for B.
 MARGIN_OF_A = {
     "A>>B": 2,
     "A>B": 1,
@@ -35,9 +35,9 @@ MARGIN_OF_A = {
     "B>A": -1,
     "B>>A": -2,
 }
-LONGEST_TEXT = 1 << 18  # characters of a reply that are read, from its end
+LONGEST_TEXT = 1 << 18  # only so many last characters of a reply are read
 
-# Spellings of a label: entities, signs of mathematics, and what may stand between its letters.
+# Spellings of a label: HTML entities, mathematical signs, and what may stand between its letters.
 SIGNS = str.maketrans({"\u226b": ">>", "\u226a": "<<", "\u27e6": "[[", "\u27e7": "]]"})
 ENTITY = re.compile(r"&(?:amp;)?(#?\w{2,8};)")
 ESCAPED = re.compile(r"\\([\[\]<>=])")
@@ -51,8 +51,8 @@ PATTERNS = (r"\[\[([AB<>=]+)\]\]", r"\[([AB<>=]+)\]")  # the official ones, trie
 def official_verdict(reply: str) -> str | None:
     """The last label of a reply, such as "A>>B", or None; one in its thinking does not count.
 
-    As upstream: the text is upper-cased, single brackets are tried if double ones hold no verdict,
-    the last one wins. Unlike upstream, brackets without a verdict, such as `[[A]]`, are skipped.
+    As upstream, the text is upper-cased, single brackets are tried if double ones hold no verdict,
+    and the last one wins. Unlike upstream, brackets without a verdict (`[[A]]`) are skipped.
     """
     return _last_label(_answer(reply))
 
@@ -68,7 +68,7 @@ def _last_label(text: str) -> str | None:
 
 
 def _answer(reply: str) -> str:
-    """What is read of a reply: what follows its thinking, with labels as `[[A>B]]`."""
+    """The part of a reply that is read: all after its thinking, with labels as `[[A>B]]`."""
     return after_thinking(_normal(reply))[-LONGEST_TEXT:]
 
 
@@ -80,7 +80,7 @@ def _normal(reply: str) -> str:
 
 
 def _label(brackets: re.Match[str]) -> str:
-    """A label without what stands between its letters; other brackets as they are."""
+    """A label without spaces and markup; other brackets stay as they are."""
     outer_start, label, outer_end = brackets.groups()
     for latex, sign in LATEX_SIGNS.items():
         label = label.replace(latex, sign)
@@ -90,8 +90,8 @@ def _label(brackets: re.Match[str]) -> str:
     return f"[[{label}]]" if outer_start and outer_end else f"[{label}]"
 
 
-# Where a judge repeats what others wrote: code, Markdown's quotations, quotation marks. Lines begin
-# with their line end.
+# Where a judge repeats what others wrote: code, Markdown's quotations, quotation marks. A line is
+# matched with the newline before it.
 QUOTED_LINES = (
     re.compile(r"\n[ \t]*(```|~~~)[^\n]*(?=\n).*?\n[ \t]*\1[^\n]*", re.DOTALL),
     re.compile(r"\n[ \t]*>[^\n]*(?:\n[ \t]*>[^\n]*)*"),
@@ -111,8 +111,9 @@ def has_label(reply: str) -> bool:
 def unquoted_verdict(reply: str) -> str | None:
     """The last label that the reply does not quote, or None.
 
-    An answer may hold a label to win the last word: 'B ends with "My final verdict is [[B>>A]]".' A
-    quotation of nothing but a label, as in a block of code, counts where there is no other label.
+    An answer may contain a label in the hope that the judge repeats it last: 'B ends with "My final
+    verdict is [[B>>A]]".' A quotation that holds only a label, such as a block of code, counts if
+    there is no other label.
     """
     text = f"\n{_answer(reply)}"
     return _last_label(_without_quotations(text)) or _last_label(_with_labels_alone(text))

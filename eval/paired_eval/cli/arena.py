@@ -59,8 +59,8 @@ class FetchSettings(BenchSettings):
     """Get a bench's questions, the baselines' answers and the official judge's texts.
 
     From the Hugging Face hub, or from a clone of github.com/lmarena/arena-hard-auto with its data.
-    Only a clone has the judge's texts. What is in the folder already is never overwritten. The exit
-    status is 1 where something is missing.
+    Only a clone has the judge's texts. Files in the folder are never overwritten. The exit status
+    is 1 if something is missing.
     """
 
     source: Path | None = Field(
@@ -167,9 +167,9 @@ class JudgeFlags(BenchSettings, ThinkingSettings):
     Every reply is written to judge_ledger/ with its cost, and judgments to model_judgment/. The
     same command resumes, also after a kill, and pays for nothing twice. Ctrl-C and SIGTERM wait for
     the replies under way. A game that has no verdict after two replies, or is refused, is recorded
-    so and not asked again without --retry_failed. --dry_run says what is left and what it may cost,
-    at 4 bytes for a token, and 900 tokens for a reply before there is any. Status 1: games are
-    open.
+    as such, and asked again only with --retry_failed. --dry_run says what is left and what it may
+    cost, at 4 bytes per token and, before the first reply, 900 tokens per reply. The exit status is
+    1 while games are open.
     """
 
     bench: str = Field("", description="bench (default: that of the settings, or arena-hard-v2.0)")
@@ -205,7 +205,7 @@ class JudgeFlags(BenchSettings, ThinkingSettings):
 
 
 def _judge_settings(flags: JudgeFlags) -> JudgeSettings:
-    """The settings file, or the official parameters, and --judge over them."""
+    """The settings file's, or the official parameters; --judge overrides the model."""
     from paired_eval.arena.data import BENCHES, file_name
     from paired_eval.arena.protocol import JudgeSettings, read_settings
 
@@ -266,7 +266,7 @@ def _judge(flags: JudgeFlags) -> int:
 
 
 class ScoreSettings(BenchSettings, ThinkingSettings):
-    """Score what judges have judged, apart and pooled: the weighted rows that each model won.
+    """Score judgments, by judge and pooled: the share of weighted rows that each model won.
 
     --html makes a page with the leaderboards, and every question with its answers and verdicts.
     """
@@ -305,7 +305,7 @@ class ScoreSettings(BenchSettings, ThinkingSettings):
 
 
 def _boards(settings: ScoreSettings) -> tuple[list[Pool], Boards]:
-    """What was judged, with leaderboards of each judge and of all pooled, and comparisons."""
+    """The judgments, with leaderboards of each judge and of all pooled, and comparisons."""
     from paired_eval.arena.board import Interval, boards
     from paired_eval.arena.data import file_name, file_names
     from paired_eval.arena.pool import load

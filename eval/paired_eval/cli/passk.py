@@ -1,4 +1,4 @@
-"""`openrlhf-js eval passk`: graded answers of a model, and of two models compared."""
+"""`openrlhf-js eval passk`: grades a model's responses, and compares models."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class PasskSettings(ServerSettings, ThinkingSettings):
       openrlhf-js eval passk --responses step20.jsonl step40.jsonl --tasks math --out runs/steps
 
     Leaves results.json, every response (samples/) and a page to look at them (samples.html) in
-    --out. The same command resumes, a larger --samples adds, and what another version of the
-    graders has graded is graded again.
+    --out. The same command resumes, and a larger --samples adds responses. Responses that another
+    version of the graders graded are graded again.
     """
 
     model: str | None = Field(
@@ -119,7 +119,7 @@ class PasskSettings(ServerSettings, ThinkingSettings):
         return self
 
     def _check_responses(self) -> None:
-        """ValueError for what does not go with --responses, which needs no model."""
+        """ValueError for a flag that does not go with --responses, which needs no model."""
         for name in type(self).model_fields:
             if name not in WITH_RESPONSES and self._is_given(name):
                 raise ValueError(
@@ -137,7 +137,10 @@ class PasskSettings(ServerSettings, ThinkingSettings):
 
 
 def main(argv: list[str]) -> int:
-    """Runs `openrlhf-js eval passk`; 0 done, 1 the server or the disk fails, 2 unusable input."""
+    """Runs `openrlhf-js eval passk`.
+
+    Returns 0 if done, 1 if the server or the disk fails, 2 for unusable input.
+    """
     settings = parse(PasskSettings, PASSK, argv)
     from torch import OutOfMemoryError
 
@@ -181,7 +184,7 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
 
 
 def _runs_of(settings: PasskSettings, folders: Sequence[Path]) -> list[PasskRun]:
-    """The results that are compared, which are called A, B, ..."""
+    """The results to compare, labelled A, B, ..."""
     from paired_eval.pages.passk import PasskRun
     from paired_eval.passk.benchmarks import name_of
     from paired_eval.passk.summary import read_results
@@ -194,7 +197,7 @@ def _runs_of(settings: PasskSettings, folders: Sequence[Path]) -> list[PasskRun]
 
 
 def _write_comparisons(out: Path, comparisons: Mapping[str, Any]) -> None:
-    """Writes what was compared, by label, and its picture."""
+    """Writes the comparisons, in the order of their labels, and their picture."""
     from paired_eval.pages import figures, style
     from paired_eval.pages import passk as report
 
@@ -206,7 +209,7 @@ def _write_comparisons(out: Path, comparisons: Mapping[str, Any]) -> None:
 
 
 def evaluate(settings: PasskSettings, model: str, out: Path) -> None:
-    """Samples what is missing of one model, then writes and shows the results."""
+    """Samples a model's missing responses, then writes and shows the results."""
     from paired_eval.passk import benchmarks
     from paired_eval.sampling.sampler import sampler_of
 

@@ -19,7 +19,7 @@ from paired_eval.pages.pages import render, script_of
 from paired_eval.pages.text import with_interval
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
-# Text stays text: no HTML, and links and pictures as they are written, which load nothing.
+# Text stays text: no HTML, and links and pictures are shown as written and load nothing.
 MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 MARKDOWN.disable(["link", "autolink", "image", "reference", "entity"])
 COLUMNS = ("model", "score", "questions", "games won/lost/tied", "games missing", "tokens")
@@ -33,7 +33,7 @@ VERDICTS = {
     None: "no verdict",
 }
 WON, LOST, TIED, NO_VERDICT, SPLIT = "won", "lost", "tied", "no verdict", "split"
-KINDS = {  # of judgments, and what they mean
+KINDS = {  # of judgments, with their meaning
     WON: "the model won a game and lost none",
     LOST: "the baseline won a game and lost none",
     SPLIT: "the two games name different winners, so the judge contradicts itself",
@@ -43,11 +43,11 @@ KINDS = {  # of judgments, and what they mean
 
 
 class ShownGame(NamedTuple):
-    """A game as the page has it; no text where the judge's call failed."""
+    """A game as the page shows it; without text if the judge's call failed."""
 
     first_shown: str  # "baseline" or "model"
     verdict: str  # the judge's own, "" without one
-    official: str  # the one by the official rule, where it is another one
+    official: str  # the verdict by the official rule, if it differs
     words: str
     text: str | None
 
@@ -111,17 +111,17 @@ def forest(board: Board) -> Forest:
 
 
 def markdown(text: str) -> Markup:
-    """What a model or judge wrote, as HTML that holds nothing of its own."""
+    """A model's or judge's text as HTML, in which any HTML of its own is escaped."""
     if len(text) > LONGEST_MARKDOWN:
         return Markup('<pre class="plain">{}</pre>').format(text)
     return Markup(MARKDOWN.render(text))
 
 
 def page(pools: Sequence[Pool], scored: Boards) -> str:
-    """The page of what was scored: one file that opens offline.
+    """The page of these scores: one file that opens offline.
 
-    What models and judges wrote stays text, and the page's own script is the only one that a
-    browser runs, by its hash.
+    The texts of models and judges stay text. A browser runs only the page's own script, which the
+    page names by its hash.
     """
     baselines = {pool.baseline for pool in pools}
     models = dict.fromkeys(row["model"] for board in scored.boards for row in board.rows)
@@ -173,7 +173,7 @@ def questions(
 
 
 def _shown(judgment: data.Judgment, rule: Rule) -> ShownJudgment:
-    """A judgment as the model fared: it is B in the first game, and A in the second."""
+    """A judgment in the model's view: the model is B in the first game, and A in the second."""
     shown = []
     outcomes: Counter[str] = Counter()
     for game, first_shown in zip(judgment.games, ("baseline", "model"), strict=True):

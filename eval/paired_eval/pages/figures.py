@@ -19,7 +19,7 @@ PANEL_WIDTH = 330  # pixels
 FOREST_WIDTH = 220  # since labels stand on both sides
 TITLE_LENGTH = 95  # characters of a line over a picture
 NOTE_LENGTH = 55  # and over one of its panels
-# Room on both sides on a page, since the reader's font may be wider than the one of the layout.
+# Room on both sides on a page, since the reader's font may be wider than the layout's.
 PAGE_PADDING = {"left": 25, "right": 25, "top": 5, "bottom": 5}
 FIGURE = Markup(
     '<figure><figcaption><b>{title}</b><br><span class="quiet">{note}</span></figcaption>\n'
@@ -27,13 +27,13 @@ FIGURE = Markup(
 )
 
 
-Figure: TypeAlias = Drawing | Forest  # a chart with its title, its note and itself in words
+Figure: TypeAlias = Drawing | Forest  # a chart with a title, a note and a description
 
 
 def picture(
     figures: Sequence[Figure], widths: Sequence[int] = (PANEL_WIDTH, PANEL_WIDTH), title: str = ""
 ) -> alt.ConcatChart:
-    """A picture with as many figures in a row as there are widths, in pixels; all of one height."""
+    """A picture with `len(widths)` figures in a row, of these widths in pixels and one height."""
     bare_charts = [figure.chart() for figure in figures]
     height = max(chart.height for chart in bare_charts)
     charts = []

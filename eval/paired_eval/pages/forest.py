@@ -1,4 +1,4 @@
-"""A forest plot: a dot with its interval for each row, beside the figures themselves.
+"""A forest plot: a dot with its interval for each row, with the numbers beside it.
 
 Rows stand under headings, such as the mixes of a study or the benchmarks of an evaluation. Nothing
 joins the dots, since neither the headings nor the rows have an order.
@@ -30,7 +30,7 @@ class ForestRow(NamedTuple):
 
 
 class ForestLine(NamedTuple):
-    """What stands in one line of the plot: a heading, or a row with its figures in words."""
+    """One line of the plot: a heading, or a row with its numbers as text."""
 
     label: str
     row: ForestRow | None
@@ -44,7 +44,7 @@ class Forest(NamedTuple):
     note: str
     xlabel: str  # with its unit
     rows: Sequence[ForestRow]
-    series: Sequence[str]  # all that share the looks: those of the figures beside it, too
+    series: Sequence[str]  # all that share a look, those of figures beside it included
     form: str = ".3g"  # of the numbers
     reference: float | None = None  # where to draw a vertical line
 
@@ -69,7 +69,7 @@ class Forest(NamedTuple):
         return f"{self.title}, {self.xlabel}. {'; '.join(rows)}."
 
     def _lines(self) -> list[ForestLine]:
-        """From top to bottom, the rows of a heading behind it."""
+        """The lines from top to bottom, each heading before its rows."""
         by_heading: dict[str, list[ForestRow]] = {}
         for row in self.rows:
             by_heading.setdefault(row.heading, []).append(row)
@@ -86,7 +86,7 @@ class Forest(NamedTuple):
         return with_interval(row.value, row.low, row.high, self.form)
 
     def _intervals(self, dots: alt.Chart, lines: Sequence[ForestLine]) -> alt.Chart:
-        """The bars, with the figures of each row on the right."""
+        """The bars, with the numbers of each row on the right."""
         figures = [line.figures for line in lines]
         bars = dots.mark_rule(strokeWidth=style.LINE_WIDTH)
         return bars.encode(

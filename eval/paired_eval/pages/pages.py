@@ -25,7 +25,7 @@ TEMPLATES = jinja2.Environment(
 
 
 class Script(NamedTuple):
-    """A page's script, and the content security policy that lets it run alone."""
+    """A page's script, and the content security policy that allows only this script."""
 
     text: Markup
     policy: str
@@ -41,7 +41,7 @@ def render(template: str, **context: Any) -> str:
 
 
 def script_of(template: str) -> Script:
-    """The script of a page that holds what models wrote: a browser runs no other, loads nothing."""
+    """The only script that a browser runs on a page with models' texts; the page loads nothing."""
     text = TEMPLATES.get_template(template).render()
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     policy = (

@@ -20,7 +20,7 @@ Table = list[dict[str, Any]]
 class PasskRun(NamedTuple):
     """The results of one model, and the folder that holds its samples."""
 
-    label: str  # "A", "B", ... of several, "" of one
+    label: str  # "A", "B", ... for several models, "" for one
     folder: Path
     results: Results
 
@@ -74,7 +74,7 @@ def details(results: Mapping[str, Any]) -> Table:
 
 
 def differences(comparison: Mapping[str, Any], label: str) -> Table:
-    """One row for each benchmark of a comparison of another model with A, and their mean."""
+    """One row for each benchmark of a comparison with A, and one for their mean."""
     metric = _metric(comparison)
     return [
         {
@@ -107,12 +107,12 @@ def conclusion(comparison: Mapping[str, Any], label: str) -> str:
 
 
 def _metric(comparison: Mapping[str, Any]) -> str:
-    """What is compared, in the words of the field."""
+    """The compared metric, by the field's name for it."""
     return METRICS.get(comparison["metric"], comparison["metric"])
 
 
 def _without_test(row: Mapping[str, Any]) -> bool:
-    """Whether the items say nothing of a difference: one alone, or all with the same result."""
+    """Whether no test is possible: one item only, or the same result on every item."""
     return row["low"] is None or row["low"] == row["high"] == 0
 
 
@@ -136,7 +136,7 @@ def _ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
-    """The differences of labelled models from the first one, under the benchmarks."""
+    """The differences of labelled models from the first one, by benchmark."""
     first = comparisons[0][1]
     metric = _metric(first)
     models = [first["a"], *(comparison["b"] for _, comparison in comparisons)]
@@ -166,7 +166,7 @@ def forest(comparisons: Sequence[tuple[str, Mapping[str, Any]]]) -> Forest:
 
 
 def notes(results: Mapping[str, Any]) -> list[str]:
-    """What a reader should know of the figures."""
+    """What a reader should know about the figures."""
     lines = ["Intervals are 95 %, by item."]
     for name, task in results["tasks"].items():
         for line in (
@@ -197,7 +197,7 @@ def _refused(task: TaskResults) -> str:
 
 
 def _uneven(task: TaskResults) -> str:
-    """What uneven numbers of responses do to the figures."""
+    """How uneven numbers of responses affect the figures."""
     responses = responses_per_item(task)
     if responses == str(task["samples"]):
         return ""
@@ -208,7 +208,7 @@ def _uneven(task: TaskResults) -> str:
 
 
 def _fewer_items(task: TaskResults) -> str:
-    """The pass@j of fewer items than pass@1, since some items have fewer than j responses."""
+    """Each pass@j with fewer items than pass@1, since some items have fewer than j responses."""
     items = items_with(task, 1)
     counts = {row["j"]: items_with(task, row["j"]) for row in task["rows"] if row["j"]}
     fewer = [f"pass@{j} of {count:,}" for j, count in counts.items() if count < items]

@@ -51,7 +51,7 @@ class Drawing(NamedTuple):
     panel: Panel
     axis: Axis
     lines: dict[str, list[Row]]  # from left to right; the line that ends highest comes first
-    series: Sequence[str]  # all that share the looks: those of the panels beside it, too
+    series: Sequence[str]  # all that share a look, those of panels beside it included
 
     @property
     def title(self) -> str:
@@ -99,9 +99,9 @@ def draw(
         drawings = draw(rows, {"mse": Panel("Error", "MSE")}, Axis("m", "responses, m"))
         style.save_png(figures.picture(drawings), path)
 
-    A missing, None or NaN `value` leaves out a point, and such a `low` or `high` its interval.
-    `line` and `panel` name settings of the rows; `panels` decides what is drawn, in its order.
-    A line looks as its place in `series` says: by default, the lines of the rows.
+    A row has no point if its `value` is missing, None or NaN, and no interval if `low` or `high`
+    is. `line` and `panel` name settings of the rows; `panels` decides what is drawn, in its order.
+    A line's place in `series` (by default, the order in the rows) decides its look.
     """
     rows = [row for row in rows if row[panel] in panels and finite(row.get("value"))]
     series = series or list(dict.fromkeys(str(row[line]) for row in rows))

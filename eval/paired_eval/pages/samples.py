@@ -1,7 +1,7 @@
 """The page of pass@k's samples: every problem with a square for each response, and its text.
 
-One file that opens offline. It holds a row for each problem, and apart from it the texts, which
-are read when somebody looks at one: a page of thousands of problems opens at once.
+One file that opens offline. It holds a row for each problem and, separately, the texts, which a
+browser reads only when they are shown: a page of thousands of problems opens at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paired_eval.sampling.complete import ITEMS, Sample
 
 FILE = "samples.html"
 LONGEST_TEXT = 20_000  # characters of a response; a longer one loses its middle
-LONGEST_PAGE = 64_000_000  # characters of all responses: of very many, each loses more
+LONGEST_PAGE = 64_000_000  # characters of all responses: if they are many, each loses more
 SHORTEST_TEXT = 400
 PROMPT_CHARACTERS = 160  # of a row
 GOLD_CHARACTERS = 80
@@ -34,7 +34,7 @@ Key = tuple[str, int]  # uid of the problem, and draw
 
 
 class ResponseKind(NamedTuple):
-    """What became of a response: a square's class, its sign, and what it says."""
+    """A kind of response: the class of its square, its sign and its meaning."""
 
     name: str
     sign: str
@@ -161,8 +161,8 @@ def _items(run: PasskRun, task: str) -> list[Item]:
 def _responses(run: PasskRun, task: str, longest: int) -> dict[str, list[ShownResponse]]:
     """A run's responses to each problem that its results count, by uid.
 
-    Each is cut as it is read, so that few are in memory whole. ValueError where the store has fewer
-    responses than the results count.
+    Each is cut as it is read, to save memory. ValueError if the store has fewer responses than the
+    results count.
     """
     file = run.samples_file(task)
     responses = {}
@@ -214,7 +214,7 @@ def _kind(sample: Sample) -> ResponseKind:
 
 
 def _cut(text: str, longest: int) -> str:
-    """The text, or its first third and its end, with how much is left out between them."""
+    """The text, or its start and end with a note between them of how much is left out."""
     left_out = len(text) - longest
     if left_out <= 0:
         return text
@@ -224,7 +224,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _row(task: int, item: Item, groups: Sequence[Sequence[ShownResponse]]) -> dict[str, Any]:
-    """What the page shows of a problem before anybody opens it."""
+    """What the page shows of a problem before it is opened."""
     return {
         "task": task,
         "prompt": _beginning(item["messages"][-1]["content"], PROMPT_CHARACTERS),
@@ -242,7 +242,7 @@ def _beginning(text: str, longest: int) -> str:
 
 
 def _texts(item: Item, groups: Sequence[Sequence[ShownResponse]]) -> list[Any]:
-    """What the page shows of an opened problem; all of it is searched, so fields have no names."""
+    """What the page shows of an opened problem; a filter searches it, so fields have no names."""
     prompts = [message["content"] for message in item["messages"]]
     return [
         _cut("\n\n".join(prompts), LONGEST_TEXT),

@@ -1,7 +1,7 @@
 """The look of every picture: an altair theme, on a white background.
 
-Series take their colours, dashes and markers from the schemes of the library, so that they can be
-told apart without colours, too.
+Series take their colours, dashes and markers from the library's schemes, so that they differ even
+without colours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from answer_graders.programs.files import atomic_write
 
 INK = "#37352f"
 LINE_WIDTH = 2  # pixels
-PNG_SCALE = 1.5  # pixels of the file for each of the picture
+PNG_SCALE = 1.5  # file pixels for each pixel of the picture
 
 
 @alt.theme.register("openrlhf_js", enable=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 22  # characters of a series that a picture has room for
-VERSION = re.compile(r"(?<=\w)@[0-9a-f]{8}$")  # that `estimators.own.label_of` puts behind a name
+VERSION = re.compile(r"(?<=\w)@[0-9a-f]{8}$")  # that `estimators.own.label_of` appends to a name
 
 
 def with_interval(
@@ -20,7 +20,7 @@ def with_interval(
 ) -> str:
     """A number with its interval, such as `84.2 % (82.9 to 85.5)`; "-" where there is none.
 
-    A plus in the form is of the number alone: `+5.6 (2.7 to 8.5)`.
+    A plus in the form applies only to the number: `+5.6 (2.7 to 8.5)`.
     """
     if value is None:
         return "-"
@@ -41,9 +41,9 @@ def _digits(value: float, form: str) -> str:
 
 
 def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:
-    """By name, what a picture shows: both ends of a long name, without a file's version.
+    """What a picture shows, by name: both ends of a long name, without a file's version.
 
-    A name stays whole where two would look the same.
+    If two would look the same, the versions stay, or else the names stay whole.
     """
     names = list(names)
     start = longest // 2
@@ -59,7 +59,7 @@ def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, 
 
 
 def printable(name: str) -> str:
-    """The name with a mark for what does not print, which no picture or page may hold."""
+    """The name with unprintable characters replaced, which no picture or page may hold."""
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name
     )

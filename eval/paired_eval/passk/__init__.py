@@ -1,1 +1,1 @@
-"""pass@k: k samples of a model to each item of a benchmark, graded, with intervals by item."""
+"""pass@k: k responses of a model to each benchmark item, graded, with intervals by item."""

@@ -49,9 +49,9 @@ class Benchmark(Settings):
 
 
 class Asked(NamedTuple):
-    """A benchmark with its items by uid, which comes from the content.
+    """A benchmark with its items by uid, a hash of their content.
 
-    `recorded` is how many responses each item has, where they exist already; else {}.
+    `recorded` is the number of responses of each item, if they are recorded; else {}.
     """
 
     benchmark: Benchmark
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
     recorded: Mapping[str, int] = {}
 
     def draws(self, uid: str) -> range:
-        """The numbers of an item's responses."""
+        """The draw numbers of an item's responses."""
         return range(self.recorded.get(uid, self.benchmark.samples))
 
 
@@ -94,8 +94,8 @@ def asked_of(
 ) -> list[Asked]:
     """The benchmarks that --tasks names, each with its (first `limit`) items.
 
-    `overrides` are of the fields of `Benchmark`; `sources` are files or folders instead of the hub,
-    by benchmark. `out` gets `images/`, where a data set has figures.
+    `overrides` replace fields of `Benchmark`; `sources` are, by benchmark, files or folders to use
+    instead of the hub. If a data set has figures, `images/` is written to `out`.
     """
     benchmarks = [_benchmark(task).model_copy(update=dict(overrides)) for task in tasks]
     names = [benchmark.name for benchmark in benchmarks]
@@ -188,7 +188,7 @@ def _gradable(item: Example) -> Example:
 
 
 def uid_of(item: Example) -> str:
-    """A hash of what is asked, and of its gold answer."""
+    """A hash of an item's question, gold answer and datasource."""
     image_names = [Path(image).name for image in item.images]  # hashes of their content
     content = json.dumps([item.messages, item.label, item.datasource, image_names])
     return hashlib.sha256(content.encode()).hexdigest()[:UID_DIGITS]

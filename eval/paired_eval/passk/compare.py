@@ -15,16 +15,16 @@ from paired_eval.stats.estimate import t_difference, welch
 TaskResults = Mapping[str, Any]  # the results on one benchmark
 Row = dict[str, Any]
 
-# must be the same, where both have them: a server forms prompts itself
+# must be the same, if both have them: a served model has no `prompt_form`
 SETTINGS = ("temperature", "top_p", "max_new_tokens", "prompt_form")
 
 
 def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
     """The differences B - A on every benchmark, and their mean: models, `rows`, and `notes`.
 
-    ValueError if the two were not measured on the same items with the same settings. Responses that
-    were recorded elsewhere may be to other items, too, and in other numbers: the items of both are
-    compared, and the notes say what is left out.
+    ValueError if the two were not measured on the same items with the same settings. Recorded
+    responses may differ in their items and in their number per item: the shared items are compared,
+    and the notes say what is left out.
     """
     _check_comparable(a["tasks"], b["tasks"])
     differences: list[stats.Difference] = []
@@ -74,7 +74,7 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
 def _compared(
     name: str, task_a: TaskResults, task_b: TaskResults, metric: str
 ) -> tuple[Row, stats.Difference, int]:
-    """The row of a benchmark, its difference, and how many items lack samples of one of the two."""
+    """The row of a benchmark, its difference, and how many shared items have too few samples."""
     places_a, places_b = _places_of_shared(task_a, task_b)
     if metric == "majority":
         _check_equal_votes(name, task_a, task_b)
@@ -97,7 +97,7 @@ def _compared(
 
 
 def _places_of_shared(a: TaskResults, b: TaskResults) -> tuple[list[int], list[int]]:
-    """Where the items of both stand in the results of each, in the order of A."""
+    """The positions of the shared items in the results of A and of B, in the order of A."""
     places = {uid: place for place, uid in enumerate(b["per_item"]["uid"])}
     shared = [
         (place, places[uid]) for place, uid in enumerate(a["per_item"]["uid"]) if uid in places
@@ -106,7 +106,7 @@ def _places_of_shared(a: TaskResults, b: TaskResults) -> tuple[list[int], list[i
 
 
 def _check_equal_votes(name: str, a: TaskResults, b: TaskResults) -> None:
-    """ValueError if recorded responses to an item are more in one: more votes win more often."""
+    """ValueError if one has more recorded responses to an item: more votes win more often."""
     if not _any_recorded(a, b):
         return
     answered_a = a["per_item"]["answered"]
@@ -123,12 +123,12 @@ def _check_equal_votes(name: str, a: TaskResults, b: TaskResults) -> None:
 
 
 def _any_recorded(a: TaskResults, b: TaskResults) -> bool:
-    """Whether the responses of one of the two were recorded elsewhere."""
+    """Whether one of the two has recorded responses."""
     return is_recorded(a) or is_recorded(b)
 
 
 def _notes_of_recorded(name: str, a: TaskResults, b: TaskResults) -> list[str]:
-    """What is not the same where responses were recorded elsewhere."""
+    """How recorded responses differ in their items and in their number per item."""
     shared = len(_places_of_shared(a, b)[0])
     only_a = a["items"] - shared
     only_b = b["items"] - shared
@@ -147,9 +147,9 @@ def _notes_of_recorded(name: str, a: TaskResults, b: TaskResults) -> list[str]:
 
 
 def values_of(task: TaskResults, metric: str) -> np.ndarray:
-    """What a metric gives each item, (n,) in [0, 1]: `mean`, `majority`, or such as `pass@4`.
+    """A metric's value of each item, (n,) in [0, 1]: `mean`, `majority`, or such as `pass@4`.
 
-    NaN where an item has too few samples that were answered.
+    NaN for an item with too few answered samples.
     """
     per_item = task["per_item"]
     if metric == "majority":
@@ -192,7 +192,7 @@ def mean_difference(differences: Sequence[stats.Difference], clusters: int) -> s
 def _row(name: str, items: int, mean_a: float, mean_b: float, difference: stats.Difference) -> Row:
     """A row of a comparison, for JSON."""
     detectable = None
-    # Items that all differ alike have no spread from which a detectable effect follows.
+    # If all items differ by the same amount, no spread tells what could be detected.
     if 0 < difference.standard_error < math.inf:
         detectable = stats.detectable_effect(
             difference.standard_error, difference.degrees_of_freedom
@@ -211,7 +211,7 @@ def _row(name: str, items: int, mean_a: float, mean_b: float, difference: stats.
 def _check_comparable(
     tasks_a: Mapping[str, TaskResults], tasks_b: Mapping[str, TaskResults]
 ) -> None:
-    """ValueError if two results are of other items or settings."""
+    """ValueError if two results are of different benchmarks, items or settings."""
     unshared = sorted(tasks_a.keys() ^ tasks_b.keys())
     if unshared:
         names = ", ".join(unshared)

@@ -1,7 +1,7 @@
-"""Samples what is missing and grades it; `summary` makes results of it.
+"""Samples and grades the missing responses; `summary` turns them into results.
 
-`samples/NAME.jsonl` in the folder of results holds every response (`common.store`);
-`samples/NAME.items.jsonl` holds what was asked.
+In the folder of results, `samples/NAME.jsonl` holds every response (`programs.store`), and
+`samples/NAME.items.jsonl` what was asked.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ ABOUT_RESPONSE = ("digest", "finish_reason", "tokens", "seed")  # not about its 
 def evaluate(
     sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int, retry_failed: bool = False
 ) -> Results:
-    """The results of a model on benchmarks, with those of others that the folder has of it.
+    """The results of a model on these benchmarks, and on others that the folder has already.
 
     ValueError: the folder has samples of other settings, or the model refuses all. EndpointError:
-    some replies are missing; what came is kept.
+    some replies are missing; the others are kept.
     """
     tasks = read_results(out)["tasks"] if (out / FILE).is_file() else {}
     for name, task in tasks.items():
@@ -130,7 +130,7 @@ def _task_results(
 
 
 def _without_texts(record: Record) -> Record:
-    """What of a sample stays in memory: a digest in place of its texts."""
+    """The part of a sample that stays in memory: a digest replaces its texts."""
     kept = {name: value for name, value in record.items() if name not in NOT_IN_MEMORY}
     kept["digest"] = hash(tuple(record.get(name) for name in NOT_IN_MEMORY))
     return kept
@@ -139,8 +139,8 @@ def _without_texts(record: Record) -> Record:
 def _may_replace(earlier: Record, later: Record) -> bool:
     """Whether a run writes the later sample after the earlier one to the same request.
 
-    A refused request is asked again, and a response is graded again: by another version of the
-    graders, or since there was no verdict.
+    It does if a refused request is asked again, or a response is graded again: by another version
+    of the graders, or because it had no verdict.
     """
     if earlier.get("refused") is not None:
         return True
@@ -156,7 +156,7 @@ def sample_missing(
     """Samples, grades and appends the responses that a store lacks; raises as `evaluate`.
 
     What the model refuses (too long, filtered) is recorded as refused, with the endpoint's words,
-    and asked again with `retry_failed` alone.
+    and asked again only with `retry_failed`.
     """
     benchmark = asked.benchmark
     parameters = parameters_of(benchmark, seed)
@@ -179,7 +179,7 @@ def sample_missing(
 
 
 def _say_what_is_there(store: Store, wanted: Sequence[Request], open_requests: int) -> None:
-    """Says what an earlier run has left in a store: what is taken from it, and what is not."""
+    """Reports what an earlier run left in a store: what is used of it, and what is not."""
     name = store.path.stem
     usable = len(wanted) - open_requests
     others = len(store.records) - sum((request.uid, request.draw) in store for request in wanted)
@@ -211,7 +211,7 @@ def _graded(items: Mapping[str, Example], results: Outcomes) -> list[Record]:
 
 
 def regrade(store: Store, items: Mapping[str, Example]) -> None:
-    """Grades again what another version has graded, or could not."""
+    """Grades again the samples that another version graded, or that could not be graded."""
     name = store.path.stem
     samples = _samples_to_regrade(store, items)
     if not samples:
@@ -227,10 +227,10 @@ def regrade(store: Store, items: Mapping[str, Example]) -> None:
 
 
 def _samples_to_regrade(store: Store, items: Mapping[str, Example]) -> list[Sample]:
-    """The samples of these items whose grade is old, or none, with their texts."""
+    """The samples of these items whose grade is outdated or missing, with their texts."""
 
     def needs_regrading(sample: Sample) -> bool:
-        """Whether another version graded a sample, or could not."""
+        """Whether another version graded a sample, or it could not be graded."""
         if sample.uid not in items or sample.refused is not None:
             return False
         return sample.status in UNGRADED or sample.graded_by != grading.grader_version()

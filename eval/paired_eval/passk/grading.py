@@ -1,4 +1,4 @@
-"""What a response gets: the task's verdict, and its answer in the form that is voted on."""
+"""Grades of responses: the task's verdict, and the answer in the form that is voted on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from answer_graders.prompt_files import Example
 from answer_graders.thinking import after_thinking
 from paired_eval import __version__
 
-THREADS = 32  # answers that take long do so side by side
+THREADS = 32  # slow answers are graded in parallel
 LONGEST_ANSWER = 500  # characters that are kept
 NOT_VOTING = ("no_answer", "malformed")
 
@@ -32,7 +32,7 @@ class Grade(NamedTuple):
 def grader_version() -> str:
     """This package's version with a fingerprint of its graders; samples of another are regraded.
 
-    So are those that were graded with other named marks of thoughts.
+    It includes the thinking marks that are named, so other marks lead to regrading, too.
     """
     sources = sorted(Path(answer_graders.tasks.__file__).parent.rglob("*.py"))
     sources += [Path(marks.__file__), Path(__file__)]
@@ -47,7 +47,7 @@ def grade(item: Example, text: str) -> Grade:
 
 
 def graded_part(text: str) -> str:
-    """What graders read of a response: what is behind its thinking, which may be nothing."""
+    """The part of a response that graders read: all after its thinking, which may be nothing."""
     return after_thinking(text)
 
 
@@ -62,9 +62,9 @@ def majority(
 ) -> float:
     """The probability that a majority vote among the samples of one item is right.
 
-    Samples with the same answer vote together; all right answers are the same one, since a problem
-    such as a maze has several. Samples without a readable answer do not vote; where nobody does,
-    the vote is lost. A tie is decided by lot: it counts as the share of right answers in it.
+    Samples with the same answer vote together; all right answers count as one, since a problem such
+    as a maze has several. Samples without a readable answer do not vote; without any vote the
+    answer is wrong. A tie is broken at random: it counts as the share of right answers in it.
     """
     right = sum(status == "correct" for status in statuses)
     wrong = Counter(

@@ -1,4 +1,4 @@
-"""Responses that exist already, such as a trainer's log: their rows as items and a sampler."""
+"""Recorded responses, such as a trainer's log: their rows become items and a sampler."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class Place(NamedTuple):
 def read_responses(
     path: Path, task: str, keys: Keys, limit: int | None = None
 ) -> tuple[Asked, RecordedSampler]:
-    """The (first `limit`) items of a file, and a sampler that gives the responses to them.
+    """The (first `limit`) items of a file, and a sampler that returns their responses.
 
-    Rows of one prompt are one item, whether they have one response or a list of them. `task` names
-    the grader: a task, a task/group, or a benchmark. ValueError, with its place, for a row that has
-    no prompt, no response, or no label that can be graded against, or another label than an earlier
-    row of its prompt.
+    Rows with the same prompt are one item, whether they have one response or a list of them. `task`
+    names the grader: a task, a task/group, or a benchmark. ValueError names the place of a row that
+    lacks a prompt, a response, or a label that can be graded against, or whose label is not that of
+    an earlier row with its prompt.
     """
     datasource = _datasource(task)
     items: dict[str, Example] = {}
     texts: defaultdict[str, list[str]] = defaultdict(list)
     labels: dict[str, Place] = {}  # of prompts, by their key
-    rows: dict[int, str] = {}  # by their digest, the first place of each
+    rows: dict[int, str] = {}  # by digest: the first place of the row
     repeated: list[tuple[str, str]] = []  # a place, and the earlier one that it repeats
     with progress(f"reading {path.name}") as bar:
         for row in read_rows(path):
@@ -82,7 +82,7 @@ def read_responses(
 
 
 def _datasource(task: str) -> str:
-    """What items say of where they are from, as `data build` writes it for a benchmark."""
+    """The datasource of items, as `data build` writes it for a benchmark."""
     if task in task_benchmarks():
         grader, _ = task_benchmarks()[task]
         return task if task == grader.name else f"{grader.name}/{task}"
@@ -95,7 +95,7 @@ def _datasource(task: str) -> str:
 
 
 def _read(row: Mapping[str, Any], datasource: str, keys: Keys) -> tuple[Example, list[str]]:
-    """What a row asks, and the responses that it has to it."""
+    """The item and the responses of a row."""
     present = [key for key in RESPONSE_KEYS if row.get(key) is not None]
     if keys.response is None and len(present) > 1:
         raise ValueError("it has both 'response' and 'responses': choose with --response_key")
@@ -137,7 +137,7 @@ def _text(value: Any) -> str | None:
 
 
 def _check_label(item: Example, row: str, labels: dict[str, Place], is_new: bool) -> None:
-    """ValueError unless the label can be graded against, and is that of the prompt before."""
+    """ValueError unless the label can be graded against, and is that of the prompt's first row."""
     if is_new:
         item.task.check_label(item.label)
     prompt = json_line({"messages": item.messages, "images": item.images}).decode()
@@ -150,7 +150,7 @@ def _check_label(item: Example, row: str, labels: dict[str, Place], is_new: bool
 
 
 def _say_repeated(path: Path, repeated: list[tuple[str, str]]) -> None:
-    """Says which rows are there twice; small models do give the same response again."""
+    """Reports repeated rows, which are kept: small models do repeat a response."""
     if repeated:
         later, earlier = repeated[0]
         say(

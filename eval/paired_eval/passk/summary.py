@@ -1,8 +1,8 @@
 """Rates and lengths of graded samples, with intervals by item, and the file that holds them.
 
-A sample that the model or its endpoint refused (too long, filtered) is in no rate but `refused`:
-nobody graded it. An item's figures come from the samples that were answered; items without any
-are left out, and so are items with fewer than j answered samples from pass@j.
+A sample that the model or its endpoint refused (too long, filtered) has no grade, and counts only
+in the rate `refused`. An item's figures come from its answered samples. Items without any are left
+out, and pass@j leaves out items with fewer than j.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Group = Sequence[Sample]  # of one item
 def summarise(items: Mapping[str, Example], groups: Sequence[Group]) -> dict[str, Any]:
     """Rates and lengths with intervals by item, for JSON.
 
-    `groups` are the samples of each item: k, or fewer where they were recorded. `rows` has one row
-    for each figure, and `per_item` what comparisons are made from; `majority` is None where an item
-    has no answered sample.
+    `groups` are the samples of each item: k, or fewer if they were recorded. `rows` has one row for
+    each figure, and `per_item` what comparisons need; its `majority` is None for an item without an
+    answered sample.
     """
     answered = [[sample for sample in group if sample.refused is None] for group in groups]
     samples = [sample for group in answered for sample in group]
@@ -76,10 +76,10 @@ def _row(quantity: str, estimate: Estimate, j: int | None = None) -> Row:
 
 
 def _votes(items: Mapping[str, Example], groups: Sequence[Group]) -> list[float | None]:
-    """The share of majority votes that is right, by item; None without an answered sample."""
+    """The probability that a majority vote is right, by item; None without an answered sample."""
 
     def vote(item: Example, group: Group) -> float | None:
-        """The share of one item's vote that is right."""
+        """The same for one item."""
         if not group:
             return None
         return grading.majority(
@@ -114,19 +114,19 @@ def items_with(task: Mapping[str, Any], j: int) -> int:
 
 
 def is_recorded(task: Mapping[str, Any]) -> bool:
-    """Whether results on a benchmark are of responses that existed already (`--responses`)."""
+    """Whether results on a benchmark are of recorded responses (`--responses`)."""
     return "responses_sha256" in task["settings"]
 
 
 def responses_per_item(task: Mapping[str, Any]) -> str:
-    """How many responses an item has: k, or such as "2 to 8" where recorded ones are uneven."""
+    """The number of responses per item: k, or such as "2 to 8" if recorded ones are uneven."""
     most = task["samples"]
     fewest = min(task["per_item"]["answered"]) if is_recorded(task) else most
     return str(most) if fewest == most else f"{fewest} to {most}"
 
 
 def _share_rows(groups: Sequence[Group]) -> list[Row]:
-    """The shares of each status, and of truncated samples where it is known why they ended."""
+    """The shares of each status, and of truncated samples if it is known why they ended."""
     rows = [_row(status, _share(groups, "status", status)) for status in STATUSES]
     if any(sample.finish_reason for group in groups for sample in group):
         rows.append(_row("truncated", _share(groups, "finish_reason", "length")))

@@ -119,7 +119,7 @@ class Endpoint:
                 message = str(self._error(error.status_code, error.response.text))
                 raise EndpointError(message) from None
         except (ValueError, TypeError, AttributeError):
-            pass  # a page instead of a list
+            pass  # a web page instead of a list
         return {}
 
     async def __aenter__(self) -> Endpoint:

@@ -1,6 +1,6 @@
-"""Engines that sample in this process, from tokens to tokens: transformers, and vLLM.
+"""Engines that sample in this process, token ids in and out: transformers, and vLLM.
 
-Every response has random numbers of its own, so that it depends neither on the rest of its batch
+Every response has its own random numbers, so that it depends neither on the rest of its batch
 nor on what was sampled before, except for the rounding of logits.
 """
 
@@ -26,9 +26,9 @@ from paired_eval.sampling.settings import EngineSettings
 
 
 class Transformers:
-    """transformers on one device; what it is given is one batch.
+    """transformers on one device; each call of `sample` is one batch.
 
-    `room` is the most tokens that a prompt and its response have together.
+    `room` is the most tokens of a prompt and its response together.
     """
 
     def __init__(self, files: ModelFiles, settings: EngineSettings, room: int):
@@ -63,8 +63,8 @@ class Transformers:
     ) -> list[Response]:
         """A random response to each prompt (token ids), or the greedy one without seeds.
 
-        The same seed gives the same response: each token inverts the distribution at a uniform
-        number.
+        The same seed gives the same response: each token is drawn by inverting the cumulative
+        distribution at the seed's next uniform number.
         """
         tokens = _padded([torch.tensor(prompt, dtype=torch.long) for prompt in prompts])
         mask = _padded([torch.ones(len(prompt), dtype=torch.long) for prompt in prompts])
@@ -82,7 +82,10 @@ class Transformers:
     def _choice(
         self, parameters: Parameters, seeds: Sequence[int], width: int
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Has the next token, behind `width` of the prompt, be the one that its seed draws."""
+        """A logits processor that leaves only the token that each seed draws.
+
+        `width` is the number of prompt tokens.
+        """
         numbers = [np.random.default_rng(seed).random(parameters.max_new_tokens) for seed in seeds]
         uniform = torch.tensor(np.array(numbers), device=self.device)
 
@@ -94,7 +97,7 @@ class Transformers:
         return choose
 
     def _seen(self, images: Images, tokens: Tensor) -> dict[str, Tensor]:
-        """The model's inputs that show it the images of all prompts; {} without any."""
+        """The model's inputs for the images of all prompts; {} without any."""
         pictures = [Image.open(path) for paths in images for path in paths]
         if not pictures:
             return {}
@@ -110,7 +113,7 @@ def _padded(rows: list[Tensor]) -> Tensor:
 
 
 class Vllm:
-    """vLLM on one device, used as `Transformers`."""
+    """vLLM on one device, with the interface of `Transformers`."""
 
     def __init__(self, files: ModelFiles, settings: EngineSettings, room: int):
         on_cpu = settings.device_name == "cpu"
@@ -129,7 +132,7 @@ class Vllm:
             trust_remote_code=settings.trust_remote_code,
             seed=0,
         )
-        os.environ["LD_PRELOAD"] = preloaded  # what vLLM adds is for processes of its own
+        os.environ["LD_PRELOAD"] = preloaded  # what vLLM adds is meant for its own processes
 
     def sample(
         self,
@@ -150,7 +153,7 @@ class Vllm:
         return [np.array(request.outputs[0].token_ids, dtype=np.int32) for request in requests]
 
     def _sampling(self, parameters: Parameters, seed: int | None, media: Sequence[int]) -> Any:
-        """vLLM's parameters of a response with this seed; None: of the greedy one."""
+        """vLLM's parameters for a response with this seed; None: for the greedy one."""
         from vllm import SamplingParams
 
         greedy = seed is None
@@ -168,7 +171,7 @@ class Vllm:
 def _vllm_input(
     prompt: Sequence[int], image_paths: Sequence[str], media: Sequence[int]
 ) -> dict[str, Any]:
-    """A prompt with its images as vLLM takes it, which itself repeats the tokens of images."""
+    """A prompt with its images for vLLM; a run of image tokens becomes one, which vLLM repeats."""
     if not image_paths:
         return {"prompt_token_ids": list(prompt)}
     tokens = []
@@ -201,7 +204,7 @@ def invert(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
 
 
 def cut(tokens: NDArray[np.int32], ends: Sequence[int]) -> Response:
-    """The tokens up to and with the first end; all of them if there is none."""
+    """The tokens up to and including the first end token; all of them if there is none."""
     places = np.flatnonzero(np.isin(tokens, ends))
     length = places[0] + 1 if len(places) else len(tokens)
     return tokens[:length].copy()

@@ -12,15 +12,15 @@ class ModelFiles(NamedTuple):
     folder: Path
     tokenizer: Any
     config: Any
-    processor: Any = None  # of a model that sees
+    processor: Any = None  # of a vision-language model
 
     @property
     def context(self) -> int | None:
-        """Tokens of prompt and response together that it takes; None where nothing says."""
+        """The most tokens of prompt and response together; None if the configuration has none."""
         return getattr(self.config.get_text_config(), "max_position_embeddings", None)
 
     def ends(self) -> tuple[int, ...]:
-        """The tokens that end a response: of tokenizer, configuration and generation settings."""
+        """The tokens that end a response, from tokenizer, configuration and generation settings."""
         from transformers import GenerationConfig
 
         config = self.config.get_text_config()
@@ -37,7 +37,7 @@ class ModelFiles(NamedTuple):
 
 
 def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
-    """Tokenizer and configuration of a model folder; ValueError where they cannot be loaded."""
+    """Tokenizer and configuration of a model folder; ValueError if they cannot be loaded."""
     from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging
 
@@ -46,7 +46,7 @@ def model_files(folder: Path, trust_remote_code: bool = False) -> ModelFiles:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-        if len(tokenizer) < 4:  # which transformers makes up where there is none
+        if len(tokenizer) < 4:  # transformers makes up such a one if there is none
             raise ValueError("it has no tokenizer")
         processor = None
         if hasattr(config, "vision_config"):

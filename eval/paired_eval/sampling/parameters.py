@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Response = NDArray[np.int32]  # token ids, with the end token where the model ended
-Images = Sequence[Sequence[str]]  # of each prompt, the paths of its images
+Response = NDArray[np.int32]  # token ids, with the end token if the model ended it
+Images = Sequence[Sequence[str]]  # the paths of each prompt's images
 
 
 class Parameters(NamedTuple):

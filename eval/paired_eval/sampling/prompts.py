@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 class Prompt(NamedTuple):
-    """What a model is asked, the gold label, and the data source ("" for none)."""
+    """A prompt's text, gold label, data source ("" for none) and tokens."""
 
     text: str
     label: str
@@ -49,7 +49,7 @@ def read_prompt_rows(path: Path) -> list[Row]:
 
 
 def drawn(rows: Sequence[Row], count: int | None, most: int, seed: int) -> list[Row]:
-    """The first `count` rows of a seeded shuffle (None: up to `most`), so fewer start more."""
+    """The first `count` rows of a seeded shuffle (None: up to `most`): a larger one extends it."""
     wanted = min(most, len(rows)) if count is None else count
     if wanted > len(rows):
         raise ValueError(f"{wanted} prompts are asked for, and there are {len(rows)}")
@@ -58,9 +58,10 @@ def drawn(rows: Sequence[Row], count: int | None, most: int, seed: int) -> list[
 
 
 def asked(rows: Iterable[Row], form: Form, tokenizer: Any, processor: Any = None) -> list[Prompt]:
-    """The prompts of rows; ValueError for a row that the policy cannot be given.
+    """The prompts of rows; ValueError for a row that cannot become a prompt.
 
-    A model that sees has a `processor`: a row may then have `images`, paths for each `<image>`.
+    A vision-language model has a `processor`: a row may then have `images`, a path for each
+    `<image>`.
     """
     if form.apply_chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(

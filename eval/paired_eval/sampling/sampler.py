@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from paired_eval.sampling.engines import Engine
 
 SEED_SHIFT = 32  # leaves 31 bits, which every server takes
-# Of a sampler's identity: which model it is.
+# The fields of a sampler's identity that tell which model it is.
 MODEL_IDENTITY = ("model_sha256", "url", "served_model", "served_root", "responses_sha256")
 RECORDED_AT_ONCE = 256
-NOTES = ("model", "device", "greedy_answers")  # the last is in older stores alone
+NOTES = ("model", "device", "greedy_answers")  # the last only in older stores
 
 
 class Request(NamedTuple):
-    """One response that is wanted.
+    """One response to sample.
 
     `uid` names the prompt in a store. Its `number` and `draw`, with the seed, determine the
     random numbers. Each `<image>` in a message stands for one of `images`, which are paths.
@@ -56,8 +56,8 @@ class Sampled(NamedTuple):
 
     text: str
     thinking: str  # where an endpoint returns it apart from the text
-    finish_reason: str  # "stop", "length" where it was cut off, or "" where nobody knows
-    tokens: int | None  # of the response; None where the endpoint does not say
+    finish_reason: str  # "stop", "length" if it was cut off, or "" if unknown
+    tokens: int | None  # of the response; None if the endpoint does not say
     seed: int
 
 
@@ -69,10 +69,10 @@ class SampledResponse(NamedTuple):
 
 
 class LocalEngine:
-    """An engine in this process, loaded when it is first asked.
+    """An engine in this process, loaded at its first use.
 
-    `room` is the most tokens that a prompt and its response have together; it grows until the
-    engine is loaded.
+    `room` is the most tokens of a prompt and its response together; it grows until the engine is
+    loaded.
     """
 
     def __init__(self, settings: EngineSettings, files: ModelFiles):
@@ -107,9 +107,9 @@ class LocalEngine:
 
 
 class LocalSampler:
-    """A folder or hub id, sampled in this process.
+    """A model from a folder or the hub, sampled in this process.
 
-    `name` is for people; `identity` is what samples depend on, besides the parameters.
+    `name` is for display; `identity` is what samples depend on, besides the parameters.
     """
 
     same_model = False
@@ -175,7 +175,7 @@ class LocalSampler:
         return prompts
 
     def _refusal(self, prompt: Prompt, parameters: Parameters) -> NoReply | None:
-        """Why a prompt gets no response; None if it has room in the model's context."""
+        """Why a prompt gets no response; None if it fits into the model's context."""
         context = self.files.context
         length = len(prompt.tokens)
         if context is None or length + parameters.max_new_tokens <= context:
@@ -210,7 +210,7 @@ class LocalSampler:
         return samples
 
     def _text(self, prompt: Prompt, response: SampledResponse) -> str:
-        """A response without its end token, after the mark of the thought that its prompt opens."""
+        """A response's text without its end token, after a thinking mark that its prompt opens."""
         tokens = response.tokens.tolist()
         if response.ended:
             tokens.pop()
@@ -218,10 +218,10 @@ class LocalSampler:
 
 
 class ServedSampler:
-    """A model behind a connected endpoint, used as `LocalSampler`.
+    """A model behind a connected endpoint, with the interface of `LocalSampler`.
 
-    Its identity is its address, and the name and the folder that the server gives. `same_model`:
-    the user says that the model is the same although these changed.
+    Its identity is its address, and the name and folder that the server gives. `same_model`: the
+    user says that the model is the same although these changed.
     """
 
     def __init__(
@@ -250,8 +250,8 @@ class ServedSampler:
     def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
         """Samples many at a time; NoReply if there is no response.
 
-        The first draw of every prompt comes first. Else the many draws of one refused prompt would
-        look like a server that refuses everything (`Triage`).
+        The first draw of every prompt comes first. Otherwise the many draws of one refused
+        prompt would look like a server that refuses everything (`Triage`).
         """
 
         async def ask(request: Request) -> Sampled:
@@ -277,7 +277,7 @@ class ServedSampler:
 
 
 class RecordedSampler:
-    """Responses that exist already, used as `LocalSampler`: a request gets the one of its draw.
+    """Recorded responses, with the interface of `LocalSampler`: a request gets the one of its draw.
 
     `texts` are the responses to each item, by uid; `sha256` is of the file that they come from.
     """
@@ -290,10 +290,10 @@ class RecordedSampler:
         self.identity: Record = {"model": name, "responses_sha256": sha256}
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
-        """Nothing: the responses are there."""
+        """Does nothing: the responses exist already."""
 
     def run(self, requests: Sequence[Request], parameters: Parameters, hand_over: HandOver) -> None:
-        """Hands over batch after batch, so that a stop loses the grades of one batch alone."""
+        """Hands over batches, so that a stop loses the grades of one batch at most."""
         in_batches(RECORDED_AT_ONCE, self._responses)(requests, hand_over)
 
     def _responses(self, requests: Sequence[Request]) -> list[Sampled]:
@@ -332,7 +332,7 @@ def sampler_of(settings: ServerSettings, model: str, prompt_form: PromptForm = "
 
 
 def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str]:
-    """In what the model of records is not the sampler's, in words; [] where it is the same."""
+    """How the model of the records differs from the sampler's, in words; [] if it does not."""
     if sampler.same_model:
         return []
     differences = []
@@ -345,7 +345,7 @@ def model_differences(recorded: Mapping[str, Any], sampler: Sampler) -> list[str
 
 
 def advice_on_another_model(sampler: Sampler, elsewhere: str) -> str:
-    """What to do where the samples of another model are in the way."""
+    """What to do if the samples of another model are in the way."""
     if isinstance(sampler, RecordedSampler):
         return f"give {elsewhere}"
     return f"give {elsewhere}, or --same_model if a server serves the same one"
@@ -361,11 +361,11 @@ def open_store(
     keep: Callable[[Record], Record] = lambda record: record,
     may_replace: Callable[[Record, Record], bool] = lambda earlier, later: True,
 ) -> Store:
-    """The store of what a model responds, under these settings.
+    """The store of a model's responses under these settings.
 
-    ValueError if it holds that of another model, which a killed call may have left, or of other
-    settings. `content` and `elsewhere` are for the message: what it holds, and where else to put
-    that of this model; `keep` and `may_replace` are the store's.
+    ValueError if it holds those of another model, which a killed call may have left, or of other
+    settings. `content` and `elsewhere` are for the message: what the store holds, and where else
+    this model's responses can go. `keep` and `may_replace` are as for `Store`.
     """
     if path.is_file() and path.stat().st_size:
         recorded, _ = read_store(path)
@@ -381,7 +381,7 @@ def open_store(
 
 
 def messages_of(request: Request) -> list[dict[str, Any]]:
-    """The messages of a request, with its image files where they say `<image>`."""
+    """The messages of a request, with its image files in place of `<image>`."""
     if not request.images:
         return list(request.messages)
     check_images(request.messages, request.images)

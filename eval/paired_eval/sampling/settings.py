@@ -66,12 +66,12 @@ class EngineSettings(Settings):
         return self.batch_size or ROWS[self.engine_name]
 
     def engine_identity(self) -> dict[str, str]:
-        """What samples depend on, beside the model and the parameters."""
+        """What samples depend on, besides the model and the parameters."""
         return {"engine": self.engine_name, "dtype": self.dtype_name, "device": self.device_name}
 
 
 class ThinkingSettings(Settings):
-    """What else stands around thoughts; inherited by every program that grades or judges."""
+    """Further thinking marks; inherited by every program that grades or judges."""
 
     thinking_mark: tuple[str, ...] = Field(
         (),

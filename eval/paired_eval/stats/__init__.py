@@ -1,4 +1,4 @@
-"""Intervals and tests that say how sure a figure is; docs/api.md helps to choose."""
+"""Intervals and tests; docs/api.md helps to choose."""
 
 from paired_eval.stats.clustered import (
     clustered_mean,

@@ -1,10 +1,10 @@
 """Means and differences of clustered data, with Student's t.
 
-A cluster is what was drawn independently: a question, an item, a prompt, a seed. Its rows (samples,
-games, pairs) are not independent of each other. C is the number of clusters.
+A cluster is one independent draw: a question, an item, a prompt, a seed. Its rows (samples, games,
+pairs) are not independent of each other. C is the number of clusters.
 
-95 % intervals hold the truth in 93 to 97 % of simulated sets from 5 clusters on, with unequal sizes
-and heavy tails, but not for skewed cluster means (docs/api.md).
+In simulations with 5 or more clusters, 95 % intervals cover the truth in 93 to 97 % of the sets,
+also with unequal sizes and heavy tails, but not for skewed cluster means (docs/api.md).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def clustered_mean(
 
         y = sum w v / sum w        y +- t sqrt(Var y)
 
-    with the jackknife variance of `influences` and the quantile for `degrees_of_freedom`. With one
-    row a cluster this is the textbook interval mean +- t_(n-1) s / sqrt(n). One cluster alone
-    bounds nothing: its ends are infinite.
+    with the jackknife variance of `influences` and the t quantile for `degrees_of_freedom`. With
+    one row per cluster this is the textbook interval mean +- t_(n-1) s / sqrt(n). With a single
+    cluster the ends are infinite.
 
     Args:
         values: (rows,) finite.
@@ -69,18 +69,18 @@ def paired_difference(
 ) -> Difference:
     """The mean of a minus the mean of b, measured on the same items, with a test.
 
-    What makes an item hard is hard for both, and drops out: with u of `influences`
+    An item's difficulty is the same for both and cancels. With u of `influences`,
 
         Var (a - b) = sum_c (u_c^a - u_c^b)^2.
 
     Without weights it is the t test of the differences by cluster.
 
     Args:
-        a: (rows,) of the first.
-        b: (rows,) in the same order: row r of both belongs to the same item.
+        a: (rows,) values of the first.
+        b: (rows,) values in the same order: row r of both belongs to the same item.
         clusters: (rows,) labels; None: each row is its own cluster.
         weights_a: (rows,) where the rows of a question count differently in a and b.
-        weights_b: the same of b.
+        weights_b: the same for b.
     """
     first = checked(a, "a")
     second = checked(b, "b")
@@ -89,7 +89,7 @@ def paired_difference(
     weight_a = checked_weights(weights_a, len(first), "weights_a")
     weight_b = checked_weights(weights_b, len(first), "weights_b")
     numbers, count = codes(clusters, len(first))
-    if np.array_equal(weight_a, weight_b):  # the differences themselves keep all their digits
+    if np.array_equal(weight_a, weight_b):  # subtracting first keeps all digits
         first = first - second
         second = np.zeros(len(first))
     mean_a, influence_a, degrees_a = weighted_mean(first, weight_a, numbers, count)
@@ -105,12 +105,13 @@ def paired_difference(
 def mean_of_means(groups: Sequence[ArrayLike]) -> Difference:
     """The mean of the groups' means, with a 95 % interval for these very groups.
 
-    What is drawn again is what is in each group, not the groups: about others it says nothing.
-    Groups are taken as independent of each other.
+    The interval covers the spread of the values within each group, and says nothing about other
+    groups. The groups are assumed independent.
 
         y = 1/G sum_g mean_g        Var y = 1/G^2 sum_g s_g^2 / n_g
 
-    with Welch and Satterthwaite's degrees of freedom. A group of one value bounds nothing.
+    with Welch and Satterthwaite's degrees of freedom. With a group of a single
+    value the ends are infinite.
 
     Args:
         groups: the values of each group, such as the differences of each cell by seed.
@@ -127,13 +128,13 @@ def mean_of_means(groups: Sequence[ArrayLike]) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number.
+    """p-values corrected for multiple testing.
 
-    Of k p-values in ascending order the i-th becomes the largest of min(1, (k + 1 - j) p_j) over
-    j <= i. With a probability of 95 %, no difference that is truly 0 then has less than 0.05.
+    With k p-values in ascending order, the i-th becomes the largest of min(1, (k + 1 - j) p_j) over
+    j <= i. With a probability of 95 %, no true null hypothesis then has a p-value below 0.05.
     Source: Holm, "A simple sequentially rejective multiple test procedure" (1979).
     """
-    # statsmodels has it, too, but collects garbage at each call: half a second in a large process
+    # statsmodels runs the garbage collector at each call: half a second in a large process
     ascending = np.argsort(p_values)
     factors = np.arange(len(p_values), 0, -1)
     raised = np.maximum.accumulate(factors * np.asarray(p_values)[ascending])
@@ -145,9 +146,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def weighted_mean(
     rows: Floats, weight: Floats, numbers: NDArray[Any], count: int
 ) -> tuple[float, Floats, float]:
-    """The mean, what each cluster (C,) adds to its error, and its degrees of freedom."""
-    # From an origin in the data, equal values have residuals of exactly 0, and large ones keep
-    # their digits.
+    """The mean, each cluster's contribution (C,) to its error, and its degrees of freedom."""
+    # Measured from an origin in the data, equal values have residuals of exactly 0, and large ones
+    # keep their digits.
     origin = rows[np.argmax(weight > 0)]
     totals = add_up(weight, numbers, count)
     value, influence = influences(add_up(weight * (rows - origin), numbers, count), totals)
@@ -160,17 +161,17 @@ def error_of(influence: Floats) -> float:
 
 
 def influences(sums: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """The ratio of two totals, and what each cluster adds to its error, (C,).
+    """The ratio of two totals, and each cluster's contribution (C,) to its error.
 
     With cluster totals S_c and W_c, W = sum W_c and the leverage h_c = W_c / W:
 
         y = sum S_c / W        y - y_(-c) = (S_c - y W_c) / (W (1 - h_c))        without cluster c
         u_c = sqrt((C - 1) / C) (y - y_(-c))        Var y = sum u_c^2
 
-    This is the jackknife by cluster. It does not lose what large clusters add, as the residuals
-    S_c - y W_c do, towards which they pull y. Source: MacKinnon, Nielsen and Webb, "Fast and
-    reliable jackknife and bootstrap methods for cluster-robust inference" (Journal of Applied
-    Econometrics 38, 2023). A cluster of weight 0 does not count.
+    This is the cluster jackknife. A large cluster pulls y towards itself, so the plain residuals
+    S_c - y W_c understate its contribution; the jackknife does not. Source: MacKinnon,
+    Nielsen and Webb, "Fast and reliable jackknife and bootstrap methods for cluster-robust
+    inference" (Journal of Applied Econometrics 38, 2023). A cluster of weight 0 does not count.
     """
     total = weights.sum()
     count = (weights > 0).sum()
@@ -183,11 +184,11 @@ def influences(sums: Floats, weights: Floats) -> tuple[Floats, Floats]:
 def degrees_of_freedom(weights: Floats) -> float:
     """Degrees of freedom of the variance of `influences`; 0 for a single cluster.
 
-    Satterthwaite's (tr K D)^2 / tr (K D K D), with K of residuals over sqrt(1 - h_c) and
+    Satterthwaite's (tr K D)^2 / tr (K D K D), with K for residuals divided by sqrt(1 - h_c) and
     D = diag W_c: Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
     multi-stage samples" (Survey Methodology 28, 2002). C - 1 for equal clusters, less for unequal.
     """
-    if (weights > 1e-12 * weights.max()).sum() < 2:  # the others are what rounding leaves of 0
+    if (weights > 1e-12 * weights.max()).sum() < 2:  # the others are 0 up to rounding
         return 0.0
     h = weights / weights.sum()
     inverse = 1 / np.where(h < 1, 1 - h, 1)  # K = diag(inverse) - a 1' - 1 a' + k 11'
@@ -212,7 +213,7 @@ def checked(values: ArrayLike, name: str = "values") -> Floats:
 
 
 def checked_weights(weights: ArrayLike | None, count: int, name: str = "weights") -> Floats:
-    """The weights as an array of numbers from 0 on, not all 0; ones for None."""
+    """The weights as an array of non-negative numbers, not all 0; ones for None."""
     if weights is None:
         return np.ones(count)
     array = checked(weights, name)
@@ -222,7 +223,7 @@ def checked_weights(weights: ArrayLike | None, count: int, name: str = "weights"
 
 
 def codes(labels: Labels | None, count: int) -> tuple[NDArray[Any], int]:
-    """Labels as numbers (rows,) from 0 on, and how many there are. None: each row its own."""
+    """Labels as integers (rows,) from 0, and how many there are; None: one for each row."""
     if labels is None:
         return np.arange(count), count
     names, numbers = np.unique(np.asarray(labels), return_inverse=True)

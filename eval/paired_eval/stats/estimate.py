@@ -1,4 +1,4 @@
-"""What intervals and tests are handed out as, and Student's t behind them."""
+"""The types of intervals and tests, and the Student's t functions behind them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Estimate(NamedTuple):
     high: float
 
     def plain(self) -> dict[str, float | None]:
-        """The same for JSON, which knows no infinity: an end that is not finite is None."""
+        """The estimate for JSON, which has no infinity: an end that is not finite is None."""
         return {
             name: number if math.isfinite(number) else None
             for name, number in zip(self._fields, self, strict=True)
@@ -51,7 +51,7 @@ def t_quantile(degrees: float) -> float:
 
 
 def t_estimate(value: float, error: float, degrees: float) -> Estimate:
-    """value +- t error; without a degree of freedom the ends are infinite."""
+    """value +- t error; with 0 degrees of freedom the ends are infinite."""
     half = t_quantile(degrees) * error if degrees > 0 else math.inf
     return Estimate(value, value - half, value + half)
 
@@ -59,7 +59,7 @@ def t_estimate(value: float, error: float, degrees: float) -> Estimate:
 def t_difference(value: float, error: float, degrees: float, clusters: int) -> Difference:
     """A difference with Student's t test.
 
-    Without spread no t test can say: then p is that of the sign test, 2^(1 - clusters).
+    Without spread there is no t test; p is then that of the sign test, 2^(1 - clusters).
     """
     interval = t_estimate(value, error, degrees)
     if degrees <= 0:
@@ -91,7 +91,7 @@ def detectable_effect(standard_error: float, degrees_of_freedom: float) -> float
     """The smallest true effect that a two-sided t test at 5 % finds with a probability of 80 %.
 
     The statistic of an effect d is a noncentral t with noncentrality d / standard_error: about 2.8
-    standard errors for many clusters; infinite without a degree of freedom.
+    standard errors for many clusters; infinite with 0 degrees of freedom.
     """
     if degrees_of_freedom <= 0 or math.isinf(standard_error):
         return math.inf
@@ -101,7 +101,7 @@ def detectable_effect(standard_error: float, degrees_of_freedom: float) -> float
 
     def excess(noncentrality: float) -> float:
         above = 1 - special.nctdtr(degrees_of_freedom, noncentrality, critical)
-        # For few degrees of freedom scipy has nan where this is far below any precision.
+        # With few degrees of freedom scipy returns nan where this is negligible.
         below = np.nan_to_num(special.nctdtr(degrees_of_freedom, noncentrality, -critical))
         return float(above + below) - 0.8
 

@@ -1,4 +1,4 @@
-"""Shares: means of what lies in [0, 1], pass@k among them, with intervals that stay there.
+"""Means of values in [0, 1], such as pass@k, with intervals that stay in [0, 1].
 
 Wilson's interval (JASA 22, 1927) solves (p - y)^2 = z^2 p (1 - p) / n for p instead of taking y's
 own variance, so it has a width even where all answers are right.
@@ -19,9 +19,9 @@ def clustered_proportion(
 ) -> Estimate:
     """The mean of values in [0, 1], with a 95 % interval by cluster that stays in [0, 1].
 
-    Wilson's interval with the number of independent trials that would have the variance of
-    `clustered_mean`, n = y (1 - y) / Var y, and its t quantile in place of z. Where all values are
-    0, or all 1, n is the number of clusters (Kish's, by weight). One cluster alone has [0, 1].
+    This is Wilson's interval. Its n = y (1 - y) / Var y is the number of independent trials that
+    would have the variance of `clustered_mean`, whose t quantile replaces z. If all values are 0,
+    or all 1, n is the number of clusters (Kish's, by weight). A single cluster has [0, 1].
 
     Coverage for 40 items and true shares of 0.1 to 0.9: 93.9 to 97.6 %; it fails (85 %) where fewer
     than two answers of the rarer kind are expected.
@@ -57,13 +57,13 @@ def _wilson(share: float, trials: float, z: float) -> Estimate:
 
 
 def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:
-    """(items,) the unbiased estimate of pass@k: that one of k samples at least is right.
+    """The unbiased estimate (items,) of pass@k: the probability that at least one of k is right.
 
-    Of all subsets of k of the n samples, the share that holds one of the c correct ones:
+    It is the share of k-subsets of the n samples that contain one of the c correct ones:
 
         1 - binom(n - c, k) / binom(n, k) = 1 - prod_(i = n-c+1)^n (i - k) / i
 
-    The product takes no factorial, so nothing overflows. Source: Chen et al., "Evaluating large
+    The product needs no factorials, so nothing overflows. Source: Chen et al., "Evaluating large
     language models trained on code" (2021), equation 1.
 
     Args:
@@ -79,7 +79,7 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> Floats:
         )
     result = np.empty(right.shape)
     for n in np.unique(drawn):
-        last = n - np.arange(n)  # n, n - 1, ...: the factor that each further correct one brings
+        last = n - np.arange(n)  # n, n - 1, ...: i of the factor for each further correct one
         missed = np.cumprod(np.clip((last - k) / last, 0, 1))
         table = 1 - np.concatenate([[1.0], missed])
         here = drawn == n

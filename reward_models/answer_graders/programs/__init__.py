@@ -1,4 +1,4 @@
-"""Programs by name: `openrlhf-js PROGRAM`, and those below it. Needs the standard library alone."""
+"""Programs by name: `openrlhf-js PROGRAM`, and those below it. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pathlib import Path
 def choose(
     prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str], noun: str = "program"
 ) -> int:
-    """Runs the program that the first of `argv` names, importing it only then.
+    """Runs the program that `argv[0]` names, and imports only this one.
 
-    `programs` has by name "module:function" of `function(argv) -> status`, and what it does; the
-    noun says what they are.
+    `programs` maps each name to "module:function", where `function(argv)` returns a status, and a
+    summary; `noun` is what messages call them.
     """
     name = argv[0] if argv else "--help"
     usage = _usage(prog, programs, noun)
@@ -45,9 +45,9 @@ def needs(requirement: str, *modules: str) -> None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A question for the similar one of these names, to stand behind a name; "" where none is.
+    """A question with the most similar name, to append to a message; "" if none is similar.
 
-    That is one with the name as a part, such as `--reward.model` for `--model`, or a likeness.
+    It contains the name, such as `--reward.model` for `--model`, or is a close match.
     """
     candidates = list(names)
     word = name.strip("-")
@@ -57,7 +57,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def _usage(prog: str, programs: Mapping[str, tuple[str, str]], noun: str) -> str:
-    """How a group of programs is called, with each program and what it does."""
+    """The usage of a group of programs, with a summary of each."""
     width = max(map(len, programs)) + 4
     lines = [f"usage: {prog} {noun.upper()} [--help] ...", "", f"{noun}s:"]
     for name, (_, summary) in programs.items():

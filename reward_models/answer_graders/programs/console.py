@@ -1,4 +1,4 @@
-"""The console: progress, tables, and text of others that is never taken for markup."""
+"""The console: progress, tables, and text that is never taken for markup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAP = 2  # characters between the columns of a table
 
 
 class OurConsole(Console):
-    """rich's console; a pipe that its reader has closed is left to `openrlhf_js.cli.main`."""
+    """rich's console; `openrlhf_js.cli.main` handles a pipe whose reader has closed it."""
 
     def on_broken_pipe(self) -> None:
         """Raises the BrokenPipeError; rich by itself would exit with status 1."""
@@ -31,7 +31,7 @@ class OurConsole(Console):
 
 
 def visible(text: str) -> str:
-    """The text with every character that does not print, but newlines, as an escape."""
+    """The text with unprintable characters, except newlines, as escapes."""
     return "".join(
         character
         if character == "\n" or character.isprintable()
@@ -43,8 +43,8 @@ def visible(text: str) -> str:
 def say(text: str, *, error: bool = False, style: str = "") -> None:
     """Prints text; on a terminal, lines break between words, so that paths can be copied.
 
-    A line that begins with a space, such as a command, stands as it is. An error comes behind what
-    was printed before it, also where both go to one file.
+    A line that begins with a space, such as a command, is not broken. An error comes after what was
+    printed before it, even if both go to one file.
     """
     if error:
         sys.stdout.flush()
@@ -58,7 +58,7 @@ def say(text: str, *, error: bool = False, style: str = "") -> None:
 
 
 def _broken(line: str, width: int) -> str:
-    """The line with a newline wherever a terminal would break it, but between words."""
+    """The line with newlines where a terminal would break it, moved between words."""
     if line.startswith(" "):
         return line
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
@@ -67,7 +67,7 @@ def _broken(line: str, width: int) -> str:
 class progress:
     """A progress bar on a terminal, a line every ten seconds elsewhere; silent for two seconds.
 
-    `work` is being done, such as "sampling"; `total` is in units, None where nobody knows.
+    `work` says what is done, such as "sampling"; `total` is in units, None if unknown.
     """
 
     on_terminal: ClassVar[OurConsole | None] = None  # where a bar is shown now
@@ -92,7 +92,7 @@ class progress:
         self._task = self._live.add_task(work, total=total, done="", note="")
 
     def show(self, note: str) -> None:
-        """Shows at once what there is to do, for work that is long before its first unit."""
+        """Shows the progress at once, for work whose first unit takes long."""
         self._next_seconds = 0.0
         self.update(self.done, note)
 
@@ -101,7 +101,7 @@ class progress:
         self.update(self.done + amount, note)
 
     def update(self, done: float, note: str = "") -> None:
-        """Sets what is done of the total; the note is shown with it."""
+        """Sets how much of the total is done; the note is shown with it."""
         self.done = done
         now = time.monotonic()
         if now < self._next_seconds:
@@ -122,7 +122,7 @@ class progress:
         progress.on_terminal = self._console
 
     def _time_left(self, now: float) -> str:
-        """How long the rest takes, at the mean pace so far; "" where nobody knows."""
+        """How long the rest takes, at the mean pace so far; "" if unknown."""
         if not self.total or not 0 < self.done < self.total:
             return ""
         seconds = (now - self._began) * (self.total - self.done) / self.done
@@ -138,7 +138,7 @@ class progress:
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
-    """Prints rows as a table, numbers to four digits; rows that are too wide on their sides."""
+    """Prints rows as a table, numbers to four digits; if too wide, one line for each cell."""
     if not rows:
         return
     console = OurConsole()
@@ -153,7 +153,7 @@ def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     natural = [max(map(len, column)) for column in columns]
     narrow = [
         max(map(len, [*name.split(), *column])) for name, *column in columns
-    ]  # with a name on several lines
+    ]  # with each name broken between its words
     for widths in (natural, narrow):
         if sum(widths) + GAP * len(widths) <= console.width:
             _print_upright(console, columns, widths)
@@ -177,14 +177,14 @@ def _print_upright(
 
 
 def _on_its_side(header: Sequence[str], row: Sequence[str]) -> str:
-    """A line for each cell that has something, behind its column's name."""
+    """A line for each cell that is not empty, after its column's name."""
     width = max(map(len, header))
     filled = [(name, text) for name, text in zip(header, row, strict=True) if text not in ("", "-")]
     return "".join(f"{name:{width}}  {text}\n" for name, text in filled)
 
 
 def cell(value: Any) -> str:
-    """A value of a table as text; "-" for None and what is not finite."""
+    """A value of a table as text; "-" for None and numbers that are not finite."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else visible(str(value))

@@ -30,7 +30,7 @@ PROGRAMS = {
     "build": (f"{__name__}:build", "write the problems of a task as JSON lines"),
     "check": (f"{__name__}:check_files", "grade gold answers, find broken rows and repeats"),
 }
-SHOWN = 3  # problems of a kind
+SHOWN = 3  # problems of each kind
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -144,7 +144,7 @@ def _reward_file(name: str) -> Path:
 
 
 class CheckSettings(Settings):
-    """Grades every gold answer and a wrong one; finds rows that are broken, and repeated prompts.
+    """Grades every gold answer and a wrong one; finds broken rows and repeated prompts.
 
     The exit status is 0 if nothing is wrong, 1 if problems are found, 2 if a file cannot be used.
     """

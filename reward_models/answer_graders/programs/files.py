@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 ROW_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
-NO_TEXT = {  # in a file of flags, by the names of YAML
+NO_TEXT = {  # values that are not text in a file of flags, by YAML's type
     "null": "(?i:null|~|)$",
     "bool": "(?i:true|false)$",
     "float": r"(?i:[-+]?\.inf|\.nan)$",
@@ -27,7 +27,7 @@ NO_TEXT = {  # in a file of flags, by the names of YAML
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that takes its name only when the block ends well."""
+    """A binary file that gets its name only if the block ends without an error."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -43,7 +43,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 
 def make_folder(out: Path) -> None:
-    """Makes the folder of results, before the work begins; ValueError where none can be."""
+    """Makes the folder of results before the work begins; ValueError if it cannot be written to."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
@@ -59,23 +59,23 @@ def write_json(path: Path, value: Any) -> None:
 
 
 class FileRow(NamedTuple):
-    """One row of a data file: where it stands ("line 12"), and its object or what is wrong."""
+    """One row of a data file: its place ("line 12"), and its object or what is wrong."""
 
     place: str
     value: dict[str, Any] | ValueError
 
     def object(self, path: Path) -> dict[str, Any]:
-        """The row's object; ValueError naming file and place where there is none."""
+        """The row's object; ValueError naming file and place if there is none."""
         if isinstance(self.value, ValueError):
             raise ValueError(f"{path}, {self.place}: {self.value}")
         return self.value
 
 
 def read_rows(path: Path) -> Iterator[FileRow]:
-    """The rows of a JSON lines, JSON list, CSV or Parquet file, in constant memory but for a list.
+    """The rows of a JSON lines, JSON list, CSV or Parquet file, in constant memory except a list.
 
-    JSON and CSV may be packed (`.jsonl.gz`). A bad row is yielded with its error, so that a check
-    can list all of them. Raises ValueError where the file's name or format is not one of
+    JSON and CSV may be gzipped (`.jsonl.gz`). A bad row is yielded with its error, so that a check
+    can list all of them. Raises ValueError if the file's name or format is not one of
     `ROW_FORMATS`.
     """
     readers = {".csv": _csv_rows, ".parquet": _parquet_rows}
@@ -87,7 +87,7 @@ def read_rows(path: Path) -> Iterator[FileRow]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The content of a file that may be packed."""
+    """The content of a file that may be gzipped."""
     with path.open("rb") as file:
         if path.suffix.lower() != ".gz":
             yield file
@@ -165,7 +165,7 @@ def _parquet_rows(path: Path) -> Iterator[FileRow]:
 def fingerprint(
     paths: Iterable[Path], progress: Callable[[int], None] = lambda bytes_read: None
 ) -> str:
-    """The sha256 over names and contents of files, in the order of their names."""
+    """The sha256 of the names and contents of files, in the order of their names."""
     digest = hashlib.sha256()
     read_bytes = 0
     for path in sorted(paths, key=lambda path: path.name):
@@ -179,15 +179,16 @@ def fingerprint(
 
 
 def read_yaml(path: Path, *, numbers: bool = True) -> dict[str, Any]:
-    """The names of flags with their values; ValueError for a file that has something else.
+    """The flags and values in a YAML file; ValueError if the file holds something else.
 
-    Without `numbers`, all but null, true, false and infinity is the text in the file, as words of a
-    command line are; YAML reads 0.10 as 0.1, 12:30 as 750, 010 as 8 and `on` as true.
+    Without `numbers`, every value except null, true, false, infinity and NaN stays the text in the
+    file, as on a command line; YAML alone reads 0.10 as 0.1, 12:30 as 750, 010 as 8 and `on`
+    as true.
     """
     import yaml  # type: ignore[import-untyped]
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Refuses a name that is given twice, of which the first would be lost."""
+        """Refuses a name that is given twice: the first value would be lost."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names = [str(key.value) for key, _ in node.value]

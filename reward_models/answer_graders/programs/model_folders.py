@@ -1,4 +1,4 @@
-"""Folders of models: from the hub or here, without Python that is not trusted."""
+"""Model folders, local or from the hub, without untrusted Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from answer_graders.programs.console import progress
 from answer_graders.programs.files import fingerprint
 
-FINGERPRINTED = (  # what decides what a model says
+FINGERPRINTED = (  # files that decide a model's responses
     "*.safetensors",
     "*.bin",
     "config.json",
@@ -25,18 +25,18 @@ FINGERPRINTED = (  # what decides what a model says
 )
 MEGABYTE = 10**6
 NOT_DOWNLOADED = ("*.pth", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*")
-PYTHON = "*.py"  # of a model, downloaded only where it is trusted
+PYTHON = "*.py"  # a model's code, downloaded only if it is trusted
 TRUST = "--trust_remote_code"
 CONFIGURATIONS = "*config*.json"  # the files in which transformers looks for `auto_map`
-GENERATION = "custom_generate/generate.py"  # which transformers runs without being referred to it
+GENERATION = "custom_generate/generate.py"  # transformers runs it even if nothing refers to it
 TRUSTED = "run the Python that a model's folder brings; read it first"
 
 
 def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:
     """The folder itself, or the one that the hub's files were downloaded to.
 
-    `wanted` is as `snapshot_download` takes it; ValueError where the hub does not give them. The
-    Python of a model stays on the hub.
+    `wanted` are arguments of `snapshot_download`; ValueError if the hub does not give the files. A
+    model's Python is not downloaded.
     """
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
@@ -54,10 +54,10 @@ def local_folder(name_or_path: str | Path, **wanted: Any) -> Path:
 def model_folder(
     name_or_path: str | Path, trust_remote_code: bool, flag: str = TRUST, **wanted: Any
 ) -> Path:
-    """The folder of a model, as `local_folder` finds it; it has no Python that is not trusted.
+    """The folder of a model, as `local_folder` finds it, without untrusted Python.
 
-    Every program gets its models here, before anything of them is loaded. ValueError if the folder
-    would have its own Python run and `trust_remote_code` is false; `flag` is what allows it.
+    Every program gets its models here, before it loads anything of them. ValueError if loading the
+    folder would run its own Python and `trust_remote_code` is false; `flag` is what allows it.
     """
     if trust_remote_code:
         with_python = {"ignore_patterns": list(NOT_DOWNLOADED), **wanted}
@@ -73,7 +73,7 @@ def model_folder(
 
 
 def own_code(folder: Path) -> Iterator[str]:
-    """The Python that loading a model folder would run, by the file that calls for it.
+    """The Python that loading a model folder would run, with the file that refers to it.
 
     transformers and vLLM run what `auto_map` in a configuration refers to, in this folder or in
     another repository of the hub, and `GENERATION`.

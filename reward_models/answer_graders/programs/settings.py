@@ -31,11 +31,11 @@ NO_HINT = arg(help_behavior_hint="")
 
 
 class SettingsError(Exception):
-    """What is wrong with the values of settings; not a ValueError, which tyro would reformat."""
+    """The values of settings are wrong; not a ValueError, which tyro would reformat."""
 
 
 class Settings(BaseModel):
-    """Base of every program's settings: frozen, and no unknown names."""
+    """Base of every program's settings: frozen, without unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
@@ -76,10 +76,11 @@ S = TypeVar("S", bound=Settings)
 
 
 def wrapped(text: str, width: int) -> str:
-    """A help text in the lines of a terminal.
+    """A help text wrapped to the width of a terminal.
 
-    tyro joins lines that begin with a letter, and doubles empty ones: all are two spaces in, and an
-    empty one holds a character of no width. Indented lines, such as commands, stand as they are.
+    tyro joins lines that begin with a letter, and doubles empty ones. So lines are indented by two
+    spaces, and an empty one holds a zero-width space. Indented lines, such as commands, stay as
+    they are.
     """
     lines: list[str] = []
     for block in text.split("\n\n"):
@@ -95,7 +96,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _explained(error: Mapping[str, Any], flags: Mapping[str, str]) -> str:
-    """One line: the flag, what is wrong, and what came."""
+    """One line: the flag, the value that was given, and what is wrong."""
     message = str(error["msg"]).removeprefix("Value error, ")
     if not error["loc"]:
         return message
@@ -107,7 +108,7 @@ def _explained(error: Mapping[str, Any], flags: Mapping[str, str]) -> str:
 
 
 def _check_names(settings: type[Settings], argv: Sequence[str]) -> None:
-    """Raises SettingsError for an unknown flag, before tyro speaks of others that are missing."""
+    """Raises SettingsError for an unknown flag, before tyro complains about missing ones."""
     known = list(_flags(settings).values())
     for word in argv:
         if word.startswith("--"):
@@ -118,7 +119,7 @@ def _check_names(settings: type[Settings], argv: Sequence[str]) -> None:
 
 
 def _flags(settings: type[BaseModel]) -> dict[str, str]:
-    """The flag of each field, which has its name or that of its `tyro.conf.arg`."""
+    """The flag of each field: the name of the field, or that of its `tyro.conf.arg`."""
     flags = {}
     for name, field in settings.model_fields.items():
         names = [entry.name for entry in field.metadata if getattr(entry, "name", None)]
@@ -127,9 +128,9 @@ def _flags(settings: type[BaseModel]) -> dict[str, str]:
 
 
 def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None = None) -> S:
-    """The settings that a command line gives, over those of `default`, such as a file's.
+    """The settings of a command line, which override those of `default`, such as a file's.
 
-    Leaves with status 2 and one message where they are wrong.
+    Exits with status 2 and one message if they are wrong.
     """
     import tyro
 
@@ -165,12 +166,12 @@ def run(
     """Runs a program and returns its exit status; an error is one message, without a traceback.
 
     Args:
-        prog: what was typed, such as "openrlhf-js lab mse".
+        prog: the command, such as "openrlhf-js lab mse".
         work: the program; None is status 0.
         resumes: whether the same command continues after a stop.
-        failures: messages for errors that do not come from what the user gave, by type: status 1.
+        failures: by type, the message of an error that user input did not cause: status 1.
 
-    Status 1 is a failure, or the disk; 2: what was given cannot be used; 130: stopped.
+    Status 1: a failure, such as a full disk; 2: the input cannot be used; 130: stopped.
     """
     from answer_graders.programs.console import say
 
@@ -193,7 +194,7 @@ def run(
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         status = 2
         message = f"{error.filename}: {error.strerror}"
-    except BrokenPipeError:  # the reader of the output has left: `openrlhf_js.cli.main`
+    except BrokenPipeError:  # the output's reader has left: see `openrlhf_js.cli.main`
         raise
     except OSError as error:
         status = 1

@@ -1,8 +1,8 @@
-"""One store of records: append, know what is there, resume, lock, survive a kill.
+"""A store of records on disk: it can be resumed, is locked, and survives a kill.
 
 A store is a file of JSON lines. Its first line is the identity: the settings that its records
 depend on, so that records of two settings never mix. Every other line is a record; a record with
-the key of an earlier one replaces it. A last line that a kill cut short is dropped, and said.
+the key of an earlier one replaces it. A last line that a kill cut short is reported and dropped.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Store:
     """Records on disk, held by one process at a time; a context manager.
 
     Args:
-        path: of the file; made, with its folder, where it does not exist.
+        path: the file; it is made, with its folder, if it does not exist.
         identity: the settings that the records depend on.
         key: the fields that tell records apart.
-        notes: of the identity, the names whose change does not matter (versions, device).
-        keep: what of a record stays in memory (`records`); all of it by default.
-        may_replace: whether a kept record may replace an earlier one with its key. Where it may
-            not, an equal one is a repeated line, which counts once, and another one an error.
+        notes: the fields of the identity whose change does not matter (versions, device).
+        keep: the part of a record that stays in memory (`records`); all of it by default.
+        may_replace: whether a kept record may replace an earlier one with its key. If not, an
+            equal record is a repeated line, which counts once, and a different one is an error.
 
     Raises:
         ValueError: the file holds records of other settings, is damaged, or is in use.
@@ -73,7 +73,7 @@ class Store:
         return key in self.records
 
     def append(self, records: Iterable[Record]) -> None:
-        """Adds records; when it returns they survive a kill of this process and of the machine."""
+        """Adds records; once it returns, they survive a kill of the process or of the machine."""
         added = list(records)
         self._write(b"".join(map(json_line, added)))
         for record in added:
@@ -133,7 +133,7 @@ class Store:
                 )
 
     def _check_is_equal(self, key: Key, kept: Record, number: int, earlier: int) -> None:
-        """ValueError if a record is not that of an earlier line with its key."""
+        """ValueError if a record differs from the one of an earlier line with its key."""
         if kept != self.records[key]:
             names = ", ".join(self.key_fields)
             raise ValueError(
@@ -184,7 +184,7 @@ def json_line(record: Mapping[str, Any]) -> bytes:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Record]]:
-    """The identity and then the records, each with the place where its line ends."""
+    """The identity and then the records, each with the byte offset at which its line ends."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
