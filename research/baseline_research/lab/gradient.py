@@ -263,8 +263,8 @@ def _live(name: str) -> LiveEstimator:
 
 
 def check_names(names: Sequence[str], *, unit: bool = True) -> tuple[str, ...]:
-    """rloo and these. Raises ValueError for an estimator that cannot be compared, or not if `unit`
-    is False: rewards outside [0, 1]."""
+    """rloo and these. Raises ValueError for an estimator that cannot be compared; `unit` says
+    whether rewards lie in [0, 1]."""
     if "grpo" in names:
         raise ValueError("grpo has another true gradient; take dr_grpo, grpo without its division")
     if ORACLE in names:

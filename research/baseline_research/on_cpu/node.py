@@ -16,7 +16,7 @@ from openrlhf_js.trainers.openrlhf.run.ray_session import Node
 
 
 def open_node(args: argparse.Namespace, stack: contextlib.ExitStack) -> Node:
-    """A Ray node for this run alone, which reports as many GPUs as the run asks for; its nursery.
+    """A Ray node for this run alone, with as many pretended GPUs as it asks for, and its nursery.
 
     The node's folder is locked while this process lives, and removed when the stack unwinds.
     """

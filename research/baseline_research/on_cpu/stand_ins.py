@@ -120,7 +120,7 @@ def _deepspeed(module: ModuleType) -> None:
         return config
 
 
-# It compiles an inference operation, which needs a C++ compiler and a path without spaces.
+# DeepSpeed compiles an inference operation, which needs a C++ compiler and a path without spaces.
 @_stands_in_for("deepspeed.comm.torch", "self.shm_comm_op = build_shm_op()")
 def _no_compiler(module: ModuleType) -> None:
     _replace(module, "build_shm_op")(lambda: None)

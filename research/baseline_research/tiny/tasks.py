@@ -223,8 +223,8 @@ def _graded_by(task: Task, **fields: Any) -> TinyTask:
     )
 
 
-# Countdown: make a target from two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. This model
-# cannot learn three numbers, nor one token per number.
+# Countdown: make a target from two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. Three
+# numbers, or a token for each number, would be too much for this model.
 
 countdown = _graded_by(
     GRADED["countdown"],
