@@ -1,1 +1,1 @@
-"""The laboratory: baselines against the truth, studies of many runs, tiny models, runs on CPU."""
+"""The laboratory: the error of baselines, studies of many runs, tiny models, runs on CPU."""

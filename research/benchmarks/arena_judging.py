@@ -1,16 +1,15 @@
-"""Claim: judging takes little more than the ideal time, and kills and faults cost next to nothing.
+"""Claim: judging takes little more than the ideal time; kills and faults cost next to nothing.
 
     python research/benchmarks/arena_judging.py                     # 1,500 games
     python research/benchmarks/arena_judging.py --questions 400     # 800 games: half a minute
 
-A stub judge, a real HTTP server in a process of its own, answers every game after 200 ms. The
-program is `openrlhf-js eval arena judge` as its users start it, with 64 games at a time. It is
-compared to the ideal: no program can be faster than games / 64 * 0.2 s.
+A stub judge, a real HTTP server in its own process, answers every game after 200 ms. The program is
+`openrlhf-js eval arena judge` as users start it, with 64 games at a time. It is compared to the
+ideal: no program can be faster than games / 64 * 0.2 s.
 
 Then the same with faults: a share of the requests fails (429, 500, 502, cut connections, HTML with
-status 200), and the program is killed (SIGKILL) and started again several times. The stub counts
-what it was paid for. A game should be paid for once; what was under way at a kill may be paid for
-again.
+status 200), and the program is killed (SIGKILL) and restarted several times. The stub counts the
+paid requests. A game should be paid for once; one in progress at a kill may be paid for again.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ CLIENT = httpx.Client(trust_env=False)
 
 @contextlib.contextmanager
 def stub_judge(errors: float = 0) -> Iterator[str]:
-    """A stub judge until the end of the block, with this share of faults; its address."""
+    """Runs a stub judge with this share of faults during the block; yields its address."""
     arguments = [ANSWER_SECONDS, errors, 0]
     command = [sys.executable, str(HELPERS / "stub_judge.py"), *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -62,7 +61,7 @@ def counts_of(url: str) -> dict[str, Any]:
 
 
 def start_judging(bench: Path, url: str) -> subprocess.Popen:
-    """Starts the program on a bench, with the judge at an address."""
+    """Starts the program on a bench, with the judge at `url`."""
     settings = bench / "judge.yaml"
     settings.write_text(f"judge_model: stub\nconcurrency: {CONCURRENCY}\n")
     flags = {
@@ -80,7 +79,7 @@ def start_judging(bench: Path, url: str) -> subprocess.Popen:
 
 
 def run_undisturbed(questions: int, bench: Path) -> None:
-    """One run without faults: its time beside the ideal, and its memory."""
+    """One run without faults: its time against the ideal, and its memory."""
     games = 2 * questions
     ideal_seconds = games / CONCURRENCY * ANSWER_SECONDS
     most_memory_mib = 0.0
@@ -108,9 +107,9 @@ def run_undisturbed(questions: int, bench: Path) -> None:
 
 
 def run_until_killed(bench: Path, url: str, games_at_kills: list[int]) -> int:
-    """One start of the program; its exit status.
+    """Starts the program once and returns its exit status.
 
-    It is killed once as many games are paid for as `games_at_kills` says first.
+    It is killed once the first number of `games_at_kills` has been paid for.
     """
     process = start_judging(bench, url)
     while process.poll() is None:
@@ -124,7 +123,7 @@ def run_until_killed(bench: Path, url: str, games_at_kills: list[int]) -> int:
 
 
 def run_disturbed(questions: int, bench: Path) -> None:
-    """Runs with faults and kills, until all is judged."""
+    """Runs with faults and kills until all games are judged."""
     games = 2 * questions
     games_at_kills = [games * number // (KILLS + 1) for number in range(1, KILLS + 1)]
     starts = 0

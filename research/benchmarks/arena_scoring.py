@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python research/benchmarks/arena_scoring.py        # a quarter of a minute
 
-A made-up pool: 20 models answer 750 questions with texts of a realistic length, and each is judged
-in two games against one baseline. The time is this process's processor time, from the files on. It
-is compared to nothing but a goal of 5 seconds for the scores.
+In a made-up pool, 20 models answer 750 questions with texts of realistic length, and each answer is
+judged in two games against one baseline. The time is this process's processor time, reading the
+files included. It is compared only to a goal of 5 seconds for the scores.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_pool(data: Path) -> Folder:
 
 
 def measure(folder: Folder) -> Seconds:
-    """Times reading, scoring and comparing the one pool of a folder."""
+    """Times reading, scoring and comparing the pool of a folder."""
     began = time.process_time()
     (pool,) = load(folder, JUDGES, baseline="base")
     read = time.process_time()

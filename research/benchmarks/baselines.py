@@ -3,11 +3,11 @@
     .venv/bin/python research/benchmarks/baselines.py  # the tables of docs/baselines.md, 2 minutes
 
 Error: the mean of (b - value)^2 over that of RLOO's baseline, on the same rewards, in percent. 256
-prompts with binary rewards keep their values and come again in a new order, 64 a step; a first pass
-over them is learnt from and not counted, so that memories know each prompt once before. The policy
-does not change meanwhile: that is the best case of a memory, and no statement about training.
+prompts with binary rewards keep their values and repeat in a new order, 64 a step. The first pass
+over them is learnt from but not counted, so that memories have seen each prompt once. The policy
+does not change: this is the best case for a memory, and says nothing about training.
 
-Time: processor time of a step of 1,024 x 8 rewards on one thread, recalled, estimated and learnt.
+Time: processor time of a step of 1,024 x 8 rewards on one thread: recall, estimate and learn.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Claim: without instructions for bfloat16, products of it are quicker in float32.
+"""Claim: without bfloat16 instructions, bfloat16 products are faster in float32.
 
     OMP_NUM_THREADS=1 python research/benchmarks/bfloat16_products.py              # half a minute
 
-What a linear layer takes, forwards and backwards, as torch computes it and as `on_cpu` has it
-computed, in turns; where the processor has such instructions, nothing is replaced.
+Times a linear layer's forward and backward pass, alternating between torch's own and the one of
+`on_cpu`. On a processor with such instructions nothing is replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = 9
 def seconds(
     linear: Callable[..., torch.Tensor], inputs: torch.Tensor, layer: torch.Tensor
 ) -> float:
-    """Of one product and its two gradients."""
+    """The seconds of one product and its two gradients."""
     start = time.perf_counter()
     linear(inputs, layer).sum().backward()
     return time.perf_counter() - start

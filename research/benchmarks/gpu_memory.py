@@ -1,12 +1,12 @@
-"""Claim: how much memory of a GPU a run takes, term by term. Computed, not measured.
+"""Claim: how much GPU memory a run takes, term by term. Computed, not measured.
 
     python research/benchmarks/gpu_memory.py  # the table of docs/gpu.md
     python research/benchmarks/gpu_memory.py --model 3b --card 24 --offload  # the terms of one run
     python research/benchmarks/gpu_memory.py --model FOLDER --gpus 4 --tokens 16384 --flash_attn
 
-One GPU's share, where all models take turns on it: `--train.colocate_all --vllm.enable_sleep
---ds.enable_sleep --actor.gradient_checkpointing_enable`, and bfloat16. The dry run of
-`openrlhf-js train` computes it, too, for its own flags.
+The share of one GPU on which all models take turns: `--train.colocate_all --vllm.enable_sleep
+--ds.enable_sleep --actor.gradient_checkpointing_enable`, in bfloat16. The dry run of
+`openrlhf-js train` also computes it, for its own flags.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MODELS = {  # config.json of Qwen2.5
 
 
 def largest_micro_batch(run: Run, card: int) -> str:
-    """How many sequences a micro-batch may have, and whether Adam must be offloaded for one."""
+    """The most sequences in a micro-batch, and whether Adam must be offloaded to fit even one."""
     for offload in (False, True):
         for size in MICRO_BATCHES:
             if fits(run._replace(offload=offload, tokens=size * run.length), card):

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python research/benchmarks/gradient_variance_cost.py      # some minutes
 
-The share of CPU time that its hooks take of a measured step, in upstream's trainer on a real
-DeepSpeed engine: one rank, ZeRO-2, float32. The micro-batches are small (512 tokens): the cost is
-one per gradient, so larger ones pay less.
+Measures its hooks' share of a measured step's CPU time, in upstream's trainer on a real DeepSpeed
+engine: one rank, ZeRO-2, float32. The micro-batches are small (512 tokens). The cost arises once
+per gradient, so its share is lower with larger ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from markdown_table import print_table
 
 
 class Size(NamedTuple):
-    """Of a Qwen2."""
+    """The size of a Qwen2."""
 
     hidden: int
     intermediate: int
@@ -30,7 +30,7 @@ class Size(NamedTuple):
 
 
 SIZES = (Size(256, 768, 6), Size(512, 1536, 6))
-RESPONSES = 4  # of a micro-batch
+RESPONSES = 4  # per micro-batch
 TOKENS = 128
 MICRO_BATCHES = 4
 BATCH = RESPONSES * MICRO_BATCHES
@@ -158,7 +158,7 @@ def measure(size: Size) -> StepTimes:
 
 
 def row(size: Size) -> list[str]:
-    """A row of the table, measured in a process of its own, which has its own process group."""
+    """A row of the table, measured in a separate process with its own process group."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         measured = pool.apply(measure, (size,))
     return [

@@ -2,8 +2,8 @@
 
     python research/benchmarks/lab_results.py  # a quarter of an hour of a core; for docs/studies.md
 
-Makes a model that has imitated demonstrations of the quickstart's task `sort`, and runs the
-programs of `openrlhf-js lab` on it, which print their tables and leave their pictures in --out. The
+Makes a model that has imitated demonstrations of the quickstart's task `sort`. Then runs the
+programs of `openrlhf-js lab` on it, which print their tables and write their pictures to --out. The
 same command resumes sampling and gradients.
 """
 
@@ -23,18 +23,18 @@ from baseline_research.tiny.tasks import TASKS, sample_items, write_prompts
 
 TASK = TASKS["sort"]
 PROMPTS = 128
-HELD_OUT = 200  # of the task's items, as in the quickstart
+HELD_OUT = 200  # task items, as in the quickstart
 
 
 class ExperimentSettings(Settings):
-    """A tiny model from nothing, and the lab's figures on it."""
+    """A tiny model made from scratch, and the lab's figures on it."""
 
     out: Path = Field(Path("runs/lab-results"), description="folder of model, samples and results")
     seed: int = Field(0, ge=0, description="of everything")
 
 
 def prepare(settings: ExperimentSettings) -> None:
-    """Leaves the warm-started model and the prompts that it is asked."""
+    """Writes the warm-started model and its prompts."""
     settings.out.mkdir(parents=True, exist_ok=True)
     items = TASK.split(settings.seed, HELD_OUT).train
     if not (settings.out / "model/tokenizer_config.json").is_file():  # written last
@@ -52,7 +52,7 @@ def prepare(settings: ExperimentSettings) -> None:
 
 
 def main() -> int:
-    """Runs everything; the status of the first program that fails."""
+    """Runs everything; returns the status of the first program that fails."""
     settings = parse(ExperimentSettings, "research/benchmarks/lab_results.py", sys.argv[1:])
     prepare_libraries()
     prepare(settings)
@@ -60,7 +60,7 @@ def main() -> int:
     samples = f"""--model {out}/model --prompts {out}/prompts.jsonl --reward {GRADERS / TASK.grader}
         --prompts_count {PROMPTS} --responses 256 --max_new_tokens {TASK.max_new_tokens}
         --engine transformers --batch_size 512 --device cpu"""
-    programs = {  # the first one samples, the others take what is there
+    programs = {  # the first one samples, the others use its samples
         "value": samples.split(),
         "mse": ["--baselines", "js", "js_grad", "bloo", "js_fixed"],
         "gradient": ["--device", "cpu"],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def print_table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
-    """Prints rows as they come; the first column is text, the others are numbers."""
+    """Prints rows as they arrive; the first column is text, the others are numbers."""
     alignments = ["---", *["---:"] * (len(columns) - 1)]
     print(f"| {' | '.join(map(str, columns))} |")
     print(f"|{'|'.join(alignments)}|")

@@ -2,14 +2,14 @@ r"""Claim: we grade tricky mathematical answers better, and faster, than math-ve
 
     python research/benchmarks/math_grading.py                  # two minutes
 
-Each pair of the table is an answer, a gold label and what an examiner says of it. The answer stands
-in a box at the end of a sentence. Ours goes first, with nothing cached and its worker started. It
-is compared to math-verify as its README calls it, `verify(parse(gold), parse(sentence))`: once with
-the gold answer as the data set has it, once in dollars, which is kinder. It is told of no unit and
-no tolerance, and gets several gold answers between commas. All run on one core.
+Each pair of the table is an answer, a gold label and an examiner's verdict. The answer stands in a
+box at the end of a sentence. Ours goes first, with empty caches and its worker started. It is
+compared to math-verify, called as in its README, `verify(parse(gold), parse(sentence))`: once with
+the gold answer as in the data set, once in dollars, which is easier for it. math-verify gets no
+unit or tolerance, and several gold answers are joined by commas. All run on one core.
 
 Exits with 1 if ours agrees with the examiner on less than 97.5 %, accepts a plainly different
-value, or agrees less than math-verify either way.
+value, or agrees less often than math-verify in either form.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ LEAST_AGREEMENT = 0.975
 GSM8K_ANSWERS = 2000
 RESPONSE_CHARACTERS = 500
 
-Pair = dict[str, Any]  # category, answer, label, right; plain: a plainly different value
+Pair = dict[str, Any]  # category, answer, label, right; plain: if the value is plainly different
 Answer = tuple[str, str]  # a response and its label
 Grader = Callable[[str, str], bool]  # of a response and a label
 
 
 class Graded(NamedTuple):
-    """What a grader says of each answer, and how many it grades in a second."""
+    """A grader's verdict on each answer, and how many it grades in a second."""
 
     accepted: list[bool]
     answers_per_second: float
@@ -111,7 +111,7 @@ def gsm8k_like(count: int) -> list[Answer]:
 
 
 def category_row(category: str, verdicts: pd.DataFrame) -> list[object]:
-    """Right answers refused and wrong answers accepted by each grader."""
+    """Right answers rejected and wrong answers accepted by each grader."""
     cells: list[object] = [category, len(verdicts)]
     for name in GRADERS:
         refused = (verdicts.right & ~verdicts[name]).sum()
@@ -133,8 +133,8 @@ def main() -> None:
     pairs = read_pairs()
     one_core = {min(os.sched_getaffinity(0))}
     os.sched_setaffinity(0, one_core)  # inherited by the workers
-    logging.disable(logging.ERROR)  # what math-verify cannot read, it logs
-    for grader in GRADERS.values():  # imports, and the start of a worker, are no answer's time
+    logging.disable(logging.ERROR)  # math-verify logs what it cannot read
+    for grader in GRADERS.values():  # imports and starting a worker are not timed
         grader(response_of(r"\sqrt{2} x + \sin \frac{x}{7}"), r"\sin(x/7) + 2^{1/2} x")
 
     tricky = [(response_of(pair["answer"]), pair["label"]) for pair in pairs]

@@ -1,13 +1,13 @@
-"""Claim: no scorer of Reasoning Gym that we offer runs an answer, or takes a constant for right.
+"""Claim: no Reasoning Gym scorer that we offer runs an answer, or accepts a constant answer.
 
     python research/benchmarks/reasoning_gym_scorers.py  # all data sets: half an hour
     python research/benchmarks/reasoning_gym_scorers.py --only maze,gcd  # two of them: seconds
 
-Prints a table of the library's scorers. Of each data set: whether we offer it, whether its scorer
-runs an answer as Python (an audit hook sees the code of a marked answer), the constant answer that
-it takes for right most often, whether its own answers score 1, how many costly answers are stopped,
-and how many items are made and answers graded in a second. Exits with 1 if one that runs answers or
-takes a constant is offered.
+Prints a table of the library's scorers. For each data set it says whether we offer it, whether its
+scorer runs an answer as Python (an audit hook sees the code of a marked answer), which constant
+answer it accepts most often, whether its own answers score 1, how many costly answers are stopped,
+and how many items are made and answers graded in a second. Exits with 1 if we offer one that runs
+answers or accepts a constant.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MARKED = (  # answers that are Python
     f"[x for x in {MARK}]", f"24 if {MARK} else 24", f"A={MARK}", f"{MARK}/1", f"{MARK}, {MARK}",
     f"lambda: {MARK}", f"{MARK} {MARK}",
 )
-CONSTANTS = (  # answers that could be taken for right
+CONSTANTS = (  # answers that could be accepted by mistake
     "nan", "NaN", "nan+nanj", "inf", "-inf", "0", "1", "-1", "0.0", "0.5", "True", "False", "yes",
     "no", "Yes", "No", "None", "null", "[]", "[[]]", "{}", "()", '""', "?", "x", "A", "C", "hello",
     ".", ",", "1 1", "[0]", "[1]", "24", "0/1", "A=1", "[NaN]", "[[NaN]]", "Monday",
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 class CodeWatch:
-    """Whether code that holds the mark is run: an audit hook, which stays for good."""
+    """Whether code with the mark is run. Its audit hook cannot be removed."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -158,7 +158,7 @@ def runs_answers(entry: dict[str, Any], watch: CodeWatch) -> bool:
 
 
 def cheat(entries: list[dict[str, Any]]) -> str:
-    """The constant answer that is taken for right most often where it is not, and how often."""
+    """The constant answer that is wrongly accepted most often, and how often."""
     most_taken = 0
     description = ""
     for answer in CONSTANTS:
@@ -171,14 +171,14 @@ def cheat(entries: list[dict[str, Any]]) -> str:
 
 
 def is_same(first: str, second: str) -> bool:
-    """Whether two answers are one to a reader: the same word, or the same number."""
+    """Whether two answers are the same to a reader: the same word or number."""
     with contextlib.suppress(ValueError):
         return float(first) == float(second)
     return first.strip().lower() == second.strip().lower()
 
 
 def raw_score(answer: str, entry: dict[str, Any]) -> float:
-    """The library's score in this process; 0 where it fails or takes too long."""
+    """The library's score in this process; 0 if it fails or takes too long."""
     with limited(), contextlib.suppress(Exception):
         return library.score(answer, json.dumps(entry)).value
     return 0.0

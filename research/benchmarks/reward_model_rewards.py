@@ -2,10 +2,11 @@
 
     python research/benchmarks/reward_model_rewards.py          # a minute and a half
 
-Rewards are value + standard deviation x noise; both are Gaussian, heavy-tailed (Student's t with 3
-degrees of freedom) or skewed (exponential), of variance 1, the values then scaled to s2. A cell is
-the reduction of the error against RLOO in percent with its 95 % interval over batches, and the
-share of batches where it is smaller. `best` is the best constant coefficient, which no data tell.
+Rewards are value + standard deviation x noise. Values and noise are both Gaussian, heavy-tailed
+(Student's t with 3 degrees of freedom) or skewed (exponential), of variance 1; values are then
+scaled to s2. A cell is the reduction of the error against RLOO in percent with its 95 % interval
+over batches, and the share of batches with a smaller error. `best` is the best constant
+coefficient, which cannot be known from data.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from paired_eval.stats import ratio_of_means
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
-SHAPES: dict[str, Draw] = {  # of mean 0 and variance 1
+SHAPES: dict[str, Draw] = {  # with mean 0 and variance 1
     "Gaussian": lambda g, shape: g.standard_normal(shape),
     "Student t(3)": lambda g, shape: g.standard_t(3, shape) / 3**0.5,
     "skewed": lambda g, shape: g.standard_exponential(shape) - 1,
@@ -34,8 +35,8 @@ SPREADS: dict[str, Draw] = {
 VALUE_VARIANCES = (0.25, 1.0, 4.0)
 RESPONSES = (2, 4, 8)
 COMPARED = ("bloo", "js", "js_grad", "best")
-PROMPTS = 64  # of a batch
-BATCHES = 500  # of a cell
+PROMPTS = 64  # per batch
+BATCHES = 500  # per cell
 SEED = 0
 
 
@@ -69,7 +70,7 @@ def batch_errors(
 
 
 def row(shape: str, spread: str, s2: float, m: int) -> list[object]:
-    """A row of the table: its setting, and a cell for each baseline that is compared."""
+    """A row of the table: its setting, and a cell for each compared baseline."""
     generator = np.random.default_rng([SEED, PROMPTS, m])
     batches = [batch_errors(generator, shape, spread, s2, m) for _ in range(BATCHES)]
     errors = {name: np.array([batch[name] for batch in batches]) for name in batches[0]}

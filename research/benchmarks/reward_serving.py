@@ -1,11 +1,11 @@
-"""Claim: the reward server answers some three times as many requests as OpenRLHF's own server.
+"""Claim: our reward server answers about three times as many requests as OpenRLHF's own.
 
     python research/benchmarks/reward_serving.py                # three minutes
 
-Both serve the same tiny reward model, in bfloat16 and with the same number of threads, as processes
-of their own. Clients in a third process send one query after the other, each on its own connection.
-The servers take turns, each round in the other order. The tiny model costs next to nothing, so that
-what is measured is the server: HTTP, queueing, batching, tokenizing.
+Both serve the same tiny reward model, in bfloat16 and with the same number of threads, in separate
+processes. Clients in a third process each send one query after another on their own connection. The
+servers take turns, in reversed order every other round. The tiny model costs next to nothing, so
+this measures the server: HTTP, queueing, batching, tokenizing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COMMANDS = {
 }
 CLIENTS = 64
 ROUNDS = 6
-SECONDS = 8.0  # of a round
+SECONDS = 8.0  # per round
 WARM_UP_SECONDS = 1.0
 START_SECONDS = 120
 QUERIES = 256
@@ -141,7 +141,7 @@ def free_port() -> int:
 
 
 def all_rounds() -> dict[str, list[Round]]:
-    """The rounds of either server."""
+    """The rounds of both servers."""
     from baseline_research.tiny.preferences import write_reward_model  # loads torch
     from baseline_research.tiny.tasks import sort
 

@@ -1,11 +1,11 @@
-"""Claim: of the controller's work on a step, ours is a small part, on 64 GPUs too.
+"""Claim: ours is a small part of the controller's work on a step, even on 64 GPUs.
 
     OMP_NUM_THREADS=1 python research/benchmarks/scale.py       # a minute on a quiet core
 
-The controller is the process that every rollout batch passes through. Upstream's and our own code
-run as they stand, with pickle in Ray's place, on a part of a step that is continued linearly: ours
-is compared to the rest of the same step, and to upstream's code that it replaces. CPU seconds, the
-median of the rounds.
+The controller is the process that every rollout batch passes through. Upstream's code and ours run
+unchanged, with pickle in Ray's place, on a part of a step; the result is scaled linearly. Ours is
+compared to the rest of the same step, and to the upstream code that it replaces. In CPU seconds,
+the median of the rounds.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ray import cloudpickle
 from openrlhf_js.trainers.openrlhf.run.device import prepare_device
 
 RESPONSES = 8  # to a prompt
-WORDS = 143_262  # of a tokenizer
-PART = 64  # responses of a step that are measured
+WORDS = 143_262  # in a tokenizer
+PART = 64  # responses that are measured of a step
 ROUNDS = 3
-TITLES = {  # of what a step costs
+TITLES = {  # of the parts of a step's cost
     "arrive": "responses become tensors",
     "split_rollout_samples": "padded into micro-batches",
     "make_experience": "to policy and reference, log-probs back",
@@ -47,11 +47,11 @@ UPSTREAMS_TOKENIZERS = "upstream in the place of ours: a tokenizer for each prom
 ALL_OF_IT = "**all of it, seconds**"
 GPUS_AT_5_PERCENT = "GPUs at which that is 5 % of a step"
 
-Costs = dict[str, float]  # by what they are of
+Costs = dict[str, float]  # by the part they are for
 
 
 class RunSize(NamedTuple):
-    """The size of a step; `step_seconds` are assumed, without what is measured here."""
+    """The size of a step; `step_seconds` is assumed, and excludes what is measured here."""
 
     prompts: int
     responses: int
@@ -75,7 +75,7 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 def run_arguments(flags: str) -> argparse.Namespace:
-    """Upstream's nested arguments, with ours, at their defaults but for these flags."""
+    """Upstream's nested arguments and ours, at their defaults except for these flags."""
     from openrlhf.utils.config import hierarchize
 
     from openrlhf_js.trainers.openrlhf.flags import add_flags
@@ -103,7 +103,7 @@ class Clock:
 
 
 class PickleForRay:
-    """`put` and `get` as Ray's, with the bytes in the place of a reference to them."""
+    """Ray's `put` and `get`, with the bytes themselves as the reference."""
 
     def __init__(self) -> None:
         self.bytes_sent = 0
@@ -141,7 +141,7 @@ def arriving_responses(responses: int, tokens: int) -> list[bytes]:
 
 
 def one_rank(log_probs: bytes) -> Any:
-    """Upstream's group of actors, one that answers with these log-probs."""
+    """Upstream's actor group, with a single actor that answers with these log-probs."""
     from openrlhf.trainer.ray import launcher
 
     group = launcher.RayActorGroup.__new__(launcher.RayActorGroup)
@@ -209,7 +209,7 @@ def controller(responses: int, tokens: int, micro_batch: int) -> Costs:
         experiences = clock.call("ours", maker.make_experience_batch, samples)
         clock.call("append", group.async_run_method_batch, "append", experience=experiences)
     costs = dict(clock.seconds)
-    for name in (*OF_UPSTREAM, "_spread"):  # which ran within it
+    for name in (*OF_UPSTREAM, "_spread"):  # they ran inside it
         costs["ours"] -= costs[name]
 
     def upstreams_loop() -> None:
@@ -238,11 +238,11 @@ def seconds_to_send_a_tokenizer(words: int = WORDS) -> float:
 
 
 def step_costs(run: RunSize, tokenizer_seconds: float) -> Costs:
-    """What one step of a run costs, from a small part of it."""
+    """The cost of one step of a run, from a small part of it."""
     rounds = [controller(PART, run.tokens, run.micro_batch) for _ in range(ROUNDS)]
     of_part = {title: median(costs[name] for costs in rounds) for name, title in TITLES.items()}
     costs = {title: run.responses / PART * cost for title, cost in of_part.items()}
-    # An estimator's cost for few rewards is not that of many.
+    # An estimator's cost does not scale linearly from few rewards to many.
     many = [controller(1024, 16, run.micro_batch) for _ in range(ROUNDS)]
     median_of_ours = median(costs["ours"] for costs in many)
     costs[TITLES["ours"]] = run.responses / 1024 * median_of_ours

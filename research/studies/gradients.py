@@ -1,8 +1,8 @@
-"""How near every estimator's gradients are to the true ones: tasks, mixes, n and m.
+"""How near every estimator's gradients are to the true ones, by task, mix, n and m.
 
 .venv/bin/python research/studies/gradients.py OUT [--model FOLDER]     # resumes
 
-Writes OUT/gradients.csv.xz, of which `pictures.py` makes the heat map and the table.
+Writes OUT/gradients.csv.xz, from which `pictures.py` makes the heat map and the table.
 """
 
 import argparse
@@ -28,7 +28,7 @@ ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "e
 TINY = ("sort", "countdown", "maze", "reverse")
 MIXES = tuple(MIXES_EXPLAINED)
 PROMPTS = 128
-RESPONSES = 64  # to each
+RESPONSES = 64  # per prompt
 BATCH_PROMPTS = (8, 16, 64)
 BATCH_RESPONSES = (2, 4, 8, 16)
 BATCHES = 500
@@ -36,11 +36,11 @@ PRETRAINED_PROMPTS = 64
 PRETRAINED_RESPONSES = 32
 PRETRAINED_BATCH_PROMPTS = (8, 16, 32)
 PRETRAINED_BATCH_RESPONSES = (2, 4, 8)
-PRETRAINED_STEPS = (0, 30, 100)  # of rloo, before the gradients are measured
+PRETRAINED_STEPS = (0, 30, 100)  # steps of rloo before the gradients are measured
 STORY = "Write a short story about a {} and a {}. Mention a {}."
 STORIES = 32
 STORY_RESPONSES = 16
-STORY_TOKENS = 192  # of a response at most
+STORY_TOKENS = 192  # at most, per response
 STORY_BATCH_PROMPTS = (8, 16)
 COLUMNS = ("task", "prompts_are", "steps", "n", "m", "estimator", "quantity")
 COLUMNS += ("value", "low", "high")
@@ -66,7 +66,7 @@ def measure_tiny(out: Path) -> list[dict]:
 
 
 def write_prompts(path: Path, task: str, mix: str, settings: InlineStudy) -> None:
-    """The first different prompts of a study's run, with their labels."""
+    """Writes the first distinct prompts of a study's run, with their labels."""
     run = run_of(task, mix, prompts=64)
     problems = {problem.prompt: problem for problem in training_problems(run, settings)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def run_of(task: str, mix: str, prompts: int) -> Run:
 
 
 def measure_pretrained(out: Path, model: Path) -> list[dict]:
-    """The rows of SmolLM2 after so many steps of rloo."""
+    """The rows of SmolLM2 after each number of rloo steps in PRETRAINED_STEPS."""
     rows = []
     settings = InlineStudy(
         out=out, tasks=[PRETRAINED], model=model, steps=max(PRETRAINED_STEPS), dtype="auto"
@@ -113,7 +113,7 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
 
 
 def trained(out: Path, settings: InlineStudy) -> dict[int, Path]:
-    """The folders of the warm start, and of it after steps of rloo: 16 prompts, two responses."""
+    """The policies' folders by number of rloo steps (16 prompts x 2 responses); 0: warm start."""
     start = warm_start(PRETRAINED, settings, lambda step: print(f"imitation, step {step}"))
     folders = {steps: out / f"policy-{steps}" if steps else start for steps in PRETRAINED_STEPS}
     if all(folder.is_dir() for folder in folders.values()):
@@ -133,7 +133,7 @@ def trained(out: Path, settings: InlineStudy) -> dict[int, Path]:
 
 
 def measure_stories(out: Path, model: Path) -> list[dict]:
-    """The rows of SmolLM2 as it comes, on responses of some 150 tokens."""
+    """The rows of SmolLM2 as released, on responses of some 150 tokens."""
     prompts = out / "stories.jsonl"
     if not prompts.is_file():
         random = Random(0)
@@ -153,7 +153,7 @@ def measure_stories(out: Path, model: Path) -> list[dict]:
 def measure(
     folder: Path, sample: list, sizes: tuple[int, ...], responses: tuple[int, ...]
 ) -> list[dict]:
-    """Rows of `lab gradient` in batches of every size; responses are sampled once."""
+    """Rows of `lab gradient` for every batch size; responses are sampled once."""
     rows = []
     for prompts in sizes:
         path = folder / f"gradient-{prompts}.json"

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/results.md from the kept records, and prints its tables.
+"""Draws the pictures of docs/results.md from the stored records, and prints its tables.
 
 .venv/bin/python research/studies/pictures.py [FOLDER]      # default docs/images
 """
@@ -23,12 +23,12 @@ IMAGES = HERE.parents[1] / "docs/images"
 results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
 BY_RATE = ("smollm2_js_grad", "js_grad_grid", "js_grad_held_out")
-CURVES = ("smollm2_js_grad", "js_grad", "js_grad_stack", "js_grad_again")  # that have mean curves
+CURVES = ("smollm2_js_grad", "js_grad", "js_grad_stack", "js_grad_again")  # these have mean curves
 FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
 IN_DIRECTION = "reduction_at_best_length_percent"
 IN_WORDS = results["IN_WORDS"]
-SETTINGS = {  # of the forest plot: the file of records, and what its runs are called
+SETTINGS = {  # of the forest plot: a file of records, and the name for its runs
     "smollm2_js_grad": "SmolLM2",
     "smollm2_long": "SmolLM2, 150 steps",
     "js_grad": "sort, larger model",
@@ -41,7 +41,7 @@ SETTINGS = {  # of the forest plot: the file of records, and what its runs are c
 
 
 def gradients() -> pd.DataFrame:
-    """What `gradients.py` found: a row a setting, estimator, n, m and quantity."""
+    """The results of `gradients.py`: one row per setting, estimator, n, m and quantity."""
     with lzma.open(GRADIENTS, "rt") as file:
         rows = pd.read_csv(file)
     rows["setting"] = [_setting(row) for row in rows.itertuples()]
@@ -49,7 +49,7 @@ def gradients() -> pd.DataFrame:
 
 
 def expected(pass_rate: float, ratio: float, responses: int) -> float:
-    """The reduction with the best constant, in percent, where all prompts are alike.
+    """The reduction with the best constant, in percent, if all prompts are alike.
 
     `ratio` is the mean squared length of right responses' score gradients over that of wrong ones.
     """
@@ -62,7 +62,7 @@ def expected(pass_rate: float, ratio: float, responses: int) -> float:
 
 
 def print_expected(rows: pd.DataFrame) -> None:
-    """What the model of two lengths says, beside js_grad in batches of 64 prompts."""
+    """The prediction of the two-length model, beside js_grad in batches of 64 prompts."""
     print("\n| task | right over wrong | m | expected | measured |\n|---|---:|---:|---:|---:|")
     for setting, group in rows[rows.prompts_are == "alike"].groupby("setting", sort=False):
         said = group[group.m.isna()].set_index("quantity").value
@@ -81,7 +81,7 @@ def _setting(row) -> str:
 
 
 def heat_map(rows: pd.DataFrame) -> alt.FacetChart:
-    """A square for each setting, estimator and m; numbers are percent below RLOO's distance."""
+    """A square for each setting, estimator and m: percent below RLOO's distance."""
     data = [
         {
             "setting": row.setting,
@@ -132,7 +132,7 @@ def heat_map(rows: pd.DataFrame) -> alt.FacetChart:
 
 
 def print_gradients(rows: pd.DataFrame) -> None:
-    """The table of js_grad with its intervals, and the others."""
+    """The table of js_grad with its intervals, and of the others."""
     others = [name for name in SHOWN if name != "js_grad"]
     print(f"| setting | m | `js_grad` | low | high | {' | '.join(f'`{n}`' for n in others)} |")
     print(f"|---|{'---:|' * (len(others) + 4)}")
@@ -144,7 +144,7 @@ def print_gradients(rows: pd.DataFrame) -> None:
 
 
 def training() -> list[ForestRow]:
-    """js_grad and the best of its rivals in every setting, in points of pass@1 over RLOO."""
+    """js_grad and the best other estimator in every setting, in points of pass@1 over RLOO."""
     rows = []
     for name, title in SETTINGS.items():
         table = results["averages"](results["read"](HERE / f"{name}.jsonl.xz"))
@@ -158,7 +158,7 @@ def training() -> list[ForestRow]:
 
 
 def print_training() -> None:
-    """What every estimator gained in every setting."""
+    """Prints what every estimator gained in every setting."""
     columns = ("setting", "estimator", "responses", "tasks", "rates", "seeds")
     columns += ("over", "low", "high")
     print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
@@ -175,7 +175,7 @@ def print_training() -> None:
 
 
 def print_tasks() -> None:
-    """What js_grad gained on every task of the grid and of the held-out ones."""
+    """Prints what js_grad gained on every task of the grid and on the held-out tasks."""
     columns = ("task", "mix", "responses", "over", "low", "high")
     print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
     for name in ("js_grad_grid", "js_grad_held_out"):
@@ -209,10 +209,10 @@ def print_rates() -> None:
 
 
 def print_samples() -> None:
-    """The share of the samples after which js_grad, and RLOO itself, has RLOO's final reward.
+    """The share of the samples after which js_grad, and RLOO itself, reach RLOO's final reward.
 
-    At the same rate. A curve has twenty stretches; four of them are a mean, and RLOO's last four
-    the final one, which noise lets RLOO reach before its end.
+    At the same learning rate. A curve has twenty stretches, of which every four in a row are
+    averaged; the final reward is RLOO's last average, which noise lets RLOO reach early.
     """
     print("\n| setting | responses | rate | seeds | js_grad % | rloo % |")
     print(f"|---|{'---:|' * 5}")

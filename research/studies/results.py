@@ -17,8 +17,8 @@ from baseline_research.study.analysis import Findings, analyse
 from baseline_research.study.values import RunRecord, grouped
 
 HERE = Path(__file__).parent
-REFERENCES = ("rloo", "bloo")  # the latter where each prompt has one response
-SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first that there is, with its interval
+REFERENCES = ("rloo", "bloo")  # the latter with one response per prompt
+SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first one present, with its interval
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 
 
@@ -32,7 +32,7 @@ def read(path: Path) -> list[RunRecord]:
 
 
 def comparable(runs: Sequence[RunRecord]) -> dict[int, list[RunRecord]]:
-    """By number of responses, the runs at the learning rates that every estimator was given."""
+    """The runs at the learning rates that every estimator was given, by number of responses."""
     kept = {}
     for responses, of_size in grouped(runs, lambda run: run["responses"]).items():
         by_estimator = grouped(of_size, lambda run: run["estimator"]).values()
@@ -42,7 +42,7 @@ def comparable(runs: Sequence[RunRecord]) -> dict[int, list[RunRecord]]:
 
 
 def analysed(runs: Sequence[RunRecord]) -> Findings:
-    """The findings of runs with one number of responses, beside their reference."""
+    """The findings of runs with one number of responses, against their reference."""
     return analyse(runs, _first(REFERENCES, {run["estimator"] for run in runs}))
 
 
@@ -61,7 +61,7 @@ def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def print_table(rows: pd.DataFrame) -> None:
-    """Prints averages in Markdown; bold where the 95 % interval leaves out 0."""
+    """Prints averages in Markdown; bold if the 95 % interval excludes 0."""
     first = _first(SHOWN_FIRST, set(rows.estimator))
     estimators = [first, *sorted(set(rows.estimator) - {first})]
     print(f"| responses | prompts | {' | '.join(estimators)} | {first} low | {first} high |")

@@ -1,4 +1,4 @@
-"""Data and results of `rlhf.sh`: RLHF of the task `sort`, with a model that learned preferences.
+"""Data and results of `rlhf.sh`: RLHF on the task `sort`, with a trained reward model.
 
 .venv/bin/python research/studies/rlhf.py FOLDER            # makes the start, pairs and prompts
 .venv/bin/python research/studies/rlhf.py FOLDER STUDY      # the study's records, with pass@1
@@ -18,11 +18,11 @@ from baseline_research.tiny.tasks import END, Problem, sample_items, sort, write
 
 TASK = "sort"
 PAIRS = {"train": 8192, "held_out": 1024}
-PROMPTS = 6400  # twice as many as 50 steps of 64 need
+PROMPTS = 6400  # twice what 50 steps of 64 need
 
 
 def write_data(settings: InlineStudy) -> None:
-    """Writes the start and, beside it, preferences between its responses and prompts for RLHF."""
+    """Writes the initial model, preferences between its responses, and prompts for RLHF."""
     policy = policy_in(warm_start(TASK, settings, lambda step: None), settings)
     items = sort.split(settings.start_seed, settings.held_out).train
     for seed, (name, count) in enumerate(PAIRS.items()):
@@ -40,9 +40,9 @@ def write_data(settings: InlineStudy) -> None:
 
 
 def pairs(problems: list[Problem], policy: TinyPolicy, seed: int) -> Iterator[dict[str, str]]:
-    """A preference for each problem to which the policy has two responses.
+    """A preference for each problem to which the policy gives two different responses.
 
-    It falls at random, as Bradley and Terry have it, with log-odds of 1 for each right token.
+    It is drawn from a Bradley-Terry model, with log-odds of 1 for each right token.
     """
     rng = random.Random(seed)
     prompts = policy.prompts([problem.prompt for problem in problems])
@@ -59,14 +59,14 @@ def pairs(problems: list[Problem], policy: TinyPolicy, seed: int) -> Iterator[di
 
 
 def right_tokens(response: str, label: str) -> int:
-    """How many digits are in their places, and one more for an end in its place."""
+    """The number of digits in their right places, plus one if the end is in its place."""
     digits = response.removesuffix(END)
     right = sum(given == expected for given, expected in zip(digits, label, strict=False))
     return right + (response.endswith(END) and len(digits) == len(label))
 
 
 def print_records(settings: InlineStudy, study: Path) -> None:
-    """Prints the records of the study with two results: pass@1, and the score it was trained on."""
+    """Prints the study's records with two results: pass@1, and the score that was trained on."""
     first, *lines = (study / "runs-stack.jsonl").read_text().splitlines()
     print(first)
     for line in lines:

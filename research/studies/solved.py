@@ -1,4 +1,4 @@
-"""What training does to questions by how often SmolLM2 answered them before.
+"""How training changes questions, by how often SmolLM2 solved them before.
 
 .venv/bin/python research/studies/solved.py MODEL OUT     # three minutes of a core a run; resumes
 """
@@ -16,7 +16,7 @@ from baseline_research.tiny.tasks import PRETRAINED
 
 ESTIMATORS = ("rloo", "js_grad")
 SEEDS = (100, 101, 102)
-BANDS = ((0, 0.1), (0.1, 0.9), (0.9, 1))  # of the probability of the right response before
+BANDS = ((0, 0.1), (0.1, 0.9), (0.9, 1))  # of the right response's probability before training
 
 
 def rates_of(estimator: str, seed: int, start: Path, settings: InlineStudy) -> list[float]:

@@ -13,14 +13,14 @@ from answer_graders.programs.files import make_folder
 from answer_graders.programs.settings import Settings, choose, parse, run
 from baseline_research.lab import settings as flags
 
-if TYPE_CHECKING:  # torch is imported once the flags are right
+if TYPE_CHECKING:  # torch is imported only after the flags are checked
     from baseline_research.lab.results import LabResult
 
 PROG = "openrlhf-js lab"
 
 
 class Program(NamedTuple):
-    """A program's flags, and the function of `baseline_research.lab` that analyses."""
+    """A program's flags, and its analysis: a function in `baseline_research.lab`."""
 
     settings: type[Settings]
     analysis: str
@@ -78,7 +78,7 @@ def _run(name: str, settings: Any) -> None:
 
 
 def _of_checkpoints(analyse: Callable[[Any], LabResult], settings: Any) -> LabResult:
-    """The analysis of one model, or of every checkpoint in a folder of its name below --out."""
+    """Analyses one model, or every checkpoint, each in a folder of its name below --out."""
     from baseline_research.lab.results import over_training
 
     if not isinstance(settings, flags.LabSettings) or len(settings.model) < 2:

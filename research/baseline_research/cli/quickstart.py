@@ -1,4 +1,4 @@
-"""`openrlhf-js quickstart`: make a tiny model, train it, and see what the baseline does."""
+"""`openrlhf-js quickstart`: make a tiny model, train it, and see what the baseline changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from baseline_research.tiny.tasks import QUICKSTART
 
 PROG = "openrlhf-js quickstart"
 MODEL = "Qwen2 of 0.65M parameters"
-SEPARATORS = frozenset(",@*?[]")  # which OpenRLHF and datasets do not take as part of a path
+SEPARATORS = frozenset(",@*?[]")  # OpenRLHF and datasets do not accept these in a path
 STACK: dict[str, Any] = {"prompts": [64], "responses": [4], "learning_rates": [3e-4]}
 PAIRED: dict[str, Any] = {
     "estimators": ["rloo", "js", "js_grad"],
@@ -32,11 +32,11 @@ PAIRED: dict[str, Any] = {
 class QuickstartSettings(Settings):
     """Make a tiny model, train it with the shrinkage baseline, and compare it with two others.
 
-    Everything is made on the spot: a model of 0.65M parameters, its tokenizer, and a task. The
-    model first imitates careless demonstrations. Then the real stack (Ray, DeepSpeed, vLLM,
-    OpenRLHF) trains it, 64 prompts x 4 responses a step. Last, from the same start, it is trained
-    in this process at 16 prompts x 2 responses with rloo, js and js_grad, paired by seed, on
-    prompts that are alike and on a mix of easy and hard ones.
+    It makes everything itself: a model of 0.65M parameters, its tokenizer, and a task. The model
+    first imitates careless demonstrations. Then the real stack (Ray, DeepSpeed, vLLM, OpenRLHF)
+    trains it, with 64 prompts x 4 responses a step. Last, this process trains it from the same
+    start with rloo, js and js_grad at 16 prompts x 2 responses, paired by seed, on prompts that
+    are alike and on a mix of easy and hard ones.
 
     examples:
       bash scripts/quickstart.sh                              # a few minutes on two cores
@@ -79,7 +79,7 @@ class QuickstartSettings(Settings):
         return self
 
     def stack(self, folder: Path) -> StackStudy:
-        """What the real stack trains."""
+        """The study that the real stack trains."""
         return StackStudy(
             estimators=self.compare.split(",") if self.compare else [self.estimator],
             seeds="1",
@@ -89,7 +89,7 @@ class QuickstartSettings(Settings):
         )
 
     def paired(self, folder: Path) -> InlineStudy:
-        """What is trained in this process."""
+        """The study that is trained in this process."""
         return InlineStudy(seeds=str(self.seeds), **PAIRED, **self._start(folder))
 
     def _start(self, folder: Path) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class QuickstartSettings(Settings):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the quickstart; the exit status is 0 done, 1 failed, 2 wrong flags, 130 interrupted."""
+    """Runs the quickstart. Exit status: 0 done, 1 failed, 2 wrong flags, 130 interrupted."""
     failures: Any = {ProgramFailed: explained}
     return program(PROG, QuickstartSettings, work, argv, failures=failures)
 

@@ -1,4 +1,4 @@
-"""Runs a recipe of scripts/recipes or reward_models, or tries it: --dry_run and --tiny."""
+"""Runs a recipe of scripts/recipes or reward_models, or tries it with --dry_run or --tiny."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.dry_run:
             flags = [*flags, "--js.dry_run"]
         if options.dry_run and options.program == "train" and not options.tiny:
-            flags = ["--js.device", "gpu", *flags]  # whatever this machine has
+            flags = ["--js.device", "gpu", *flags]  # even if this machine has none
         if options.program == "train":
             from openrlhf_js.cli import train as training
 
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _tiny(program: str, flags: list[str]) -> list[str]:
-    """The flags with small models and data, which are written into a new folder."""
+    """The flags with small models and data, which it writes into a new folder."""
     from baseline_research.tiny import recipes
 
     folder = Path(tempfile.mkdtemp(prefix="openrlhf-js-tiny-"))
@@ -73,12 +73,12 @@ def _tiny(program: str, flags: list[str]) -> list[str]:
 
 
 def _lab(program: str, flags: list[str], *, dry_run: bool) -> int:
-    """Runs a program of the lab, or prints its flags with their values; those given have a star."""
+    """Runs a lab program, or prints its flags with their values and a star for those given."""
     from answer_graders.programs.settings import parse
     from baseline_research.cli import lab
     from baseline_research.tiny.recipes import Flags
 
-    flags = Flags(flags).words()  # of a flag that comes twice, the last counts
+    flags = Flags(flags).words()  # if a flag occurs twice, the last one counts
     if not dry_run:
         return lab.main([program, *flags])
     settings = parse(lab.PROGRAMS[program].settings, f"openrlhf-js lab {program}", flags)
@@ -90,7 +90,7 @@ def _lab(program: str, flags: list[str], *, dry_run: bool) -> int:
 
 
 def _launch_reward_training(flags: list[str]) -> NoReturn:
-    """Becomes DeepSpeed's launcher, which starts one process for each GPU."""
+    """Replaces this process by DeepSpeed's launcher, which starts one process for each GPU."""
     launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--no_local_rank", "--module"]
     os.execv(sys.executable, [*launcher, "openrlhf_js.cli.rm", "train", *flags])
 

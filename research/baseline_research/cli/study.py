@@ -20,13 +20,13 @@ STUDIES: dict[str, type[InlineStudy | StackStudy]] = {"inline": InlineStudy, "st
 
 
 def main(argv: Sequence[str]) -> int:
-    """Trains what is missing, and shows all; the exit status is that of `common.settings.run`."""
+    """Trains the missing runs and shows all. Returns the exit status."""
     failures = {ProgramFailed: explained, BrokenProcessPool: "a run was killed: {}".format}
     return run(PROG, lambda: work(read(argv)), resumes=True, failures=failures)
 
 
 def read(argv: Sequence[str]) -> Study:
-    """Reads settings from a file, then flags, then the flags of training after `--`.
+    """Reads settings from a file, then flags, then the training flags after `--`.
 
     `--engine` chooses the class of the settings.
     """
@@ -57,14 +57,14 @@ def read(argv: Sequence[str]) -> Study:
 
 
 def _check_places(flags: Sequence[str], train: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Raises SettingsError for flags of training, such as --data.prompt_dataset, before the `--`.
+    """Raises SettingsError for training flags, such as --data.prompt_dataset, before the `--`.
 
-    The message gives the full command, with the settings of the file as flags.
+    The message gives the full command, with the file's settings as flags.
     """
     misplaced = []
     given = {word.removeprefix("--").partition("=")[0] for word in flags if word.startswith("--")}
     of_study = ["--engine", "stack"]
-    for name, value in values.items():  # of a file
+    for name, value in values.items():  # from the file
         if "." in name:
             misplaced += [f"--{name}", str(value)]
         elif name not in {"engine", "train", *given} and value is not None and value is not False:
@@ -76,7 +76,7 @@ def _check_places(flags: Sequence[str], train: Sequence[str], values: Mapping[st
             name = word.partition("=")[0]
             words = misplaced if "." in name else of_study
             if name == "--engine":
-                words = []  # the stack is the one for it
+                words = []  # only the stack engine takes training flags
         words.append(word)
     if not misplaced:
         return
@@ -96,7 +96,7 @@ def work(settings: Study) -> None:
         print_commands(settings)
     else:
         with progress("study", len(settings.runs()), "runs") as bar:
-            bar.show("importing torch")  # which takes seconds
+            bar.show("importing torch")  # takes seconds
             from torch import OutOfMemoryError
 
             from baseline_research.study.running import run_all
@@ -113,7 +113,7 @@ def print_commands(settings: StackStudy) -> None:
     """Prints the command of each run that has not finished, and writes them into a file."""
     from baseline_research.study import running, stack
 
-    with running.store_of(settings) as store:  # which remembers the data
+    with running.store_of(settings) as store:  # the store remembers the data
         running.prepare(settings)
         runs = running.unfinished_runs(settings, store)
         if not runs:

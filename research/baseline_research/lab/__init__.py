@@ -1,1 +1,1 @@
-"""The variance lab: how close baselines come to the true value, and gradients to the true one."""
+"""The variance lab: how close baselines are to true values, and gradients to the true gradient."""

@@ -21,7 +21,7 @@ from paired_eval.stats.estimate import Floats, t_estimate
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What batches to compare."""
+    """The batches to compare."""
 
     batches: int = 2000
     """B, for each m."""
@@ -35,7 +35,7 @@ class BatchPlan:
 
     @classmethod
     def of(cls, settings: BatchSettings, rewards: Floats, steps: int = 1) -> BatchPlan:
-        """Those of a pool with rewards (N, M). Raises ValueError where it is too small."""
+        """The plan for a pool with rewards (N, M). Raises ValueError if the pool is too small."""
         prompts, responses = rewards.shape
         plan = cls(
             batches=settings.batches,
@@ -64,7 +64,7 @@ class BatchPlan:
             )
 
     def caption(self, prompts: int) -> str:
-        """What was measured with a pool of N prompts, and what intervals are over."""
+        """Says what was measured on a pool of N prompts, and what the intervals are over."""
         return (
             f"{self.batches} batches of {self.prompts} of {prompts} prompts; "
             "95 % intervals over prompts; reductions against rloo: below 0, farther off"
@@ -80,11 +80,11 @@ class BatchMeans(NamedTuple):
     """N, of the pool."""
 
     def some(self, batches: NDArray[np.bool_]) -> BatchMeans:
-        """Those of some of the batches (B,)."""
+        """The means over the batches where the mask (B,) is True."""
         return self._replace(chosen=self.chosen[batches])
 
     def mean(self, values: Floats) -> Estimate:
-        """Of a quantity of batches (B,)."""
+        """The mean of a quantity (B,) of the batches."""
         return self.ratio(values, np.ones_like(values))
 
     def reduction(self, values: Floats, reference: Floats) -> Estimate:
@@ -93,7 +93,7 @@ class BatchMeans(NamedTuple):
         return Estimate(100 * (1 - ratio.value), 100 * (1 - ratio.high), 100 * (1 - ratio.low))
 
     def ratio(self, values: Floats, reference: Floats) -> Estimate:
-        """Of the means of two quantities of batches (B,); NaN where the second is not above 0."""
+        """The ratio of the means of two quantities (B,); NaN unless the second is above 0."""
         if not reference.mean() > 0:
             return Estimate(np.nan, np.nan, np.nan)
         ratio = float(values.mean() / reference.mean())
@@ -103,17 +103,17 @@ class BatchMeans(NamedTuple):
 
 
 def error_over_prompts(values: Floats, chosen: Ints, prompts: int) -> float:
-    """The standard error of the mean of a quantity of batches, over other prompts and draws.
+    """The standard error of a mean over batches, with respect to both prompts and draws.
 
-    To first order the mean moves by n/N h_i with prompt i, where h_i is the mean of the batches
-    that have this prompt, less that of all (Hoeffding; with n of N prompts drawn without
-    replacement, times (N - 1)/(N - n)). What the draws of finitely many batches add to the spread
-    of the h_i is subtracted: of B batches, c_i with the prompt, it is the variance of one over c_i,
-    times 1 - c_i/B since these are among the B. One standard error of the difference is added, so
-    that few batches make an interval wider.
+    To first order prompt i moves the mean by n/N h_i, where h_i is the mean of the batches with
+    this prompt minus the mean of all (Hoeffding; with n of N prompts drawn without replacement,
+    times (N - 1)/(N - n)). Drawing only finitely many batches adds to the spread of the h_i, and
+    that part is subtracted: with c_i of B batches containing the prompt, it is the variance of one
+    batch over c_i, times 1 - c_i/B since these are among the B. One standard error of the
+    difference is added, so that few batches give a wider interval.
 
     Args:
-        values: (B,) of batches.
+        values: (B,) the quantity in each batch.
         chosen: (B, n) the prompts of each batch, all different.
         prompts: N.
     """
@@ -134,7 +134,7 @@ def error_over_prompts(values: Floats, chosen: Ints, prompts: int) -> float:
 
 
 def parabolas(at_none: Floats, at_half: Floats, at_one: Floats) -> Floats:
-    """(..., 3) the parabola a + b x + c x^2 of every batch, from its values at 0, 1/2 and 1.
+    """(..., 3) coefficients of each batch's parabola a + b x + c x^2, from values at 0, 1/2, 1.
 
     A baseline (1 - lambda) rloo + lambda bloo is linear in lambda, so its squared error and the
     squared distance of its gradient are parabolas.
@@ -144,12 +144,12 @@ def parabolas(at_none: Floats, at_half: Floats, at_one: Floats) -> Floats:
 
 
 def at(parabola: Floats, shrinkage: Floats | float) -> Floats:
-    """Parabolas (..., 3) at one lambda, or at one for each."""
+    """Evaluates parabolas (..., 3) at one lambda, or at a lambda for each."""
     return parabola[..., 0] + parabola[..., 1] * shrinkage + parabola[..., 2] * shrinkage**2
 
 
 def best(parabola: Floats) -> float:
-    """The lambda in [0, 1] at which the mean of the batches (B, 3) is least."""
+    """The lambda in [0, 1] that minimises the mean of the batches' parabolas (B, 3)."""
     _, b, c = parabola.sum(0)
     return float(np.clip(-b / (2 * c), 0, 1)) if c > 0 else float(b < 0)
 
@@ -161,10 +161,11 @@ def measured_names(
     lengths: bool = True,
     unit: bool = True,
 ) -> tuple[str, ...]:
-    """The reference and these. Raises ValueError for one that is not known, or needs what is not.
+    """The reference, then the given names.
 
-    `greedy` and `lengths` say whether these are known, and `unit` whether rewards lie in [0, 1].
-    Prompts never come again.
+    Raises ValueError for an unknown name, and for an estimator that needs what is not available.
+    `greedy` and `lengths` say whether these are known, `unit` whether rewards lie in [0, 1].
+    Prompts never repeat.
     """
     for name in names:
         estimator = find_estimator(name)

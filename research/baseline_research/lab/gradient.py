@@ -4,26 +4,26 @@ The policy gradient of a batch of n prompts with m responses each, with baseline
 
     g = 1/(n m) sum_ij (r_i^j - b_i^j) grad log pi(y_i^j | x_i)          (the paper's eq. grad)
 
-Its truth is what it would be with endless responses: T = 1/n sum_i grad J_i. Prompts are drawn
-whatever the baseline is, and no baseline can lower what that does to the gradient. So
+The true gradient is its limit with infinitely many responses: T = 1/n sum_i grad J_i. No baseline
+can reduce the noise that comes from drawing the prompts. So
 
     D = E ||g - T||^2 = E (||g||^2 - 2 <g, T> + ||T||^2)
 
-is the variance of the gradient given the prompts, plus its squared bias. The distance to the
-gradient of all N prompts, which is the paper's, is given beside it. Adam takes the length of a
-gradient away, so D is also given at the length that makes it least,
+is the variance of the gradient given the prompts, plus its squared bias. The paper's distance, to
+the gradient of all N prompts, is reported beside it. Adam ignores the length of a gradient, so D is
+also reported at the length that minimises it,
 
     min_c E ||c g - T||^2 = E ||T||^2 (1 - cos^2),    cos^2 = (E <g, T>)^2 / (E ||g||^2 E ||T||^2)
 
-Half of each prompt's responses are for batches, the other half for T, and the next batches take
-them the other way round. The T's half gives two estimates, T_1 and T_2, each unbiased and
-independent of the other and of g, so <g, T_1 + T_2> and <T_1, T_2> stand for 2 <g, T> and ||T||^2.
+Batches use half of each prompt's responses and T the other half; then the halves swap. The half for
+T gives two estimates, T_1 and T_2, each unbiased and independent of the other and of g, so
+<g, T_1 + T_2> and <T_1, T_2> estimate 2 <g, T> and ||T||^2.
 
-Estimators that remember see streams of batches, all from this one policy. They are judged in a
-stream's first batch, and in its second half. Every prompt of a stream is new to them: a past of a
-prompt would hold the very responses that its batch has.
+Estimators with memory see streams of batches, all from this one policy. They are judged in a
+stream's first batch, and in its second half. Every prompt in a stream is new to them: otherwise
+their memory of a prompt would contain the same responses as its batch.
 
-Axes: N prompts and M responses of the pool, U different responses; B batches of n prompts and m
+Axes: N prompts and M responses of the pool, U distinct responses; B batches of n prompts and m
 responses; e estimators.
 """
 
@@ -48,8 +48,8 @@ from openrlhf_js.estimators import LiveEstimator, find_estimator
 from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import Floats
 
-ALL = slice(None)  # prompts
-TINY = np.finfo(float).tiny  # where all gradients are 0
+ALL = slice(None)  # all prompts
+TINY = np.finfo(float).tiny  # the divisor if all gradients are 0
 MIDDLE = "js_fixed 0.5"  # halfway between rloo and bloo: the third point of a sweep's parabolas
 
 
@@ -65,7 +65,7 @@ def gradients(settings: GradientSettings) -> LabResult:
 
 
 class Draws(NamedTuple):
-    """Batches, stream by stream. The same for every m and estimator."""
+    """Batches, stream by stream; the same for every m and estimator."""
 
     prompts: Ints
     """(B, n) of each batch, all different."""
@@ -78,7 +78,7 @@ class Draws(NamedTuple):
 
 
 def draw(samples: Samples, plan: BatchPlan) -> Draws:
-    """All batches of a plan."""
+    """Draws all batches of a plan."""
     prompts, responses = samples.rewards.shape
     generator = np.random.default_rng(plan.seed)
     steps = np.arange(plan.batches) % plan.steps
@@ -94,7 +94,7 @@ def draw(samples: Samples, plan: BatchPlan) -> Draws:
 
 
 class Truth(NamedTuple):
-    """What one half of the responses says of the true gradients of prompts."""
+    """Estimates of the prompts' true gradients from one half of the responses."""
 
     products: Floats
     """(U, N) <s_u, grad J_i>"""
@@ -103,13 +103,13 @@ class Truth(NamedTuple):
 
 
 def truths_of(pool: ScorePool) -> list[Truth]:
-    """For batches from the first half of the responses, and from the second: of the other half."""
+    """Truths from the second half of the responses, for batches of the first, and vice versa."""
     half = pool.samples.rewards.shape[1] // 2
     return [truth_of(pool, np.arange(half, 2 * half)), truth_of(pool, np.arange(half))]
 
 
 def truth_of(pool: ScorePool, columns: NDArray[np.int64]) -> Truth:
-    """From these columns of the pool, in two halves, with rloo on each."""
+    """The truth from these columns of the pool, split in two halves, with rloo on each."""
     first, second = (_true_gradients(pool, part) for part in np.array_split(columns, 2))
     from_first = pool.gram @ first.T
     from_second = pool.gram @ second.T
@@ -120,7 +120,7 @@ def truth_of(pool: ScorePool, columns: NDArray[np.int64]) -> Truth:
 
 
 def _true_gradients(pool: ScorePool, columns: NDArray[np.int64]) -> NDArray[np.float32]:
-    """(N, U) how often each score gradient is in an unbiased estimate of each prompt's grad J."""
+    """(N, U) the weight of each score gradient in an unbiased estimate of each prompt's grad J."""
     rewards = pool.samples.rewards[:, columns]
     weights = (rewards - rewards.mean(1, keepdims=True)) / (len(columns) - 1)
     sums = np.zeros((len(rewards), len(pool.gram)), dtype=np.float32)
@@ -129,7 +129,7 @@ def _true_gradients(pool: ScorePool, columns: NDArray[np.int64]) -> NDArray[np.f
 
 
 class Gradients(NamedTuple):
-    """What every estimator makes of one batch."""
+    """Every estimator's gradient of one batch."""
 
     responses: Ints
     """(n m,) of the batch, among the U different ones."""
@@ -149,7 +149,7 @@ class Gradients(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What batches came to."""
+    """The distances and norms measured in all batches."""
 
     names: tuple[str, ...]
     """Of the e estimators."""
@@ -214,7 +214,7 @@ def measure(
 
 
 def _figures_of(gradients: Gradients, pool: ScorePool, truth: Truth, prompts: Ints) -> Floats:
-    """(5, e) of one batch: what `Measured` has of it."""
+    """(5, e) the five float arrays of `Measured`, for one batch."""
     squared_norms = gradients.squared_norms(pool)
     products = gradients.products(truth, prompts)
     distances = squared_norms - 2 * products + truth.signals[prompts][:, prompts].mean()
@@ -226,7 +226,7 @@ def _figures_of(gradients: Gradients, pool: ScorePool, truth: Truth, prompts: In
 def gradients_of_batches(
     pool: ScorePool, draws: Draws, m: int, names: Sequence[str]
 ) -> Iterator[Gradients]:
-    """Those of every batch, in streams of which each begins with estimators that know nothing."""
+    """The gradients of every batch; in each stream the estimators start without memory."""
     lengths = pool.samples.lengths
     prompts_of_pool = len(pool.samples.prompts)
     live: list[LiveEstimator] = []
@@ -244,7 +244,7 @@ def gradients_of_batches(
                 greedy_rewards=torch.from_numpy(pool.samples.greedy_rewards[prompts]),
                 lengths=lengths[places],
                 squared_score_norms=pool.weights[responses],
-                keys=torch.from_numpy(prompts + batch * prompts_of_pool),  # none comes again
+                keys=torch.from_numpy(prompts + batch * prompts_of_pool),  # none repeats
                 step=1 + int(step),
             )
             estimate = estimator.estimate(given)
@@ -263,8 +263,8 @@ def _live(name: str) -> LiveEstimator:
 
 
 def check_names(names: Sequence[str], *, unit: bool = True) -> tuple[str, ...]:
-    """rloo and these. Raises ValueError for one that cannot be compared: at all, or with rewards
-    that do not lie in [0, 1]."""
+    """rloo and these. Raises ValueError for an estimator that cannot be compared; `unit` says
+    whether rewards lie in [0, 1]."""
     if "grpo" in names:
         raise ValueError("grpo has another true gradient; take dr_grpo, grpo without its division")
     if ORACLE in names:
@@ -273,7 +273,7 @@ def check_names(names: Sequence[str], *, unit: bool = True) -> tuple[str, ...]:
 
 
 def compare(measured: Measured, plan: BatchPlan) -> LabResult:
-    """What is said of every estimator at every m."""
+    """The rows for every estimator at every m."""
     rows = []
     for m, name in product(measured.responses, measured.names):
         rows += rows_of(_quantities(measured, plan, m, name), m=m, estimator=name)
@@ -294,7 +294,7 @@ def compare(measured: Measured, plan: BatchPlan) -> LabResult:
 def _quantities(
     measured: Measured, plan: BatchPlan, m: int, name: str
 ) -> dict[str, Estimate | float]:
-    """What is said of an estimator at one m: of one that remembers, in the second half of each
+    """An estimator's quantities at one m. One with memory is judged in the second half of each
     stream, and in its first batch."""
     place = measured.responses.index(m)
     number = measured.names.index(name)
@@ -327,7 +327,7 @@ def _quantities(
 
 
 def notes_of(measured: Measured, plan: BatchPlan) -> dict[str, Any]:
-    """What the JSON says of batches and samples."""
+    """The JSON's notes about batches and samples."""
     return {
         "prompts": len(measured.samples.prompts),
         "batch_prompts": plan.prompts,
@@ -338,8 +338,8 @@ def notes_of(measured: Measured, plan: BatchPlan) -> dict[str, Any]:
 
 
 def lengths_of(pool: ScorePool) -> dict[str, Any]:
-    """How long score gradients of right responses are beside those of wrong ones, where rewards
-    tell them apart: squared, and by the weights that log-probabilities give."""
+    """The squared length of right responses' score gradients over that of wrong ones', if rewards
+    tell them apart: as measured, and by the weights that log-probabilities give."""
     rewards = pool.samples.rewards
     right = rewards == 1
     wrong = rewards == 0

@@ -1,4 +1,4 @@
-"""Reward functions that grade sampled responses: a user's file, or the tasks' own."""
+"""Reward functions that grade sampled responses: a user's file, or the tasks' graders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RewardFailed(RuntimeError):
 class Grader:
     """A reward function `reward_func(queries, prompts, labels)` with a name and a fingerprint.
 
-    A query is a prompt and its response in one text.
+    A query is one string, a prompt followed by its response.
     """
 
     function: RewardFunction
@@ -42,7 +42,7 @@ class Grader:
         labels: Sequence[str],
         datasources: Sequence[str],
     ) -> Floats:
-        """The reward of each query; RewardFailed unless each is one finite number."""
+        """The reward of each query. Raises RewardFailed unless each is one finite number."""
         try:
             rewards: Any = call_grader(self.function, queries, prompts, labels, datasources)
             if isinstance(rewards, dict):

@@ -1,9 +1,9 @@
 """The distance to the true gradient for every shrinkage: the program `lab heterogeneity`.
 
-With one coefficient lambda for all prompts each batch's squared distance is a parabola in lambda,
-given exactly by what it is at 0 (rloo), 1/2 and 1 (bloo). The mean over batches is least where that
-of the parabolas is. It is shown for each group of prompts and for their mix (the paper's appendices
-on heterogeneity).
+With one coefficient lambda for all prompts, each batch's squared distance is a parabola in lambda,
+fixed exactly by its values at 0 (rloo), 1/2 and 1 (bloo). The mean distance is least at the minimum
+of the mean parabola. Results are for each group of prompts and for their mix (the paper's
+appendices on heterogeneity).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paired_eval.stats.estimate import Floats
 
 SWEPT = (REFERENCE, MIDDLE, "bloo", "js")  # the first three are lambda = 0, 1/2 and 1
 GRID = np.linspace(0, 1, 41)
-ALL = "all"  # prompts, where there are no groups
+ALL = "all"  # the set's name if there are no groups
 MIX = "mix"
 LEAST_DISTANCE = "least distance"
 
@@ -44,10 +44,10 @@ def every_shrinkage(settings: HeterogeneitySettings) -> LabResult:
 
 
 def sets(groups: Sequence[str]) -> dict[str, Ints]:
-    """Rows of the pool for each group by itself and for the mix, about equally many of each.
+    """The pool's rows for each group by itself and for the mix, about equally many in each set.
 
-    A group gives as many prompts as the smallest one has, its first; the mix takes equal shares.
-    One group alone is the whole pool.
+    Each group gives its first prompts, as many as the smallest group has; the mix takes equal
+    shares. A single group is the whole pool.
     """
     names = sorted(set(groups))
     if len(names) == 1:
@@ -64,7 +64,7 @@ def sets(groups: Sequence[str]) -> dict[str, Ints]:
 
 
 def minimiser(measured: Measured, parabola: Floats) -> Estimate:
-    """`best` with its interval over prompts, that of a ratio of means."""
+    """`best` with its interval over prompts, as a ratio of means."""
     value = best(parabola)
     _, b, c = parabola.T
     if not c.mean() > 0:  # where all rewards are equal, lambda does not matter
@@ -75,9 +75,9 @@ def minimiser(measured: Measured, parabola: Floats) -> Estimate:
 
 
 def held_out(parabola: Floats, halves: Ints) -> Floats:
-    """(B,) each batch's distance at the lambda that is best with the other half of the responses.
+    """(B,) each batch's distance at the lambda that is best on the other half of the responses.
 
-    At the lambda that is best for these very responses it would look lower than it is for others.
+    At the lambda that is best on the same responses, the distance would be biased low.
     """
     best_of_halves = np.array([best(parabola[halves == half]) for half in (0, 1)])
     return at(parabola, best_of_halves[1 - halves])
@@ -93,13 +93,13 @@ class Sweep(NamedTuple):
 
 
 def sweep(measured: Measured, m: int) -> Sweep:
-    """Of what was measured of SWEPT."""
+    """Computes it from the measured distances of SWEPT."""
     over = measured.over
     rloo = measured.of(m, REFERENCE)
     bloo = measured.of(m, "bloo")
     parabola = parabolas(rloo, measured.of(m, MIDDLE), bloo)
     shrinkage_of_js = measured.shrinkage[measured.responses.index(m), measured.names.index("js")]
-    rules = {  # each one's shrinkage, and the batches' distances (B,)
+    rules = {  # each rule's shrinkage, and the batches' distances (B,)
         LEAST_DISTANCE: (minimiser(measured, parabola), held_out(parabola, measured.draws.halves)),
         "bloo": (Estimate(1.0, 1.0, 1.0), bloo),
         "js": (over.mean(shrinkage_of_js), measured.of(m, "js")),
@@ -113,7 +113,7 @@ def sweep(measured: Measured, m: int) -> Sweep:
 
 
 def heterogeneity(measured_sets: Mapping[str, Measured], plan: BatchPlan) -> LabResult:
-    """Rows and curves, from what was measured of SWEPT for each set."""
+    """Rows and curves, from the measured distances of SWEPT for each set."""
     rows = []
     curves = []
     for name, measured in measured_sets.items():
@@ -145,7 +145,7 @@ def heterogeneity(measured_sets: Mapping[str, Measured], plan: BatchPlan) -> Lab
 
 
 def _moments(rewards: Floats, m: int) -> dict[str, Estimate | float]:
-    """Of all the rewards of a set: what decides which shrinkage is best."""
+    """The moments of all of a set's rewards, which decide the best shrinkage."""
     return {
         "value": mean_value(rewards),
         "v": rewards.var(1, ddof=1).mean() / (m - 1),

@@ -1,14 +1,14 @@
 """Squared errors of baselines to the values of prompts, by Monte Carlo: the program `lab mse`.
 
-A batch is n of the prompts with m of each one's responses, both drawn without replacement. The
-value of a prompt is estimated from its k = M - m responses that are not in the batch, so that the
-estimate is independent of the baseline, and the estimate's own squared error is subtracted:
+A batch is n of the prompts with m responses each, both drawn without replacement. A prompt's value
+is estimated from its k = M - m responses outside the batch, so the estimate is independent of the
+baseline; its own squared error is subtracted:
 
     E (b - value_hat)^2 = E (b - value)^2 + Var value_hat        Var value_hat ~ s^2 / k
 
-with s^2 the unbiased variance of those k rewards: the mean is that of the squared error to the true
-value, however small the pool is. Axes: N prompts of the pool, M responses; n, m of a batch; B
-batches; e estimators.
+with s^2 the unbiased variance of those k rewards. The result is unbiased for the squared error to
+the true value, however small the pool is. Axes: N prompts of the pool, M responses; n, m of a
+batch; B batches; e estimators.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import Floats
 
 Array: TypeAlias = Any  # a tensor of one batch, or a NumPy array of many
-Advance = Callable[[float], None]  # called with how many more batches are done
+Advance = Callable[[float], None]  # called with the number of batches just finished
 
-CHUNK_REWARDS = 200_000  # held at a time
-OTHER_END = "bloo"  # of the oracle's line: lambda 1
+CHUNK_REWARDS = 200_000  # in memory at a time
+OTHER_END = "bloo"  # lambda 1, the other end of the oracle's line
 
 
 class KnownBatch(NamedTuple):
-    """A batch whose values are known; with a leading axis, many batches."""
+    """A batch with known values; with a leading axis, many batches."""
 
     rewards: Tensor
     """(n, m)"""
@@ -55,7 +55,7 @@ class KnownBatch(NamedTuple):
 
 
 class SquaredErrors(NamedTuple):
-    """What baselines are off by in a batch; of many batches, with an axis B in front."""
+    """The baselines' squared errors in a batch; for many batches, with a leading axis B."""
 
     errors: Array
     """(e,) mean squared errors."""
@@ -92,7 +92,7 @@ def squared_errors(
 def over_batches(
     estimators: Sequence[Estimator], known: KnownBatch, shrinkage: float
 ) -> SquaredErrors:
-    """Those of every batch, (B, e): by `torch.vmap`, unless there is code of the user's own."""
+    """The errors in every batch, (B, e); by `torch.vmap` unless one is the user's own code."""
     if all(parse_own(record.name) is None for record in estimators):
         return torch.vmap(lambda batch: squared_errors(estimators, batch, shrinkage))(known)
     batches = [KnownBatch._make(fields) for fields in zip(*known, strict=True)]
@@ -103,11 +103,11 @@ def over_batches(
 def draw(
     pool: Samples, n: int, m: int, batches: int, generator: np.random.Generator
 ) -> tuple[Ints, KnownBatch]:
-    """Batches of n prompts and m responses, both without replacement: the prompts' places (B, n)
-    in the pool, and the batches with values from the prompts' other responses."""
+    """Draws batches of n prompts and m responses, both without replacement. Returns the prompts'
+    indices (B, n) in the pool, and the batches with values from the prompts' other responses."""
     prompts, responses = pool.rewards.shape
     chosen = generator.random((batches, prompts)).argsort(1)[:, :n]
-    order = generator.random((batches, n, responses)).argsort(2)  # of the responses, m come first
+    order = generator.random((batches, n, responses)).argsort(2)  # the first m responses are drawn
     rewards = np.take_along_axis(pool.rewards[chosen], order[..., :m], 2)
     other_rewards = np.take_along_axis(pool.rewards[chosen], order[..., m:], 2)
     lengths = np.take_along_axis(pool.lengths[chosen], order[..., :m], 2)
@@ -122,7 +122,7 @@ def draw(
 
 
 def _draws(pool: Samples, plan: BatchPlan, m: int) -> Iterator[tuple[Ints, KnownBatch]]:
-    """`draw`, so many batches at a time that CHUNK_REWARDS are held."""
+    """`draw` in chunks of at most CHUNK_REWARDS rewards."""
     prompts, responses = pool.rewards.shape
     generator = np.random.default_rng((plan.seed, plan.prompts, m))
     chunk = max(1, CHUNK_REWARDS // max(plan.prompts * responses, prompts))
@@ -201,7 +201,7 @@ def error_rows(
     mean: Callable[[Floats], Estimate],
     reduction: Callable[[Floats, Floats], Estimate],
 ) -> list[LabRow]:
-    """What is said of (e, B) errors, by these functions of batches (B,)."""
+    """The rows for (e, B) errors, computed with these functions of batches (B,)."""
     reference = measured.errors[names.index(REFERENCE)]
     rows = []
     for name, errors, shrinkage in zip(names, *measured, strict=True):

@@ -20,14 +20,14 @@ Summary = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
 
 NORMAL_95 = 1.96
-FAR = -100.0  # percent: a baseline below would leave no room for the others
+FAR = -100.0  # percent: a baseline below this would leave no room for the others
 ERRORS = {  # the quantity of the left panel, and how it is drawn
     "mse": Panel("Error of the baseline to the true value", "mean squared error", log=True),
     "distance": Panel("Distance to the true gradient", "squared distance ‖g - ∇J‖²", log=True),
 }
 REDUCTION = "reduction_percent"
 SAME = "the same λ for all"  # the curve of a sweep
-FIGURE = ("quantity", "value", "low", "high")  # columns of a row that are no settings
+FIGURE = ("quantity", "value", "low", "high")  # a row's columns that are not settings
 
 
 def picture(path: Path) -> Path:
@@ -48,10 +48,10 @@ def draw(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
 
 
 def table(summary: Summary) -> list[dict[str, str]]:
-    """The rows side by side: one line for each setting, one column for each quantity."""
+    """Pivots the rows: one line for each setting, one column for each quantity."""
     gradients = summary.get("gradients", {})
     lines: dict[tuple[str, ...], dict[str, str]] = {}
-    columns: dict[str, str] = {}  # with what stands where a line lacks them
+    columns: dict[str, str] = {}  # each with the text shown where a line lacks it
     for row in summary["rows"]:
         settings = {name: cell(value) for name, value in row.items() if name not in FIGURE}
         key = tuple(settings.values())
@@ -67,8 +67,8 @@ def table(summary: Summary) -> list[dict[str, str]]:
 
 
 def _errors(summary: Summary) -> alt.ConcatChart:
-    """The error of every baseline, and how much lower than rloo's it is: over m, or over the
-    checkpoints of a training in panels for every m."""
+    """The error of every baseline, and how far it is below rloo's: over m, or for checkpoints over
+    the training steps, with panels for every m."""
     kinds: Mapping[str, str] = summary["gradients"]
     (error,) = {row["quantity"] for row in summary["rows"]} & ERRORS.keys()
     far = _far_above(summary)
@@ -93,7 +93,7 @@ def _far_above(summary: Summary) -> list[str]:
 
 
 def _error_rows(summary: Summary, error: str, far: Sequence[str]) -> list[Row]:
-    """The errors of all but the oracle, and the reductions of all but rloo and those far above."""
+    """Errors of all but the oracle; reductions of all but rloo and the estimators in `far`."""
     kinds = summary["gradients"]
     errors = [row for row in _of_quantity(summary, error) if kinds[row["estimator"]] != "oracle"]
     hidden = ("rloo", *far)
@@ -102,13 +102,13 @@ def _error_rows(summary: Summary, error: str, far: Sequence[str]) -> list[Row]:
 
 
 def _of_quantity(summary: Summary, quantity: str) -> list[Row]:
-    """Its rows, but for those without a value."""
+    """The rows of a quantity that have a value."""
     rows = summary["rows"]
     return [row for row in rows if row["quantity"] == quantity and row["value"] is not None]
 
 
 def _error_panels(summary: Summary, error: str, far: Sequence[str]) -> dict[str, Panel]:
-    """That of the error, and that of reductions, in which a note names those far above rloo."""
+    """The panels of errors and of reductions; a note in the latter names those far above rloo."""
     size = f"{summary['batches']:,} batches of {summary['batch_prompts']} prompts"
     return {
         error: replace(
@@ -148,7 +148,7 @@ def _label(estimator: str, kind: str) -> str:
 
 
 def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
-    """For every set of prompts and m: what every shrinkage saves, and where the rules are."""
+    """For every set of prompts and m: the reduction at each shrinkage, and where the rules are."""
     rows_by_panel: dict[str, list[Row]] = {}
     for row in summary["rows"]:
         title = f"{row['prompts']}, m = {row['m']}"
@@ -173,7 +173,7 @@ def _curves(summary: Summary, arrays: Arrays) -> alt.ConcatChart:
 
 
 def _drawn_curves(points: Sequence[Row], panels: Mapping[str, Panel]) -> alt.ConcatChart:
-    """The panels of curves, in which rules are points."""
+    """The panels of curves, with rules as points."""
     axis = Axis("shrinkage", "shrinkage λ: 0 is rloo, 1 is bloo")
     drawings = plot.draw(points, panels, axis, line="line", panel="panel")
     return figures.picture(drawings, title="Squared distance to the true gradient, 95 % intervals")
@@ -188,7 +188,7 @@ def _curve(shrinkage: np.ndarray, curve: np.ndarray) -> list[Row]:
 
 
 def _rules(rows: Sequence[Row]) -> list[Row]:
-    """A point for each rule: its mean shrinkage, and how much lower its error is than rloo's."""
+    """A point for each rule: its mean shrinkage, and how far its distance is below rloo's."""
     shrinkages = {row["point"]: row["value"] for row in rows if row["quantity"] == "shrinkage"}
     return [
         {**row, "line": row["point"], "shrinkage": shrinkages[row["point"]]}
@@ -198,7 +198,7 @@ def _rules(rows: Sequence[Row]) -> list[Row]:
 
 
 def _note(rows: Sequence[Row]) -> str:
-    """Where the error is least, and what the rewards are like."""
+    """A note: where the distance is least, and what the rewards are like."""
     notes = []
     for row in rows:
         if row["point"] == "all rewards":
@@ -210,7 +210,7 @@ def _note(rows: Sequence[Row]) -> str:
 
 
 def _limits(reductions: np.ndarray) -> tuple[float, float]:
-    """Limits of the vertical axis, since bloo may be worse than rloo by any amount."""
+    """Limits of the vertical axis; bloo may be worse than rloo by any amount."""
     top = float(np.nanmax(reductions))
     bottom = max(float(np.nanmin(reductions)), -2 * top)
     margin = 0.3 * (top - bottom)
@@ -218,7 +218,7 @@ def _limits(reductions: np.ndarray) -> tuple[float, float]:
 
 
 def _values(arrays: Arrays) -> alt.ConcatChart:
-    """The value of each prompt, in ascending order, a line for each group of prompts."""
+    """The values of the prompts in ascending order, one line for each group of prompts."""
     rewards = arrays["rewards"]
     reach = NORMAL_95 * np.nan_to_num(arrays["standard_errors"])
     rows: list[Row] = []

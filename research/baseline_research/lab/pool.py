@@ -1,8 +1,8 @@
 """A pool: sampled responses to prompts, with their rewards.
 
-FOLDER/samples/ holds `prompts.jsonl`, `responses.jsonl`, and for each reward function
-`rewards-HASH.jsonl`, so that another one grades without sampling again. `settings.json` says what
-the samples depend on and which reward function was the last.
+FOLDER/samples/ holds `prompts.jsonl`, `responses.jsonl`, and a `rewards-HASH.jsonl` for each reward
+function, so another one can grade without sampling again. `settings.json` records what the samples
+depend on and the reward function used last.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ FOLDER = "samples"
 SETTINGS = "settings.json"
 PROMPTS = "prompts.jsonl"
 RESPONSES = "responses.jsonl"
-# Settings whose change does not matter; of prompts_sha256, older versions made a setting.
+# Settings that may change; older versions stored prompts_sha256 as a setting.
 NOTES = ("model", "prompts", "prompts_sha256", "device", "versions")
 KEY = ("prompt", "draw")
 GREEDY = -1  # the draw of the greedy response
 
 
 class ResponseKey(NamedTuple):
-    """Which response it is: the places of its prompt and of its draw."""
+    """Identifies a response by the index of its prompt and the number of its draw."""
 
     prompt: int
     draw: int
@@ -72,7 +72,7 @@ class Samples(NamedTuple):
         return bool(self.rewards.min() >= 0 and self.rewards.max() <= 1)
 
     def at(self, rows: Sequence[int] | Ints, responses: int | None = None) -> Samples:
-        """The pool of some prompts, and of these the first responses."""
+        """The pool of these prompts, with the first `responses` of each."""
         return self._replace(
             prompts=[self.prompts[row] for row in rows],
             response_tokens=[self.response_tokens[row][:responses] for row in rows],
@@ -91,9 +91,9 @@ def fill(
     responses: int,
     grader: Grader,
 ) -> None:
-    """Samples and grades what `out/samples` lacks; responses are kept before they are graded.
+    """Samples and grades what `out/samples` lacks; responses are stored before they are graded.
 
-    `source` is what the responses depend on beside the settings: prompts, form and model.
+    `source` is what the responses depend on besides the settings: prompts, form and model.
     """
     folder = out / FOLDER
     parameters = Parameters(
@@ -138,14 +138,14 @@ class _Pool:
     grader: Grader
 
     def grade_ungraded(self) -> None:
-        """Grades what was sampled before and has no reward."""
+        """Grades the stored responses that have no reward."""
         stored = [_key(record) for record in self.responses.records.values()]
         ungraded = missing(self.rewards, stored)
         work = in_batches(self.engine.settings.rows, self._stored_tokens)
         complete(self.rewards, ungraded, work, self._grade, title="grading")
 
     def sample_missing(self, prompts: int, responses: int) -> None:
-        """Samples and grades the responses that are not there, greedy ones first."""
+        """Samples and grades the missing responses, greedy ones first."""
         greedy = [ResponseKey(prompt, GREEDY) for prompt in range(prompts)]
         random = [
             ResponseKey(prompt, draw) for prompt in range(prompts) for draw in range(responses)
@@ -158,7 +158,7 @@ class _Pool:
         return [_tokens(self.responses.records[key]) for key in keys]
 
     def _sample(self, keys: Sequence[ResponseKey]) -> list[Response]:
-        """Samples responses, of which all are greedy or none, and stores them."""
+        """Samples and stores responses, either all greedy or none."""
         prompts = [self.prompts[key.prompt].tokens for key in keys]
         are_greedy = keys[0].draw == GREEDY
         seeds = None if are_greedy else [self._seed(key) for key in keys]
@@ -191,7 +191,7 @@ class _Pool:
 
 
 def _add_prompts(store: Store, wanted: Sequence[Prompt]) -> None:
-    """Adds prompts; those of before must be the first of them, or they the first of those."""
+    """Adds prompts. One of the two lists, stored or wanted, must begin with the other."""
     new = []
     for number, prompt in enumerate(wanted):
         if (number,) not in store:
@@ -204,7 +204,7 @@ def _add_prompts(store: Store, wanted: Sequence[Prompt]) -> None:
 
 
 def open_samples(out: Path, prompts: int | None = None) -> Samples:
-    """The pool below --out: the first prompts (or all) with the responses that each of them has."""
+    """The pool below --out: the first prompts (or all), with the draws that all of them have."""
     folder = out / FOLDER
     if not (folder / SETTINGS).is_file():
         raise ValueError(f"{out} holds no samples: say with --model and --prompts what to sample")
@@ -240,23 +240,23 @@ def _complete_draws(responses: Collection[ResponseKey], prompts: int) -> int:
 
 
 def _records(path: Path) -> Iterator[Record]:
-    """The records of a store, without its identity."""
+    """The records of a store, without the first line, its identity."""
     _, records = read_store(path)
     return records
 
 
 def _key(record: Record) -> ResponseKey:
-    """Which response a record is of."""
+    """The key of a record's response."""
     return ResponseKey(record["prompt"], record["draw"])
 
 
 def _prompt(record: Mapping[str, Any]) -> Prompt:
-    """The prompt that a record holds."""
+    """The prompt in a record."""
     return Prompt._make(record[name] for name in Prompt._fields)
 
 
 def _record(key: ResponseKey, drawn: SampledResponse) -> Record:
-    """What is stored of a response."""
+    """The record that stores a response."""
     tokens = " ".join(map(str, drawn.tokens.tolist()))
     return {**key._asdict(), "tokens": tokens, "finished": drawn.ended}
 
@@ -267,5 +267,5 @@ def _tokens(record: Mapping[str, Any]) -> Response:
 
 
 def _rewards_path(folder: Path, sha256: str) -> Path:
-    """Where the rewards of one grader are."""
+    """The file with the rewards of one grader."""
     return folder / f"rewards-{sha256[:12]}.jsonl"

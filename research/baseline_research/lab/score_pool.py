@@ -1,10 +1,10 @@
 """A pool of responses, with all inner products of their score gradients.
 
-The policy gradient of a batch is a weighted sum of score gradients, g = sum_ij w_ij s_ij, and all
-that is asked of it are inner products of such sums, w' (S S') v. So each different response takes
-one pass, and then every estimator, every m and thousands of batches cost no further one.
+The policy gradient of a batch is a weighted sum of score gradients, g = sum_ij w_ij s_ij, and the
+analyses need only inner products of such sums, w' (S S') v. So each distinct response takes one
+pass; more estimators, values of m and batches need no further pass.
 
-Axes: N prompts and M responses of the pool, U different responses, K numbers of a sketch.
+Axes: N prompts and M responses of the pool, U distinct responses, K entries of a sketch.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from openrlhf_js.estimators import squared_score_norms
 from paired_eval.sampling.settings import DTYPES
 from paired_eval.stats.estimate import Floats
 
-ROWS = 1024  # of sketches that are multiplied at a time
+ROWS = 1024  # sketches multiplied at a time
 
 
 class ScorePool(NamedTuple):
-    """Responses with their rewards, and what is known of their score gradients."""
+    """Responses with their rewards, and the inner products of their score gradients."""
 
     samples: Samples
     places: Ints
@@ -47,12 +47,12 @@ class ScorePool(NamedTuple):
     """(U,) `squared_score_norms` of each response, from its log-probabilities."""
 
     def at(self, prompts: Sequence[int] | Ints) -> ScorePool:
-        """That of some prompts."""
+        """The pool of these prompts."""
         return self._replace(samples=self.samples.at(prompts), places=self.places[prompts])
 
 
 def different_responses(samples: Samples) -> tuple[list[TokenSequence], Ints]:
-    """The U different responses, prompt by prompt, and (N, M) which of them each one is."""
+    """The U distinct responses, prompt by prompt, and (N, M) the index of each response in them."""
     numbers: dict[tuple[int, bytes], int] = {}
     different: list[TokenSequence] = []
     places = np.zeros(samples.rewards.shape, dtype=np.int64)
@@ -71,7 +71,7 @@ def _token_bytes(tokens: ArrayLike) -> bytes:
 
 
 def open_score_pool(settings: ScoreSettings, samples: Samples) -> ScorePool:
-    """The score gradients of all samples, by the model that was sampled."""
+    """The score gradients of all samples, under the model that sampled them."""
     if samples.settings["top_p"] != 1:
         raise ValueError("log-probabilities are of all tokens: sample with --top_p 1, not less")
     trust = settings.trust_remote_code
@@ -88,7 +88,7 @@ def open_score_pool(settings: ScoreSettings, samples: Samples) -> ScorePool:
 
 
 def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePool:
-    """The pool of these samples; resumes what `out/gradients` has of it."""
+    """The pool of these samples; resumes from the sketches in `out/gradients`."""
     different, places = different_responses(samples)
     identity = _identity(sketcher, samples, different)
     folder = out / "gradients" / identity["responses_sha256"][:12]
@@ -104,7 +104,7 @@ def score_pool(sketcher: ScoreSketcher, samples: Samples, out: Path) -> ScorePoo
 def _sketches(
     sketcher: ScoreSketcher, different: Sequence[TokenSequence], store: Store, path: Path
 ) -> NDArray[np.float32]:
-    """(U, K) of the responses, on disk; those that are not there yet take a pass."""
+    """(U, K) sketches of the responses, on disk; each missing one takes a pass."""
     mode: Any = "r+" if store.records else "w+"
     shape = len(different), sketcher.numbers
     sketches = np.lib.format.open_memmap(path, mode, np.float32, shape)
@@ -119,7 +119,7 @@ def _sketches(
 
 
 def _record(number: int, score: Score) -> Record:
-    """What is kept of a response beside its sketch."""
+    """The record that is stored beside a response's sketch."""
     weight = squared_score_norms(score.log_probs, torch.ones_like(score.log_probs))
     return {"response": number, "squared_norm": score.squared_norm, "weight": float(weight)}
 
@@ -127,12 +127,12 @@ def _record(number: int, score: Score) -> Record:
 def _identity(
     sketcher: ScoreSketcher, samples: Samples, different: Sequence[TokenSequence]
 ) -> dict[str, Any]:
-    """All that sketches depend on."""
+    """Everything that the sketches depend on."""
     digest = hashlib.sha256()
     for response in different:
         for tokens in response:
             digest.update(_token_bytes(tokens))
-            digest.update(b"\xff\xff\xff\xff")  # no token
+            digest.update(b"\xff\xff\xff\xff")  # not a token id
     identity = {
         "openrlhf_js": __version__,
         "model_sha256": samples.settings["model_sha256"],
@@ -145,7 +145,7 @@ def _identity(
 
 
 def _gram_matrix(sketches: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
-    """(U, U) products of sketches (U, K), block by block; the lower half of them is computed."""
+    """(U, U) products of sketches (U, K), block by block; only the lower half is computed."""
     size = len(sketches)
     gram = np.empty((size, size), dtype=np.float32)
     for top in range(0, size, ROWS):

@@ -1,10 +1,10 @@
 """Score gradients of single responses, s = grad log pi(y | x), as sketches.
 
-log pi is the sum over the tokens of a response, the end token included, of the log-probabilities
-that they were sampled with: of softmax(logits / temperature). It is not divided by the length: a
-mean over tokens has no gradient that all baselines share.
+log pi is the sum of the log-probabilities that a response's tokens, the end token included, were
+sampled with: those of softmax(logits / temperature). It is not divided by the length: the expected
+gradient of a mean over tokens depends on the baseline.
 
-A sketch is K sums of the gradient's numbers with random signs. Inner products of sketches are
+A sketch is K sums of the gradient's entries with random signs. Inner products of sketches are
 unbiased for those of gradients, with a standard deviation of about |s| |s'| / sqrt(K).
 """
 
@@ -26,14 +26,14 @@ SIGNS_SEED = 0
 
 
 class TokenSequence(NamedTuple):
-    """Token ids of a prompt and of one response to it, the end token included; may be empty."""
+    """Token ids of a prompt and of one response with its end token; the response may be empty."""
 
     prompt: Sequence[int]
     response: Sequence[int] | NDArray[np.int32]
 
 
 class Score(NamedTuple):
-    """What one pass says of a response."""
+    """The results of one pass over a response."""
 
     sketch: Tensor
     """(K,) of its score gradient, float32, on the CPU."""
@@ -44,10 +44,10 @@ class Score(NamedTuple):
 
 
 class ScoreSketcher:
-    """Sketches score gradients of a model: of its parameters that require one, without dropout.
+    """Sketches a model's score gradients, for parameters that require gradients, without dropout.
 
-    Each parameter's gradient is sketched as soon as the backward pass has finished with it, and
-    freed. Beside the model there are a byte for each parameter, and the gradients of a few.
+    Each parameter's gradient is sketched and freed as soon as the backward pass has finished with
+    it. Beyond the model, memory holds one byte per parameter and the gradients of a few.
     """
 
     def __init__(self, model: PreTrainedModel, temperature: float = 1.0, numbers: int = NUMBERS):
@@ -67,7 +67,7 @@ class ScoreSketcher:
             first += parameter.numel()
 
     def __call__(self, response: TokenSequence) -> Score:
-        """Runs one pass forward and one back."""
+        """Runs one forward and one backward pass."""
         self._sketch.zero_()
         self._squared_norm.zero_()
         log_probs = torch.zeros(0)
@@ -81,7 +81,7 @@ class ScoreSketcher:
         )
 
     def _log_probs(self, response: TokenSequence) -> Tensor:
-        """(T,) with gradient."""
+        """(T,) log-probabilities, with gradient."""
         tokens = torch.tensor([[*response.prompt, *response.response]], device=self.model.device)
         start = len(response.prompt)
         kept = torch.arange(start - 1, tokens.shape[1] - 1, device=tokens.device)
@@ -90,7 +90,7 @@ class ScoreSketcher:
         return -F.cross_entropy(logits, tokens[0, start:], reduction="none")
 
     def _add(self, signs: Tensor, first: int, parameter: Tensor) -> None:
-        """Adds a parameter's gradient to the sketch; its numbers are those from `first` on."""
+        """Adds a parameter's gradient to the sketch; its entries are numbered from `first` on."""
         assert parameter.grad is not None
         gradient = parameter.grad.flatten().float()
         parameter.grad = None

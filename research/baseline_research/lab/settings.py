@@ -12,7 +12,7 @@ from paired_eval.sampling.settings import SamplingSettings
 
 BASELINES = ("js", "js_grad", "bloo", "reinforce++", "dr_grpo", "remax")
 ORACLE = "js_fixed"  # with the best constant coefficient
-PROMPTS = 128  # the paper's, and so are the responses
+PROMPTS = 128  # as in the paper; so are the responses
 RESPONSES = 128
 OWN = "your own as FILE.py:NAME"
 BEST = f"{ORACLE} is the best constant lambda, which only the true values tell"
@@ -20,10 +20,10 @@ WITHOUT_MODEL = {"out", "prompts_count", "responses", "device", "seed", "trust_r
 
 
 class LabSettings(SamplingSettings):
-    """What is sampled, as in training: once, into OUT/samples, for every program of the lab.
+    """Samples once, as in training, into OUT/samples, for every program of the lab.
 
-    The same command resumes; more --responses or --prompts_count sample what is missing; another
-    --reward grades again without sampling; and without --model the program takes what is there.
+    The same command resumes. More --responses or --prompts_count sample only what is missing;
+    another --reward grades again without sampling; without --model the stored samples are used.
     """
 
     out: Path = Field(description="folder of samples and results")
@@ -84,7 +84,7 @@ class ValueSettings(LabSettings):
 
 
 class BatchSettings(LabSettings):
-    """The batches that are drawn from the samples."""
+    """The batches to draw from the samples."""
 
     m: tuple[int, ...] = Field(
         (2, 4, 8), description="numbers of responses to each prompt of a batch"
@@ -98,8 +98,8 @@ class BatchSettings(LabSettings):
 class MseSettings(BatchSettings):
     """How far every baseline is from the true value, on responses of a model.
 
-    Small batches are drawn from many responses; a prompt's value is the mean of those that are not
-    in the batch, and the squared error of that mean is subtracted.
+    Small batches are drawn from many responses. A prompt's value is estimated by the mean reward of
+    the responses outside the batch, and the squared error of that mean is subtracted.
     """
 
     baselines: tuple[str, ...] = Field(
@@ -108,7 +108,7 @@ class MseSettings(BatchSettings):
 
 
 class ScoreSettings(BatchSettings):
-    """What takes score gradients: one pass a response, whose sketch is kept in OUT/gradients."""
+    """Score gradients: one pass per response, with the sketch kept in OUT/gradients."""
 
     gradient_dtype: Literal["bf16", "fp16", "float32"] = Field(
         "float32", description="dtype of the model in these passes; sums are float32"
@@ -118,11 +118,11 @@ class ScoreSettings(BatchSettings):
 class GradientSettings(ScoreSettings):
     """How far the policy gradients of batches are from the true one, by estimator.
 
-    One pass a response takes its score gradient, and keeps a sketch of it in OUT/gradients; batches
-    of any size and every estimator are sums of those. Distance: the mean of ||g - T||^2, T the
-    true gradient of the batch's prompts; to all: of all prompts, as in the paper. Reductions are
-    against rloo, paired by batch. Estimators that remember are judged in the second half of streams
-    of --steps batches, where every prompt is new to them, and in the first batch. dr_grpo has
+    One pass per response takes its score gradient and keeps a sketch of it in OUT/gradients. The
+    gradient of any batch and estimator is a sum of these. Distance: the mean of ||g - T||^2, with T
+    the true gradient of the batch's prompts; to all: of all prompts, as in the paper. Reductions
+    are against rloo, paired by batch. Estimators with memory see streams of --steps batches, in
+    which no prompt repeats, and are judged in the second half and in the first batch. dr_grpo has
     rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
     """
 
@@ -138,18 +138,19 @@ class GradientSettings(ScoreSettings):
 class HeterogeneitySettings(ScoreSettings):
     """The distance to the true gradient for every lambda from 0 (rloo) to 1 (bloo).
 
-    And where js is: for each group of prompts by itself (a datasource, or a --prompts file), and
-    for a mix with equal shares of all. Least distance: the lambda with the least mean distance; its
-    reduction is measured on half of the responses with the lambda that is best for the other half.
+    Also shows where js is. Results are for each group of prompts (a datasource, or a --prompts
+    file) and for a mix with equal shares of all. Least distance: the lambda with the least mean
+    distance; its reduction is measured on half of the responses, with the lambda that is best for
+    the other half.
     """
 
     m: tuple[int, ...] = Field((4,), description="numbers of responses to each prompt of a batch")
 
 
 class SimulateSettings(Settings):
-    """How far every baseline is from the true value where values are made up, without a model.
+    """How far every baseline is from the true value in simulated prompts, without a model.
 
-    A value is the probability of the reward 1. Values: beta:A,B; two_point:LOW,HIGH,SHARE.
+    A value is the probability of reward 1. Values: beta:A,B; two_point:LOW,HIGH,SHARE.
     """
 
     out: Path = Field(description="folder of results")

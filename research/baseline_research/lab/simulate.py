@@ -1,6 +1,6 @@
-"""Squared errors of every baseline where the prompts' values are known: no model is needed.
+"""Squared errors of every baseline for simulated prompts with known values, without a model.
 
-A batch is n prompts with independent values and m rewards 0 or 1 each. Every estimator sees the
+A batch is n prompts with independent values and m rewards of 0 or 1 each. Every estimator sees the
 same batches. Axes: B batches, n prompts, m responses, e estimators.
 """
 
@@ -26,7 +26,7 @@ CHUNK_REWARDS = 100_000  # held at a time, for each estimator: 0.8 MB
 
 @dataclass(frozen=True)
 class Values:
-    """A distribution of the prompts' values, each the probability of the reward 1."""
+    """A distribution of the prompts' values; a value is the probability of reward 1."""
 
     title: str
     draw: Callable[[np.random.Generator, tuple[int, ...]], Floats]
@@ -66,7 +66,7 @@ FORMS = "beta:A,B two_point:LOW,HIGH,SHARE"
 
 
 def parse(text: str) -> Values:
-    """The distribution that a flag names. Raises ValueError."""
+    """The distribution that a flag describes. Raises ValueError for a malformed one."""
     name, _, parameters = text.partition(":")
     try:
         values = DISTRIBUTIONS[name](*map(float, parameters.split(",")))
@@ -83,7 +83,7 @@ def best_coefficient(values: Values, n: int, m: int) -> float:
         E (b - mu)^2 = (1 - lambda)^2 v2 + lambda^2 T       lambda = v2 / (v2 + T)
         v2 = sigma^2 / (m - 1)       T = s2 (1 + 1/p) + sigma^2 / (m p)       p = n - 1
 
-    T is the mean squared distance of a prompt's value to the mean reward of the p other prompts.
+    T is the mean squared distance between a prompt's value and the mean reward of the p others.
     """
     others = n - 1
     v2 = values.sigma2 / (m - 1)
@@ -113,7 +113,7 @@ def simulated(settings: SimulateSettings) -> LabResult:
 def simulate(
     values: Values, n: int, responses: Sequence[int], names: Sequence[str], rounds: int, seed: int
 ) -> LabResult:
-    """Squared errors of these baselines in `rounds` batches of n prompts, for every m."""
+    """Squared errors of the given baselines in `rounds` batches of n prompts, for every m."""
     measured = []
     rows: list[LabRow] = []
     with progress("simulating", rounds * len(responses), "batches") as bar:
@@ -150,7 +150,7 @@ def measure(
     names: Sequence[str],
     advance: Advance = lambda batches: None,
 ) -> SquaredErrors:
-    """Errors and coefficients of the estimators in each batch, (e, B) arrays."""
+    """Errors and coefficients of the estimators in each batch, as (e, B) arrays."""
     if m < 2:
         raise ValueError(f"m = {m}: give 2 or more")
     estimators = [find_estimator(name) for name in names]
@@ -168,7 +168,7 @@ def measure(
 def draw(
     values: Values, generator: np.random.Generator, n: int, m: int, batches: int
 ) -> KnownBatch:
-    """Values of prompts, and rewards with these means."""
+    """Draws values of prompts, and rewards with these means."""
     value = values.draw(generator, (batches, n))
     if value.min() < 0 or value.max() > 1:
         raise ValueError(f"{values.title}: a value is a probability from 0 to 1")

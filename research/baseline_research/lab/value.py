@@ -45,7 +45,7 @@ def values_of(pool: Samples) -> LabResult:
 
 
 def _rows(pool: Samples, group: str) -> list[LabRow]:
-    """What is reported of all prompts, or of one group's."""
+    """The rows for all prompts, or for one group."""
     quantities = {
         "prompts": len(pool.prompts),
         "mean_value": mean_value(pool.rewards),
@@ -59,7 +59,7 @@ def _rows(pool: Samples, group: str) -> list[LabRow]:
 
 
 def standard_errors(rewards: Floats) -> Floats:
-    """(n,) of the means of (n, m); NaN with one response."""
+    """(n,) standard errors of the row means of (n, m); NaN with one response."""
     prompts, responses = rewards.shape
     if responses < 2:
         return np.full(prompts, np.nan)
@@ -67,7 +67,7 @@ def standard_errors(rewards: Floats) -> Floats:
 
 
 def mean_value(rewards: Floats) -> Estimate:
-    """The mean value of the prompts (n, m) with its interval, clustered by prompt."""
+    """The mean value of the prompts, from rewards (n, m), with its interval clustered by prompt."""
     clusters = np.repeat(np.arange(len(rewards)), rewards.shape[1])
     if rewards.min() >= 0 and rewards.max() <= 1:
         return clustered_proportion(rewards.ravel(), clusters)
@@ -75,9 +75,9 @@ def mean_value(rewards: Floats) -> Estimate:
 
 
 def spread(rewards: Floats) -> float:
-    """The standard deviation of the true values over prompts: of the means, less their noise.
+    """The standard deviation of the true values over prompts: that of the means, less their noise.
 
-    0 where the noise explains everything, NaN with one prompt or one response.
+    0 if the noise explains everything, NaN with one prompt or one response.
     """
     if min(rewards.shape) < 2:
         return math.nan

@@ -1,7 +1,7 @@
 """Ray, DeepSpeed, vLLM and OpenRLHF on a machine without a GPU.
 
-The product finds this package by the entry point `cpu` of `openrlhf_js.devices`, and uses the names
-below.
+`openrlhf_js` finds this package through the entry point `cpu` of `openrlhf_js.devices` and uses the
+names below.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = [
     "open_node",
 ]
 
-WORKER_HOOK = "baseline_research.on_cpu.stand_ins.install"  # which Ray runs in each worker
+WORKER_HOOK = "baseline_research.on_cpu.stand_ins.install"  # Ray runs it in each worker
 
-# What the replacements in `stand_ins` stand in for.
+# The upstream lines that the replacements in `stand_ins` stand in for.
 RELIED_ON: Names = {
     "openrlhf.utils.deepspeed.deepspeed": {
         "init_device_mesh": "device_type mesh_shape",

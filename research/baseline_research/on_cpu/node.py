@@ -1,4 +1,4 @@
-"""A node of Ray on which GPUs are pretended."""
+"""A Ray node with pretended GPUs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from openrlhf_js.trainers.openrlhf.run.ray_session import Node
 
 
 def open_node(args: argparse.Namespace, stack: contextlib.ExitStack) -> Node:
-    """A node for this run alone that counts the GPUs that it asks for, and its nursery.
+    """A Ray node for this run alone, with as many pretended GPUs as it asks for, and its nursery.
 
-    Its folder goes when the stack unwinds, and is locked as long as this process lives.
+    The node's folder is locked while this process lives, and removed when the stack unwinds.
     """
     import torch
 
     gpus = pretend_gpus(args)
 
-    # Ray's sockets lie in its folder, and a socket's path may have 107 characters
+    # Ray puts its sockets in the folder, and a socket's path may have at most 107 characters
     folder = tempfile.mkdtemp(prefix=FOLDER)
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     lock = os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_WRONLY)
     stack.callback(os.close, lock)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # Ray sets the variable in a worker: too late for a fork
+        torch.set_num_threads(1)  # Ray sets the variable in the worker, too late for a fork
     python, nursery = processes.open_nursery(folder)
     settings = {
         "address": "local",

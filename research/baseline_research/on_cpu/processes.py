@@ -1,9 +1,9 @@
 """The processes of a run without a GPU: Ray's workers are forks of one process, the nursery.
 
-A run forks itself when PyTorch, vLLM and DeepSpeed are imported, so that this happens once; the
-fork, the nursery, forks again for each worker that Ray asks for. Ray runs this file where it would
-run Python (`py_executable`): it hands its arguments, environment and standard streams to the
-nursery, and lives as long as the fork. What has touched CUDA must not fork: this is not for a GPU.
+A run imports PyTorch, vLLM and DeepSpeed once and then forks itself. The fork, the nursery, forks
+again for each worker that Ray asks for. Ray runs this file in place of Python (`py_executable`): it
+passes its arguments, environment and standard streams to the nursery, and lives as long as the
+fork. Not for a GPU: a process that has touched CUDA must not fork.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OMP_PAUSE_HARD = 2  # of omp.h
 
 
 def register() -> None:
-    """Prepares a vLLM process for CPU if the run is a CPU run of ours, else does nothing.
+    """Prepares a vLLM process for CPU if it belongs to one of our CPU runs, else does nothing.
 
     vLLM calls it in each of its processes (entry point `vllm.general_plugins`).
     """
@@ -37,15 +37,14 @@ def register() -> None:
 def open_nursery(folder: str) -> tuple[list[str], int]:
     """Forks the nursery, which ends with this process and leads a session with all its forks.
 
-    To be called when all is imported, and before this process has threads of its own, but for those
-    of OpenMP. Returns the command that Ray shall run in place of Python, and the nursery's process
-    id.
+    Call it after all imports, and before this process has any threads other than OpenMP's. Returns
+    the command that Ray runs in place of Python, and the nursery's process id.
     """
     path = os.path.join(folder, "nursery")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
-    parent_lives, held = os.pipe()  # ends when this process does, in whatever way
+    parent_lives, held = os.pipe()  # closes when this process ends, however it ends
     sys.stdout.flush()
     sys.stderr.flush()
     _end_openmp_threads()
@@ -69,10 +68,10 @@ def open_nursery(folder: str) -> tuple[list[str], int]:
 
 
 def _end_openmp_threads() -> None:
-    """Ends the threads that torch has computed with in this thread; OpenMP starts new ones.
+    """Ends the OpenMP threads that torch has used from this thread; OpenMP starts new ones.
 
-    A fork has none of them, and GNU's OpenMP would wait there for them for ever. Other libraries
-    with threads (OpenBLAS, Arrow, tokenizers, LLVM's OpenMP) see to a fork themselves.
+    A fork has none of them, and GNU's OpenMP would wait for them there forever. Other libraries
+    with threads (OpenBLAS, Arrow, tokenizers, LLVM's OpenMP) handle a fork themselves.
     """
     with open("/proc/self/maps", encoding="utf-8") as maps:
         copies = set(re.findall(r"/.*/libgomp\b.*", maps.read()))  # wheels bring their own
@@ -82,7 +81,7 @@ def _end_openmp_threads() -> None:
 
 
 def _become_worker(connection: socket.socket) -> NoReturn:
-    """Runs the script that `main` was called with in this process, and never returns."""
+    """Runs in this process the script that `main` was called with, and never returns."""
     import atexit
     import runpy
     import traceback
@@ -106,7 +105,7 @@ def _become_worker(connection: socket.socket) -> NoReturn:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-    finally:  # nothing of the process that it is a fork of may run
+    finally:  # no code of the parent process may run after it
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -114,7 +113,7 @@ def _become_worker(connection: socket.socket) -> NoReturn:
 
 
 def main() -> None:
-    """Asks the nursery for a fork, and ends with it."""
+    """Asks the nursery for a fork, and ends when the fork does."""
     path, *words = sys.argv[1:]
     arguments = list(itertools.dropwhile(lambda word: word.startswith("-"), words))  # Python's own
     wanted = {

@@ -1,8 +1,8 @@
-"""What lets Ray, DeepSpeed, vLLM and OpenRLHF train on a machine without a GPU.
+"""Replacements that let Ray, DeepSpeed, vLLM and OpenRLHF train on a machine without a GPU.
 
-`install` prepares a process: it is the setup hook of every Ray worker, and vLLM's engine, a process
-of its own outside Ray, calls it through `baseline_research.on_cpu.processes`. Each replacement
-names the upstream lines that it stands in for.
+`install` prepares a process. It is the setup hook of every Ray worker; vLLM's engine, a separate
+process outside Ray, calls it through `baseline_research.on_cpu.processes`. Each replacement names
+the upstream lines that it stands in for.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from openrlhf_js.common.processors import leave_out_videos
 from openrlhf_js.trainers.openrlhf import flash_attn
 from openrlhf_js.trainers.openrlhf.imports import after_import
 
-GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # switches that save it
+GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # memory-saving switches
 
 
 def adapt(args: argparse.Namespace) -> None:
-    """Sets what OpenRLHF's nested arguments must be on CPU."""
+    """Sets OpenRLHF's nested arguments to what a CPU needs."""
     for flag in GPU_MEMORY:
         section, _, name = flag.partition(".")
         group = getattr(args, section, None)  # `rm train` has no vLLM
@@ -37,7 +37,7 @@ def adapt(args: argparse.Namespace) -> None:
 
 
 def pretend_gpus(args: argparse.Namespace) -> int:
-    """The number of GPUs that Ray must count for OpenRLHF's placement groups to fit."""
+    """The number of GPUs that Ray must report so that OpenRLHF's placement groups fit."""
     gpus = args.vllm.num_engines or 0
     for group in (args.actor, args.critic, args.ref, args.reward):
         gpus += group.num_nodes * group.num_gpus_per_node
@@ -49,8 +49,8 @@ def pretend_gpus(args: argparse.Namespace) -> int:
 Act = Callable[[ModuleType], None]
 
 
-# module -> what is done to it once it is imported, and the "module | line" of upstream's source
-# that call for it; a line without a module is the module's own
+# module -> the function applied to it after import, and the "module | line" of upstream's source
+# that make it necessary; a line without a module is in the module itself
 REPLACEMENTS: dict[str, tuple[Act, tuple[str, ...]]] = {}
 
 
@@ -63,7 +63,7 @@ def _stands_in_for(module: str, *lines: str) -> Callable[[Act], Act]:
 
 
 def _replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Replaces `owner.name` by the decorated function, whose `__wrapped__` it becomes."""
+    """Replaces `owner.name` with the decorated function; `__wrapped__` keeps the original."""
 
     def put(function: Callable[..., Any]) -> None:
         setattr(owner, name, functools.wraps(getattr(owner, name))(function))
@@ -72,8 +72,8 @@ def _replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 class _Device(str):
-    """The string "cpu", which `torch.device(f"cuda:{...}")` reads as an index. Upstream builds
-    such a device for a method that training does not call."""
+    """The string "cpu", which formats as an index in `torch.device(f"cuda:{...}")`. Upstream
+    builds such a device for a method that training does not call."""
 
     def __format__(self, spec: str) -> str:
         return "0"
@@ -93,7 +93,7 @@ class _Device(str):
 def _cuda(cuda: ModuleType) -> None:
     _replace(cuda, "current_device")(lambda: _Device("cpu"))
     for name in ("set_device", "synchronize", "empty_cache", "current_stream"):
-        # a function of its own for each: torch._dynamo keeps a table by function
+        # a separate function for each: torch._dynamo keeps a table keyed by function
         _replace(cuda, name)(lambda *_, **__: None)
 
 
@@ -120,14 +120,14 @@ def _deepspeed(module: ModuleType) -> None:
         return config
 
 
-# compiles an operation for inference, which wants a C++ compiler and a path without spaces
+# DeepSpeed compiles an inference operation, which needs a C++ compiler and a path without spaces.
 @_stands_in_for("deepspeed.comm.torch", "self.shm_comm_op = build_shm_op()")
 def _no_compiler(module: ModuleType) -> None:
     _replace(module, "build_shm_op")(lambda: None)
 
 
-# On NCCL's stream the last of several collectives ends last. Gloo runs them in two
-# threads, so that ZeRO-3 would go on with parameters that are still on their way.
+# On NCCL's stream the last of several collectives finishes last. Gloo runs them in two
+# threads, so ZeRO-3 would continue before all parameters have arrived.
 @_stands_in_for(
     "torch.distributed.distributed_c10d",
     "deepspeed.runtime.zero.partition_parameters | launch_handles[-1].wait()",
@@ -156,7 +156,7 @@ class _Broadcast:
 
     def broadcast(self, tensor: Any, src: int, stream: None = None) -> None:
         sends = self._group.rank == src
-        # a copy: with a view the whole buffer behind it would travel
+        # a copy: for a view, the whole buffer behind it would be sent
         received = self._group.broadcast_obj(tensor.clone() if sends else None, src)
         if not sends:
             tensor.copy_(received)
@@ -188,7 +188,7 @@ def _receive_weight(module: ModuleType) -> None:
         self.model_runner.model.load_weights(weights=[(name, weight)])
 
 
-# a weight that is gone once it is repacked cannot be updated
+# A weight that is removed after repacking could not be updated.
 @_stands_in_for(
     "vllm.model_executor.layers.utils",
     "layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)",
@@ -204,14 +204,14 @@ def _keep_weights(module: ModuleType) -> None:
 
 @functools.cache
 def _multiplies_bfloat16() -> bool:
-    """Whether the processor has instructions for products of bfloat16."""
+    """Whether the processor has instructions for bfloat16 products."""
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-# Without such instructions a product in bfloat16 takes ten times as long as one in float32, whose
-# result is the same but for the rounding of its sums.
+# Without such instructions a product takes ten times as long in bfloat16 as in float32. The results
+# differ only in the rounding of the sums.
 @_stands_in_for(
     "torch.nn.functional",
     "torch.nn.modules.linear | return F.linear(input, self.weight, self.bias)",
@@ -238,7 +238,7 @@ _stands_in_for(
 )(leave_out_videos)
 
 
-# the function has a copy beside it that needs no torchvision
+# transformers has a second version of the function that needs no torchvision
 @_stands_in_for(
     "transformers.models.qwen2_vl",
     "vllm.model_executor.models.qwen2_vl | "
@@ -252,8 +252,8 @@ def _resize_with_pil(module: ModuleType) -> None:
         sys.modules[f"{files}_qwen2_vl"] = importlib.import_module(f"{files}_pil_qwen2_vl")
 
 
-# Of a prompt that vLLM reads in parts, it turns the response's generator back, which one on CPU
-# cannot; read whole, a response depends on its seed alone.
+# When vLLM prefills a prompt in chunks, it rewinds the response's generator, and a CPU generator
+# cannot be rewound. With prompts read whole, a response depends only on its seed.
 @_stands_in_for(
     "vllm.config.model",
     "def is_chunked_prefill_supported(self) -> bool:",
@@ -264,8 +264,8 @@ def _whole_prompts(module: ModuleType) -> None:
     module.ModelConfig.is_chunked_prefill_supported = False
 
 
-# A spawned engine imports torch and vLLM once more, and its worker again: a third of the time to
-# the first step. Nothing here has touched a GPU, which is what makes a fork unsafe elsewhere.
+# A spawned engine imports torch and vLLM again, and so does its worker: a third of the time to the
+# first step. A fork is unsafe only after a process has touched a GPU, and none has here.
 @_stands_in_for(
     "vllm.utils.system_utils",
     "mp_method = envs.VLLM_WORKER_MULTIPROC_METHOD",

@@ -1,4 +1,4 @@
-"""What the runs of a study show: means, and paired differences by seed."""
+"""Analyses a study's runs: means, and paired differences by seed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from paired_eval.stats import (
     paired_difference,
 )
 
-SPREAD = 1e-9  # of the values themselves: seeds that differ by less are equal but for rounding
+SPREAD = 1e-9  # relative to the values: seeds that differ by less are equal up to rounding
 
 
 class StudyRow(NamedTuple):
     """One figure with its interval over seeds: a row of rows.csv.
 
-    One seed, or seeds that are all equal, have no interval: its ends are infinite, and a difference
-    has no test.
+    A single seed, or seeds with equal values, give no interval: its ends are infinite, and a
+    difference has no test.
     """
 
     kind: str  # mean or difference at the chosen rates, or mean at that rate
@@ -61,7 +61,7 @@ class StudyRow(NamedTuple):
 class Average(NamedTuple):
     """The difference of results to the reference, averaged over cells.
 
-    In points of pass@1, or in the units of the user's own reward. Equal seeds have no interval.
+    In points of pass@1, or in the units of the user's own reward. No interval if seeds are equal.
     """
 
     mix: str  # of the cells
@@ -88,7 +88,7 @@ class CurvePoint(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """All that a study shows."""
+    """All results of a study."""
 
     reference: str
     """The estimator that the others are compared with."""
@@ -108,17 +108,17 @@ class Findings(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether the user's own data was trained on."""
+        """Whether the study trained on the user's own data."""
         return any(row.task == OWN for row in self.means)
 
     @property
     def result(self) -> str:
-        """What the quantity `pass1` is: scores of a user's own grader need not be 0 or 1."""
+        """What to call the quantity `pass1`: a user's own rewards need not be 0 or 1."""
         return "mean reward" if self.is_own else "pass@1"
 
     @property
     def unit(self) -> str:
-        """Of a difference of results: a share's is in points."""
+        """The unit of a difference of results: points for a share."""
         return "" if self.is_own else "points"
 
     @property
@@ -128,21 +128,21 @@ class Findings(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A value, and the reference's of the same seed."""
+    """A value, and the reference's value with the same seed."""
 
     value: Value
     reference: float
 
     @property
     def difference(self) -> float:
-        """To the reference."""
+        """The difference to the reference."""
         return self.value.value - self.reference
 
 
 def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
-    """All that the records of a study's runs show.
+    """Analyses the records of a study's runs.
 
-    p-values are Holm's, corrected for all comparisons of one quantity in the study.
+    p-values are Holm-corrected for all comparisons of one quantity in the study.
     """
     runs = [run for group in grouped(records, setting_of).values() for run in group]
     in_unit = all(map(rewards_in_unit, runs))
@@ -168,14 +168,14 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
 
 
 def _cut(estimate: Estimate, low: float, high: float) -> Estimate:
-    """The estimate with an interval that does not leave the range of the quantity."""
+    """The estimate with its interval cut to the range of the quantity."""
     if not math.isfinite(estimate.high):
         return estimate
     return Estimate(estimate.value, max(estimate.low, low), min(estimate.high, high))
 
 
 def _without_spread(estimate: Estimate, values: Iterable[float]) -> bool:
-    """Whether the interval has no width but for what rounding adds to these values."""
+    """Whether the interval's width is only the rounding of these values."""
     greatest = max(map(abs, values))
     return estimate.high - estimate.low <= SPREAD * greatest
 
@@ -199,14 +199,14 @@ def _means(kind: str, groups: Iterable[Sequence[Value]], shares: Sequence[str]) 
 
 
 def _from_the_highest(chosen: Sequence[RunRecord]) -> list[str]:
-    """The estimators by the mean of their results."""
+    """The estimators in descending order of their mean result."""
     by_estimator = grouped(chosen, lambda run: run["estimator"])
     finals = {name: fmean(run["pass1"] for run in runs) for name, runs in by_estimator.items()}
     return sorted(finals, key=lambda name: -finals[name])
 
 
 def _paired(values: Sequence[Value], reference: str) -> list[list[Pair]]:
-    """The pairs of each estimator, cell and quantity, by seed; one pair has no interval."""
+    """The pairs of each estimator, cell and quantity, by seed; a single pair has no interval."""
     references = {
         (value.cell, value.quantity, value.seed): value.value
         for value in values
@@ -242,7 +242,7 @@ def _difference(pairs: Sequence[Pair]) -> Difference:
 def _difference_row(
     pairs: Sequence[Pair], difference: Difference, p_holm: float, shares: Sequence[str]
 ) -> StudyRow:
-    """A difference with its test, or without any where the seeds differ alike."""
+    """A difference with its test, or without one if it is the same in all seeds."""
     values = [pair.value for pair in pairs]
     estimate = difference.estimate
     if _without_spread(estimate, _numbers(pairs)):
@@ -257,7 +257,7 @@ def _difference_row(
 
 
 def _numbers(pairs: Iterable[Pair]) -> list[float]:
-    """Everything that differences are made of."""
+    """All values that the differences are computed from."""
     numbers = []
     for pair in pairs:
         numbers += [pair.value.value, pair.reference]
@@ -322,7 +322,7 @@ def _average(
 
 
 def _curves(chosen: Iterable[RunRecord], shares: Sequence[str]) -> list[CurvePoint]:
-    """Means over seeds along the training; equal seeds have a band without a width."""
+    """Means over seeds along the training; if seeds are equal, the band has no width."""
     points = []
     for (cell, estimator), runs in grouped(chosen, setting_of).items():
         count = len(runs[0]["curve"])

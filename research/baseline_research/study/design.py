@@ -1,4 +1,4 @@
-"""What a study trains: its settings, and the runs that they stand for."""
+"""What a study trains: its settings, and the runs that follow from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openrlhf_js.estimators.record import Estimator
 from paired_eval.sampling.settings import DTYPES
 
 OWN = "own"  # the task of a study that trains with the user's flags
-NEEDED = {  # behind --, to train the user's own model, with what stands for a value
+NEEDED = {  # needed behind -- to train the user's own model, with placeholder values
     "actor.model_name_or_path": "MODEL",
     "data.prompt_dataset": "PROMPTS",
     "eval.dataset": "HELD_OUT",
@@ -31,7 +31,7 @@ NEEDED = {  # behind --, to train the user's own model, with what stands for a v
     "vllm.num_engines": "1",
 }
 OTHER_REWARDS = ("reward.model_name_or_path", "train.agent_func_path")
-VERSION_ITEMS = 20  # of each kind that a task's version is made of
+VERSION_ITEMS = 20  # of each kind, that a task's version is computed from
 
 Mix: TypeAlias = Literal["alike", "natural", "mixed"]
 StackMix: TypeAlias = Literal["natural", "mixed"]
@@ -41,7 +41,7 @@ NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
 
 
 class Cell(NamedTuple):
-    """What estimators are compared on; the runs of a cell and a seed have the same start."""
+    """A setting to compare estimators in; runs of one cell and seed have the same start."""
 
     task: str
     mix: str
@@ -50,13 +50,13 @@ class Cell(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The cell in a table or above a picture."""
+        """The cell's name in tables and above pictures."""
         size = f"{self.prompts} x {self.responses}"
         return size if self.task == OWN else f"{self.task}, {self.mix}, {size}"
 
 
 class Run(NamedTuple):
-    """One training; its fields are those of a cell and three more."""
+    """One training run; its fields are those of a cell and three more."""
 
     task: str
     mix: str
@@ -73,12 +73,12 @@ class Run(NamedTuple):
 
     @property
     def cell(self) -> Cell:
-        """What its estimator is compared on."""
+        """The cell in which its estimator is compared."""
         return Cell(self.task, self.mix, self.prompts, self.responses)
 
     @property
     def pair(self) -> tuple[Cell, int]:
-        """What it shares with the runs that it is compared with."""
+        """The cell and seed that it shares with the runs it is compared with."""
         return self.cell, self.seed
 
     @property
@@ -177,7 +177,7 @@ class StudySettings(Settings):
 
     @model_validator(mode="after")
     def _check_estimators(self) -> StudySettings:
-        """As training does, before anything is loaded."""
+        """Checks estimators as training does, before anything is loaded."""
         for name in self.estimators:
             record = self.record_of(name)
             if record is None:
@@ -230,7 +230,7 @@ class StudySettings(Settings):
 
     @property
     def estimator_names(self) -> dict[str, str]:
-        """By the name in records, the name where an estimator is computed."""
+        """Maps an estimator's name in records to the name under which it is computed."""
         names = {}
         for name in self.estimators:
             own = parse_own(name)
@@ -238,9 +238,9 @@ class StudySettings(Settings):
         return names
 
     def estimator_name(self, label: str) -> str:
-        """What an estimator of the records is called where it is computed.
+        """The name under which an estimator of the records is computed.
 
-        Raises ValueError for one of the user's own whose file has changed since.
+        Raises ValueError for a user's own estimator whose file has changed since.
         """
         names = self.estimator_names
         if label not in names:
@@ -249,14 +249,14 @@ class StudySettings(Settings):
 
     @property
     def title(self) -> str:
-        """What is compared, on which tasks or data and which model."""
+        """The estimators, tasks and model that are compared."""
         model_name = self.model.name if self.model else f"a Qwen2 of width {self.width}"
         estimators = ", ".join(self.estimator_names)
         return f"{estimators}: {', '.join(self.tasks)} with {model_name}"
 
     @property
     def pass1_in_words(self) -> str:
-        """Of what pass@1 after training is the mean."""
+        """What pass@1 after training is the mean of."""
         if self.samples == 0:
             return f"the probability of the right response on {self.held_out} held-out prompts"
         return f"{self.samples} responses to each of {self.held_out} held-out prompts"
@@ -298,17 +298,17 @@ class StudySettings(Settings):
         return identity
 
     def files(self) -> dict[str, str]:
-        """Fingerprints of the user's own data and models: runs of other ones are no pairs."""
+        """Fingerprints of the user's own data and models; runs with other ones cannot be paired."""
         return {}
 
 
 class InlineStudy(StudySettings):
     """Train with several estimators from one start, on paired seeds, and compare them.
 
-    Every combination of what is listed is a run; runs of one seed share warm start, prompts and
-    their order. A tiny model is trained in this process, in seconds, as plain REINFORCE with one
-    update a batch: it is for laptops. With --engine stack, `openrlhf-js train` trains it, or your
-    model with the flags that follow `--` (`--engine stack --help`). A stopped study resumes.
+    Every combination of the listed values is a run; runs of one seed share the warm start and the
+    prompts in their order. This process trains a tiny model in seconds, with plain REINFORCE and
+    one update per batch: it is for laptops. With --engine stack, `openrlhf-js train` trains it, or
+    your model with the flags that follow `--` (`--engine stack --help`). A stopped study resumes.
 
     examples:
       openrlhf-js study --estimators rloo bloo js_grad --seeds 10
@@ -354,8 +354,8 @@ class InlineStudy(StudySettings):
 class StackStudy(StudySettings):
     """Train with several estimators on Ray, DeepSpeed and vLLM, on paired seeds, and compare them.
 
-    Every combination of what is listed is a run of `openrlhf-js train`: of the tiny model on the
-    inline engine's tasks, or of your model and data with the flags that follow `--`. A stopped
+    Every combination of the listed values is a run of `openrlhf-js train`: with the tiny model on
+    the inline engine's tasks, or with your model and data and the flags that follow `--`. A stopped
     study resumes; with --print, a cluster trains the runs.
 
     examples:
@@ -415,7 +415,7 @@ class StackStudy(StudySettings):
         return f"{', '.join(self.estimator_names)}: {data} with {model}"
 
     def cells(self) -> list[Cell]:
-        """All cells; of the user's own data, which knows no tasks and mixes, the sizes alone."""
+        """All cells; for the user's own data, which have no tasks or mixes, only the sizes."""
         if not self.train:
             return super().cells()
         sizes = itertools.product(self.prompts, self.responses)
@@ -426,7 +426,7 @@ class StackStudy(StudySettings):
         return {**super().identity(), "train": self.train}
 
     def files(self) -> dict[str, str]:
-        """Fingerprints of files that flags of training name, and of folders of data and models."""
+        """Fingerprints of the files, data folders and model folders in the training flags."""
         fingerprints = {}
         for flag, value in training_flags(self.train):
             holds_data = flag.endswith(("dataset", "name_or_path"))
@@ -447,7 +447,7 @@ Study: TypeAlias = InlineStudy | StackStudy
 def model_hash(folder: Path) -> str:
     """Twelve characters that change with a model's weights.
 
-    Raises ValueError where there are none.
+    Raises ValueError if there are none.
     """
     weights = list(folder.glob("*.safetensors"))
     if not weights:
@@ -482,7 +482,7 @@ def task_version(task: TinyTask) -> str:
 
 
 def missing_flags(words: Sequence[str]) -> list[str]:
-    """What a study of the user's own model lacks behind --, such as `--eval.steps N`."""
+    """The flags that a study of the user's own model lacks behind --, such as `--eval.steps N`."""
     given = {name for name, value in training_flags(words) if value}
     if not given.isdisjoint(OTHER_REWARDS):
         given.add("reward.remote_url")
@@ -490,7 +490,7 @@ def missing_flags(words: Sequence[str]) -> list[str]:
 
 
 def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Each word of a command line as (flag, value); a flag without `=` has the value "" itself.
+    """Each word of a command line as (flag, value); a flag without `=` has the value "".
 
     Examples:
         >>> training_flags(["--a", "1", "2", "--b=3"])

@@ -1,4 +1,4 @@
-"""What is measured of a run, by either engine."""
+"""The figures that either engine measures for a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 MAX_CURVE_POINTS = 20
-ROUNDING = 1e-5  # of the float32 numbers of a log
+ROUNDING = 1e-5  # rounding of the log's float32 numbers
 
 
 class Figures(NamedTuple):
-    """Of one run; None where it was not measured."""
+    """The figures of one run; None if not measured."""
 
     pass1: float
     """After training, on the held-out prompts."""
@@ -40,7 +40,7 @@ class Figures(NamedTuple):
 def may_be_in_unit(mean: float, deviation: float, count: int) -> bool:
     """Whether `count` rewards with this mean and standard deviation may all lie in [0, 1].
 
-    There no r^2 exceeds its r, so their variance is at most mean (1 - mean) count / (count - 1).
+    In [0, 1], r^2 <= r, so the variance is at most mean (1 - mean) count / (count - 1).
     """
     if not 0 <= mean <= 1:
         return False

@@ -53,7 +53,7 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
     with atomic_write(folder / PAGE) as file:
         file.write(text.encode())
     rows = pd.DataFrame(findings.means + findings.means_at_each_rate + findings.differences)
-    rows = rows.replace([math.inf, -math.inf], math.nan)  # the ends of one seed's intervals
+    rows = rows.replace([math.inf, -math.inf], math.nan)  # one seed's intervals have infinite ends
     with atomic_write(folder / ROWS) as file:
         rows.to_csv(file, index=False, float_format="%.5g")
     style.save_png(picture(findings, title), folder / PICTURE)
@@ -63,7 +63,7 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
 def picture(findings: Findings, title: str) -> alt.ConcatChart:
     """The differences by mix, and two learning curves of the first cell with their bands.
 
-    The curves are those of the reference and of the other estimator that ends highest.
+    The curves are the reference's and that of the other estimator that ends highest.
     """
     others = [name for name in findings.estimators if name != findings.reference]
     pictured = [findings.reference, *others[:1]]
@@ -74,7 +74,7 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
 
 
 def _interval_note(averages: Sequence[Average]) -> str:
-    """What intervals of averages are over."""
+    """Says what the averages' intervals are over."""
     cells = max((average.cells for average in averages), default=0)
     if cells > 1:
         note = f"means of {cells} cells, 95 % intervals over seeds"
@@ -86,7 +86,7 @@ def _interval_note(averages: Sequence[Average]) -> str:
 
 
 def _cut(rows: Iterable[Average | CurvePoint | StudyRow], least: int, greatest: int) -> str:
-    """Says it of intervals that end where rewards from 0 to 1 do."""
+    """A note if any interval is cut at the limits of rewards from 0 to 1, else ""."""
     for row in rows:
         if least == row.low < row.value or row.value < row.high == greatest:
             return f", cut at {least} and {greatest}"
@@ -94,7 +94,7 @@ def _cut(rows: Iterable[Average | CurvePoint | StudyRow], least: int, greatest: 
 
 
 def _forests(findings: Findings) -> list[Forest]:
-    """The differences to the reference by mix; nothing where nothing is paired."""
+    """The differences to the reference by mix; empty if nothing is paired."""
     rows = []
     for average in findings.averages_by_mix:
         row = ForestRow(
@@ -133,7 +133,7 @@ def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]
 
 
 def _results_by_rate(findings: Findings) -> list[plot.Drawing]:
-    """Nothing where there is one rate alone."""
+    """pass@1 by learning rate; empty with a single rate."""
     means = [row for row in findings.means_at_each_rate if row.quantity == "pass1"]
     if len({row.learning_rate for row in means}) <= 1:
         return []

@@ -23,14 +23,14 @@ from baseline_research.study.design import OWN, Cell, Run, StackStudy, Study, ta
 from baseline_research.tiny.supervise import prepare_libraries
 from baseline_research.tiny.tasks import TASKS
 
-METHOD = 1  # one more with each change of what a run trains or measures: such runs do not mix
+METHOD = 1  # increases when a run trains or measures differently: such runs must not mix
 INLINE_ENGINE = "baseline_research.study.inline.engine"
 
 
 def run_all(settings: Study) -> list[Record]:
-    """The records of all runs of the study, those in its store and those that it trains.
+    """The records of all runs of the study, stored or newly trained.
 
-    Of a study that was printed for a cluster it trains none, and returns the seeds that are whole.
+    A study printed for a cluster trains none here and returns only its complete seeds.
     """
     runs = settings.runs()
     with store_of(settings) as store:
@@ -51,7 +51,7 @@ def run_all(settings: Study) -> list[Record]:
 
 
 def store_of(settings: Study) -> Store:
-    """The runs on disk; refuses those of other settings or data."""
+    """The store of runs on disk; refuses one with other settings or data."""
     make_folder(settings.out)
     identity = {
         **settings.identity(),
@@ -63,14 +63,14 @@ def store_of(settings: Study) -> Store:
 
 
 def unfinished_runs(settings: StackStudy, store: Store) -> list[Run]:
-    """The runs of the stack that a cluster is to train."""
+    """The stack runs that a cluster still has to train."""
     return [
         run for run in settings.runs() if run not in store and not stack.finished(run, settings)
     ]
 
 
 def _report_unfinished(unfinished: Sequence[Run], runs: Sequence[Run]) -> None:
-    """Says which runs are left out; ValueError where no seed is whole."""
+    """Prints which runs are left out. Raises ValueError if no seed is complete."""
     if not unfinished:
         return
     count = f"{len(unfinished)} of {len(runs)} runs have not finished, first {unfinished[0].name}"
@@ -81,7 +81,7 @@ def _report_unfinished(unfinished: Sequence[Run], runs: Sequence[Run]) -> None:
 
 
 def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) -> None:
-    """Raises ValueError where runs of one pair would start from different models."""
+    """Raises ValueError if runs of one pair would start from different models."""
     pairs = [(Run.of(record).pair, record["start"]) for record in store.records.values()]
     pairs += [(run.pair, starts.get(run.task)) for run in missing]
     known: dict[tuple[Cell, int], str | None] = {}
@@ -95,7 +95,7 @@ def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) 
 
 
 def prepare(settings: Study) -> dict[str, str]:
-    """Makes what runs of each task start from; returns fingerprints of model and task."""
+    """Makes the start of each task's runs; returns fingerprints of model and task."""
     if settings.device_name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda needs a GPU, and torch sees none")
     tasks = {run.task for run in settings.runs()} - {OWN}
@@ -135,7 +135,7 @@ def _train(runs: Sequence[Run], settings: Study, store: Store, starts: dict[str,
 
 
 def _default_jobs(settings: Study) -> int:
-    """How many runs at once: on a GPU one, since its memory may hold no more."""
+    """The number of runs at once: one on a GPU, whose memory may hold no more."""
     if isinstance(settings, StackStudy) or settings.device_name == "cuda":
         return 1
     return len(os.sched_getaffinity(0))
@@ -145,9 +145,9 @@ def _train_in_workers(
     runs: Sequence[Run], settings: Study, jobs: int, keep: Callable[[Record], None]
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, INLINE_ENGINE])  # seconds, once for all workers
-    resource_tracker.ensure_running()  # which unblocks SIGINT
-    with _interrupts_blocked():  # the server and its forks leave them to us
+    context.set_forkserver_preload([__name__, INLINE_ENGINE])  # takes seconds, once for all
+    resource_tracker.ensure_running()  # it unblocks SIGINT
+    with _interrupts_blocked():  # the server and its forks leave interrupts to us
         forkserver.ensure_running()
     pool = ProcessPoolExecutor(jobs, context, _start_worker)
     try:
@@ -165,7 +165,7 @@ def _train_in_workers(
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """What is started meanwhile never gets SIGINT; here it arrives at the end."""
+    """Processes started in the block never get SIGINT; this one gets it at the end."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -174,7 +174,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _train_one(run: Run, settings: Study, note: Callable[[str], None]) -> Record:
-    """The record of one run by the engine of the study; `note` is given its progress."""
+    """Trains one run on the study's engine and returns its record; `note` gets the progress."""
     if isinstance(settings, StackStudy):
         figures = stack.train(run, settings, note)
     else:
@@ -187,14 +187,14 @@ def _train_one(run: Run, settings: Study, note: Callable[[str], None]) -> Record
 def _train_in_worker(run: Run, settings: Study) -> Record:
     try:
         return _train_one(run, settings, note=lambda text: None)
-    except KeyboardInterrupt:  # its programs have ended
+    except KeyboardInterrupt:  # the run's programs have ended
         os._exit(130)
 
 
 def _start_worker() -> None:
-    """A worker leaves Ctrl-C to its parent, and ends with it and its own programs."""
+    """Sets up a worker to leave Ctrl-C to its parent, and to end with it, programs included."""
     prepare_libraries()
-    signal.signal(signal.SIGINT, lambda *_: None)  # what it starts has the default again
+    signal.signal(signal.SIGINT, lambda *_: None)  # its child processes have the default again
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parent = multiprocessing.parent_process()

@@ -1,4 +1,4 @@
-"""The stack engine: each run is `openrlhf-js train`, and its figures come from its log."""
+"""The stack engine: each run is one of `openrlhf-js train`, and its figures come from its log."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ POLL_SECONDS = 0.5
 REWARD = "train/rollout/reward_mean"
 DEVIATION = "train/rollout/reward_std"
 SETTINGS = "openrlhf_js.yaml"  # as `trainers.openrlhf.run.record` writes it
-DONE = "done"  # its outcome
+DONE = "done"  # the outcome of a finished run
 
 
 class Scalars:
     """The scalars in the event files of one folder, which may grow and need not exist yet.
 
-    Where a run was resumed, what was logged of later steps before was undone.
+    When a run was resumed, earlier logs of the repeated steps are dropped.
     """
 
     def __init__(self, folder: Path):
@@ -60,12 +60,12 @@ class Scalars:
 
     @property
     def tags(self) -> list[str]:
-        """Everything that was logged."""
+        """All logged tags."""
         return list(self._events.Tags()["scalars"])
 
 
 def folder_of(run: Run, settings: StackStudy) -> Path:
-    """Where a run leaves its log and its model."""
+    """The folder of a run's log and model."""
     return settings.out.absolute() / "stack" / run.name
 
 
@@ -75,7 +75,7 @@ def log_of(run: Run, settings: StackStudy) -> Path:
 
 
 def training_command(run: Run, settings: StackStudy) -> list[str]:
-    """The command line of a run. Of the tiny model, it writes the data that the command names."""
+    """The command line of a run. For the tiny model, also writes the data that it names."""
     given = {flag for flag, _ in training_flags(settings.train)}
     flags = _flags_of_study(run, settings)
     taken = sorted(given & flags.keys())
@@ -96,7 +96,7 @@ def _words(flags: Mapping[str, Any]) -> list[str]:
 
 
 def _flags_of_study(run: Run, settings: StackStudy) -> dict[str, Any]:
-    """The flags that nobody else may set."""
+    """The flags that only the study may set."""
     folder = folder_of(run, settings)
     return {
         "algo.advantage.estimator": in_training(settings.estimator_name(run.estimator)).name,
@@ -118,7 +118,7 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
     On a GPU, DeepSpeed and vLLM share one.
     """
     from baseline_research.study.inline import (
-        prompts,  # slow to import, and not needed for own data
+        prompts,  # slow to import, and not needed for the user's own data
     )
     from baseline_research.study.inline.training import MICRO_BATCHES, STEPS_PER_MEASUREMENT
 
@@ -179,7 +179,7 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
 
 
 def finished(run: Run, settings: StackStudy) -> bool:
-    """Whether the run's own record says that it was trained to its end."""
+    """Whether the run's settings file says that it finished."""
     path = log_of(run, settings) / SETTINGS
     return path.is_file() and read_yaml(path)["record"]["outcome"] == DONE
 
@@ -199,7 +199,7 @@ def write_commands(runs: Sequence[Run], settings: StackStudy) -> list[str]:
 
 
 def train(run: Run, settings: StackStudy, note: Callable[[str], None]) -> Figures:
-    """Trains, unless a run there has finished, and reads what was logged.
+    """Trains, unless the run has already finished, and reads its log.
 
     Raises:
         ProgramFailed: the training ended with an error.
@@ -210,7 +210,7 @@ def train(run: Run, settings: StackStudy, note: Callable[[str], None]) -> Figure
         if command[1:] != training_command(run, settings)[1:]:  # whatever the interpreter
             raise ValueError(f"{folder} was trained with other flags: remove it")
     else:
-        shutil.rmtree(folder, ignore_errors=True)  # what a run left that did not finish
+        shutil.rmtree(folder, ignore_errors=True)  # the remains of an unfinished run
         _train(run, settings, note)
     return figures(run, settings)
 
@@ -242,7 +242,7 @@ def _progress(run: Run, settings: StackStudy, scalars: Scalars) -> str:
 
 
 def figures(run: Run, settings: StackStudy) -> Figures:
-    """What was measured, from a run's log and, of the tiny model, from its final weights."""
+    """The figures, from a run's log and, for the tiny model, from its final weights."""
     scalars = Scalars(log_of(run, settings))
     rewards = list(scalars[REWARD])
     if len(rewards) != settings.steps:

@@ -49,13 +49,13 @@ def print_tables(findings: Findings) -> None:
 
 
 def interval_note(findings: Findings) -> str:
-    """What stands behind the figures of the tables."""
+    """The note on what the tables' intervals and p-values mean."""
     note = "±: half of a 95 % interval over seeds"
     return f"{note}; {CUT}" if findings.rewards_in_unit else note
 
 
 def conclusion(findings: Findings) -> str:
-    """One sentence: which estimators are better than the reference, which worse, and where."""
+    """One sentence: which estimators are better or worse than the reference, and where."""
     mixes = {average.mix for average in findings.averages_by_mix}
     by_outcome: dict[str, list[str]] = {"better": [], "worse": [], "undecided": []}
     for average in findings.averages_by_mix:
@@ -74,14 +74,14 @@ def conclusion(findings: Findings) -> str:
 
 
 def _outcome(average: Average) -> str:
-    """Whether the estimator is better or worse than the reference, as far as the study tells."""
+    """Whether the estimator is better or worse than the reference, or undecided."""
     if not _has_interval(average) or average.p_holm >= 0.05:
         return "undecided"
     return "better" if average.value > 0 else "worse"
 
 
 def verdicts(findings: Findings) -> dict[str, str]:
-    """By estimator, its difference to the reference in each mix, in figures."""
+    """Each estimator's difference to the reference in each mix, as text."""
     sentences: dict[str, list[str]] = {}
     for average in findings.averages_by_mix:
         figures = with_interval(average.value, average.low, average.high, form_of(findings))
@@ -101,12 +101,12 @@ def verdicts(findings: Findings) -> dict[str, str]:
 
 
 def form_of(findings: Findings) -> str:
-    """How a difference of results is written: points of a share, or a score as it is."""
+    """The format of a difference of results: points for a share, a score as it is."""
     return "+.3g" if findings.is_own else "+.1f"
 
 
 def mixes(findings: Findings) -> dict[str, str]:
-    """What each mix of prompts is, by its name in titles and in verdicts."""
+    """What each mix of prompts is, by its names in titles and in verdicts."""
     if findings.is_own:
         return {}
     shown = dict.fromkeys(row.mix for row in findings.means)
@@ -114,7 +114,7 @@ def mixes(findings: Findings) -> dict[str, str]:
 
 
 def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUTCOMES) -> Table:
-    """How well each estimator trained, and its paired differences to the reference."""
+    """Each estimator's results, and its paired differences to the reference."""
     differences = _by_estimator(findings.differences, cell)
     labels = {"pass1": findings.result, "reward": "training reward"}
     percent = "" if findings.is_own else ", %"
@@ -134,7 +134,7 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
 
 
 def cause_table(findings: Findings, cell: str) -> Table:
-    """Why: what was measured of each estimator's baseline and gradient, with p-values."""
+    """What explains the results: measures of each baseline and gradient, with p-values."""
     differences = _by_estimator(findings.differences, cell)
     means_by_estimator = _by_estimator(findings.means, cell)
     measured = {quantity for means in means_by_estimator.values() for quantity in means}
@@ -153,7 +153,7 @@ def cause_table(findings: Findings, cell: str) -> Table:
 
 
 def _tested(difference: StudyRow | None, in_unit: bool) -> str:
-    """A difference with its test, and what that could have found where it is undecided."""
+    """A difference with its test, and the smallest detectable one if that is undecided."""
     if difference is None:
         return ""
     text = _with_interval(difference, sign="+")
@@ -169,16 +169,16 @@ def _tested(difference: StudyRow | None, in_unit: bool) -> str:
 
 
 def _undecided(is_possible: bool, detectable: str) -> str:
-    """What a test that leaves a question open could have found; rewards in [0, 1] differ by 1."""
+    """What an undecided test could have detected; rewards in [0, 1] differ by at most 1."""
     if not is_possible:
         return ", undecided (too few seeds to detect any difference)"
     return f", undecided (detects {detectable})"
 
 
 def _with_interval(row: StudyRow | None, sign: str = "") -> str:
-    """A value with half of its interval's width, `61.2 ± 1.3`, or with the ends of one that is cut.
+    """A value with half of its interval's width, `61.2 ± 1.3`, or with the ends of a cut interval.
 
-    `50.0 (no interval: one seed)` without one; empty where there is no value.
+    `50.0 (no interval: one seed)` without an interval; empty without a value.
     """
     if row is None:
         return ""
@@ -204,7 +204,7 @@ def _number(row: StudyRow, number: float, sign: str = "") -> str:
 
 
 def _by_estimator(rows: Sequence[StudyRow], cell: str) -> dict[str, dict[str, StudyRow]]:
-    """The rows of a cell by estimator, and of each by quantity."""
+    """The rows of a cell by estimator and quantity."""
     by_estimator: dict[str, dict[str, StudyRow]] = {}
     for row in rows:
         if row.cell == cell:

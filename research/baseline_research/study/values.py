@@ -1,4 +1,4 @@
-"""What was measured of each run, and at which learning rate each estimator is shown."""
+"""The measured values of each run, and the learning rate at which each estimator is shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Value(NamedTuple):
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
-    """The items by key, both in the order in which they come."""
+    """The items by key; keys and items stay in order."""
     groups: dict[Key, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -61,10 +61,10 @@ def rewards_in_unit(run: RunRecord) -> bool:
 
 
 def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """One run for each cell, estimator and seed: at the learning rate that is shown.
+    """One run for each cell, estimator and seed, at the learning rate that is shown.
 
-    That is the rate which is best on the other seeds, so that no run has a say in its own choice:
-    the highest of several noisy means is too high. One seed alone chooses for itself.
+    That is the best rate on the other seeds. No run takes part in its own choice, since the highest
+    of several noisy means is too high. A single seed chooses for itself.
     """
     chosen = []
     for group in grouped(runs, setting_of).values():
@@ -75,7 +75,7 @@ def chosen_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 
 def _final_of_others(run: RunRecord, group: Sequence[RunRecord]) -> float:
-    """The mean at the run's learning rate over the seeds of the group but its own."""
+    """The mean at the run's learning rate over the group's other seeds."""
     others = [
         other["pass1"]
         for other in group
@@ -85,12 +85,12 @@ def _final_of_others(run: RunRecord, group: Sequence[RunRecord]) -> float:
 
 
 def measured_values(runs: Iterable[RunRecord]) -> list[Value]:
-    """Everything that was measured, quantity by quantity."""
+    """All measured values, quantity by quantity."""
     runs = list(runs)
     values = []
     for quantity in (*OUTCOMES, *CAUSES):
         for run in runs:
-            number = run.get(quantity)  # some are newer than some records
+            number = run.get(quantity)  # older records lack newer quantities
             estimator = run["estimator"]
             if number is None or (quantity == "gradient_variance" and estimator in SCALED):
                 continue

@@ -1,8 +1,8 @@
-"""The tiny model: Qwen2 with 3 layers of 128, 0.65M parameters, and few tokens, those of its task.
+"""The tiny model: Qwen2, 3 layers of width 128, 0.65M parameters; its few tokens are its task's.
 
-Before reinforcement it imitates careless demonstrations, in which each digit, move or operator is
-wrong with probability `slip`: its most likely answer is right, but it often slips, so that
-reinforcement has work left to do.
+Before reinforcement learning it imitates careless demonstrations, in which each digit, move or
+operator is wrong with probability `slip`. Its most likely answer is then right, but it often slips,
+so reinforcement learning has something left to improve.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from baseline_research.tiny.tasks import END, TinyTask, sample_items
 
 PAD = "<pad>"
 CONTEXT = 8192  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
-VISION = {  # of a model that sees, as its configuration names them
+VISION = {  # special tokens of a vision-language model, by their names in its configuration
     "vision_start_token_id": "<|vision_start|>",
     "image_token_id": "<|image_pad|>",
     "vision_end_token_id": "<|vision_end|>",
@@ -42,16 +42,16 @@ CHAT_TEMPLATE = (  # `sort(72)=27<eos>`, as the task writes it, from messages
     f"{{{{ part if part is string else part['text'] or '{FIGURE}' }}}}{{% endfor %}}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 )
-PIXELS = 56 * 56  # of a figure, whatever its size: 4 tokens
+PIXELS = 56 * 56  # per figure, whatever its size: 4 tokens
 LEARNING_RATE = 2e-3
 WARM_UP_STEPS = 10
 IGNORED = -100  # cross_entropy's mark for "no loss here"
 
 
 def make_tokenizer(tokens: Sequence[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer with these tokens, such as a task's; decoding gives back the very text.
+    """A tokenizer with these tokens, such as a task's; decoding returns exactly the encoded text.
 
-    Any other text becomes padding, so that the model can be asked anything.
+    Any other text becomes padding, so any prompt can be encoded.
     """
     vocabulary = {PAD: 0, END: 1}
     for token in tokens:
@@ -63,7 +63,7 @@ def make_tokenizer(tokens: Sequence[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=words,
         pad_token=PAD,
-        # OpenRLHF's reward training puts a space before an end that it adds itself.
+        # OpenRLHF's reward training puts a space before the end token that it adds.
         eos_token=AddedToken(END, lstrip=True, special=True),
         clean_up_tokenization_spaces=False,
         chat_template=CHAT_TEMPLATE,
@@ -138,7 +138,7 @@ def imitate(
     batch_size: int = 64,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
-    """Trains a float32 model in place on demonstrations for the training items (by kind).
+    """Trains a float32 model in place on demonstrations for training items, listed by kind.
 
     `on_step` is called after each step with its number, from 1, and its loss in nats per token.
     """
@@ -196,7 +196,7 @@ def _demonstrations(
 def _careless(
     right_tokens: list[int], slips: list[int], probability: float, rng: random.Random
 ) -> list[int]:
-    """A response in which each token of `slips` is another of them with this probability."""
+    """The response with each token of `slips` replaced by another with this probability."""
     response = []
     for token in right_tokens:
         if token in slips and rng.random() < probability:
@@ -215,7 +215,7 @@ def warm_start(
     layers: int = 3,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
-    """Makes a Hugging Face folder with a model that has imitated careless demonstrations."""
+    """Writes a Hugging Face folder with a model that has imitated careless demonstrations."""
     tokenizer = make_tokenizer(task.tokens)
     model = make_model(tokenizer, seed, width, layers)
     imitate(model, tokenizer, task, train, seed=seed, on_step=on_step)

@@ -1,9 +1,9 @@
 """A small Qwen2 or Llama as plain tensor functions: what transformers computes, with fewer calls.
 
-For a model of under a million parameters on a CPU, most of transformers' time is Python. Here a
-forward pass is a few fused operations per layer. A prompt is computed once for all of its
-responses, and what all prompts begin with once for all of them, in sampling and in training.
-research/tests/tiny/test_policy.py holds the log-probabilities to those of transformers.
+For a model of under a million parameters on a CPU, transformers spends most of its time in Python.
+Here a forward pass is a few fused operations per layer. In sampling and in training, each prompt is
+computed once for all of its responses, and the prompts' common beginning once for all prompts.
+research/tests/tiny/test_policy.py compares the log-probabilities with those of transformers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-ARCHITECTURES = ("qwen2", "llama")  # the layers of both are the same but for a bias
+ARCHITECTURES = ("qwen2", "llama")  # their layers differ only in a bias
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (b, heads, T, d) of each layer
 
 
 class PaddedPrompts(NamedTuple):
-    """A batch of prompts, padded on the left, without the tokens that all of them begin with."""
+    """A batch of prompts, padded on the left, without their common beginning."""
 
     tokens: Tensor  # (n, P)
     mask: Tensor  # (n, P) bool, True where a token is
@@ -39,7 +39,7 @@ class PaddedPrompts(NamedTuple):
 
     @property
     def positions(self) -> Tensor:
-        """(n, P) places in the prompt, C for padding."""
+        """(n, P) positions in the prompt, C for padding."""
         return len(self.beginning) + (self.mask.cumsum(1) - 1).clamp(min=0)
 
     @property
@@ -48,29 +48,29 @@ class PaddedPrompts(NamedTuple):
         return F.pad(self.mask, (len(self.beginning), 0), value=True)
 
     def at(self, places: Tensor) -> PaddedPrompts:
-        """The prompts at these places, or for which it is true."""
+        """The prompts at these indices, or where this mask is True."""
         return self._replace(tokens=self.tokens[places], mask=self.mask[places])
 
     def attention(self) -> Tensor:
-        """(n, 1, P, C + P) bool: earlier tokens, and each place itself, so that no row is empty."""
+        """(n, 1, P, C + P) bool: earlier tokens, and the token itself, so that no row is empty."""
         size = self.tokens.shape[1]
         own = (_causal(size) & self.mask[:, None]) | torch.eye(size, dtype=torch.bool)
         return F.pad(own, (len(self.beginning), 0), value=True)[:, None]
 
     def positions_after(self, repeats: int, size: int) -> Tensor:
-        """(n * repeats, size) places of the first tokens of responses, `repeats` to a prompt."""
+        """(n * repeats, size) positions of responses' first tokens, `repeats` to a prompt."""
         last_positions = self.positions[:, -1:].repeat_interleave(repeats, 0)
         return last_positions + 1 + torch.arange(size)
 
     def attention_after(self, repeats: int, size: int) -> Tensor:
-        """(n * repeats, 1, size, C + P + size) bool: the prompt, earlier tokens of the response."""
+        """(n * repeats, 1, size, C + P + size) bool: the prompt and the response up to a token."""
         prompt_mask = self.whole_mask.repeat_interleave(repeats, 0)[:, None].expand(-1, size, -1)
         causal = _causal(size).expand(len(prompt_mask), -1, -1)
         return torch.cat([prompt_mask, causal], 2)[:, None]
 
 
 class Layer(NamedTuple):
-    """The weights of one layer, those that take the same input side by side."""
+    """The weights of one layer; those with the same input are concatenated."""
 
     norm: Tensor
     qkv: Tensor
@@ -82,7 +82,7 @@ class Layer(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """All weights but those of the tokens that come in."""
+    """All weights except the input embeddings."""
 
     layers: list[Layer]
     norm: Tensor
@@ -90,19 +90,19 @@ class Weights(NamedTuple):
 
 
 class Rotation(NamedTuple):
-    """Rotary positions: what queries and keys are turned by, (b, T, 1, d)."""
+    """Rotary positions, by which queries and keys are rotated, (b, T, 1, d)."""
 
     cos: Tensor
     sin: Tensor
 
     def turn(self, heads: Tensor) -> Tensor:
-        """Turns queries or keys (b, T, heads, d)."""
+        """Rotates queries or keys (b, T, heads, d)."""
         swapped = heads.roll(heads.shape[-1] // 2, -1)
         return heads * self.cos + swapped * self.sin
 
 
 class Sampled(NamedTuple):
-    """Responses of a policy, padded after their ends."""
+    """Responses of a policy, padded on the right."""
 
     tokens: Tensor
     """(n * responses, T), the responses of a prompt in a row."""
@@ -111,11 +111,11 @@ class Sampled(NamedTuple):
 
 
 class TinyPolicy:
-    """Samples from a Qwen2 or Llama, and gives log-probabilities to train it by.
+    """Samples from a Qwen2 or Llama, and computes log-probabilities to train it with.
 
     With `chat`, prompts are questions that the model's chat template puts into a conversation.
-    Computes in `dtype`, on the device of the model; gradients are those of the model's weights, in
-    theirs. Tensors go in and come out on the CPU; `generator` makes one for the device.
+    Computes in `dtype` on the model's device; gradients are those of the model's weights, in the
+    weights' dtype. Inputs and outputs are on the CPU; `generator` makes one for the device.
     """
 
     def __init__(
@@ -142,16 +142,16 @@ class TinyPolicy:
         self.inverse_frequencies = model.model.rotary_emb.inv_freq.float()
 
     def generator(self, seed: int) -> torch.Generator:
-        """What `sample` draws tokens with."""
+        """A generator for `sample`."""
         return torch.Generator(self.model.device).manual_seed(seed)
 
     def prompts(self, texts: Sequence[str]) -> PaddedPrompts:
-        """Prompts as tokens."""
+        """Tokenizes prompts."""
         size = 0
         if self.chat:
             texts = [self._conversation(text) for text in texts]
             encoded = self.tokenizer(texts, add_special_tokens=False).input_ids
-            # Each prompt needs a token of its own, whose prediction begins the response.
+            # Each prompt keeps at least one token, which predicts the response's first.
             are_same = (len(set(tokens)) == 1 for tokens in zip(*encoded, strict=False))
             size = min(sum(takewhile(bool, are_same)), min(map(len, encoded)) - 1)
         encoded = self.tokenizer(
@@ -170,12 +170,12 @@ class TinyPolicy:
     def sample(
         self, prompts: PaddedPrompts, responses: int, tokens: int, generator: torch.Generator | None
     ) -> Sampled:
-        """Responses of at most so many tokens at temperature 1, greedy ones without a generator."""
+        """Samples responses at temperature 1 up to a maximum length; greedy without a generator."""
         weights = self.weights()
         hidden, cache = self._prompt_states(weights, prompts, responses)
         positions = prompts.positions[:, -1:].repeat_interleave(responses, 0)
         mask = prompts.whole_mask.repeat_interleave(responses, 0)[:, None, None]
-        columns: list[Tensor] = []  # the tokens at one place of every response
+        columns: list[Tensor] = []  # each the tokens at one position of all responses
         log_probs: list[Tensor] = []
         ended = torch.zeros(len(positions), dtype=torch.bool)
         for place in range(1, tokens + 1):
@@ -191,7 +191,7 @@ class TinyPolicy:
         return Sampled(tokens=torch.stack(columns, 1), log_probs=torch.stack(log_probs, 1))
 
     def log_probs(self, prompts: PaddedPrompts, responses: Tensor) -> Tensor:
-        """Log-probabilities (n * m, T) of tokens as `sample` returns them, with gradient."""
+        """Log-probabilities (n * m, T) of responses from `sample`, with gradient."""
         weights = self.weights()
         repeats = len(responses) // len(prompts.tokens)
         inputs = responses[:, :-1]  # the last token predicts nothing
@@ -210,7 +210,7 @@ class TinyPolicy:
         return log_probs.gather(-1, sampled)[..., 0].cpu()
 
     def texts(self, responses: Tensor) -> list[str]:
-        """Responses as text, up to their ends."""
+        """Responses as text, up to the end token."""
         end = str(self.tokenizer.eos_token)
         texts = []
         for decoded in self.tokenizer.batch_decode(responses):
@@ -219,7 +219,7 @@ class TinyPolicy:
         return texts
 
     def weights(self) -> Weights:
-        """The weights now."""
+        """The current weights."""
         layers = []
         for layer in self.model.model.layers:
             attention = layer.self_attn
@@ -264,7 +264,7 @@ class TinyPolicy:
         return hidden[:, -1:].repeat_interleave(repeats, 0), repeated
 
     def _beginning_cache(self, weights: Weights, prompts: PaddedPrompts) -> Cache:
-        """The cache of what all prompts begin with, for each of them."""
+        """The cache of the common beginning, repeated for each prompt."""
         size = len(prompts.beginning)
         positions = torch.arange(size)[None]
         _, cache = self._forward(weights, prompts.beginning[None], positions, _causal(size))
@@ -282,7 +282,7 @@ class TinyPolicy:
         mask: Tensor,
         past: Cache | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Last hidden states (b, T, hidden), and the cache with these tokens."""
+        """Last hidden states (b, T, hidden), and the cache extended by these tokens."""
         device = self.model.device
         mask = mask.to(device)
         rotation = self._rotation(positions.to(device))
@@ -332,13 +332,15 @@ class TinyPolicy:
 
 
 def _causal(size: int) -> Tensor:
-    """(size, size) bool: each place, and those before it."""
+    """(size, size) bool: each position and those before it."""
     return torch.ones(size, size, dtype=torch.bool).tril()
 
 
 def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """(b,) the next token of each row, drawn or without a generator the most likely, and its
-    log-probability; both on the CPU."""
+    """(b,) the next token of each row and its log-probability, both on the CPU.
+
+    The token is sampled, or without a generator the most likely one.
+    """
     if generator is None:
         tokens = logits.argmax(-1, keepdim=True)
     else:
@@ -348,7 +350,7 @@ def _next_tokens(logits: Tensor, generator: torch.Generator | None) -> tuple[Ten
 
 
 def _without_beginning(tokens: Tensor, mask: Tensor, size: int) -> PaddedPrompts:
-    """Prompts (n, P) that are padded on the left, of which all begin with the same `size`."""
+    """Left-padded prompts (n, P) without their first `size` tokens, which are the same in all."""
     beginning = tokens[0, mask[0]][:size]
     after_beginning = mask.cumsum(1) > size
     own_width = int(after_beginning.sum(1).max())
@@ -366,7 +368,7 @@ def load(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
 ) -> TinyPolicy:
-    """The model of a Hugging Face folder, with weights in float32; the rest is `TinyPolicy`'s."""
+    """A `TinyPolicy` of the model in a Hugging Face folder, with weights in float32."""
     weights, tokenizer = _read(folder)
     model = copy.deepcopy(weights).to(device)
     return TinyPolicy(model, tokenizer, chat=chat, dtype=dtype)

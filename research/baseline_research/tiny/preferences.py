@@ -1,4 +1,7 @@
-"""Preferences for a model that echoes three letters, `hea=` -> `hea`: more right places win."""
+"""Preferences for the task of echoing three letters, `hea=` -> `hea`.
+
+The response with more letters in their right places is chosen.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from answer_graders.tasks.sort import END
 
 LETTERS = "abcdefgh"
 TOKENS = ("=", *LETTERS)  # what prompts and responses are written with
-ASKED = 3  # letters of a prompt
-LONGEST = 4  # letters of a response
+ASKED = 3  # letters in a prompt
+LONGEST = 4  # letters in a response
 MAX_NEW_TOKENS = LONGEST + 1
 HELD_OUT_PROMPTS = 128  # a quarter of all
 
 
 def pairs(count: int, held_out: bool) -> Iterator[dict[str, str]]:
-    """Different rows of a preference file, of prompts to train on or of others."""
+    """Distinct rows of a preference file, for training prompts or for held-out ones."""
     prompts = ["".join(letters) for letters in product(LETTERS, repeat=ASKED)]
     random.Random(0).shuffle(prompts)
     prompts = prompts[:HELD_OUT_PROMPTS] if held_out else prompts[HELD_OUT_PROMPTS:]
@@ -71,5 +74,5 @@ def write_reward_model(folder: Path, seed: int = 0, tokens: Sequence[str] = TOKE
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     config |= {"architectures": ["RewardModel"], "value_head_prefix": "score"}
-    config |= {"mean": 0.0, "std": width**0.5}  # of the head's output on normalised values
+    config |= {"mean": 0.0, "std": width**0.5}  # of the head's output for normalised inputs
     (folder / "config.json").write_text(json.dumps(config))

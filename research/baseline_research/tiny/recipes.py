@@ -1,7 +1,7 @@
-"""A recipe's own flags with everything large in them made small: models, data, batches, machines.
+"""Shrinks a recipe's flags so that it runs on a laptop: models, data, batches and machines.
 
-What a recipe is about stays: the program, the estimator, the learning rate, the responses to a
-prompt and the gradient updates of a step. So a recipe can be tried on a laptop.
+The recipe's subject stays: the program, the estimator, the learning rate, the responses per prompt
+and the gradient updates per step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAIRS = 512
 HELD_OUT_PAIRS = 128
 PAIRS_PER_STEP = 64
 MAX_TOKENS = 48
-LABELS = 8  # different ones of the prompts
+LABELS = 8  # distinct labels of the prompts
 LAB_PROMPTS = 16
 LAB_RESPONSES = 40
 LAB_BATCHES = 4
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 class Flags:
-    """The flags of a command line, without dashes; of one that occurs twice, the last values."""
+    """The flags of a command line, without dashes; the last values of a flag that occurs twice."""
 
     def __init__(self, argv: Sequence[str]):
         self.values: dict[str, list[str]] = {}
@@ -58,7 +58,7 @@ class Flags:
         return self.values.get(name, [default])[0]
 
     def count(self, name: str, default: int) -> int:
-        """A flag's whole number."""
+        """A flag's value as an integer."""
         return int(" ".join(self.values.get(name, [str(default)])))
 
     def replace(self, values: Mapping[str, Any]) -> None:
@@ -71,17 +71,17 @@ class Flags:
 
 
 class Answers(NamedTuple):
-    """A few labels of a task, and a right response to each; one empty label without a task."""
+    """A few labels of a task, and a right response to each; without a task, one empty label."""
 
     labels: list[str]
     right_responses: list[str]
 
 
 def tiny_training(argv: list[str], folder: Path) -> list[str]:
-    """The command line of a policy's training on the tiny model, with data in `folder`.
+    """The command line that trains the tiny model as a policy, with data in `folder`.
 
-    A random model must find right answers for its rewards to differ: each right response to one of
-    a few labels is a token of its own.
+    The rewards of a random model differ only if it sometimes answers right, so there are few
+    labels, and the right response to each is a single token.
     """
     flags = Flags(argv)
     answers = _answers(_graded_task(flags))
@@ -99,7 +99,7 @@ def tiny_training(argv: list[str], folder: Path) -> list[str]:
 
 
 def _training_sizes(flags: Flags, folder: Path) -> dict[str, Any]:
-    """The flags of a policy's training that say how large it is, made small."""
+    """The flags that set the size of a policy's training, made small."""
     responses = flags.count("rollout.n_samples_per_prompt", 1)
     responses_per_step = flags.count("rollout.batch_size", 1024) * responses
     updates = max(1, responses_per_step // flags.count("train.batch_size", 128))
@@ -133,9 +133,9 @@ def _training_sizes(flags: Flags, folder: Path) -> dict[str, Any]:
 
 
 def tiny_lab(argv: list[str], folder: Path) -> list[str]:
-    """The command line of a program of the lab on tiny models, with samples in `folder`.
+    """The command line of a lab program on tiny models, with samples in `folder`.
 
-    A prompt file is named after its task, unless a reward file says which one that is.
+    A reward file tells the task; without one, a prompt file is named after its task.
     """
     flags = Flags(argv)
     graded = Path(flags.text("reward")).stem
@@ -173,7 +173,7 @@ def _graded_task(flags: Flags) -> str:
 
 
 def _answers(name: str) -> Answers:
-    """Answers of a task; none of what is no task."""
+    """Answers of a task; no right responses if there is no task of this name."""
     task = TASKS.get(name)
     if task is None:
         return Answers(labels=[""], right_responses=[])
@@ -186,7 +186,7 @@ def _answers(name: str) -> Answers:
 
 
 def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> Iterator[Row]:
-    """Prompts with the labels in turn, with a figure each if there is a folder for them."""
+    """Prompts that cycle through the labels, each with a figure if there is an image folder."""
     prompts = [pair["prompt"] for pair in preferences.pairs(PROMPTS, held_out=False)]
     labelled_prompts = list(zip(prompts, cycle(labels), strict=False))
     if image_folder:
@@ -202,7 +202,7 @@ def _prompt_rows(flags: Flags, labels: list[str], image_folder: Path | None) -> 
 
 
 def with_data(argv: list[str], folder: Path) -> list[str]:
-    """The command line of a dry run, with `--data.max_samples` rows for each file not built yet."""
+    """A dry run's command line, with `--data.max_samples` rows for each file not built yet."""
     flags = Flags(argv)
     key = flags.text("data.input_key", "input")
     row = {key: "a prompt", "label": _answers(_graded_task(flags)).labels[0]}
@@ -240,7 +240,7 @@ def tiny_reward_training(argv: list[str], folder: Path) -> list[str]:
 
 
 def _small(flags: Flags, sizes: dict[str, Any], folder: Path) -> list[str]:
-    """The command line with other sizes, which writes into the folder and logs nowhere else."""
+    """The command line with these sizes, which writes and logs only into the folder."""
     for name in list(flags.values):
         if name.startswith("logger.wandb"):
             del flags.values[name]
@@ -265,7 +265,7 @@ def _write_policy(folder: Path, tokens: Sequence[str], sees: bool = False) -> No
 
 
 def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iterator[Row]:
-    """Rows as `data build geometry3k` writes them; each figure is a line of another direction."""
+    """Rows as `data build geometry3k` writes them; each figure is a line at a different angle."""
     images = folder.absolute() / "images"
     images.mkdir()
     center = (IMAGE_SIZE // 2, IMAGE_SIZE // 2)
@@ -284,7 +284,7 @@ def _geometry(labelled_prompts: Sequence[tuple[str, str]], folder: Path) -> Iter
 
 
 def _conversations(pair: Row) -> dict[str, list[dict[str, str]]]:
-    """Both sides of a preference as messages."""
+    """Both responses of a preference as messages."""
     return {
         side: [
             {"role": "user", "content": pair["prompt"]},

@@ -1,4 +1,4 @@
-"""Run a program that starts many processes, and leave none of them behind."""
+"""Runs a program that starts many processes, and leaves none of them behind."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from openrlhf_js.common.environment import SUPERVISED
 from openrlhf_js.common.processes import end_processes
 
 PATIENCE_SECONDS = 20.0  # for the program to end by itself
-KILL_AFTER_SECONDS = 5.0  # for what is still there then
+KILL_AFTER_SECONDS = 5.0  # for processes that are still alive then
 
 
-LAST_LINES = 12  # of a log that are shown
+LAST_LINES = 12  # of a log, shown on failure
 
 
 class ProgramFailed(RuntimeError):
@@ -48,7 +48,7 @@ def supervised(
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**environment, SUPERVISED: mark},
-            start_new_session=True,  # a Ctrl-C of the terminal reaches it through us alone
+            start_new_session=True,  # the terminal's Ctrl-C reaches it only through us
         )
     try:
         yield process
@@ -59,7 +59,7 @@ def supervised(
 
 @contextlib.contextmanager
 def _signals_ignored(*signals: signal.Signals) -> Iterator[None]:
-    """Nothing interrupts the block, not even a second Ctrl-C."""
+    """Ignores these signals in the block, so not even a second Ctrl-C interrupts it."""
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
     try:
         yield
@@ -69,13 +69,13 @@ def _signals_ignored(*signals: signal.Signals) -> Iterator[None]:
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    # Ray's and vLLM's processes have sessions of their own. They are found as descendants and, once
-    # their parent is gone, by the mark: some have overwritten their environment with their title.
+    # Ray's and vLLM's processes have their own sessions. They are found as descendants, or, once
+    # their parent is gone, by the mark; some have overwritten their environment with their title.
     descendants: set[psutil.Process] = set()
     with contextlib.suppress(psutil.Error):
         descendants.update(psutil.Process(process.pid).children(recursive=True))
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)  # Ray takes SIGTERM for itself, and ends at once
+        process.send_signal(signal.SIGINT)  # Ray handles SIGTERM itself, and exits at once
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_SECONDS)
 
@@ -86,7 +86,10 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
 
 
 def last_lines(log: Path) -> list[str]:
-    """The last lines of a log without progress bars, colours and repeats; our errors if any."""
+    """Our own errors in a log if there are any, else its last lines.
+
+    Progress bars, colours and repeats are left out.
+    """
     end = log.read_text(encoding="utf-8", errors="replace")[-100_000:]
     text = Text.from_ansi(end).plain
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and "%|" not in line]
@@ -95,7 +98,7 @@ def last_lines(log: Path) -> list[str]:
 
 
 def explained(failure: ProgramFailed) -> str:
-    """What went wrong, with the end of the log."""
+    """The error as text, with the end of the log."""
     lines = "\n".join(f"  {line}" for line in last_lines(failure.log))
     return f"training failed: {failure}. Its last lines:\n{lines}\nThe whole log: {failure.log}"
 

@@ -1,7 +1,7 @@
 """Tasks that a model of 0.65M parameters learns on two CPU cores, and one for a pretrained model.
 
-A task makes items; of an item come a prompt and a label, and a response to the prompt is scored by
-the label.
+A task makes items. Each item gives a prompt and a label, and the label scores responses to the
+prompt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from answer_graders.tasks import GRADED
 from answer_graders.tasks.sort import END, SOLVED, UNSOLVABLE, score_ended
 
 PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
-INLINE = ("reverse", "unique", "odometer")  # without a grader for the stack
+INLINE = ("reverse", "unique", "odometer")  # these have no grader for the stack
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"
@@ -38,7 +38,7 @@ Split = Callable[[int, int], TinySplit]  # from a seed and the number of held-ou
 
 
 class Problem(NamedTuple):
-    """What is trained on: a prompt and the label that its responses are scored by."""
+    """A prompt, and the label that scores its responses."""
 
     prompt: str
     label: str
@@ -46,11 +46,11 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TinyTask:
-    """A task, and how a tiny model writes it and learns it by imitation."""
+    """A task, with the tokens and the imitation settings of a tiny model."""
 
     tokens: tuple[str, ...]  # what prompts and responses are written with
     slips: tuple[str, ...]  # tokens that a careless demonstration confuses
-    slip: float  # the probability that it does
+    slip: float  # the probability that it confuses one
     warm_start_steps: int  # of imitation, enough for the right answer to become the most likely
     max_prompt_tokens: int
     max_new_tokens: int  # of the longest right response, with its end
@@ -63,7 +63,7 @@ class TinyTask:
 
     @property
     def max_tokens(self) -> int:
-        """Of a prompt and its response."""
+        """The most tokens of a prompt with its response."""
         return self.max_prompt_tokens + self.max_new_tokens
 
     def problem(self, item: Any) -> Problem:
@@ -78,7 +78,7 @@ class TinyTask:
 
 
 def sample_items(items_by_kind: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
-    """`count` of the items, every kind equally likely."""
+    """Draws `count` of the items, each kind equally likely."""
     return [rng.choice(rng.choice(items_by_kind)) for _ in range(count)]
 
 
@@ -96,12 +96,12 @@ def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str)
     write_lines(path, rows)
 
 
-# Tasks that turn 2 to 5 digits into as many others. Longer prompts are harder. The graders are
-# exact: nothing but the digits, and then the end.
+# Tasks that turn 2 to 5 digits into equally many others. Longer prompts are harder. The graders are
+# exact: only the digits, then the end.
 
 
 def _digits_split(seed: int, held_out: int) -> TinySplit:
-    """All digits of each length, of which equally many are held out."""
+    """All digit strings of each length; equally many of each are held out."""
     lengths = len(LENGTHS)
     fewest_items = 10 ** min(LENGTHS)
     most = lengths * fewest_items // 2
@@ -156,7 +156,7 @@ sort = _digits_task(
 )
 
 
-# Reverse: `reverse(7294)=` -> `4927`. Each digit in its place earns its share.
+# Reverse: `reverse(7294)=` -> `4927`. Each digit in its right place earns its share.
 
 
 def _reverse_score(response: str, label: str) -> Score:
@@ -172,8 +172,8 @@ def _reverse_score(response: str, label: str) -> Score:
 reverse = _digits_task("reverse", label=lambda digits: digits[::-1], score=_reverse_score)
 
 
-# Exact tasks: `unique(7274)=` -> `724`, without the digits that came before; and
-# `odometer(7299)=` -> `7300`, one more, which turns 9999 into 0000.
+# Exact tasks: `unique(7274)=` -> `724` leaves out repeated digits; `odometer(7299)=` -> `7300` adds
+# one, and turns 9999 into 0000.
 
 
 def _exact_score(response: str, label: str) -> Score:
@@ -182,7 +182,7 @@ def _exact_score(response: str, label: str) -> Score:
 
 
 def _odometer(digits: str) -> str:
-    """One more, with as many digits."""
+    """Adds one and keeps the number of digits."""
     length = len(digits)
     return f"{(int(digits) + 1) % 10**length:0{length}d}"
 
@@ -223,8 +223,8 @@ def _graded_by(task: Task, **fields: Any) -> TinyTask:
     )
 
 
-# Countdown: make a target of two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. Three numbers
-# are too many for this model, and so would be a token for each number.
+# Countdown: make a target from two numbers, `7,24=31:` -> `<answer> 24 + 7 </answer>`. Three
+# numbers, or a token for each number, would be too much for this model.
 
 countdown = _graded_by(
     GRADED["countdown"],
@@ -245,8 +245,8 @@ countdown = _graded_by(
     prompt=lambda item: f"{','.join(map(str, item['numbers']))}={item['target']}:",
 )
 
-# Maze: find the moves from S to E, `S..*|.*..|..E*|....:` -> `<answer> DDRR </answer>`. A prompt
-# leaves out the outer walls. Smaller grids have too few patterns of walls to hold some out.
+# Maze: find the moves from S to E, `S..*|.*..|..E*|....:` -> `<answer> DDRR </answer>`. Prompts
+# leave out the outer walls. Smaller grids have too few wall patterns to hold any out.
 
 maze = _graded_by(
     GRADED["maze"],

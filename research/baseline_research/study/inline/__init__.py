@@ -1,1 +1,1 @@
-"""The inline engine: trains a tiny model in this process; `engine.py` is one run of it."""
+"""The inline engine: trains a tiny model in this process; `engine.py` trains one run."""

@@ -1,8 +1,8 @@
-"""The inline engine: REINFORCE of a tiny model in this process, for laptops.
+"""The inline engine: trains a tiny model with REINFORCE in this process, for laptops.
 
-One update a batch, so that the clipped objective of OpenRLHF is the plain policy gradient; the
-other settings are those of the quickstart's training: AdamW (0.9, 0.95), constant learning rate,
-gradient norm clipped at 1, mean over tokens, temperature 1.
+With one update per batch, OpenRLHF's clipped objective is the plain policy gradient. The other
+settings are those of the quickstart's training: AdamW (0.9, 0.95), constant learning rate, gradient
+norm clipped at 1, mean over tokens, temperature 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from baseline_research.study.inline.prompts import held_out_rates, policy_in, tr
 from baseline_research.study.inline.training import Step, Training
 from baseline_research.tiny.policy import TinyPolicy
 
-LATE_SHARE = 4  # of the steps: the last fourth
+LATE_SHARE = 4  # the last fourth of the steps
 
 
 def train(run: Run, settings: InlineStudy) -> Figures:
@@ -37,7 +37,7 @@ def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures
 
 
 def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: int) -> Figures:
-    """What was measured in these steps of so many groups, and of held-out prompts after them."""
+    """The figures of these steps of `groups` groups, and of held-out prompts after them."""
     gradients = [step.gradient for step in steps if step.gradient is not None]
     variance = fmean(gradient.variance for gradient in gradients)
     mean_square = fmean(gradient.mean_square for gradient in gradients)

@@ -1,6 +1,6 @@
-"""The start of a run, the prompts that it trains on, and those that it is measured on.
+"""A run's initial model, its training prompts, and the prompts that it is evaluated on.
 
-All of them depend on the task and the seed alone, whatever estimator trains.
+All of them depend only on the task and the seed, not on the estimator.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from baseline_research.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem, Tin
 SCREENED = 1500  # prompts, of which the mix `alike` takes the middle third
 SCREENING_SAMPLES = 16
 SCREENING_SEED = 0
-IMITATION_BATCH = 12  # prompts, of a pretrained model
+IMITATION_BATCH = 12  # prompts, for a pretrained model
 IMITATION_LEARNING_RATE = 5e-5
-KINDS_OF_MIXED = 3  # as drawn, solved, unsolvable: in turn
+KINDS_OF_MIXED = 3  # in turn: as drawn, solved, unsolvable
 
 
 def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None]) -> Path:
-    """The folder of the model that all runs of a task start from; made if it is not there."""
+    """The folder of the model that all runs of a task start from; makes it if missing."""
     folder = settings.start_of(task)
     if folder.is_dir():
         return folder
@@ -65,10 +65,10 @@ def _imitate_right_responses(
     settings: StudySettings,
     on_step: Callable[[int], None],
 ) -> None:
-    """Makes a folder with a pretrained model that has imitated right responses for some steps.
+    """Writes a folder with a pretrained model that has imitated right responses for some steps.
 
-    As it comes, it answers small questions in sentences, and no such answer is exact. A few steps
-    teach the form, and hardly more. Weights and gradients are float32.
+    Before that, it answers small questions in sentences, none of which is an exact answer. A few
+    steps teach the format and hardly more. Weights and gradients are float32.
     """
     policy = policy_in(model_folder, settings)
     rng = random.Random(settings.start_seed)
@@ -87,13 +87,13 @@ def _imitate_right_responses(
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         on_step(step)
-    # In float32: weights that bfloat16 holds exactly take many steps of 1e-5 to move in its passes.
+    # In float32: otherwise many steps of 1e-5 pass before a weight changes in a bfloat16 pass.
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
 
 
 def policy_in(folder: Path, settings: StudySettings) -> TinyPolicy:
-    """The policy of a folder, as the study's runs sample from it and train it."""
+    """The policy in a folder, set up as the study's runs use it."""
     device = settings.device_name
     if settings.model is None:
         return load(folder, device=device)
@@ -122,13 +122,13 @@ def _screened(task: str, settings: StudySettings, policy: TinyPolicy) -> list[st
 
 
 def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
-    """The prompts and labels of a run, in order: passes over them, each in a new order.
+    """A run's prompts and labels in training order: passes over them, each in a new order.
 
-    Problem i is of kind i % kinds, and so is place i of every pass: each batch has all kinds.
+    Problem i is of kind i % kinds, and so is position i of every pass: each batch has all kinds.
     """
     rng = random.Random(run.seed)
     problems = _drawn(run, settings, rng)
-    if not settings.distinct:  # one pass is the whole run
+    if not settings.distinct:  # the whole run is one pass
         return problems
     count = run.prompts * settings.steps
     kinds = KINDS_OF_MIXED if run.mix == "mixed" else 1
@@ -143,7 +143,7 @@ def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
 
 
 def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:
-    """One pass over a run's problems: its distinct ones, or all where none is visited again."""
+    """One pass over a run's problems: the distinct ones, or all if none repeats."""
     items_by_kind = _split(run.task, settings).train
     if run.mix == "alike":
         items_by_kind = [_alike_items(run.task, settings, items_by_kind)]
@@ -154,7 +154,7 @@ def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Proble
 
 
 def _alike_items(task: str, settings: StudySettings, items_by_kind: list[list[Any]]) -> list[Any]:
-    """Those whose prompts are `alike`, of all kinds together."""
+    """The items whose prompts are `alike`, of all kinds together."""
     prompts = set(alike(task, settings))
     return [item for item in chain(*items_by_kind) if TASKS[task].prompt(item) in prompts]
 
@@ -165,14 +165,14 @@ def held_out(task: str, settings: StudySettings) -> list[Problem]:
 
 
 def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy, samples: int) -> float:
-    """pass@1 on the held-out prompts, by so many responses to each; exact with 0 of them."""
+    """pass@1 on the held-out prompts, from `samples` responses to each; exact with 0."""
     return fmean(held_out_rates(task, settings, policy, samples))
 
 
 def held_out_rates(
     task: str, settings: StudySettings, policy: TinyPolicy, samples: int
 ) -> list[float]:
-    """The pass rate of each held-out prompt, by so many responses; exact with 0 of them."""
+    """The pass rate of each held-out prompt, from `samples` responses; exact with 0."""
     problems = held_out(task, settings)
     if samples == 0:
         return right_probabilities(policy, TASKS[task], problems)
@@ -184,7 +184,7 @@ def _problems_of(task: str, items: list[Any]) -> list[Problem]:
 
 
 def _mixed(problems: list[Problem]) -> list[Problem]:
-    """The same, but every second of three is solved by anything, and every third by nothing."""
+    """The same problems, but of each three the second is always solved, the third unsolvable."""
     mixed = list(problems)
     for kind, label in ((1, SOLVED), (2, UNSOLVABLE)):
         for place in range(kind, len(problems), KINDS_OF_MIXED):

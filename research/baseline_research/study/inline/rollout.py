@@ -35,7 +35,7 @@ def sample(
     *,
     greedy: bool = False,
 ) -> Rollout:
-    """Samples and grades so many responses to each problem, and with `greedy` one greedy one."""
+    """Samples and grades m responses to each problem, and with `greedy` also a greedy one."""
     prompts = policy.prompts([problem.prompt for problem in problems])
     sampled = policy.sample(prompts, responses, task.max_new_tokens, generator)
     greedy_rewards = None
@@ -79,9 +79,9 @@ def pass_rates(
 def right_probabilities(
     policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem]
 ) -> list[float]:
-    """The probability of the right response to each problem: its pass rate without any noise.
+    """The probability of the right response to each problem: its pass rate without sampling noise.
 
-    That is exact where one response alone is right, as it is written.
+    Exact if only one response, in one spelling, is right.
     """
     probabilities: list[float] = []
     for start in range(0, len(problems), PROMPTS_AT_ONCE):
@@ -94,7 +94,7 @@ def right_probabilities(
 
 
 def right_responses(policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem]) -> Tensor:
-    """(n, T) a right response to each problem with its end, padded behind it."""
+    """(n, T) a right response to each problem with its end token, padded on the right."""
     end = str(policy.tokenizer.eos_token)
     responses = []
     for problem in problems:
@@ -105,6 +105,6 @@ def right_responses(policy: TinyPolicy, task: TinyTask, problems: Sequence[Probl
 
 
 def valid_tokens(policy: TinyPolicy, responses: Tensor) -> Tensor:
-    """(b, T) bool: up to the end; a padding token before it was sampled."""
+    """(b, T) bool: True up to the end token; a padding token before it was sampled."""
     ends = (responses == policy.tokenizer.eos_token_id).long()
     return ends.cumsum(1) == ends

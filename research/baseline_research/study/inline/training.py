@@ -1,4 +1,4 @@
-"""One inline run in training: sampled groups, advantages, one update of the policy a step."""
+"""The training of one inline run: each step samples groups and updates the policy once."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from baseline_research.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
 from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 
-STEPS_PER_MEASUREMENT = 5  # of the gradient's variance
-MICRO_BATCHES = 4  # of a step whose gradient is measured
+STEPS_PER_MEASUREMENT = 5  # steps between measurements of the gradient's variance
+MICRO_BATCHES = 4  # in a step whose gradient is measured
 SEEDS_PER_RUN = 100_003  # more than steps, so that no two runs share a step's seed
 
 
 class Step(NamedTuple):
-    """What one step logs."""
+    """The log of one step."""
 
-    reward: float  # mean over the prompts that can be learned
+    reward: float  # mean over the learnable prompts
     equal_groups: int
     length: float  # mean tokens of a response
     entropy: float
-    logged: dict[str, float]  # of its estimator
+    logged: dict[str, float]  # by its estimator
     gradient: GradientMoments | None
 
 
 class Estimated(NamedTuple):
-    """What an estimator says of one rollout."""
+    """An estimator's output for one rollout."""
 
     advantages: Tensor  # (n, m) float32
     logged: dict[str, float]
 
 
 class PolicyGradient(NamedTuple):
-    """What is known of a gradient beside itself."""
+    """Measurements of a policy gradient."""
 
     sums: GradientSums
     entropy: float
@@ -48,7 +48,7 @@ class PolicyGradient(NamedTuple):
 
 
 class Training:
-    """A policy in training, with its optimizer and its estimator, which is named."""
+    """A policy in training, with its optimizer and the estimator of the given name."""
 
     def __init__(self, run: Run, policy: TinyPolicy, estimator: str):
         self.run = run
@@ -92,7 +92,7 @@ class Training:
         )
 
     def _estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
-        """The advantages of a rollout, which is then learned from."""
+        """The advantages of a rollout, from which the estimator then learns."""
         valid = valid_tokens(self.policy, rollout.responses)
         shape = rollout.rewards.shape
         batch = self.estimator.batch(
@@ -110,12 +110,12 @@ class Training:
 
 
 def keys_of(problems: Sequence[Problem]) -> Tensor:
-    """(n,) what problems are known by."""
+    """(n,) keys by which an estimator recognises the problems."""
     return torch.tensor([key_of(problem.prompt, problem.label) for problem in problems])
 
 
 def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
-    """Mean over the problems that are neither solved by anything nor unsolvable."""
+    """Mean reward over the problems that are neither always solved nor unsolvable."""
     learnable = torch.tensor([problem.label not in (SOLVED, UNSOLVABLE) for problem in problems])
     return float(rewards[learnable].mean())
 
@@ -146,7 +146,7 @@ def set_gradient(
 
 
 class _MicroBatch(NamedTuple):
-    """What a part of a rollout adds to the gradient."""
+    """A micro-batch's contribution to the gradient."""
 
     gradients: tuple[Tensor, ...]
     responses: int
