@@ -10,7 +10,7 @@ STORIES = "stories"
 def reward_func(
     queries: list[str], prompts: list[str], labels: list[str], datasources: list[str]
 ) -> list[float]:
-    """The rewards of responses; a query is a prompt followed by its response."""
+    """The rewards of responses; a query is a prompt with its response."""
     rewards = []
     for query, prompt, label, task in zip(queries, prompts, labels, datasources, strict=True):
         response = query.removeprefix(prompt)
@@ -20,5 +20,5 @@ def reward_func(
 
 
 def mentions(story: str, word: str) -> float:
-    """1 if the story has the word or its plural with an s."""
+    """1 if the story has the word, or its plural with an s."""
     return float(bool(re.search(rf"\b{word}s?\b", story.lower())))
