@@ -28,4 +28,4 @@ if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
         "${editable[@]}" "${needed[@]}" hypothesis psutil pytest pytest-timeout pytest-xdist
     echo "$stamp" >"$venv/stamp"
 fi
-exec "$venv/bin/python" -m pytest "${tests[@]}"
+exec "$venv/bin/pytest" "${tests[@]}" # `python -m pytest` would find the folders that lie here

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-import openrlhf_js
-from answer_graders import pool
+from answer_graders import pool, programs
 from answer_graders.programs import data
 from answer_graders.rewards import reward_function
 from answer_graders.tasks import reasoning_gym as task
@@ -18,7 +17,7 @@ def label_of(dataset: str, answer: str, **metadata: object) -> str:
 
 
 def test_without_the_library_its_extra_is_named(monkeypatch):
-    monkeypatch.setattr(openrlhf_js, "find_spec", lambda name: None)
+    monkeypatch.setattr(programs, "find_spec", lambda name: None)
     label = label_of("chain_sum", "7")
     for use in (lambda: list(task.generate(1, 0, "train", MIX)), lambda: task.score("", label)):
         with pytest.raises(
