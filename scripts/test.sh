@@ -30,7 +30,7 @@ stage() { # name, command: its output shows only when it fails
     fi
 }
 
-mapfile -t shell_files < <(find .ci/run scripts eval reward_models -name '*.sh' -o -name '*.bash' -o -name run 2>/dev/null)
+mapfile -t shell_files < <(find .ci/run scripts eval reward_models research -name '*.sh' -o -name '*.bash' -o -name run 2>/dev/null)
 exec {types}< <(mypy --no-color-output 2>&1) # beside the tests
 stage ruff-check ruff check
 stage ruff-format ruff format --check
