@@ -29,7 +29,7 @@ from typing import Any
 import httpx
 import psutil
 
-HELPERS = Path(__file__).parents[1] / "tests" / "evaluation"
+HELPERS = Path(__file__).parents[2] / "eval" / "tests"
 sys.path.insert(0, str(HELPERS))
 from judged_bench import BASELINE, read_lines, write_bench  # noqa: E402
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from markdown_table import print_table
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "evaluation"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "eval" / "tests"))
 from judged_bench import random_rows, write_judged
 
 from paired_eval.arena.board import board

@@ -31,7 +31,7 @@ from markdown_table import print_table
 
 from answer_graders.tasks import gsm8k, math
 
-TABLES = sorted((Path(__file__).parents[1] / "reward_models/tests/math").glob("math_pairs*.jsonl"))
+TABLES = sorted((Path(__file__).parents[2] / "reward_models/tests/math").glob("math_pairs*.jsonl"))
 LEAST_AGREEMENT = 0.975
 GSM8K_ANSWERS = 2000
 RESPONSE_CHARACTERS = 500

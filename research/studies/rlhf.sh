@@ -8,7 +8,7 @@ folder=$(realpath -m "${1:-$root/runs/rlhf}")
 export PATH=$root/.venv/bin:$PATH
 export OMP_NUM_THREADS=1
 
-[ -f "$folder/prompts_held_out.jsonl" ] || python "$root/scripts/studies/rlhf.py" "$folder"
+[ -f "$folder/prompts_held_out.jsonl" ] || python "$root/research/studies/rlhf.py" "$folder"
 start=("$folder"/warm_start/sort-*)
 
 if [ ! -d "$folder/reward_model" ]; then
@@ -43,4 +43,4 @@ openrlhf-js study --engine stack --estimators rloo js_grad --prompts 64 --respon
     --actor.lr_warmup_ratio 0 --algo.kl.init_coef 0 --ckpt.best_metric_key none \
     --eval.dataset "$folder/prompts_held_out.jsonl" --eval.steps 10 --eval.temperature 1.0 \
     --eval.n_samples_per_prompt 2
-python "$root/scripts/studies/rlhf.py" "$folder" "$folder/study"
+python "$root/research/studies/rlhf.py" "$folder" "$folder/study"

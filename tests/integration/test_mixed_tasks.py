@@ -28,7 +28,7 @@ from openrlhf_js.trainers.openrlhf.run.record import SETTINGS
 pytestmark = pytest.mark.integration
 
 MIXED = Path(__file__).parents[2] / "reward_models" / "mixed.py"
-GRADEES = Path(__file__).parents[1] / "tasks"
+GRADEES = Path(__file__).parents[2] / "reward_models/tests"
 PROMPTS = 8
 RESPONSES = 4
 STEPS = 3
