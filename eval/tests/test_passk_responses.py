@@ -6,6 +6,7 @@ import pytest
 from kit import write_lines
 
 from answer_graders.prompt_files import example
+from paired_eval.cli import main
 from paired_eval.passk.benchmarks import uid_of
 from paired_eval.passk.responses import Keys, read_responses
 from paired_eval.sampling.parameters import Parameters
@@ -106,3 +107,10 @@ def test_files_that_are_refused(tmp_path):
         read_responses(path, "math", KEYS)
     with pytest.raises(ValueError, match="'poetry'"):
         read_responses(path, "poetry", KEYS)
+
+
+def test_the_program_grades_responses_also_without_torch(tmp_path):
+    """The tests of this package run in an environment that has none."""
+    row = {"prompt": "1 + 1?", "response": "\\boxed{2}", "label": "2"}
+    path = write_lines(tmp_path / "log.jsonl", [row])
+    assert main(["passk", "--responses", str(path), "--tasks", "math", "--out", str(tmp_path)]) == 0

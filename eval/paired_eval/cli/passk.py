@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from pydantic import model_validator
 from answer_graders.marks import name_marks
 from answer_graders.programs.console import say, table
 from answer_graders.programs.files import make_folder, write_json
-from answer_graders.programs.settings import Field, parse, run
+from answer_graders.programs.settings import Failures, Field, parse, run
 from paired_eval.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
 
 if TYPE_CHECKING:
@@ -142,9 +143,12 @@ def main(argv: list[str]) -> int:
     Returns 0 if done, 1 if the server or the disk fails, 2 for unusable input.
     """
     settings = parse(PasskSettings, PASSK, argv)
-    from torch import OutOfMemoryError
-
     message = "no memory is left: give a smaller --batch_size; the same command resumes"
+    failures: Failures = {}
+    if find_spec("torch"):  # of models in this process: paired-eval[local]
+        from torch import OutOfMemoryError
+
+        failures = {OutOfMemoryError: lambda error: message}
 
     def work() -> None:
         name_marks(settings.thinking_mark)
@@ -155,7 +159,7 @@ def main(argv: list[str]) -> int:
         elif settings.model and settings.out:
             evaluate(settings, settings.model, settings.out)
 
-    return run(PASSK, work, True, {OutOfMemoryError: lambda error: message})
+    return run(PASSK, work, True, failures)
 
 
 def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:

@@ -11,6 +11,7 @@ import base64
 import mimetypes
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -76,6 +77,11 @@ class LocalEngine:
     """
 
     def __init__(self, settings: EngineSettings, files: ModelFiles):
+        if find_spec("torch") is None:
+            raise ValueError(
+                "a model in this process needs pip install 'paired-eval[local]'; or give --model "
+                "the address of a server"
+            )
         self.settings = settings
         self.files = files
         self.room = 0
