@@ -32,7 +32,8 @@ def build(out: Path, task: str = "countdown", split: str = "train", *more: str) 
 
 def start(*argv: str | Path, **settings: Any) -> subprocess.Popen[str]:
     """The program as a process of its own."""
-    command = [sys.executable, "-m", "answer_graders.programs.data", *map(str, argv)]
+    # -B: Python 3.11 keeps bytecode that a full disk has cut short, and cannot load it again.
+    command = [sys.executable, "-B", "-m", "answer_graders.programs.data", *map(str, argv)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, text=True, **{**pipes, **settings})
 
@@ -86,7 +87,7 @@ def test_an_interrupt_or_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> No
     assert said == f"openrlhf-js data build maze: {tmp_path}/maze-train.jsonl: File too large\n"
     many = ("build", "countdown", "--split", "train", "--count", "9999999", "--out", tmp_path)
     running = start(*many)
-    until(lambda: list(tmp_path.iterdir()), seconds=150)
+    until(lambda: list(tmp_path.iterdir()) or running.poll() is not None, seconds=150)
     running.send_signal(signal.SIGTERM)
     _, said = running.communicate()
     assert running.returncode == 130 and said.endswith(
