@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.gradient import squared_score_norms
     from openrlhf_js.estimators.group_stats import GroupStatistics, group_statistics
     from openrlhf_js.estimators.memory import key_of
+    from openrlhf_js.estimators.online import OnlineBaseline
     from openrlhf_js.estimators.record import Estimate, Estimator
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Estimator",
     "GroupStatistics",
     "LiveEstimator",
+    "OnlineBaseline",
     "advantage",
     "baseline",
     "diagnostics",
@@ -46,6 +48,7 @@ _MODULES = {
     "gradient": ("squared_score_norms",),
     "group_stats": ("GroupStatistics", "group_statistics"),
     "memory": ("key_of",),
+    "online": ("OnlineBaseline",),
     "record": ("Estimate", "Estimator"),
 }
 

@@ -1,0 +1,226 @@
+"""Trains with whole batches and with one prompt group at a time, in time and up to 8 steps late.
+
+.venv/bin/python research/studies/online.py OUT     # a quarter of an hour of a core; resumes
+
+A late group trains the policy of that time, with the plain gradient (no importance ratios), under
+every estimator alike. Prompts, delays and the start are the same for all runs of a seed.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.inline.prompts import (
+    held_out_pass1,
+    policy_in,
+    training_problems,
+    warm_start,
+)
+from baseline_research.study.inline.rollout import Rollout, sample, valid_tokens
+from baseline_research.study.inline.training import (
+    SEEDS_PER_RUN,
+    Training,
+    keys_of,
+    set_gradient,
+)
+from baseline_research.tiny.tasks import Problem
+from openrlhf_js.estimators import LiveEstimator, OnlineBaseline, advantage, squared_score_norms
+from paired_eval.stats import clustered_mean, paired_difference
+
+TASK = "sort"
+LONGEST_DELAYS = (0, 8)  # steps
+SEEDS = range(100, 105)
+DONE = "online.json"
+
+
+class SampledGroup(NamedTuple):
+    """A prompt group, from when it is sampled until it trains."""
+
+    step: int
+    problem: Problem
+    responses: Tensor  # (m, T)
+    log_probs: Tensor  # (m, T)
+    weights: Tensor  # (m,)
+    rewards: Tensor  # (m,)
+
+
+class WholeBatches:
+    """The groups that train in a step are one batch."""
+
+    def __init__(self, estimator: str):
+        self.live = LiveEstimator(estimator)
+
+    def begin(self, step: int) -> None:
+        pass
+
+    def advantages(self, groups: list[SampledGroup]) -> Tensor:
+        """(n, m)"""
+        batch = self.live.batch(
+            torch.stack([group.rewards for group in groups]),
+            squared_score_norms=torch.stack([group.weights for group in groups]),
+            keys=keys_of([group.problem for group in groups]),
+        )
+        advantages = self.live.estimate(batch).advantages
+        self.live.learn(batch)
+        return advantages
+
+
+class OneAtATime:
+    """Each group is handed over alone, with or without its step."""
+
+    def __init__(self, *, steps_known: bool):
+        self.online = OnlineBaseline("js_grad")
+        self.steps_known = steps_known
+
+    def begin(self, step: int) -> None:
+        if self.steps_known:
+            self.online.begin(step)
+
+    def advantages(self, groups: list[SampledGroup]) -> Tensor:
+        """(n, m)"""
+        return torch.stack([self._advantages(group) for group in groups])
+
+    def _advantages(self, group: SampledGroup) -> Tensor:
+        return self.online.advantages(
+            f"{group.problem.prompt} {group.problem.label}",
+            group.rewards,
+            score_weights=group.weights,
+            step=group.step if self.steps_known else None,
+        )
+
+
+FORMS: dict[str, Callable[[], WholeBatches | OneAtATime]] = {
+    "`rloo`": lambda: WholeBatches("rloo"),
+    "`js_grad`, whole batches": lambda: WholeBatches("js_grad"),
+    "`js_grad`, one group at a time": lambda: OneAtATime(steps_known=True),
+    "the same without `step`": lambda: OneAtATime(steps_known=False),
+}
+
+
+def train(form: str, longest_delay: int, seed: int, start: Path, settings: InlineStudy) -> dict:
+    """pass@1 after training, and the noise of the gradients over that with `rloo`."""
+    run = Run(
+        task=TASK,
+        mix="natural",
+        prompts=16,
+        responses=2,
+        estimator="rloo",
+        learning_rate=2e-4,
+        seed=seed,
+    )
+    policy = policy_in(start, settings)
+    training = Training(run, policy, run.estimator)
+    problems = training_problems(run, settings)
+    delays = random.Random(seed)
+    advantages_of = FORMS[form]()
+    arriving: dict[int, list[SampledGroup]] = {step: [] for step in range(settings.steps + 9)}
+    noise = noise_of_rloo = 0.0
+    for step in range(settings.steps):
+        advantages_of.begin(step)
+        first = step * run.prompts
+        for group in sampled(training, problems[first : first + run.prompts], step):
+            arriving[step + delays.randint(0, longest_delay)].append(group)
+        groups = arriving[step]
+        if not groups:
+            continue
+        advantages = advantages_of.advantages(groups)
+        update(training, groups, advantages.float())
+        weights = torch.stack([group.weights for group in groups])
+        rewards = torch.stack([group.rewards for group in groups])
+        noise += float((weights * advantages.square()).sum())
+        noise_of_rloo += float((weights * advantage("rloo", rewards).square()).sum())
+    return {
+        "pass1": held_out_pass1(TASK, settings, policy, settings.samples),
+        "noise": noise / noise_of_rloo,
+    }
+
+
+def sampled(training: Training, problems: list[Problem], step: int) -> list[SampledGroup]:
+    """A group for each problem, from the policy as it is."""
+    run, policy = training.run, training.policy
+    generator = policy.generator(run.seed * SEEDS_PER_RUN + step)
+    rollout = sample(policy, training.task, problems, run.responses, generator)
+    valid = valid_tokens(policy, rollout.responses)
+    shape = rollout.rewards.shape
+    columns = zip(
+        problems,
+        rollout.responses.unflatten(0, shape),
+        rollout.log_probs.unflatten(0, shape),
+        squared_score_norms(rollout.log_probs, valid).view(shape),
+        rollout.rewards,
+        strict=True,
+    )
+    return [SampledGroup(step, *values) for values in columns]
+
+
+def update(training: Training, groups: list[SampledGroup], advantages: Tensor) -> None:
+    """One step of the optimizer."""
+    policy = training.policy
+    responses = [response for group in groups for response in group.responses]
+    log_probs = [response for group in groups for response in group.log_probs]
+    padding = policy.tokenizer.pad_token_id
+    rollout = Rollout(
+        prompts=policy.prompts([group.problem.prompt for group in groups]),
+        responses=pad_sequence(responses, batch_first=True, padding_value=padding),
+        log_probs=pad_sequence(log_probs, batch_first=True),
+        rewards=torch.stack([group.rewards for group in groups]),
+        greedy_rewards=None,
+    )
+    set_gradient(policy, rollout, advantages, micro_batches=1)
+    torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+    training.optimizer.step()
+
+
+def print_table(found: dict[str, dict]) -> None:
+    """pass@1 of `rloo`, points over it with 95 % intervals, and the noise."""
+    print("| Groups | Advantages | pass@1 | over `rloo` | low | high | noise over that of `rloo` |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    for delay in LONGEST_DELAYS:
+        when = f"up to {delay} steps late" if delay else "in time"
+        of_form = {form: [found[name_of(form, delay, seed)] for seed in SEEDS] for form in FORMS}
+        reference = [100 * record["pass1"] for record in of_form["`rloo`"]]
+        for form, records in of_form.items():
+            pass1 = [100 * record["pass1"] for record in records]
+            noise = clustered_mean([record["noise"] for record in records], SEEDS)
+            row = f"| {when} | {form} | {sum(pass1) / len(pass1):.1f} |"
+            if form == "`rloo`":
+                print(row + " | | | |")
+                continue
+            gain = paired_difference(pass1, reference, SEEDS)
+            row += f" {gain.value:+.1f} | {gain.low:.1f} | {gain.high:.1f} |"
+            print(f"{row} {noise.value:.3f} ({noise.low:.3f} to {noise.high:.3f}) |")
+
+
+def name_of(form: str, delay: int, seed: int) -> str:
+    return f"{form}, delay {delay}, seed {seed}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    out = parser.parse_args().out
+    settings = InlineStudy(out=out, tasks=[TASK], steps=60)
+    start = warm_start(TASK, settings, lambda step: None)
+    path = out / DONE
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    for seed in SEEDS:
+        for delay in LONGEST_DELAYS:
+            for form in FORMS:
+                name = name_of(form, delay, seed)
+                if name not in found:
+                    print(name, flush=True)
+                    found[name] = train(form, delay, seed, start, settings)
+                    path.write_text(json.dumps(found))
+    print_table(found)
+
+
+if __name__ == "__main__":
+    main()
