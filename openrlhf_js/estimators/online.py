@@ -46,9 +46,9 @@ class OnlineBaseline:
     depends on the group's own lengths. If short responses come first and are right more often, a
     long one would have a lower baseline because it is late. That is a bias.
 
-    - A step without `begin` begins with its first group. Without `step` a group, which then must not
-      come twice, rests on all that came before. Both are exact only if the order of arrival does
-      not depend on the responses.
+    - A step without `begin` begins with its first group. Without `step` a group rests on all that
+      came before, and must not come twice. Both are exact only if the order of arrival does not
+      depend on the responses.
     - A late group takes what was known at its own step, or at the last one before it that began
       here. `steps_kept` steps are kept (`js_grad`: 24 bytes for each prompt and step); an older
       group is treated as a run's first.

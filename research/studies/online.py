@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -38,6 +39,7 @@ from paired_eval.stats import clustered_mean, paired_difference
 TASK = "sort"
 LONGEST_DELAYS = (0, 8)  # steps
 SEEDS = range(100, 105)
+FIRST_STEPS = 10  # without a past, or with a short one
 DONE = "online.json"
 
 
@@ -106,7 +108,7 @@ FORMS: dict[str, Callable[[], WholeBatches | OneAtATime]] = {
 
 
 def train(form: str, longest_delay: int, seed: int, start: Path, settings: InlineStudy) -> dict:
-    """pass@1 after training, and the noise of the gradients over that with `rloo`."""
+    """pass@1 after training, and the noise sum w A^2 of its gradients over that with `rloo`."""
     run = Run(
         task=TASK,
         mix="natural",
@@ -122,7 +124,8 @@ def train(form: str, longest_delay: int, seed: int, start: Path, settings: Inlin
     delays = random.Random(seed)
     advantages_of = FORMS[form]()
     arriving: dict[int, list[SampledGroup]] = {step: [] for step in range(settings.steps + 9)}
-    noise = noise_of_rloo = 0.0
+    noise: list[float] = []
+    noise_of_rloo: list[float] = []
     for step in range(settings.steps):
         advantages_of.begin(step)
         first = step * run.prompts
@@ -135,11 +138,12 @@ def train(form: str, longest_delay: int, seed: int, start: Path, settings: Inlin
         update(training, groups, advantages.float())
         weights = torch.stack([group.weights for group in groups])
         rewards = torch.stack([group.rewards for group in groups])
-        noise += float((weights * advantages.square()).sum())
-        noise_of_rloo += float((weights * advantage("rloo", rewards).square()).sum())
+        noise.append(float((weights * advantages.square()).sum()))
+        noise_of_rloo.append(float((weights * advantage("rloo", rewards).square()).sum()))
     return {
         "pass1": held_out_pass1(TASK, settings, policy, settings.samples),
-        "noise": noise / noise_of_rloo,
+        "noise": sum(noise) / sum(noise_of_rloo),
+        "later_noise": sum(noise[FIRST_STEPS:]) / sum(noise_of_rloo[FIRST_STEPS:]),
     }
 
 
@@ -180,23 +184,35 @@ def update(training: Training, groups: list[SampledGroup], advantages: Tensor) -
 
 
 def print_table(found: dict[str, dict]) -> None:
-    """pass@1 of `rloo`, points over it with 95 % intervals, and the noise."""
-    print("| Groups | Advantages | pass@1 | over `rloo` | low | high | noise over that of `rloo` |")
-    print("|---|---|---:|---:|---:|---:|---:|")
+    """pass@1, points of it over `rloo` with 95 % intervals, and the noise in % of that of `rloo`."""
+    print(
+        "| Groups come | Advantages | pass@1 | over `rloo` | low | high | noise, % of `rloo`'s | "
+        f"after {FIRST_STEPS} steps |"
+    )
+    print("|---|---|" + "---:|" * 6)
     for delay in LONGEST_DELAYS:
-        when = f"up to {delay} steps late" if delay else "in time"
-        of_form = {form: [found[name_of(form, delay, seed)] for seed in SEEDS] for form in FORMS}
-        reference = [100 * record["pass1"] for record in of_form["`rloo`"]]
-        for form, records in of_form.items():
-            pass1 = [100 * record["pass1"] for record in records]
-            noise = clustered_mean([record["noise"] for record in records], SEEDS)
-            row = f"| {when} | {form} | {sum(pass1) / len(pass1):.1f} |"
-            if form == "`rloo`":
-                print(row + " | | | |")
-                continue
+        reference = percent(found, "pass1", "`rloo`", delay)
+        for form in FORMS:
+            pass1 = percent(found, "pass1", form, delay)
             gain = paired_difference(pass1, reference, SEEDS)
-            row += f" {gain.value:+.1f} | {gain.low:.1f} | {gain.high:.1f} |"
-            print(f"{row} {noise.value:.3f} ({noise.low:.3f} to {noise.high:.3f}) |")
+            noise = clustered_mean(percent(found, "noise", form, delay), SEEDS)
+            later = clustered_mean(percent(found, "later_noise", form, delay), SEEDS)
+            cells = [
+                f"up to {delay} steps late" if delay else "in time",
+                form,
+                f"{fmean(pass1):.1f}",
+                *(f"{gain.value:+.1f}", f"{gain.low:.1f}", f"{gain.high:.1f}"),
+                f"{noise.value:.1f} ({noise.low:.1f} to {noise.high:.1f})",
+                f"{later.value:.1f} ({later.low:.1f} to {later.high:.1f})",
+            ]
+            if form == "`rloo`":
+                cells[3:] = ["", "", "", "100", "100"]
+            print(f"| {' | '.join(cells)} |")
+
+
+def percent(found: dict[str, dict], quantity: str, form: str, delay: int) -> list[float]:
+    """One number a seed."""
+    return [100 * found[name_of(form, delay, seed)][quantity] for seed in SEEDS]
 
 
 def name_of(form: str, delay: int, seed: int) -> str:

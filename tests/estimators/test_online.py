@@ -4,8 +4,10 @@ import itertools
 import math
 import pickle
 import random
+import re
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -423,3 +425,17 @@ def test_a_users_own_baseline_may_be_given_one_group_at_a_time(tmp_path):
 def test_what_does_not_fit_is_refused(name, inputs, message):
     with pytest.raises(ValueError, match=message):
         OnlineBaseline(name).advantages("p", **{"rewards": [1, 0], **inputs})
+
+
+def test_the_code_on_the_page_runs():
+    page = Path(__file__).parents[2] / "docs/integrations.md"
+    (code,) = re.findall(r"```python\n([^`]*OnlineBaseline[^`]*)```", page.read_text())
+    names = {
+        "step": 0,
+        "prompt": "2 + 2 =",
+        "rewards": torch.tensor([1.0, 0.0]),
+        "log_probs": torch.tensor([[-0.1, -0.2], [-3.0, 0.0]]),
+        "mask": torch.tensor([[True, True], [True, False]]),
+    }
+    exec(code, names)
+    assert names["advantages"].tolist() == [1, -1]
