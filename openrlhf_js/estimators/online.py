@@ -40,7 +40,7 @@ class OnlineBaseline:
     A group's baseline rests on its own other responses, and on what was known when the policy that
     sampled it began to sample: at `begin(step)`. All of that existed before the group's responses.
     So it depends neither on their rewards, nor on policies trained on them, nor on how long they
-    took to write. The gradient is exactly unbiased, for any order, delay or repetition.
+    took to write. The gradient of that policy is exactly unbiased, however late a group comes.
 
     Groups of one step, or parts of one, are not used for each other: *which* of them came earlier
     depends on the group's own lengths. If short responses come first and are right more often, a

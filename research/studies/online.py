@@ -184,7 +184,7 @@ def update(training: Training, groups: list[SampledGroup], advantages: Tensor) -
 
 
 def print_table(found: dict[str, dict]) -> None:
-    """pass@1, points of it over `rloo` with 95 % intervals, and the noise in % of that of `rloo`."""
+    """pass@1, points over `rloo` with 95 % intervals, and the noise in percent of `rloo`'s."""
     print(
         "| Groups come | Advantages | pass@1 | over `rloo` | low | high | noise, % of `rloo`'s | "
         f"after {FIRST_STEPS} steps |"
@@ -198,7 +198,7 @@ def print_table(found: dict[str, dict]) -> None:
             noise = clustered_mean(percent(found, "noise", form, delay), SEEDS)
             later = clustered_mean(percent(found, "later_noise", form, delay), SEEDS)
             cells = [
-                f"up to {delay} steps late" if delay else "in time",
+                when(delay),
                 form,
                 f"{fmean(pass1):.1f}",
                 *(f"{gain.value:+.1f}", f"{gain.low:.1f}", f"{gain.high:.1f}"),
@@ -208,6 +208,24 @@ def print_table(found: dict[str, dict]) -> None:
             if form == "`rloo`":
                 cells[3:] = ["", "", "", "100", "100"]
             print(f"| {' | '.join(cells)} |")
+
+
+def print_cost(found: dict[str, dict]) -> None:
+    """Points of pass@1 of one group at a time over whole batches."""
+    for delay in LONGEST_DELAYS:
+        whole, alone = (
+            percent(found, "pass1", form, delay)
+            for form in ("`js_grad`, whole batches", "`js_grad`, one group at a time")
+        )
+        cost = paired_difference(alone, whole, SEEDS)
+        print(
+            f"One group at a time over whole batches, {when(delay)}: "
+            f"{cost.value:+.1f} points ({cost.low:.1f} to {cost.high:.1f})"
+        )
+
+
+def when(delay: int) -> str:
+    return f"up to {delay} steps late" if delay else "in time"
 
 
 def percent(found: dict[str, dict], quantity: str, form: str, delay: int) -> list[float]:
@@ -236,6 +254,7 @@ def main() -> None:
                     found[name] = train(form, delay, seed, start, settings)
                     path.write_text(json.dumps(found))
     print_table(found)
+    print_cost(found)
 
 
 if __name__ == "__main__":

@@ -259,10 +259,28 @@ def test_late_groups_have_what_was_known_at_their_step(after_steps):
     first, second = OnlineBaseline("js_grad"), OnlineBaseline("js_grad", steps_kept=2)
     group = drawn(9, (3,))
     as_first = give(first, group, 0)[0]
-    for step in (1, 2, 3):
+    for step in (0, 1, 2, 3):
         give(second, drawn(step, (2, 2)), step)
     assert torch.equal(give(second, group, 1)[0], as_first)  # forgotten
     assert not torch.equal(give(second, group, 2)[0], as_first)
+
+
+def test_a_late_group_is_learnt_with_what_was_known_at_its_step():
+    online, live = OnlineBaseline("js_grad"), LiveEstimator("js_grad")
+    groups = [drawn(step, (2, 3, 1, 2)) for step in range(3)]
+    late = drawn(7, (3,))
+    for step in range(3):
+        online.begin(step)
+        give(online, groups[step], step)
+    give(online, late, 1)
+    online.begin(3)
+    live.learn(batch_of(live, groups[0], 0))
+    first_batch, late_batch = batch_of(live, groups[1], 1), batch_of(live, late, 1)
+    live.learn(first_batch)
+    second_batch = batch_of(live, groups[2], 2)
+    live.learn(late_batch)
+    live.learn(second_batch)
+    assert_same(known(online), live.state_dict(), rtol=0, atol=1e-12)
 
 
 def test_the_order_of_arrival_within_a_step_changes_nothing():
