@@ -15,7 +15,8 @@ from tyro.conf import Suppress
 
 from answer_graders.programs.files import fingerprint
 from answer_graders.programs.settings import Field, Settings
-from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
+from baseline_research.tiny.record import TinyTask
+from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS
 from openrlhf_js.estimators.catalogue import find_estimator, in_training
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.estimators.record import Estimator
@@ -457,6 +458,7 @@ def model_hash(folder: Path) -> str:
     return fingerprint(weights)[:12]
 
 
+@cache
 @cache
 def task_version(task: TinyTask) -> str:
     """Eight characters that change with what a task asks, grades, imitates or writes with."""
