@@ -95,7 +95,7 @@ def work(settings: Study) -> None:
     if isinstance(settings, StackStudy) and settings.print:
         print_commands(settings)
     else:
-        with progress("study", len(settings.runs()), "runs") as bar:
+        with progress("study", unit="runs") as bar:
             bar.show("importing torch")  # takes seconds
             from torch import OutOfMemoryError
 

@@ -12,6 +12,7 @@ from openrlhf_js.estimators import ESTIMATORS
 OUTCOMES = ("pass1", "reward")
 CAUSES = {
     "pass4": "pass@4 after training",
+    "pass16": "pass@16 after training",
     "baseline_error": "error of the baseline / rloo's",
     "gradient_variance": "gradient variance",
     "gradient_snr": "gradient signal / noise",
@@ -19,7 +20,7 @@ CAUSES = {
     "length": "tokens of a response, late",
     "entropy": "nats a token, late",
 }
-SHARES = ("pass4", "dead")  # which lie in [0, 1] whatever the rewards are
+SHARES = ("pass4", "pass16", "dead")  # which lie in [0, 1] whatever the rewards are
 # Their advantages and gradients are divided by a standard deviation, so in other units.
 SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale}
 

@@ -176,8 +176,8 @@ def _machine(question: str, slip: Slip) -> str:
     return f"{text}{ANSWER}{stack[-1]}"
 
 
-# A cellular automaton, rule 110 on a ring, `rows(0110100011010110**):`, whose response has a row for
-# each star: the last one is asked for.
+# A cellular automaton, rule 110 on a ring, `rows(0110100011010110**):`, whose response has a
+# row for each star: the last one is asked for.
 
 
 def _draw_rows(steps: int, rng: random.Random) -> str:

@@ -344,7 +344,7 @@ class TinyPolicy:
 
 
 def _extended(past: Tensor, new: Tensor, filled: int | None) -> Tensor:
-    """Keys or values (b, heads, T, d) of the past and of the new tokens; with `filled`, in place."""
+    """Keys or values (b, heads, T, d) of past and new tokens; with `filled`, in place."""
     if filled is None:
         return torch.cat([past, new], 2)
     end = filled + new.shape[2]

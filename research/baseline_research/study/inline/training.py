@@ -50,10 +50,14 @@ class PolicyGradient(NamedTuple):
 
 
 class Training:
-    """A policy in training, with its optimizer and the estimator of the given name."""
+    """A policy in training, with its optimizer and the estimator of the given name.
 
-    def __init__(self, run: Run, policy: TinyPolicy, estimator: str):
+    The learning rate rises over the `warm_up` first steps.
+    """
+
+    def __init__(self, run: Run, policy: TinyPolicy, estimator: str, *, warm_up: int = 0):
         self.run = run
+        self.warm_up = warm_up
         self.task = TASKS[run.task]
         self.policy = policy
         self.estimator = LiveEstimator(estimator)
@@ -81,6 +85,8 @@ class Training:
             micro_batches = min(MICRO_BATCHES, len(problems))
         gradient = set_gradient(self.policy, rollout, estimated.advantages, micro_batches)
         torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
+        share = min(1.0, (number + 1) / (self.warm_up + 1))
+        self.optimizer.param_groups[0]["lr"] = share * self.run.learning_rate
         self.optimizer.step()
         all_equal = rollout.rewards.amax(1) == rollout.rewards.amin(1)
         lengths = valid_tokens(self.policy, rollout.responses).sum(1).float()
