@@ -73,9 +73,9 @@ def _draw_walk(steps: int, rng: random.Random) -> str:
 
 
 def _walk(question: str, slip: Slip) -> str:
-    x, y, *moves = question
+    x, y = question[0], question[1]
     text = ""
-    for move in moves:
+    for move in question[2:]:
         step_x, step_y = MOVES[move]
         if step_x:
             x = slip(str((int(x) + step_x) % 10), DIGITS)
@@ -119,7 +119,8 @@ def _substitute(question: str, slip: Slip) -> str:
     first, *equations = question.split(",")
     values = {first[0]: first[1]}
     text = f"{first},"
-    for name, earlier, sign, digit in equations:
+    for equation in equations:
+        name, earlier, sign, digit = tuple(equation)
         value = int(values[earlier]) + (int(digit) if sign == "+" else -int(digit))
         values[name] = slip(str(value % 10), DIGITS)
         text += f"{name}{values[earlier]}{sign}{digit}>{values[name]},"
