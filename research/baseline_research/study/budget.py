@@ -73,6 +73,56 @@ def search(
         tried += new
 
 
+class Tried(NamedTuple):
+    """A split at its best learning rate, on the seeds of the choice."""
+
+    cell: str  # title
+    estimator: str
+    split: str
+    responses: int
+    learning_rate: float
+    pass1: float
+
+
+def tried_splits(settings: Study, records: Records) -> list[Tried]:
+    """Every split that an estimator has tried."""
+    rows: list[Tried] = []
+    for cell in budget_cells(settings):
+        for estimator in settings.estimator_names:
+            tried, _ = search(cell, estimator, settings, records)
+            best: dict[int, Tried] = {}
+            for setting in tried:
+                runs = _runs(cell, estimator, [setting], settings.choice)
+                if any(run not in records for run in runs):
+                    continue
+                row = Tried(
+                    cell=cell.title,
+                    estimator=estimator,
+                    split=f"{setting.prompts} x {setting.responses}",
+                    responses=setting.responses,
+                    learning_rate=setting.learning_rate,
+                    pass1=fmean(records[run]["pass1"] for run in runs),
+                )
+                if row.responses not in best or best[row.responses].pass1 < row.pass1:
+                    best[row.responses] = row
+            rows += best.values()
+    return rows
+
+
+def final_records(settings: Study, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the final seeds, in the cells of the budget, each with its split."""
+    return [
+        {
+            **record,
+            "split": f"{record['prompts']} x {record['responses']}",
+            "prompts": 0,
+            "responses": settings.budget,
+        }
+        for record in records
+        if record["seed"] in settings.seed_range
+    ]
+
+
 def _sizes(estimator: str, settings: Study) -> list[tuple[int, int]]:
     """The splits that an estimator can use, by number of responses."""
     record = settings.record_of(settings.estimator_name(estimator))

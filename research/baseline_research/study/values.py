@@ -38,6 +38,7 @@ class Value(NamedTuple):
     quantity: str
     seed: int
     value: float
+    split: str = ""  # of a budget, such as "16 x 8"
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
@@ -103,6 +104,7 @@ def measured_values(runs: Iterable[RunRecord]) -> list[Value]:
                     quantity=quantity,
                     seed=run["seed"],
                     value=number,
+                    split=run.get("split", ""),
                 )
             )
     return values
