@@ -94,8 +94,8 @@ class Samples(NamedTuple):
 
     cell: str  # title
     estimator: str
-    percent: float | None
-    """Of the samples of the training; None if it never does."""
+    share: float | None
+    """Of the samples of the training, from 0 to 1; None if it never does."""
 
 
 class Findings(NamedTuple):
@@ -363,14 +363,14 @@ def _samples(chosen: Sequence[RunRecord], reference: str) -> list[Samples]:
         for (cell, estimator), runs in grouped(chosen, setting_of).items()
     }
     return [
-        Samples(cell.title, estimator, percent_to_reach(curve, end=curves[cell, reference]))
+        Samples(cell.title, estimator, share_to_reach(curve, end=curves[cell, reference]))
         for (cell, estimator), curve in curves.items()
         if (cell, reference) in curves
     ]
 
 
-def percent_to_reach(curve: Sequence[float], end: Sequence[float]) -> float | None:
-    """The percentage of the training after which a curve reaches the end of another one.
+def share_to_reach(curve: Sequence[float], end: Sequence[float]) -> float | None:
+    """The share of the training after which a curve reaches the end of another one.
 
     Both are averaged over a fifth of the training, to which noise matters less. So the other curve
     may reach its own end early. None if this one never does.
@@ -379,7 +379,7 @@ def percent_to_reach(curve: Sequence[float], end: Sequence[float]) -> float | No
     reached = [place for place, value in enumerate(smooth) if value >= smooth_end[-1]]
     if not reached:
         return None
-    return 100 * (reached[0] + len(curve) - len(smooth) + 1) / len(curve)
+    return (reached[0] + len(curve) - len(smooth) + 1) / len(curve)
 
 
 def _smoothed(curve: Sequence[float]) -> list[float]:

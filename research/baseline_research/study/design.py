@@ -141,9 +141,6 @@ class StudySettings(Settings):
         "100-109",
     )
     steps: int = Field(60, ge=2, description="number of training steps of every run")
-    warm_up: int = Field(
-        0, ge=0, description="number of first steps over which the learning rate rises"
-    )
     distinct: int = Field(
         0,
         ge=0,
@@ -333,9 +330,8 @@ class StudySettings(Settings):
         manifest = self.manifest()
         names = ("steps", "width", "layers", "start_seed", "held_out", "samples")
         identity = {"engine": self.engine, **{name: manifest[name] for name in names}, "train": []}
-        for name in ("distinct", "warm_up"):  # newer than some stores
-            if manifest[name]:
-                identity[name] = manifest[name]
+        if self.distinct:  # newer than some stores
+            identity["distinct"] = self.distinct
         if self.model is not None:
             identity["model"] = model_hash(self.model.absolute())
             identity["dtype"] = self.dtype_name
@@ -370,6 +366,19 @@ class InlineStudy(StudySettings):
 
     engine: ClassVar[str] = "inline"
 
+    warm_up: int = Field(
+        0, ge=0, description="number of first steps over which the learning rate rises"
+    )
+    passes: int = Field(1, ge=1, description="number of optimizer steps with each batch")
+    clip: float = Field(
+        0.2,
+        ge=0,
+        description="how far the ratio of probabilities may leave 1 in later passes over a batch, "
+        "as in PPO; 0: as far as it goes",
+    )
+    kl: float = Field(
+        0.0, ge=0, description="coefficient of the KL divergence from the start, in the loss"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
         description="where the model is trained; auto: the pretrained one on a GPU if there is "
@@ -390,6 +399,9 @@ class InlineStudy(StudySettings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         identity = super().identity()
+        for name in ("warm_up", "passes", "clip", "kl"):  # newer than some stores
+            if getattr(self, name) != type(self).model_fields[name].default:
+                identity[name] = getattr(self, name)
         if self.device_name != "cpu":
             identity["device"] = self.device_name
         return identity

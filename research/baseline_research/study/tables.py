@@ -135,8 +135,8 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
                 columns[head] = _tested(difference, findings.rewards_in_unit)
         for samples in findings.samples:
             if (samples.cell, samples.estimator) == (cell, estimator):
-                reached = "never" if samples.percent is None else f"{samples.percent:.0f}"
-                columns[f"samples to {findings.reference}'s end, %"] = reached
+                reached = "never" if samples.share is None else f"{samples.share:.2f}"
+                columns[f"share of samples to {findings.reference}'s end"] = reached
         table.append(columns)
     return table
 

@@ -3,7 +3,7 @@
 import pytest
 
 from answer_graders.programs.settings import SettingsError
-from baseline_research.study.analysis import analyse, percent_to_reach
+from baseline_research.study.analysis import analyse, share_to_reach
 from baseline_research.study.budget import (
     all_runs,
     budget_cells,
@@ -102,6 +102,6 @@ def test_what_cannot_be_is_refused_in_one_line(changes, message):
 def test_samples_to_the_end_of_another_curve():
     slow = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     fast = [min(1.2, 2 * value) for value in slow]
-    assert percent_to_reach(slow, end=slow) == 100
-    assert percent_to_reach(fast, end=slow) == 60  # (0.8 + 1.0) / 2 < 0.95 < (1.0 + 1.2) / 2
-    assert percent_to_reach([0.0] * 10, end=slow) is None
+    assert share_to_reach(slow, end=slow) == 1
+    assert share_to_reach(fast, end=slow) == 0.6  # (0.8 + 1.0) / 2 < 0.95 < (1.0 + 1.2) / 2
+    assert share_to_reach([0.0] * 10, end=slow) is None

@@ -13,7 +13,7 @@ from statistics import fmean
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.study.figures import Figures, learning_curve
 from baseline_research.study.inline.prompts import held_out_rates, policy_in, training_problems
-from baseline_research.study.inline.training import Step, Training
+from baseline_research.study.inline.training import Objective, Step, Training
 from baseline_research.tiny.policy import TinyPolicy
 from paired_eval.stats import pass_at_k
 
@@ -30,7 +30,10 @@ def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures
     """Trains a policy in place, and returns what was measured."""
     problems = training_problems(run, settings)
     estimator = settings.estimator_name(run.estimator)
-    training = Training(run, policy, estimator, warm_up=settings.warm_up)
+    objective = Objective(
+        warm_up=settings.warm_up, passes=settings.passes, clip=settings.clip, kl=settings.kl
+    )
+    training = Training(run, policy, estimator, objective)
     steps: list[Step] = []
     for number in range(settings.steps):
         first = number * run.prompts
