@@ -12,7 +12,7 @@ from typing import Any
 from answer_graders.programs.console import progress, say
 from answer_graders.programs.files import read_yaml
 from answer_graders.programs.settings import SettingsError, parse, run
-from baseline_research.study.design import InlineStudy, StackStudy, Study, missing_flags
+from baseline_research.study.design import InlineStudy, Run, StackStudy, Study, missing_flags
 from baseline_research.tiny.supervise import ProgramFailed, explained
 
 PROG = "openrlhf-js study"
@@ -95,7 +95,7 @@ def work(settings: Study) -> None:
     if isinstance(settings, StackStudy) and settings.print:
         print_commands(settings)
     else:
-        with progress("study", len(settings.runs()), "runs") as bar:
+        with progress("study", unit="runs") as bar:
             bar.show("importing torch")  # takes seconds
             from torch import OutOfMemoryError
 
@@ -125,10 +125,14 @@ def print_commands(settings: StackStudy) -> None:
 
 def show(settings: Study, records: Sequence[Mapping[str, Any]]) -> None:
     """Writes page and rows, prints the tables."""
-    from baseline_research.study import analysis, page, tables
+    from baseline_research.study import analysis, budget, page, tables
 
+    tried = []
+    if settings.budget:
+        tried = budget.tried_splits(settings, {Run.of(record): record for record in records})
+        records = budget.final_records(settings, records)
     findings = analysis.analyse(records, settings.compared_with)
-    written = page.write(settings.out, findings, settings.title)
+    written = page.write(settings.out, findings, settings.title, tried)
     tables.print_tables(findings)
     if not findings.is_own:
         say(f"pass@1: of {settings.pass1_in_words}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baseline_research.lab.results import REFERENCE, Ints
-from baseline_research.lab.settings import BatchSettings
+from baseline_research.lab.settings import LIMIT, BatchSettings
 from openrlhf_js.estimators import find_estimator
 from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import Floats, t_estimate
@@ -168,6 +168,8 @@ def measured_names(
     Prompts never repeat.
     """
     for name in names:
+        if name == LIMIT:
+            continue
         estimator = find_estimator(name)
         lacking = {
             "the reward of a greedy response": estimator.needs_greedy and not greedy,

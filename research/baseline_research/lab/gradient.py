@@ -43,7 +43,7 @@ from baseline_research.lab.pool import Samples
 from baseline_research.lab.results import REFERENCE, Ints, LabResult, gradients_of, rows_of
 from baseline_research.lab.sampling import sampled
 from baseline_research.lab.score_pool import ScorePool, open_score_pool
-from baseline_research.lab.settings import ORACLE, GradientSettings
+from baseline_research.lab.settings import LIMIT, ORACLE, GradientSettings
 from openrlhf_js.estimators import LiveEstimator, find_estimator
 from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import Floats
@@ -59,6 +59,11 @@ def gradients(settings: GradientSettings) -> LabResult:
     samples = sampled(settings)
     names = check_names(settings.baselines, unit=samples.in_unit)
     plan = BatchPlan.of(settings, samples.rewards, settings.steps)
+    half = samples.rewards.shape[1] // 2
+    if LIMIT in names and max(plan.responses) == half:
+        raise ValueError(
+            f"{LIMIT} needs responses outside the batch, and m = {half} takes all; give a smaller m"
+        )
     pool = open_score_pool(settings, samples)
     result = compare(measure(pool, plan, names), plan)
     return result._replace(notes={**result.notes, **lengths_of(pool)})
@@ -229,18 +234,25 @@ def gradients_of_batches(
     """The gradients of every batch; in each stream the estimators start without memory."""
     lengths = pool.samples.lengths
     prompts_of_pool = len(pool.samples.prompts)
-    live: list[LiveEstimator] = []
+    live: dict[str, LiveEstimator] = {}
     for batch, step in enumerate(draws.steps):
         if step == 0:
-            live = [_live(name) for name in names]
+            live = {name: _live(name) for name in names if name != LIMIT}
         prompts = draws.prompts[batch]
         places = prompts[:, None], draws.columns[batch, :, :m]
         responses = pool.places[places]
+        rewards = torch.from_numpy(pool.samples.rewards[places])
         weights = []
         shrinkage = []
-        for estimator in live:
+        for name in names:
+            if name == LIMIT:
+                constants = best_constants(pool, prompts, draws.columns[batch, :, m:])
+                weights.append((rewards - constants).flatten() / rewards.numel())
+                shrinkage.append(np.nan)
+                continue
+            estimator = live[name]
             given = estimator.batch(
-                torch.from_numpy(pool.samples.rewards[places]),
+                rewards,
                 greedy_rewards=torch.from_numpy(pool.samples.greedy_rewards[prompts]),
                 lengths=lengths[places],
                 squared_score_norms=pool.weights[responses],
@@ -254,6 +266,20 @@ def gradients_of_batches(
             if estimate.shrinkage is not None:
                 shrinkage[-1] = float(estimate.shrinkage.coefficient.mean())
         yield Gradients(responses.ravel(), torch.stack(weights).numpy(), np.array(shrinkage))
+
+
+def best_constants(pool: ScorePool, prompts: Ints, columns: Ints) -> torch.Tensor:
+    """(n, 1) E[w r] / E[w] of each prompt over these responses (n, K), with w = ||s||^2.
+
+    The mean reward where all w are 0.
+    """
+    places = prompts[:, None], columns
+    rewards = pool.samples.rewards[places]
+    squared_norms = pool.gram.diagonal()[pool.places[places]].astype(np.float64)
+    total = squared_norms.sum(1)
+    weighted = (squared_norms * rewards).sum(1) / np.maximum(total, TINY)
+    constants = np.where(total > 0, weighted, rewards.mean(1))
+    return torch.from_numpy(constants)[:, None]
 
 
 def _live(name: str) -> LiveEstimator:
@@ -307,7 +333,7 @@ def _quantities(
         return over.some(batches).reduction(distances[batches], reference[batches])
 
     steps = measured.draws.steps
-    remembers = find_estimator(name).remembers
+    remembers = name != LIMIT and find_estimator(name).remembers
     judged = steps >= plan.steps / 2 if remembers else steps >= 0
     quantities: dict[str, Estimate | float] = {
         "distance": over.some(judged).mean(distances[judged]),

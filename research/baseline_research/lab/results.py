@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from answer_graders.programs.files import atomic_write, write_json
-from baseline_research.lab.settings import ORACLE
+from baseline_research.lab.settings import LIMIT, ORACLE
 from openrlhf_js import __version__
 from openrlhf_js.estimators import find_estimator
 from paired_eval.stats import Estimate, ratio_of_means
@@ -81,9 +81,10 @@ def gradients_of(names: Iterable[str]) -> dict[str, str]:
     """Whether each baseline leaves the gradient unbiased, or is an oracle that needs the truth."""
     kinds = {}
     for name in names:
-        kinds[name] = "unbiased" if find_estimator(name).unbiased else "biased"
-        if name == ORACLE:
+        if name in (ORACLE, LIMIT):
             kinds[name] = "oracle"
+        else:
+            kinds[name] = "unbiased" if find_estimator(name).unbiased else "biased"
     return kinds
 
 

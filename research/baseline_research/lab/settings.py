@@ -12,6 +12,7 @@ from paired_eval.sampling.settings import SamplingSettings
 
 BASELINES = ("js", "js_grad", "bloo", "reinforce++", "dr_grpo", "remax")
 ORACLE = "js_fixed"  # with the best constant coefficient
+LIMIT = "best_constant"  # of each prompt, which only responses outside the batch tell
 PROMPTS = 128  # as in the paper; so are the responses
 RESPONSES = 128
 OWN = "your own as FILE.py:NAME"
@@ -123,7 +124,9 @@ class GradientSettings(ScoreSettings):
     the true gradient of the batch's prompts; to all: of all prompts, as in the paper. Reductions
     are against rloo, paired by batch. Estimators with memory see streams of --steps batches, in
     which no prompt repeats, and are judged in the second half and in the first batch. dr_grpo has
-    rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased.
+    rloo's gradient times (m - 1)/m: its shorter steps are nearer, but biased. best_constant, a
+    limit, is the constant of each prompt that brings the gradient nearest. It is estimated from
+    responses that are neither in the batch nor behind the true gradient.
     """
 
     steps: int = Field(
@@ -131,7 +134,8 @@ class GradientSettings(ScoreSettings):
     )
     baselines: tuple[str, ...] = Field(
         BASELINES,
-        description=f"baselines to compare with rloo, without the scale that some divide by; {OWN}",
+        description="baselines to compare with rloo, without the scale that some divide by; "
+        f"{OWN}; {LIMIT}, which no training knows",
     )
 
 

@@ -56,6 +56,8 @@ class StudyRow(NamedTuple):
     p_holm: float | None = None
     detectable: float | None = None
     """The smallest true difference that the test would find with a probability of 80 %."""
+    split: str = ""
+    """Of a budget, such as "16 x 8"."""
 
 
 class Average(NamedTuple):
@@ -87,6 +89,15 @@ class CurvePoint(NamedTuple):
     high: float
 
 
+class Samples(NamedTuple):
+    """How soon an estimator reaches the reward at which the reference ends."""
+
+    cell: str  # title
+    estimator: str
+    share: float | None
+    """Of the samples of the training, from 0 to 1; None if it never does."""
+
+
 class Findings(NamedTuple):
     """All results of a study."""
 
@@ -103,6 +114,7 @@ class Findings(NamedTuple):
     averages_by_mix: list[Average]
     """Over the cells of each mix; of one cell alone, its own."""
     curves: list[CurvePoint]
+    samples: list[Samples]
     rewards_in_unit: bool
     """Whether rewards lie in [0, 1], so that no interval of theirs leaves it."""
 
@@ -163,6 +175,7 @@ def analyse(records: Iterable[RunRecord], reference: str) -> Findings:
         differences=_differences(pairs, shares),
         averages_by_mix=_averages_by_mix(pairs, estimators, shares),
         curves=_curves(chosen, shares),
+        samples=_samples(chosen, reference),
         rewards_in_unit=in_unit,
     )
 
@@ -278,6 +291,7 @@ def _row(kind: str, group: Sequence[Value], estimate: Estimate) -> StudyRow:
         low=estimate.low,
         high=estimate.high,
         seeds=len(group),
+        split=" ".join(sorted({value.split for value in group})),
     )
 
 
@@ -338,3 +352,37 @@ def _curves(chosen: Iterable[RunRecord], shares: Sequence[str]) -> list[CurvePoi
             )
             points.append(point)
     return points
+
+
+def _samples(chosen: Sequence[RunRecord], reference: str) -> list[Samples]:
+    """From the mean curves over seeds, each at its chosen learning rates."""
+    curves = {
+        (cell, estimator): [
+            fmean(points) for points in zip(*(run["curve"] for run in runs), strict=True)
+        ]
+        for (cell, estimator), runs in grouped(chosen, setting_of).items()
+    }
+    return [
+        Samples(cell.title, estimator, share_to_reach(curve, end=curves[cell, reference]))
+        for (cell, estimator), curve in curves.items()
+        if (cell, reference) in curves
+    ]
+
+
+def share_to_reach(curve: Sequence[float], end: Sequence[float]) -> float | None:
+    """The share of the training after which a curve reaches the end of another one.
+
+    Both are averaged over a fifth of the training, to which noise matters less. So the other curve
+    may reach its own end early. None if this one never does.
+    """
+    smooth, smooth_end = _smoothed(curve), _smoothed(end)
+    reached = [place for place, value in enumerate(smooth) if value >= smooth_end[-1]]
+    if not reached:
+        return None
+    return (reached[0] + len(curve) - len(smooth) + 1) / len(curve)
+
+
+def _smoothed(curve: Sequence[float]) -> list[float]:
+    """Moving averages over a fifth of a curve."""
+    size = max(1, len(curve) // 5)
+    return [fmean(curve[place : place + size]) for place in range(len(curve) - size + 1)]

@@ -15,7 +15,8 @@ from tyro.conf import Suppress
 
 from answer_graders.programs.files import fingerprint
 from answer_graders.programs.settings import Field, Settings
-from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS, TinyTask
+from baseline_research.tiny.record import TinyTask
+from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS
 from openrlhf_js.estimators.catalogue import find_estimator, in_training
 from openrlhf_js.estimators.own import label_of, parse_own
 from openrlhf_js.estimators.record import Estimator
@@ -31,6 +32,7 @@ NEEDED = {  # needed behind -- to train the user's own model, with placeholder v
     "vllm.num_engines": "1",
 }
 OTHER_REWARDS = ("reward.model_name_or_path", "train.agent_func_path")
+SEEDS = r"^\d{1,9}(-\d{1,9})?$"
 VERSION_ITEMS = 20  # of each kind, that a task's version is computed from
 
 Mix: TypeAlias = Literal["alike", "natural", "mixed"]
@@ -45,13 +47,15 @@ class Cell(NamedTuple):
 
     task: str
     mix: str
-    prompts: int  # in a batch
-    responses: int  # to each prompt
+    prompts: int  # in a batch; 0 for a budget, which each estimator splits for itself
+    responses: int  # to each prompt; of a budget, all of a batch
 
     @property
     def title(self) -> str:
         """The cell's name in tables and above pictures."""
         size = f"{self.prompts} x {self.responses}"
+        if not self.prompts:
+            size = f"{self.responses} responses a step"
         return size if self.task == OWN else f"{self.task}, {self.mix}, {size}"
 
 
@@ -115,9 +119,24 @@ class StudySettings(Settings):
     learning_rates: NonEmpty[Annotated[float, Field(gt=0, lt=1)]] = Field(
         [3e-4], description="learning rates to try; each estimator is shown at its best"
     )
+    budget: int = Field(
+        0,
+        ge=0,
+        description="number of responses in a batch, in place of --prompts and --responses: each "
+        "estimator is shown at its own best split of them; 0: none",
+    )
+    splits: NonEmpty[Annotated[int, Field(ge=1)]] = Field(
+        [1, 2, 4, 8, 16], description="with --budget: numbers of responses to each prompt to try"
+    )
+    choice_seeds: str = Field(
+        "100-101",
+        pattern=SEEDS,
+        description="with --budget: seeds on which each estimator's split and learning rate are "
+        "chosen; those of --seeds train with the chosen ones alone",
+    )
     seeds: str = Field(
         "10",
-        pattern=r"^\d{1,9}(-\d{1,9})?$",
+        pattern=SEEDS,
         description="seeds of the paired runs: a number, for 0, 1, ..., or FIRST-LAST, such as "
         "100-109",
     )
@@ -168,8 +187,19 @@ class StudySettings(Settings):
                 )
         if not self.seed_range:
             raise ValueError(f"--seeds {self.seeds}: give a number above 0, or FIRST-LAST: 100-109")
-        if "mixed" in self.mixes and min(self.prompts) < 3:
+        for split in self.splits if self.budget else []:
+            if self.budget % split:
+                divisors = [n for n in range(1, self.budget + 1) if self.budget % n == 0]
+                raise ValueError(
+                    f"--splits: {split} responses to each prompt do not divide --budget "
+                    f"{self.budget}; choose from {', '.join(map(str, divisors))}"
+                )
+        if "mixed" in self.mixes and min(cell.prompts for cell in self.cells()) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
+        if set(self.choice) & set(self.seed_range):
+            raise ValueError(
+                "--choice_seeds and --seeds must differ: no run takes part in its own choice"
+            )
         fits = self.tasks == [PRETRAINED] if self.model else PRETRAINED not in self.tasks
         if not fits:
             raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
@@ -182,10 +212,10 @@ class StudySettings(Settings):
             record = self.record_of(name)
             if record is None:
                 continue
-            for prompts, responses in itertools.product(self.prompts, self.responses):
-                lacking = record.lacks(prompts, responses)
-                if lacking:
-                    raise ValueError(f"--prompts, --responses: {name} {lacking}")
+            lacking = [record.lacks(cell.prompts, cell.responses) for cell in self.cells()]
+            if all(lacking) or (any(lacking) and not self.budget):
+                flags = "--budget, --splits" if self.budget else "--prompts, --responses"
+                raise ValueError(f"{flags}: {name} {next(filter(None, lacking))}")
             if record.needs_shrinkage and not self.gives_shrinkage:
                 raise ValueError(f"{name} needs --engine stack ... -- --js.shrinkage, from 0 to 1")
         return self
@@ -220,8 +250,12 @@ class StudySettings(Settings):
     @property
     def seed_range(self) -> range:
         """The seeds of the paired runs."""
-        first, dash, last = self.seeds.partition("-")
-        return range(int(first), int(last) + 1) if dash else range(int(first))
+        return seeds_of(self.seeds)
+
+    @property
+    def choice(self) -> range:
+        """With a budget, the seeds on which splits and learning rates are chosen; else none."""
+        return seeds_of(self.choice_seeds) if self.budget else range(0)
 
     @property
     def compared_with(self) -> str:
@@ -271,11 +305,17 @@ class StudySettings(Settings):
 
     def cells(self) -> list[Cell]:
         """All cells."""
-        cells = itertools.product(self.tasks, self.mixes, self.prompts, self.responses)
-        return [Cell(*cell) for cell in cells]
+        kinds = itertools.product(self.tasks, self.mixes, self.sizes())
+        return [Cell(task, mix, *size) for task, mix, size in kinds]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """All sizes of a batch: prompts, and responses to each."""
+        if self.budget:
+            return [(self.budget // responses, responses) for responses in self.splits]
+        return list(itertools.product(self.prompts, self.responses))
 
     def runs(self) -> list[Run]:
-        """All runs, seed by seed, so that an unfinished study has whole pairs."""
+        """All runs without a budget, seed by seed, so that an unfinished study has whole pairs."""
         runs = [
             Run(*cell, estimator=estimator, learning_rate=learning_rate, seed=seed)
             for seed in self.seed_range
@@ -326,6 +366,19 @@ class InlineStudy(StudySettings):
 
     engine: ClassVar[str] = "inline"
 
+    warm_up: int = Field(
+        0, ge=0, description="number of first steps over which the learning rate rises"
+    )
+    passes: int = Field(1, ge=1, description="number of optimizer steps with each batch")
+    clip: float = Field(
+        0.2,
+        ge=0,
+        description="how far the ratio of probabilities may leave 1 in later passes over a batch, "
+        "as in PPO; 0: as far as it goes",
+    )
+    kl: float = Field(
+        0.0, ge=0, description="coefficient of the KL divergence from the start, in the loss"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
         description="where the model is trained; auto: the pretrained one on a GPU if there is "
@@ -346,6 +399,9 @@ class InlineStudy(StudySettings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         identity = super().identity()
+        for name in ("warm_up", "passes", "clip", "kl"):  # newer than some stores
+            if getattr(self, name) != type(self).model_fields[name].default:
+                identity[name] = getattr(self, name)
         if self.device_name != "cpu":
             identity["device"] = self.device_name
         return identity
@@ -418,8 +474,7 @@ class StackStudy(StudySettings):
         """All cells; for the user's own data, which have no tasks or mixes, only the sizes."""
         if not self.train:
             return super().cells()
-        sizes = itertools.product(self.prompts, self.responses)
-        return [Cell(OWN, "natural", *size) for size in sizes]
+        return [Cell(OWN, "natural", *size) for size in self.sizes()]
 
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
@@ -438,6 +493,12 @@ class StackStudy(StudySettings):
                     files = [file for file in path.rglob("*") if file.is_file()]
                     fingerprints[str(path)] = fingerprint(files)
         return fingerprints
+
+
+def seeds_of(text: str) -> range:
+    """The seeds that `10` or `100-109` names."""
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last) + 1) if dash else range(int(first))
 
 
 Study: TypeAlias = InlineStudy | StackStudy

@@ -28,7 +28,8 @@ class Figures(NamedTuple):
     gradient_snr: float | None
     """Squared norm of the mean gradient over the variance."""
     pass4: float | None = None
-    """As pass1, with `--samples 0`: from the probability of each prompt's right response."""
+    pass16: float | None = None
+    """As pass1; None with fewer samples, or where a response may earn a part of the reward."""
     length: float | None = None
     """Mean tokens of a response, late in training."""
     entropy: float | None = None

@@ -12,6 +12,7 @@ import pandas as pd
 from answer_graders.programs.files import atomic_write
 from baseline_research.study import tables
 from baseline_research.study.analysis import Average, CurvePoint, Findings, StudyRow
+from baseline_research.study.budget import Tried
 from baseline_research.study.values import grouped
 from paired_eval.pages import figures, plot, style
 from paired_eval.pages.forest import Forest, ForestRow
@@ -24,11 +25,13 @@ PICTURE = "compared.png"
 ROWS = "rows.csv"
 STEPS = Axis("step", "training step")
 RATES = Axis("learning_rate", "learning rate", "log2")
+SPLITS = Axis("responses", "responses to each prompt", "log2")
+CHOSEN_ON = "each split at its best learning rate, on the seeds of the choice"
 OVER_SEEDS = "mean over seeds, 95 % intervals"
 
 
-def write(folder: Path, findings: Findings, title: str) -> Path:
-    """Writes page, picture and rows; returns the page."""
+def write(folder: Path, findings: Findings, title: str, tried: Sequence[Tried] = ()) -> Path:
+    """Writes page, picture and rows; returns the page. `tried` has the splits of a budget."""
     text = render(
         "study.html",
         title=title,
@@ -48,6 +51,11 @@ def write(folder: Path, findings: Findings, title: str) -> Path:
         curves=figures.page(_curves(findings, findings.estimators)),
         results={cell: tables.results_table(findings, cell) for cell in findings.cells},
         rates=figures.page(_results_by_rate(findings)),
+        splits=figures.page(_results_by_split(findings, tried)),
+        choices={
+            cell: tables.choice_table(of_cell)
+            for cell, of_cell in grouped(tried, lambda row: row.cell).items()
+        },
         causes={cell: tables.cause_table(findings, cell) for cell in findings.cells},
     )
     with atomic_write(folder / PAGE) as file:
@@ -130,6 +138,16 @@ def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]
         panels[cell] = Panel(cell, "training reward", note)
     rows = [point._asdict() for point in points]
     return plot.draw(rows, panels, STEPS, panel="cell", series=findings.estimators)
+
+
+def _results_by_split(findings: Findings, tried: Sequence[Tried]) -> list[plot.Drawing]:
+    """pass@1 by the number of responses to each prompt; empty without a budget."""
+    cells = grouped(tried, lambda row: row.cell)
+    panels = {cell: Panel(cell, findings.result, CHOSEN_ON) for cell in cells}
+    rows = [
+        row._asdict() | {"value": row.pass1, "low": math.nan, "high": math.nan} for row in tried
+    ]
+    return plot.draw(rows, panels, SPLITS, panel="cell", series=findings.estimators)
 
 
 def _results_by_rate(findings: Findings) -> list[plot.Drawing]:

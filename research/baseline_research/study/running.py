@@ -19,6 +19,7 @@ from answer_graders.programs.console import progress, say
 from answer_graders.programs.files import fingerprint, make_folder
 from answer_graders.programs.store import Record, Store
 from baseline_research.study import stack
+from baseline_research.study.budget import all_runs
 from baseline_research.study.design import OWN, Cell, Run, StackStudy, Study, task_version
 from baseline_research.tiny.supervise import prepare_libraries
 from baseline_research.tiny.tasks import TASKS
@@ -32,8 +33,8 @@ def run_all(settings: Study) -> list[Record]:
 
     A study printed for a cluster trains none here and returns only its complete seeds.
     """
-    runs = settings.runs()
     with store_of(settings) as store:
+        runs = all_runs(settings, store.records)
         missing = [run for run in runs if run not in store]
         if len(missing) < len(runs):
             say(f"{len(runs) - len(missing)} of {len(runs)} runs are there already")
@@ -44,8 +45,10 @@ def run_all(settings: Study) -> list[Record]:
             missing = [run for run in missing if run not in unfinished]
         starts = prepare(settings)
         _check_starts(missing, starts, store)
-        if missing:
+        while missing:
             _train(missing, settings, store, starts)
+            runs = all_runs(settings, store.records)  # with a budget, more of them
+            missing = [run for run in runs if run not in store and run not in unfinished]
         incomplete = {run.pair for run in unfinished}
         return [store.records[run] for run in runs if run.pair not in incomplete]
 
@@ -65,7 +68,9 @@ def store_of(settings: Study) -> Store:
 def unfinished_runs(settings: StackStudy, store: Store) -> list[Run]:
     """The stack runs that a cluster still has to train."""
     return [
-        run for run in settings.runs() if run not in store and not stack.finished(run, settings)
+        run
+        for run in all_runs(settings, store.records)
+        if run not in store and not stack.finished(run, settings)
     ]
 
 
@@ -98,7 +103,7 @@ def prepare(settings: Study) -> dict[str, str]:
     """Makes the start of each task's runs; returns fingerprints of model and task."""
     if settings.device_name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda needs a GPU, and torch sees none")
-    tasks = {run.task for run in settings.runs()} - {OWN}
+    tasks = {cell.task for cell in settings.cells()} - {OWN}
     if not tasks:
         return {}
     from baseline_research.study.inline import prompts  # slow to import

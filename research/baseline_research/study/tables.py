@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from answer_graders.programs import console
 from baseline_research.study.analysis import Average, Findings, StudyRow
+from baseline_research.study.budget import Tried
 from baseline_research.study.design import OWN
 from baseline_research.study.values import CAUSES, OUTCOMES
 from paired_eval.pages.text import with_interval
@@ -121,7 +122,10 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
     points = f", {findings.unit}" if findings.unit else ""
     table = []
     for estimator, means in _by_estimator(findings.means, cell).items():
-        columns = {"estimator": estimator, "learning rate": means["reward"].learning_rate}
+        columns = {"estimator": estimator}
+        if means["reward"].split:
+            columns["prompts x responses"] = means["reward"].split
+        columns["learning rate"] = means["reward"].learning_rate
         for quantity in quantities:
             label = labels[quantity]
             columns[f"{label}{percent}"] = _with_interval(means.get(quantity))
@@ -129,8 +133,21 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
                 difference = differences.get(estimator, {}).get(quantity)
                 head = f"{label}: difference to {findings.reference}{points}"
                 columns[head] = _tested(difference, findings.rewards_in_unit)
+        for samples in findings.samples:
+            if (samples.cell, samples.estimator) == (cell, estimator):
+                reached = "never" if samples.share is None else f"{samples.share:.2f}"
+                columns[f"share of samples to {findings.reference}'s end"] = reached
         table.append(columns)
     return table
+
+
+def choice_table(tried: Sequence[Tried]) -> Table:
+    """pass@1 of each split at its best learning rate on the seeds of the choice, in percent."""
+    table: dict[str, dict[str, str]] = {}
+    for row in tried:
+        columns = table.setdefault(row.estimator, {"estimator": row.estimator})
+        columns[row.split] = f"{100 * row.pass1:.1f} at {row.learning_rate:g}"
+    return list(table.values())
 
 
 def cause_table(findings: Findings, cell: str) -> Table:

@@ -12,6 +12,7 @@ from openrlhf_js.estimators import ESTIMATORS
 OUTCOMES = ("pass1", "reward")
 CAUSES = {
     "pass4": "pass@4 after training",
+    "pass16": "pass@16 after training",
     "baseline_error": "error of the baseline / rloo's",
     "gradient_variance": "gradient variance",
     "gradient_snr": "gradient signal / noise",
@@ -19,7 +20,7 @@ CAUSES = {
     "length": "tokens of a response, late",
     "entropy": "nats a token, late",
 }
-SHARES = ("pass4", "dead")  # which lie in [0, 1] whatever the rewards are
+SHARES = ("pass4", "pass16", "dead")  # which lie in [0, 1] whatever the rewards are
 # Their advantages and gradients are divided by a standard deviation, so in other units.
 SCALED = {name for name, estimator in ESTIMATORS.items() if estimator.scale}
 
@@ -37,6 +38,7 @@ class Value(NamedTuple):
     quantity: str
     seed: int
     value: float
+    split: str = ""  # of a budget, such as "16 x 8"
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
@@ -102,6 +104,7 @@ def measured_values(runs: Iterable[RunRecord]) -> list[Value]:
                     quantity=quantity,
                     seed=run["seed"],
                     value=number,
+                    split=run.get("split", ""),
                 )
             )
     return values

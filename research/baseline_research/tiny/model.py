@@ -26,7 +26,8 @@ from transformers import (
 )
 
 from answer_graders.programs.files import write_json
-from baseline_research.tiny.tasks import END, TinyTask, sample_items
+from baseline_research.tiny.record import TinyTask
+from baseline_research.tiny.tasks import END, sample_items
 
 PAD = "<pad>"
 CONTEXT = 8192  # tokens, so that evaluations need no flag; positions are rotary and cost nothing
@@ -183,9 +184,12 @@ def _demonstrations(
     slips = tokenizer.convert_tokens_to_ids(list(task.slips))
     for row, item in enumerate(items):
         prompt = tokenizer.encode(task.prompt(item))
-        right_response = task.right_response(task.label(item)) + END
-        right_tokens = tokenizer.encode(right_response)
-        response = _careless(right_tokens, slips, task.slip, rng)
+        if task.demonstrate is not None:
+            response = tokenizer.encode(task.demonstrate(item, rng) + END)
+        else:
+            right_response = task.right_response(task.label(item)) + END
+            right_tokens = tokenizer.encode(right_response)
+            response = _careless(right_tokens, slips, task.slip, rng)
         start = len(prompt)
         end = start + len(response)
         batch.tokens[row, :end] = torch.tensor(prompt + response)

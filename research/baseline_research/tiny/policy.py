@@ -173,6 +173,11 @@ class TinyPolicy:
         """Samples responses at temperature 1 up to a maximum length; greedy without a generator."""
         weights = self.weights()
         hidden, cache = self._prompt_states(weights, prompts, responses)
+        filled = cache[0][0].shape[2]
+        cache = [
+            (F.pad(keys, (0, 0, 0, tokens)), F.pad(values, (0, 0, 0, tokens)))
+            for keys, values in cache
+        ]
         positions = prompts.positions[:, -1:].repeat_interleave(responses, 0)
         mask = prompts.whole_mask.repeat_interleave(responses, 0)[:, None, None]
         columns: list[Tensor] = []  # each the tokens at one position of all responses
@@ -187,7 +192,10 @@ class TinyPolicy:
             if place == tokens or ended.all():
                 break
             mask = F.pad(mask, (0, 1), value=True)
-            hidden, cache = self._forward(weights, chosen[:, None], positions + place, mask, cache)
+            hidden, _ = self._forward(
+                weights, chosen[:, None], positions + place, mask, cache, filled=filled
+            )
+            filled += 1
         return Sampled(tokens=torch.stack(columns, 1), log_probs=torch.stack(log_probs, 1))
 
     def log_probs(self, prompts: PaddedPrompts, responses: Tensor) -> Tensor:
@@ -281,8 +289,13 @@ class TinyPolicy:
         positions: Tensor,
         mask: Tensor,
         past: Cache | None = None,
+        filled: int | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Last hidden states (b, T, hidden), and the cache extended by these tokens."""
+        """Last hidden states (b, T, hidden), and the cache extended by these tokens.
+
+        With `filled`, only so many places of the `past` hold a token, and these tokens are written
+        into the next ones.
+        """
         device = self.model.device
         mask = mask.to(device)
         rotation = self._rotation(positions.to(device))
@@ -291,9 +304,8 @@ class TinyPolicy:
         for number, layer in enumerate(weights.layers):
             query, key, value = self._query_key_value(layer, hidden, rotation)
             if past is not None:
-                past_key, past_value = past[number]
-                key = torch.cat([past_key, key], 2)
-                value = torch.cat([past_value, value], 2)
+                key = _extended(past[number][0], key, filled)
+                value = _extended(past[number][1], value, filled)
             cache.append((key, value))
             mixed = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
             mixed = mixed.transpose(1, 2).flatten(2).to(self.dtype)
@@ -329,6 +341,15 @@ class TinyPolicy:
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, weight.shape, weight, self.norm_epsilon)
+
+
+def _extended(past: Tensor, new: Tensor, filled: int | None) -> Tensor:
+    """Keys or values (b, heads, T, d) of past and new tokens; with `filled`, in place."""
+    if filled is None:
+        return torch.cat([past, new], 2)
+    end = filled + new.shape[2]
+    past[:, :, filled:end] = new
+    return past[:, :, :end]
 
 
 def _causal(size: int) -> Tensor:

@@ -9,72 +9,23 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from answer_graders.record import GeneratedProblems, Item, Score, Task, scored
 from answer_graders.tasks import GRADED
-from answer_graders.tasks.sort import END, SOLVED, UNSOLVABLE, score_ended
+from answer_graders.tasks.sort import END, score_ended
+from baseline_research.tiny import chains
+from baseline_research.tiny.record import Split, TinySplit, TinyTask
 
 PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
-INLINE = ("reverse", "unique", "odometer")  # these have no grader for the stack
+INLINE = ("reverse", "unique", "odometer", *chains.TASKS)  # these have no grader for the stack
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"
 LENGTHS = (2, 3, 4, 5)  # digits per prompt
 OPERATORS = (" + ", " - ", " * ", " / ")
 MOVES = ("L", "R", "U", "D")
-
-
-class TinySplit(NamedTuple):
-    """The items to train on, by kind, and the held-out ones. No problem is in both."""
-
-    train: list[list[Any]]
-    held_out: list[Any]
-
-
-Split = Callable[[int, int], TinySplit]  # from a seed and the number of held-out items
-
-
-class Problem(NamedTuple):
-    """A prompt, and the label that scores its responses."""
-
-    prompt: str
-    label: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class TinyTask:
-    """A task, with the tokens and the imitation settings of a tiny model."""
-
-    tokens: tuple[str, ...]  # what prompts and responses are written with
-    slips: tuple[str, ...]  # tokens that a careless demonstration confuses
-    slip: float  # the probability that it confuses one
-    warm_start_steps: int  # of imitation, enough for the right answer to become the most likely
-    max_prompt_tokens: int
-    max_new_tokens: int  # of the longest right response, with its end
-    grader: str  # the file in `reward_models/` that grades training
-    split: Split
-    prompt: Callable[[Any], str]
-    label: Callable[[Any], str]
-    right_response: Callable[[str], str]  # one that scores 1
-    score: Callable[[str, str], Score]  # of a response and a label
-
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens of a prompt with its response."""
-        return self.max_prompt_tokens + self.max_new_tokens
-
-    def problem(self, item: Any) -> Problem:
-        """The prompt and the label of an item."""
-        return Problem(prompt=self.prompt(item), label=self.label(item))
-
-    def reward(self, response: str, label: str) -> float:
-        """The reward of a response."""
-        if label in (SOLVED, UNSOLVABLE):
-            return float(label == SOLVED)
-        return self.score(response, label).value
 
 
 def sample_items(items_by_kind: list[list[Any]], count: int, rng: random.Random) -> list[Any]:
@@ -286,5 +237,6 @@ TASKS: dict[str, TinyTask] = {
     "reverse": reverse,
     "unique": unique,
     "odometer": odometer,
+    **chains.TASKS,
     PRETRAINED: questions,
 }

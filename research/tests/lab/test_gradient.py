@@ -15,6 +15,7 @@ from baseline_research.lab.gradient import (
 )
 from baseline_research.lab.pool import Samples
 from baseline_research.lab.score_pool import ScorePool, different_responses
+from baseline_research.lab.settings import LIMIT
 from openrlhf_js.estimators import LiveEstimator, baseline
 from paired_eval.sampling.prompts import Prompt
 
@@ -69,6 +70,30 @@ def test_it_matches_brute_force(samples, own):
                     expected = (g - first[rows].mean(0)) @ (g - second[rows].mean(0))
                     found = distances[place, name_place, batch]
                     assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_the_limit_is_the_best_constant_of_responses_outside_the_batch(samples, own):
+    measured = measure(pool_of(samples, own), PLAN, ["rloo", LIMIT])
+    half = samples.rewards.shape[1] // 2
+    norms = (own**2).sum(-1)
+    for batch in range(PLAN.batches):
+        chosen = measured.draws.prompts[batch]
+        g = np.zeros(own.shape[2])
+        for prompt, columns in zip(chosen, measured.draws.columns[batch], strict=True):
+            outside = columns[2:]
+            constant = (norms[prompt, outside] * samples.rewards[prompt, outside]).sum()
+            constant /= norms[prompt, outside].sum()
+            for column in columns[:2]:
+                g += (samples.rewards[prompt, column] - constant) * own[prompt, column] / 6
+        of_truth = np.arange(half) + half * (1 - measured.draws.halves[batch])
+        first, second = (
+            rloo_gradients(samples, own, part)[chosen].mean(0)
+            for part in np.array_split(of_truth, 2)
+        )
+        expected = (g - first) @ (g - second)
+        assert measured.distances[0, 1, batch] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    rows = compare(measured, PLAN)
+    assert rows.notes["gradients"][LIMIT] == "oracle"
 
 
 def coins(generator, prompts, responses):

@@ -249,7 +249,7 @@ def test_equal_seeds_have_no_interval_and_no_test(tmp_path, capsys):
         assert "± 0.0" not in text and "p 1" not in text and "nan" not in text
     rows = page.with_name("rows.csv").read_text().splitlines()
     assert any(
-        row.startswith("difference") and row.endswith(",js,0.0001,pass1,0,,,2,,,") for row in rows
+        row.startswith("difference") and row.endswith(",js,0.0001,pass1,0,,,2,,,,") for row in rows
     )
 
 

@@ -9,12 +9,14 @@ import torch
 
 from answer_graders.programs.settings import SettingsError
 from answer_graders.record import scored
+from answer_graders.tasks.sort import SOLVED, UNSOLVABLE
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.study.inline import engine, prompts, rollout
-from baseline_research.study.inline.training import set_gradient
+from baseline_research.study.inline.training import Loss, Objective, Training, set_gradient
 from baseline_research.tiny import model
 from baseline_research.tiny.policy import TinyPolicy, load
-from baseline_research.tiny.tasks import END, SOLVED, TASKS, UNSOLVABLE, Problem
+from baseline_research.tiny.record import Problem
+from baseline_research.tiny.tasks import END, TASKS
 
 
 @pytest.fixture(scope="module")
@@ -280,3 +282,39 @@ def test_runs_of_seeds_from_anywhere_are_listed_once():
     assert twice.compared_with == "js"
     run = Run("own", "natural", 64, 2, "js", 2e-6, 3)
     assert run.name == "own-natural-64x2-js-2e-06-3"
+
+
+def test_later_passes_clip_the_ratio_as_ppo_does():
+    log_probs = torch.tensor([[0.5], [0.1], [0.5], [0.5]]).log()
+    sampled = log_probs - torch.tensor([[1.3], [1.1], [0.6], [0.6]]).log()
+    advantages = torch.tensor([[2.0], [2.0], [-1.0], [1.0]])
+    loss = Loss(sampled=sampled, clip=0.2)
+    expected = [-1.2 * 2, -1.1 * 2, 0.8, -0.6]  # the worse of the ratio and the clipped one
+    found = loss.of(log_probs, advantages, slice(0, 4)).flatten().tolist()
+    assert found == pytest.approx(expected, rel=1e-5)
+    unclipped = loss._replace(clip=0.0).of(log_probs[:1], advantages[:1], slice(0, 1))
+    assert unclipped.item() == pytest.approx(-1.3 * 2, rel=1e-5)
+
+
+def test_the_kl_term_is_the_third_estimate():
+    log_probs = torch.tensor([[0.5], [0.25]]).log()
+    reference = torch.tensor([[0.25], [0.25]]).log()
+    advantages = torch.zeros(2, 1)
+    found = Loss(reference=reference, kl=0.1).of(log_probs, advantages, slice(0, 2))
+    expected = 0.1 * (0.5 - math.log(0.5) - 1)
+    assert found.flatten().tolist() == pytest.approx([expected, 0.0], abs=1e-7)
+
+
+def test_the_rate_rises_over_the_warm_up_and_every_pass_is_an_update(policy, monkeypatch):
+    run = Run("sort", "natural", 4, 2, "rloo", learning_rate=4e-4, seed=0)
+    training = Training(run, policy, "rloo", Objective(warm_up=3, passes=2, kl=0.01))
+    rates = []
+    monkeypatch.setattr(
+        training.optimizer,
+        "step",
+        lambda: rates.append(training.optimizer.param_groups[0]["lr"]),
+    )
+    problems = [TASKS["sort"].problem(digits) for digits in ("21", "312", "4321", "54")]
+    for number in range(5):
+        training.step(number, problems)
+    assert rates == pytest.approx([1e-4, 1e-4, 2e-4, 2e-4, 3e-4, 3e-4] + 4 * [4e-4])

@@ -9,17 +9,8 @@ import pytest
 from answer_graders.tasks import GRADERS
 from answer_graders.tasks.sort import score_query
 from baseline_research.tiny import model
-from baseline_research.tiny.tasks import (
-    END,
-    TASKS,
-    TinySplit,
-    TinyTask,
-    odometer,
-    reverse,
-    sample_items,
-    sort,
-    unique,
-)
+from baseline_research.tiny.record import TinySplit, TinyTask
+from baseline_research.tiny.tasks import END, TASKS, odometer, reverse, sample_items, sort, unique
 
 HELD_OUT = 200
 

@@ -1,8 +1,8 @@
 """The inline engine: trains a tiny model with REINFORCE in this process, for laptops.
 
 With one update per batch, OpenRLHF's clipped objective is the plain policy gradient. The other
-settings are those of the quickstart's training: AdamW (0.9, 0.95), constant learning rate, gradient
-norm clipped at 1, mean over tokens, temperature 1.
+settings are those of the quickstart's training: AdamW (0.9, 0.95), a learning rate that is constant
+after its warm-up, gradient norm clipped at 1, mean over tokens, temperature 1.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from statistics import fmean
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.study.figures import Figures, learning_curve
 from baseline_research.study.inline.prompts import held_out_rates, policy_in, training_problems
-from baseline_research.study.inline.training import Step, Training
+from baseline_research.study.inline.training import Objective, Step, Training
 from baseline_research.tiny.policy import TinyPolicy
+from paired_eval.stats import pass_at_k
 
 LATE_SHARE = 4  # the last fourth of the steps
+ROUNDING = 1e-3  # of a number of right responses, from a mean in float32
 
 
 def train(run: Run, settings: InlineStudy) -> Figures:
@@ -27,7 +29,11 @@ def train(run: Run, settings: InlineStudy) -> Figures:
 def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures:
     """Trains a policy in place, and returns what was measured."""
     problems = training_problems(run, settings)
-    training = Training(run, policy, settings.estimator_name(run.estimator))
+    estimator = settings.estimator_name(run.estimator)
+    objective = Objective(
+        warm_up=settings.warm_up, passes=settings.passes, clip=settings.clip, kl=settings.kl
+    )
+    training = Training(run, policy, estimator, objective)
     steps: list[Step] = []
     for number in range(settings.steps):
         first = number * run.prompts
@@ -49,7 +55,8 @@ def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: in
     late_steps = steps[-max(1, len(steps) // LATE_SHARE) :]
     return Figures(
         pass1=fmean(rates),
-        pass4=None if samples else fmean(1 - (1 - rate) ** 4 for rate in rates),
+        pass4=pass_at(4, rates, samples),
+        pass16=pass_at(16, rates, samples),
         reward=fmean(rewards),
         curve=learning_curve(rewards),
         steps=len(steps),
@@ -60,6 +67,22 @@ def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: in
         length=fmean(step.length for step in late_steps),
         entropy=fmean(step.entropy for step in late_steps),
     )
+
+
+def pass_at(tries: int, rates: Sequence[float], samples: int) -> float | None:
+    """pass@`tries` from pass rates, which are exact with 0 samples.
+
+    None if there are fewer samples, or if a rate is no count of right responses.
+    """
+    if not samples:
+        return fmean(1 - (1 - rate) ** tries for rate in rates)
+    counts = [round(rate * samples) for rate in rates]
+    are_counts = all(
+        abs(count - rate * samples) < ROUNDING for count, rate in zip(counts, rates, strict=True)
+    )
+    if tries > samples or not are_counts:
+        return None
+    return float(pass_at_k([samples] * len(counts), counts, tries).mean())
 
 
 def _logged(steps: Sequence[Step], name: str) -> list[float]:

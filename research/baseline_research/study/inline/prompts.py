@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from answer_graders.programs.files import atomic_write
+from answer_graders.tasks.sort import SOLVED, UNSOLVABLE
 from baseline_research.study.design import Run, StudySettings
 from baseline_research.study.inline.rollout import (
     pass_rates,
@@ -26,7 +27,8 @@ from baseline_research.study.inline.rollout import (
 )
 from baseline_research.tiny import model
 from baseline_research.tiny.policy import TinyPolicy, load
-from baseline_research.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem, TinySplit, sample_items
+from baseline_research.tiny.record import Problem, TinySplit
+from baseline_research.tiny.tasks import TASKS, sample_items
 
 SCREENED = 1500  # prompts, of which the mix `alike` takes the middle third
 SCREENING_SAMPLES = 16

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from baseline_research.tiny.policy import PaddedPrompts, TinyPolicy
-from baseline_research.tiny.tasks import Problem, TinyTask
+from baseline_research.tiny.record import Problem, TinyTask
 
 MEASURING_SEED = 0  # of pass rates, the same for all runs
 PROMPTS_AT_ONCE = 100

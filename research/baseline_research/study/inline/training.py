@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from answer_graders.tasks.sort import SOLVED, UNSOLVABLE
 from baseline_research.study.design import Run
 from baseline_research.study.inline.rollout import Rollout, sample, valid_tokens
 from baseline_research.tiny.policy import TinyPolicy
-from baseline_research.tiny.tasks import SOLVED, TASKS, UNSOLVABLE, Problem
+from baseline_research.tiny.record import Problem
+from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
 
@@ -47,11 +50,27 @@ class PolicyGradient(NamedTuple):
     noise: nats a token."""
 
 
+class Objective(NamedTuple):
+    """How a batch is used, beside its policy gradient."""
+
+    warm_up: int = 0  # first steps, over which the learning rate rises
+    passes: int = 1  # optimizer steps with each batch
+    clip: float = 0.2  # from 1, of the ratio of probabilities in later passes; 0: none
+    kl: float = 0.0  # coefficient of the divergence from the start, in the loss
+
+
+ONE_PASS = Objective()
+
+
 class Training:
     """A policy in training, with its optimizer and the estimator of the given name."""
 
-    def __init__(self, run: Run, policy: TinyPolicy, estimator: str):
+    def __init__(
+        self, run: Run, policy: TinyPolicy, estimator: str, objective: Objective = ONE_PASS
+    ):
         self.run = run
+        self.objective = objective
+        self.start = copy.deepcopy(policy) if objective.kl else None
         self.task = TASKS[run.task]
         self.policy = policy
         self.estimator = LiveEstimator(estimator)
@@ -77,9 +96,15 @@ class Training:
         micro_batches = 1
         if number % STEPS_PER_MEASUREMENT == 0:
             micro_batches = min(MICRO_BATCHES, len(problems))
-        gradient = set_gradient(self.policy, rollout, estimated.advantages, micro_batches)
-        torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
-        self.optimizer.step()
+        share = min(1.0, (number + 1) / (self.objective.warm_up + 1))
+        self.optimizer.param_groups[0]["lr"] = share * self.run.learning_rate
+        loss = self._loss(rollout, later_pass=False)
+        gradient = set_gradient(self.policy, rollout, estimated.advantages, micro_batches, loss)
+        self._update()
+        for _ in range(self.objective.passes - 1):
+            loss = self._loss(rollout, later_pass=True)
+            set_gradient(self.policy, rollout, estimated.advantages, 1, loss)
+            self._update()
         all_equal = rollout.rewards.amax(1) == rollout.rewards.amin(1)
         lengths = valid_tokens(self.policy, rollout.responses).sum(1).float()
         return Step(
@@ -89,6 +114,24 @@ class Training:
             entropy=gradient.entropy,
             logged=estimated.logged,
             gradient=gradient.sums.moments(),
+        )
+
+    def _update(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
+        self.optimizer.step()
+
+    def _loss(self, rollout: Rollout, *, later_pass: bool) -> Loss:
+        valid = valid_tokens(self.policy, rollout.responses)
+        reference = None
+        if self.start is not None:
+            with torch.no_grad():
+                reference = self.start.log_probs(rollout.prompts, rollout.responses)
+            reference = reference.where(valid, 0.0)
+        return Loss(
+            sampled=rollout.log_probs.where(valid, 0.0) if later_pass else None,
+            reference=reference,
+            clip=self.objective.clip,
+            kl=self.objective.kl,
         )
 
     def _estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
@@ -120,8 +163,47 @@ def _learnable_reward(problems: Sequence[Problem], rewards: Tensor) -> float:
     return float(rewards[learnable].mean())
 
 
+class Loss(NamedTuple):
+    """The loss of each token, from its log-probability and its advantage.
+
+    All log-probabilities are 0 where there is no token.
+    """
+
+    sampled: Tensor | None = None
+    """(n * m, T) log-probabilities under the policy that sampled; None where it is this one."""
+    reference: Tensor | None = None
+    """(n * m, T) log-probabilities under the start; None without a KL term."""
+    clip: float = 0.0
+    kl: float = 0.0
+
+    def of(self, log_probs: Tensor, advantages: Tensor, rows: slice) -> Tensor:
+        """(b, T) losses of these rows; PPO's (arXiv:1707.06347) if another policy sampled.
+
+        The KL term is Schulman's third estimate, exp(q - p) - (q - p) - 1.
+        """
+        if self.sampled is None:
+            losses = -log_probs * advantages
+        else:
+            ratio = (log_probs - self.sampled[rows]).exp()
+            losses = -ratio * advantages
+            if self.clip:
+                clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
+                losses = torch.maximum(losses, -clipped * advantages)
+        if self.reference is not None:
+            difference = self.reference[rows] - log_probs
+            losses = losses + self.kl * (difference.exp() - difference - 1)
+        return losses
+
+
+PLAIN = Loss()
+
+
 def set_gradient(
-    policy: TinyPolicy, rollout: Rollout, advantages: Tensor, micro_batches: int
+    policy: TinyPolicy,
+    rollout: Rollout,
+    advantages: Tensor,
+    micro_batches: int,
+    loss: Loss = PLAIN,
 ) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
     valid = valid_tokens(policy, rollout.responses)  # (n * m, T)
@@ -129,7 +211,7 @@ def set_gradient(
     squares = 0.0
     squared_responses = 0
     surprise = 0.0
-    for part in _micro_batches(policy, rollout, advantages, valid, micro_batches):
+    for part in _micro_batches(policy, rollout, advantages, valid, micro_batches, loss):
         torch._foreach_add_(total, part.gradients)
         squares += _squared_norm(part.gradients)
         squared_responses += part.responses**2
@@ -155,20 +237,26 @@ class _MicroBatch(NamedTuple):
 
 
 def _micro_batches(
-    policy: TinyPolicy, rollout: Rollout, advantages: Tensor, valid: Tensor, count: int
+    policy: TinyPolicy,
+    rollout: Rollout,
+    advantages: Tensor,
+    valid: Tensor,
+    count: int,
+    loss: Loss,
 ) -> Iterator[_MicroBatch]:
     prompts, responses = advantages.shape
     tokens = int(valid.sum())
-    weights = advantages.reshape(-1, 1) * valid
+    of_responses = advantages.reshape(-1, 1)
     parameters = list(policy.model.parameters())
     for places in torch.arange(prompts).tensor_split(count):
         rows = slice(int(places[0]) * responses, (int(places[-1]) + 1) * responses)
         log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
-        loss = -(log_probs * weights[rows]).sum() / tokens
+        log_probs = log_probs.where(valid[rows], 0.0)
+        losses = loss.of(log_probs, of_responses[rows], rows)
         yield _MicroBatch(
-            gradients=torch.autograd.grad(loss, parameters),
+            gradients=torch.autograd.grad(losses.sum() / tokens, parameters),
             responses=len(places) * responses,
-            surprise=-float((log_probs.detach() * valid[rows]).sum()),
+            surprise=-float(log_probs.detach().sum()),
         )
 
 
