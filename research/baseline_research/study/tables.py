@@ -143,11 +143,16 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
 
 def choice_table(tried: Sequence[Tried]) -> Table:
     """pass@1 of each split at its best learning rate on the seeds of the choice, in percent."""
-    table: dict[str, dict[str, str]] = {}
-    for row in tried:
-        columns = table.setdefault(row.estimator, {"estimator": row.estimator})
-        columns[row.split] = f"{100 * row.pass1:.1f} at {row.learning_rate:g}"
-    return list(table.values())
+    results = {
+        (row.estimator, row.split): f"{100 * row.pass1:.1f} at {row.learning_rate:g}"
+        for row in tried
+    }
+    by_responses = sorted(tried, key=lambda row: row.responses)
+    splits = dict.fromkeys(row.split for row in by_responses)
+    return [
+        {"estimator": estimator} | {split: results.get((estimator, split), "") for split in splits}
+        for estimator in dict.fromkeys(row.estimator for row in tried)
+    ]
 
 
 def cause_table(findings: Findings, cell: str) -> Table:

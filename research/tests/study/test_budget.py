@@ -12,6 +12,7 @@ from baseline_research.study.budget import (
     tried_splits,
 )
 from baseline_research.study.design import InlineStudy
+from baseline_research.study.tables import choice_table
 
 
 def study(**changes):
@@ -83,6 +84,9 @@ def test_the_results_are_those_of_the_final_seeds():
     assert splits["js_grad", "16 x 1"].learning_rate == 4e-4
     assert splits["js_grad", "16 x 1"].pass1 == pytest.approx(0.9 + 100.5 / 1e5)
     assert ("rloo", "16 x 1") not in splits
+    rloo, js_grad = choice_table(tried_splits(settings, records))
+    assert list(rloo) == list(js_grad) == ["estimator", "16 x 1", "8 x 2", "4 x 4", "2 x 8"]
+    assert rloo["16 x 1"] == "" and js_grad["16 x 1"] == "90.1 at 0.0004"
 
 
 @pytest.mark.parametrize(
