@@ -205,7 +205,7 @@ FAMILIES = (
         symbols=DIGITS + "UDLR",
         draw=_draw_walk,
         work=_walk,
-        warm_start_steps=600,
+        warm_start_steps=1200,
     ),
     Family(
         name="swaps",
@@ -228,7 +228,7 @@ FAMILIES = (
         symbols=DIGITS + "*+>,",
         draw=_draw_product,
         work=_product,
-        warm_start_steps=1200,
+        warm_start_steps=1000,
         fewest_steps=3,
     ),
     Family(
