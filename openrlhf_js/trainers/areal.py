@@ -63,10 +63,10 @@ class ShrinkageTrainer(PPOTrainer):
     """AReaL's trainer with our actor."""
 
     def _create_train_engine(self, actor_config: Any, alloc: Any) -> Any:
+        check_settings(alloc, {"backend": "fsdp"})
+        check_settings(self.config, {"critic": None})
         engine = super()._create_train_engine(actor_config, alloc)
         if actor_config is self.config.actor:
-            check_settings(alloc, {"backend": "fsdp"})
-            check_settings(self.config, {"critic": None})
             engine.train_engine = FSDPActor  # what a controller starts in its workers
             engine.actor = ShrinkageActor(actor_config, engine)  # what is used without controller
         return engine

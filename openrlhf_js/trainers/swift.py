@@ -45,12 +45,15 @@ class ShrinkageGRPOTrainer(GRPOTrainer):
             each.prompt_id = str(prompt_key(row))
         return samples
 
+    def _means(self) -> bool:
+        one_a_batch = self.loss_type == "bnpo" and self.args.per_device_train_batch_size == 1
+        return one_a_batch or self.loss_type in ("grpo", "sapo")
+
     def _compute_advantages(self, samples: list[Any], scores: Any, encoded: list[Any]) -> Any:
         theirs = super()._compute_advantages(samples, scores, encoded)
         if not self.model.training:
             return theirs
-        one_a_batch = self.loss_type == "bnpo" and self.args.per_device_train_batch_size == 1
-        means = one_a_batch or self.loss_type in ("grpo", "sapo")
+        means = self._means()
         numbers: list[tuple[float, int]] = []
         for batch in (each["grpo_batch"] for each in encoded):
             dropped = batch.truncated_mask & self.overlong_filter  # the loss leaves them out
