@@ -15,14 +15,14 @@ import torch.distributed as dist
 
 pytest.importorskip("areal", reason="bash scripts/trainers.sh areal")
 
-from areal.api.alloc_mode import ModelAllocation  # noqa: E402
-from areal.api.cli_args import NormConfig, PPOActorConfig  # noqa: E402
-from areal.trainer.ppo.actor import PPOActor, PPOActorController  # noqa: E402
-from areal.utils import stats_tracker  # noqa: E402
-from areal.utils.dynamic_import import import_from_string  # noqa: E402
+from areal.api.alloc_mode import ModelAllocation
+from areal.api.cli_args import NormConfig, PPOActorConfig
+from areal.trainer.ppo.actor import PPOActor, PPOActorController
+from areal.utils import stats_tracker
+from areal.utils.dynamic_import import import_from_string
 
-import openrlhf_js.trainers.areal as ours  # noqa: E402
-from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms  # noqa: E402
+import openrlhf_js.trainers.areal as ours
+from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 
 PROMPT = 2  # tokens
 BASE = {"kl_ctl": 0.0, "backend": "fsdp:d1", "experiment_name": "e", "trial_name": "t"}

@@ -65,9 +65,7 @@ def make_batch(
     return pad_training_input_batch(data, padding)
 
 
-@pytest.mark.parametrize(
-    ("reduction", "means"), [("token_mean", False), ("sequence_mean", True)]
-)
+@pytest.mark.parametrize(("reduction", "means"), [("token_mean", False), ("sequence_mean", True)])
 @pytest.mark.parametrize("padding", [0, 3])
 def test_advantages_are_those_of_a_live_estimator(
     reduction: str, means: bool, padding: int

@@ -14,18 +14,18 @@ import torch
 
 pytest.importorskip("swift.rlhf_trainers", reason="bash scripts/trainers.sh swift")
 
-from swift.pipelines.train.rlhf import rlhf_main  # noqa: E402
-from swift.rl_core.data import GRPOBatch, GRPOSample  # noqa: E402
-from swift.rlhf_trainers import GRPOTrainer  # noqa: E402
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
-from transformers import (  # noqa: E402
+from swift.pipelines.train.rlhf import rlhf_main
+from swift.rl_core.data import GRPOBatch, GRPOSample
+from swift.rlhf_trainers import GRPOTrainer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
 
-import openrlhf_js.trainers.swift as ours  # noqa: E402
-from openrlhf_js.estimators import LiveEstimator, squared_score_norms  # noqa: E402
+import openrlhf_js.trainers.swift as ours
+from openrlhf_js.estimators import LiveEstimator, squared_score_norms
 
 M = 2
 os.environ |= {"USE_HF": "1", "HF_HUB_OFFLINE": "1"}
