@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Run an adapter's tests with the trainer's own package, on CPUs.
+#   bash scripts/trainers.sh skyrl               needs Python 3.12: OPENRLHF_JS_PYTHON=/path/to/python3.12
+#   bash scripts/trainers.sh areal -k ranks      with any pytest arguments
+#   bash scripts/trainers.sh swift
+# The environment lies in .venv/alone/ (1 to 8 GB) and is kept until a pyproject.toml or this file changes.
+# UV_FIND_LINKS or UV_INDEX may name a place with PyTorch for CPUs, which then comes in place of NVIDIA's.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# What the tested modules import without, and what is large or needs a GPU, is left out.
+case "${1:-}" in
+    skyrl)
+        python=${OPENRLHF_JS_PYTHON:-python3.12}
+        needed=("skyrl[skyrl-train]==0.4.0" torch==2.13.0 aiohttp)
+        left_out=(flash-attn nixl vllm-router s5cmd s3fs gcsfs wandb debugpy)
+        ;;
+    areal)
+        python=${OPENRLHF_JS_PYTHON:-.venv/bin/python}
+        needed=(areal==1.0.4)
+        left_out=(torchaudio torchvision qwen-agent claude-agent-sdk litellm openhands langchain langchain-openai
+            swanboard awex seaborn matplotlib cookiecutter h5py mathruler nltk distro-info python-debian)
+        ;;
+    swift)
+        python=${OPENRLHF_JS_PYTHON:-.venv/bin/python}
+        needed=(ms-swift==4.6.0 torch==2.13.0 msgspec)
+        left_out=()
+        ;;
+    *) sed -n '2,/^[^#]/s/^# //p' "$0"; [ "${1:-}" = --help ] || [ "${1:-}" = -h ] || exit 2; exit ;;
+esac
+name=$1
+shift
+[ -x .venv/bin/uv ] || { echo "trainers: .venv is missing: run 'bash scripts/setup.sh' first" >&2; exit 2; }
+
+venv=.venv/alone/$name
+stamp=$(cat pyproject.toml "$0" | sha256sum)
+if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
+    rm -rf "$venv"
+    .venv/bin/uv venv --quiet --python "$python" "$venv"
+    # a marker that no Python fulfils takes a package out
+    printf '%s ; python_version < "3"\n' "${left_out[@]}" >"$venv/left_out.txt"
+    UV_INDEX_STRATEGY=unsafe-best-match .venv/bin/uv pip install --quiet --python "$venv/bin/python" \
+        --prerelease if-necessary-or-explicit --override "$venv/left_out.txt" \
+        -e . "${needed[@]}" hypothesis pytest pytest-timeout
+    echo "$stamp" >"$venv/stamp"
+fi
+exec "$venv/bin/pytest" "tests/trainers/test_$name.py" "$@"
