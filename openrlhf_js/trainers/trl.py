@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sized
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sized
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -21,11 +26,12 @@ from openrlhf_js.estimators import (
     Batch,
     LiveEstimator,
     advantage,
-    find_estimator,
     squared_score_norms,
 )
 from openrlhf_js.estimators.catalogue import RECOMMENDED
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.trainers import check_prompts, prompt_key
+from openrlhf_js.trainers.kept import has_other_weights, is_memory_of, kept_memory
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as Trainer
@@ -35,6 +41,7 @@ else:
 logger = logging.getLogger(__name__)
 
 WORKS_WITH = "1.16.0"
+MEMORY_FILE = "openrlhf_js.pt"  # beside TRL's own files in a checkpoint
 UNBIASED_LOSSES = ("dr_grpo", "luspo")  # a response's term is divided by a constant
 # Lines of TRL's source that this file relies on, by method: in both trainers, and in each.
 RELIED_ON = {
@@ -80,6 +87,30 @@ RELIED_ON_IN_RLOO = {
 }
 
 
+@contextmanager
+def _warnings_at_caller(caller: FrameType) -> Iterator[None]:
+    """Reports warnings that TRL raises at its caller's line, which is in this file, at ours."""
+    show = warnings.showwarning
+
+    def show_at_caller(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        if filename == __file__:
+            filename, lineno = caller.f_code.co_filename, caller.f_lineno
+        show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show_at_caller
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
 class ShrinkageMixin(Trainer):
     """Gives a TRL trainer our advantages; stands before TRL's class in the list of bases.
 
@@ -96,6 +127,8 @@ class ShrinkageMixin(Trainer):
     """Our name for TRL's estimator, which is replaced."""
     relied_on: ClassVar[Mapping[str, tuple[str, ...]]]
     """What this trainer relies on in addition to RELIED_ON."""
+    config_class: ClassVar[type]
+    """TRL's settings, of which it makes its own if none are given."""
     needs: ClassVar[dict[str, Any]]
     """Settings under which TRL's advantages are those of `replaced`."""
 
@@ -107,9 +140,10 @@ class ShrinkageMixin(Trainer):
         **kwargs: Any,
     ):
         """Takes the trainer's own arguments, `estimator` (a key of ESTIMATORS, or your own baseline
-        as `FILE.py:NAME`) and `shrinkage` (the coefficient of `js_fixed`)."""
-        if find_estimator(estimator).needs_greedy:
-            raise ValueError(f"TRL draws no greedy responses, which {estimator} needs.")
+        as `FILE.py:NAME`) and `shrinkage` (the coefficient of `js_fixed`).
+
+        Raises ValueError for settings that do not fit, before TRL loads a model or starts vLLM.
+        """
         for name, lines in [*RELIED_ON.items(), *self.relied_on.items()]:
             source = inspect.getsource(getattr(super(), name))
             for line in lines:
@@ -118,32 +152,48 @@ class ShrinkageMixin(Trainer):
                         f"TRL {trl.__version__} has no {line!r} in {name}; "
                         f"pip install trl=={WORKS_WITH}."
                     )
-        super().__init__(*args, **kwargs)
-        for name, value in self.needs.items():
-            setting = getattr(self, name)
-            if setting != value:
-                raise ValueError(
-                    f"{name} is {setting!r}; set {name}={value!r}, as {estimator} needs."
-                )
-        self._check_data()
+        given = inspect.signature(super().__init__).bind_partial(*args, **kwargs).arguments
+        config = given.get("args") or self.config_class("unused")
         self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
+        self._check_settings(config)
+        self._check_sizes(config, given.get("train_dataset"))
+        with _warnings_at_caller(sys._getframe(1)):
+            super().__init__(*args, **kwargs)
         for notice in self._notices():
             if self.accelerator.is_main_process:
                 logger.warning(notice)
 
-    def _check_data(self) -> None:
-        """Raises ValueError if the data set does not fill one batch: TRL would train no step on
-        it."""
-        batch = self.args.generation_batch_size // self.num_generations
-        rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else batch
-        if rows < batch:
+    def _check_settings(self, config: Any) -> None:
+        """Raises ValueError for settings under which TRL's advantages are not those of `replaced`,
+        and for an estimator that TRL does not feed."""
+        record = self.estimator.record
+        if record.needs_greedy:
+            raise ValueError(f"TRL draws no greedy responses, which {record.name} needs.")
+        for name, value in self.needs.items():
+            setting = getattr(config, name)
+            if setting != value:
+                raise ValueError(
+                    f"{name} is {setting!r}; set {name}={value!r}, as {record.name} needs."
+                )
+
+    def _check_sizes(self, config: Any, data: Any) -> None:
+        """Raises ValueError if the data set does not fill one batch, as TRL would train no step on
+        it, or if a batch is too small for the estimator."""
+        prompts = config.generation_batch_size // config.num_generations
+        sizes = (
+            f"generation_batch_size {config.generation_batch_size} / num_generations "
+            f"{config.num_generations}"
+        )
+        if isinstance(data, Sized) and len(data) < prompts:
             raise ValueError(
-                f"the data set has {rows} prompts, fewer than the {batch} of one batch "
-                f"(generation_batch_size {self.args.generation_batch_size} / num_generations "
-                f"{self.num_generations}), and TRL drops what does not fill one: it would train no "
+                f"the data set has {len(data)} prompts, fewer than the {prompts} of one batch "
+                f"({sizes}), and TRL drops what does not fill one: it would train no "
                 "step. Use more prompts, or a smaller per_device_train_batch_size or "
                 "gradient_accumulation_steps."
             )
+        lacking = self.estimator.record.lacks(prompts, config.num_generations)
+        if lacking:
+            raise ValueError(f"{self.estimator.record.name} {lacking} ({sizes}).")
 
     def _notices(self) -> list[str]:
         """Messages about the settings, logged when a run starts."""
@@ -181,8 +231,42 @@ class ShrinkageMixin(Trainer):
         self._logs["advantages"].extend(self.accelerator.gather(advantages).tolist())
         return output
 
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """TRL's own, and what the estimator remembers, which is the same in all processes."""
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.estimator.memory is not None and self.args.should_save:
+            kept = kept_memory(self.estimator, over_tokens=self._means_over_tokens())
+            torch.save(kept, Path(output_dir) / MEMORY_FILE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self.estimator.memory is not None and checkpoint is not None:
+            self._load_memory(Path(checkpoint) / MEMORY_FILE)
+
+    def _load_memory(self, file: Path) -> None:
+        """Restores the memory; warns if the file is missing, or is of another estimator or loss."""
+        is_own = parse_own(self.estimator.record.name) is not None  # its state may be any object
+        if file.exists():
+            kept = torch.load(file, map_location="cpu", weights_only=not is_own)
+            over_tokens = self._means_over_tokens()
+            if is_memory_of(kept, self.estimator) and not has_other_weights(
+                kept, self.estimator, over_tokens=over_tokens
+            ):
+                self.estimator.load_state_dict(kept["state"])
+                return
+        logger.warning(
+            f"openrlhf_js: {file.parent} holds no memory of {self.estimator.record.name} under "
+            "this loss_type: it begins with an empty one."
+        )
+
     def _rewards(self) -> tuple[Tensor, Tensor]:
         """(n, m) rewards of all processes, and the mask of those that exist."""
+        infinite = self._scores.isinf().any(0).nonzero().flatten().tolist()
+        if infinite:
+            raise ValueError(
+                f"the reward function {self.reward_func_names[infinite[0]]} returned an infinite "
+                "reward: return a finite number, or None to leave the response out."
+            )
         rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
         clip_range = getattr(self, "reward_clip_range", None)
         if clip_range:
@@ -244,6 +328,7 @@ class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
 
     replaced = "dr_grpo"
     relied_on = RELIED_ON_IN_GRPO
+    config_class = trl.GRPOConfig
     needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
 
     def _notices(self) -> list[str]:
@@ -292,6 +377,7 @@ class ShrinkageRLOOTrainer(ShrinkageMixin, trl.RLOOTrainer):
 
     replaced = "rloo"
     relied_on = RELIED_ON_IN_RLOO
+    config_class = trl.RLOOConfig
     needs: ClassVar = {"normalize_advantages": False}
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
