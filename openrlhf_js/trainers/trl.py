@@ -28,6 +28,7 @@ from openrlhf_js.estimators import (
     advantage,
     squared_score_norms,
 )
+from openrlhf_js.estimators.batch import make_batch
 from openrlhf_js.estimators.catalogue import RECOMMENDED
 from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.trainers import check_prompts, prompt_key
@@ -155,6 +156,7 @@ class ShrinkageMixin(Trainer):
         given = inspect.signature(super().__init__).bind_partial(*args, **kwargs).arguments
         config = given.get("args") or self.config_class("unused")
         self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
+        self._train_sampler: Any = None  # a stream of prompts has none
         self._check_settings(config)
         self._check_sizes(config, given.get("train_dataset"))
         with _warnings_at_caller(sys._getframe(1)):
@@ -191,9 +193,10 @@ class ShrinkageMixin(Trainer):
                 "step. Use more prompts, or a smaller per_device_train_batch_size or "
                 "gradient_accumulation_steps."
             )
-        lacking = self.estimator.record.lacks(prompts, config.num_generations)
-        if lacking:
-            raise ValueError(f"{self.estimator.record.name} {lacking} ({sizes}).")
+        zeros = torch.zeros(prompts, config.num_generations)
+        self.estimator.record.check(
+            make_batch(zeros, lengths=zeros, shrinkage=self.estimator.shrinkage)
+        )
 
     def _notices(self) -> list[str]:
         """Messages about the settings, logged when a run starts."""
@@ -239,9 +242,21 @@ class ShrinkageMixin(Trainer):
             torch.save(kept, Path(output_dir) / MEMORY_FILE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """TRL's own, what the estimator remembered, and the order of the prompts, which TRL would
+        begin with the first epoch's again."""
         super()._load_optimizer_and_scheduler(checkpoint)
-        if self.estimator.memory is not None and checkpoint is not None:
+        if checkpoint is None:
+            return
+        if self.estimator.memory is not None:
             self._load_memory(Path(checkpoint) / MEMORY_FILE)
+        generator = getattr(self._train_sampler, "generator", None)
+        if generator is not None:
+            for _ in range(int(self.state.epoch)):
+                torch.randperm(len(self.train_dataset), generator=generator)
+
+    def _get_train_sampler(self, *args: Any) -> Any:
+        self._train_sampler = super()._get_train_sampler(*args)
+        return self._train_sampler
 
     def _load_memory(self, file: Path) -> None:
         """Restores the memory; warns if the file is missing, or is of another estimator or loss."""
