@@ -178,6 +178,13 @@ class ShrinkageMixin(Trainer):
                     f"{name} is {setting!r}; set {name}={value!r}, as {record.name} needs."
                 )
 
+        if self.replaced == "rloo" and config.num_generations == 1 and config.beta != 0:
+            raise ValueError(
+                f"beta is {config.beta:g}, and with one response to a prompt TRL's RLOO trainer "
+                "drops its KL penalty: set beta=0, or take ShrinkageGRPOTrainer, whose KL is in the "
+                "loss."
+            )
+
     def _check_sizes(self, config: Any, data: Any) -> None:
         """Raises ValueError if the data set does not fill one batch, as TRL would train no step on
         it, or if a batch is too small for the estimator."""
@@ -207,20 +214,22 @@ class ShrinkageMixin(Trainer):
         return self._scores
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        output = super()._generate_and_score_completions(inputs)
         if not self.model.training:
-            return output
+            return super()._generate_and_score_completions(inputs)
+        if self.estimator.record.remembers_prompts:
+            self._own_keys = self._keys(inputs)  # before TRL adds fields of the rollout to the rows
+        output = super()._generate_and_score_completions(inputs)
         rewards, mask = self._rewards()
         start = self.accelerator.process_index * len(inputs)
         of_process = slice(start, start + len(inputs))
-        batch = self._batch(rewards, mask, inputs, output)
+        batch = self._batch(rewards, mask, output)
         check_prompts(self.estimator.record, batch)
         estimate = self.estimator.estimate(batch)
         for name, value in self.estimator.describe(batch, estimate).items():
             self._metrics["train"][name].append(value)
         self.estimator.learn(batch)
         advantages = estimate.advantages.to(rewards).flatten()[of_process]
-        replaced = advantage(self.replaced, rewards, mask=mask).flatten()[of_process]
+        replaced = self._replaced_advantages(rewards, mask).flatten()[of_process]
         remainder = output["advantages"] - replaced
         if self.replaced == "rloo" and self.beta != 0:
             # the KL penalty, less its mean over the prompt's other responses
@@ -233,6 +242,12 @@ class ShrinkageMixin(Trainer):
         # The log of completions holds one batch, so TRL's own advantages drop out.
         self._logs["advantages"].extend(self.accelerator.gather(advantages).tolist())
         return output
+
+    def _replaced_advantages(self, rewards: Tensor, mask: Tensor) -> Tensor:
+        """(n, m) TRL's own, without a KL penalty: 0 for single responses."""
+        if self.num_generations == 1:
+            return torch.zeros_like(rewards)
+        return advantage(self.replaced, rewards, mask=mask)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """TRL's own, and what the estimator remembers, which is the same in all processes."""
@@ -290,13 +305,11 @@ class ShrinkageMixin(Trainer):
         mask = ~self._scores.isnan().all(1)
         return rewards.view(-1, self.num_generations), mask.view(-1, self.num_generations)
 
-    def _batch(
-        self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]], output: dict[str, Any]
-    ) -> Batch:
+    def _batch(self, rewards: Tensor, mask: Tensor, output: dict[str, Any]) -> Batch:
         """The estimator's batch, from all processes."""
         keys = None
         if self.estimator.record.remembers_prompts:
-            own_keys = torch.tensor(self._keys(inputs)).to(rewards.device)
+            own_keys = torch.tensor(self._own_keys).to(rewards.device)
             all_keys = self.accelerator.gather(own_keys).cpu()
             keys = all_keys[:: self.num_generations].contiguous()
         # text of tools and environments is not part of a response
