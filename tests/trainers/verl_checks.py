@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
+from tensordict import TensorDict
+from tensordict.tensorclass import NonTensorStack
+from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
 
 from openrlhf_js.estimators import LiveEstimator, advantage, diagnostics, squared_score_norms
 from openrlhf_js.estimators.advantages import warn_once
@@ -205,6 +209,110 @@ def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
         live.learn(batch)
         torch.testing.assert_close(found, (expected[:, None] * mask)[SIX])
         assert "js/gradient_noise_vs_rloo" in js_grad.metrics
+
+
+class Queue:
+    """verl's queue, for a v1 trainer without Ray: the rows of one batch under their keys."""
+
+    def __init__(self, rows: dict[str, dict]):
+        self.rows = rows
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> dict:
+        fields = [field for field in select_fields if field in self.rows[keys[0]]]
+        columns = {field: [self.rows[key][field] for key in keys] for field in fields}
+        for field, values in columns.items():
+            if torch.is_tensor(values[0]):
+                columns[field] = torch.nested.as_nested_tensor(values, layout=torch.jagged)
+            else:
+                columns[field] = NonTensorStack(*values)
+        return TensorDict(columns, batch_size=len(keys))
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: TensorDict) -> KVBatchMeta:
+        for name, column in fields.items():
+            for key, value in zip(keys, column.unbind(), strict=True):
+                self.rows[key][name] = value
+        return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id=partition_id)
+
+
+@pytest.mark.parametrize("responses", [2, 1])
+def test_the_default_trainer_has_weights_prompts_and_masks(
+    js_grad: OutcomeAdvantage, monkeypatch: pytest.MonkeyPatch, responses: int
+) -> None:
+    """Its own step from queue to queue, with tool words masked within a response; `rollout.n=1`
+    gives one response to each prompt."""
+    settings = {
+        "trainer": {"v1": {"trainer_mode": "sync"}},
+        "actor_rollout_ref": {
+            "rollout": {"n": responses},
+            "actor": {"loss_agg_mode": "seq-mean-token-mean"},
+        },
+        "algorithm": {
+            "adv_estimator": "js_grad",
+            "use_kl_in_reward": False,
+            "gamma": 1.0,
+            "lam": 1.0,
+            "filter_groups": {"enable": False},
+        },
+    }
+    trainer_class = get_trainer_cls("sync")
+    assert issubclass(trainer_class, PPOTrainer)
+    trainer = object.__new__(trainer_class)
+    trainer.config = OmegaConf.create(settings)
+    live = LiveEstimator("js_grad")
+    seed = torch.manual_seed(0)
+    for step in (1, 2):
+        rows = {}
+        rewards = torch.rand(3 * responses, generator=seed)
+        for place, reward in enumerate(rewards):
+            length = 3 + place
+            mask = torch.ones(length, dtype=torch.int64)
+            mask[1] = 0  # a word of the tool
+            scores = torch.zeros(length)
+            scores[-1] = reward
+            prompt = place // responses
+            rows[f"{step}{prompt}_{place % responses}_0"] = {
+                "uid": f"{step}{prompt}",
+                "raw_prompt": [{"role": "user", "content": str(prompt)}],
+                "response_mask": mask,
+                "rm_scores": scores,
+                "old_log_probs": -torch.rand(length, generator=seed),
+            }
+        queue = Queue(rows)
+        monkeypatch.setattr("transfer_queue.kv_batch_get", queue.kv_batch_get)
+        monkeypatch.setattr("transfer_queue.kv_batch_put", queue.kv_batch_put)
+        keys = list(rows)
+        trainer._compute_advantage(
+            KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id="train"), metrics={}
+        )
+
+        norms = torch.stack(
+            [
+                squared_score_norms(
+                    row["old_log_probs"][None], row["response_mask"][None], mean_over_tokens=True
+                )[0]
+                for row in rows.values()
+            ]
+        )
+        batch = live.batch(
+            rewards.view(3, responses),
+            squared_score_norms=norms.view(3, responses),
+            keys=torch.tensor(
+                [prompt_key([{"role": "user", "content": str(prompt)}]) for prompt in range(3)]
+            ),
+            step=step,
+        )
+        expected = live.estimate(batch).advantages.flatten().float()
+        live.learn(batch)
+        for row, advantage_by_hand in zip(rows.values(), expected, strict=True):
+            by_hand = advantage_by_hand * row["response_mask"]
+            torch.testing.assert_close(row["advantages"], by_hand)
+    assert len(js_grad._live.memory.table) == 3
+
+
+def test_the_default_trainer_refuses_a_filter_before_it_starts() -> None:
+    algorithm = {"adv_estimator": "js_grad", "filter_groups": {"enable": True}}
+    with pytest.raises(ValueError, match="but teach under js_grad, so dropping them biases"):
+        get_trainer_cls("sync")(OmegaConf.create({"algorithm": algorithm}))
 
 
 def test_the_figures_are_kept_and_what_lacks_is_a_warning(js_grad: OutcomeAdvantage) -> None:
