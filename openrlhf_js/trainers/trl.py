@@ -180,9 +180,9 @@ class ShrinkageMixin(Trainer):
 
         if self.replaced == "rloo" and config.num_generations == 1 and config.beta != 0:
             raise ValueError(
-                f"beta is {config.beta:g}, and with one response to a prompt TRL's RLOO trainer "
-                "drops its KL penalty: set beta=0, or take ShrinkageGRPOTrainer, whose KL is in the "
-                "loss."
+                f"beta is {config.beta:g}, and TRL's RLOO trainer drops its KL penalty with one "
+                "response to each prompt: set beta=0, or take ShrinkageGRPOTrainer, whose KL is in "
+                "the loss."
             )
 
     def _check_sizes(self, config: Any, data: Any) -> None:
