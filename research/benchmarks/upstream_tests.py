@@ -27,6 +27,7 @@ import sys
 import tarfile
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,7 +143,7 @@ def read_results(file: Path) -> dict[str, Outcome]:
 
 
 def comparison(package: str, theirs: dict[str, Outcome], ours: dict[str, Outcome]) -> str:
-    """The report."""
+    """The report, with the commonest reasons for which tests say nothing."""
     passed = [name for name, outcome in theirs.items() if outcome.passed]
     differ = [name for name in passed if not ours[name].passed]
     lines = [
@@ -150,6 +151,8 @@ def comparison(package: str, theirs: dict[str, Outcome], ours: dict[str, Outcome
         f"{len(passed) - len(differ)} of these pass with ours"
     ]
     lines += [f"  {name}: {ours[name].reason}" for name in differ]
+    reasons = Counter(outcome.reason[:100] for outcome in theirs.values() if not outcome.passed)
+    lines += [f"left out, {count}: {reason}" for reason, count in reasons.most_common(5)]
     return "\n".join(lines)
 
 
