@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sized
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sized
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -21,11 +26,13 @@ from openrlhf_js.estimators import (
     Batch,
     LiveEstimator,
     advantage,
-    find_estimator,
     squared_score_norms,
 )
+from openrlhf_js.estimators.batch import make_batch
 from openrlhf_js.estimators.catalogue import RECOMMENDED
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.trainers import check_prompts, prompt_key
+from openrlhf_js.trainers.kept import has_other_weights, is_memory_of, kept_memory
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as Trainer
@@ -35,6 +42,7 @@ else:
 logger = logging.getLogger(__name__)
 
 WORKS_WITH = "1.16.0"
+MEMORY_FILE = "openrlhf_js.pt"  # beside TRL's own files in a checkpoint
 UNBIASED_LOSSES = ("dr_grpo", "luspo")  # a response's term is divided by a constant
 # Lines of TRL's source that this file relies on, by method: in both trainers, and in each.
 RELIED_ON = {
@@ -80,6 +88,30 @@ RELIED_ON_IN_RLOO = {
 }
 
 
+@contextmanager
+def _warnings_at_caller(caller: FrameType) -> Iterator[None]:
+    """Reports warnings that TRL raises at its caller's line, which is in this file, at ours."""
+    show = warnings.showwarning
+
+    def show_at_caller(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        if filename == __file__:
+            filename, lineno = caller.f_code.co_filename, caller.f_lineno
+        show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show_at_caller
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
 class ShrinkageMixin(Trainer):
     """Gives a TRL trainer our advantages; stands before TRL's class in the list of bases.
 
@@ -96,6 +128,8 @@ class ShrinkageMixin(Trainer):
     """Our name for TRL's estimator, which is replaced."""
     relied_on: ClassVar[Mapping[str, tuple[str, ...]]]
     """What this trainer relies on in addition to RELIED_ON."""
+    config_class: ClassVar[type]
+    """TRL's settings, of which it makes its own if none are given."""
     needs: ClassVar[dict[str, Any]]
     """Settings under which TRL's advantages are those of `replaced`."""
 
@@ -107,9 +141,10 @@ class ShrinkageMixin(Trainer):
         **kwargs: Any,
     ):
         """Takes the trainer's own arguments, `estimator` (a key of ESTIMATORS, or your own baseline
-        as `FILE.py:NAME`) and `shrinkage` (the coefficient of `js_fixed`)."""
-        if find_estimator(estimator).needs_greedy:
-            raise ValueError(f"TRL draws no greedy responses, which {estimator} needs.")
+        as `FILE.py:NAME`) and `shrinkage` (the coefficient of `js_fixed`).
+
+        Raises ValueError for settings that do not fit, before TRL loads a model or starts vLLM.
+        """
         for name, lines in [*RELIED_ON.items(), *self.relied_on.items()]:
             source = inspect.getsource(getattr(super(), name))
             for line in lines:
@@ -118,32 +153,57 @@ class ShrinkageMixin(Trainer):
                         f"TRL {trl.__version__} has no {line!r} in {name}; "
                         f"pip install trl=={WORKS_WITH}."
                     )
-        super().__init__(*args, **kwargs)
-        for name, value in self.needs.items():
-            setting = getattr(self, name)
-            if setting != value:
-                raise ValueError(
-                    f"{name} is {setting!r}; set {name}={value!r}, as {estimator} needs."
-                )
-        self._check_data()
+        given = inspect.signature(super().__init__).bind_partial(*args, **kwargs).arguments
+        config = given.get("args") or self.config_class("unused")
         self.estimator = LiveEstimator(estimator, shrinkage=shrinkage)
+        self._train_sampler: Any = None  # a stream of prompts has none
+        self._check_settings(config)
+        self._check_sizes(config, given.get("train_dataset"))
+        with _warnings_at_caller(sys._getframe(1)):
+            super().__init__(*args, **kwargs)
         for notice in self._notices():
             if self.accelerator.is_main_process:
                 logger.warning(notice)
 
-    def _check_data(self) -> None:
-        """Raises ValueError if the data set does not fill one batch: TRL would train no step on
-        it."""
-        batch = self.args.generation_batch_size // self.num_generations
-        rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else batch
-        if rows < batch:
+    def _check_settings(self, config: Any) -> None:
+        """Raises ValueError for settings under which TRL's advantages are not those of `replaced`,
+        and for an estimator that TRL does not feed."""
+        record = self.estimator.record
+        if record.needs_greedy:
+            raise ValueError(f"TRL draws no greedy responses, which {record.name} needs.")
+        for name, value in self.needs.items():
+            setting = getattr(config, name)
+            if setting != value:
+                raise ValueError(
+                    f"{name} is {setting!r}; set {name}={value!r}, as {record.name} needs."
+                )
+
+        if self.replaced == "rloo" and config.num_generations == 1 and config.beta != 0:
             raise ValueError(
-                f"the data set has {rows} prompts, fewer than the {batch} of one batch "
-                f"(generation_batch_size {self.args.generation_batch_size} / num_generations "
-                f"{self.num_generations}), and TRL drops what does not fill one: it would train no "
+                f"beta is {config.beta:g}, and TRL's RLOO trainer drops its KL penalty with one "
+                "response to each prompt: set beta=0, or take ShrinkageGRPOTrainer, whose KL is in "
+                "the loss."
+            )
+
+    def _check_sizes(self, config: Any, data: Any) -> None:
+        """Raises ValueError if the data set does not fill one batch, as TRL would train no step on
+        it, or if a batch is too small for the estimator."""
+        prompts = config.generation_batch_size // config.num_generations
+        sizes = (
+            f"generation_batch_size {config.generation_batch_size} / num_generations "
+            f"{config.num_generations}"
+        )
+        if isinstance(data, Sized) and len(data) < prompts:
+            raise ValueError(
+                f"the data set has {len(data)} prompts, fewer than the {prompts} of one batch "
+                f"({sizes}), and TRL drops what does not fill one: it would train no "
                 "step. Use more prompts, or a smaller per_device_train_batch_size or "
                 "gradient_accumulation_steps."
             )
+        zeros = torch.zeros(prompts, config.num_generations)
+        self.estimator.record.check(
+            make_batch(zeros, lengths=zeros, shrinkage=self.estimator.shrinkage)
+        )
 
     def _notices(self) -> list[str]:
         """Messages about the settings, logged when a run starts."""
@@ -154,20 +214,22 @@ class ShrinkageMixin(Trainer):
         return self._scores
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        output = super()._generate_and_score_completions(inputs)
         if not self.model.training:
-            return output
+            return super()._generate_and_score_completions(inputs)
+        if self.estimator.record.remembers_prompts:
+            self._own_keys = self._keys(inputs)  # before TRL adds fields of the rollout to the rows
+        output = super()._generate_and_score_completions(inputs)
         rewards, mask = self._rewards()
         start = self.accelerator.process_index * len(inputs)
         of_process = slice(start, start + len(inputs))
-        batch = self._batch(rewards, mask, inputs, output)
+        batch = self._batch(rewards, mask, output)
         check_prompts(self.estimator.record, batch)
         estimate = self.estimator.estimate(batch)
         for name, value in self.estimator.describe(batch, estimate).items():
             self._metrics["train"][name].append(value)
         self.estimator.learn(batch)
         advantages = estimate.advantages.to(rewards).flatten()[of_process]
-        replaced = advantage(self.replaced, rewards, mask=mask).flatten()[of_process]
+        replaced = self._replaced_advantages(rewards, mask).flatten()[of_process]
         remainder = output["advantages"] - replaced
         if self.replaced == "rloo" and self.beta != 0:
             # the KL penalty, less its mean over the prompt's other responses
@@ -181,8 +243,60 @@ class ShrinkageMixin(Trainer):
         self._logs["advantages"].extend(self.accelerator.gather(advantages).tolist())
         return output
 
+    def _replaced_advantages(self, rewards: Tensor, mask: Tensor) -> Tensor:
+        """(n, m) TRL's own, without a KL penalty: 0 for single responses."""
+        if self.num_generations == 1:
+            return torch.zeros_like(rewards)
+        return advantage(self.replaced, rewards, mask=mask)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """TRL's own, and what the estimator remembers, which is the same in all processes."""
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.estimator.memory is not None and self.args.should_save:
+            kept = kept_memory(self.estimator, over_tokens=self._means_over_tokens())
+            torch.save(kept, Path(output_dir) / MEMORY_FILE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """TRL's own, what the estimator remembered, and the order of the prompts, which TRL would
+        begin with the first epoch's again."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        if self.estimator.memory is not None:
+            self._load_memory(Path(checkpoint) / MEMORY_FILE)
+        generator = getattr(self._train_sampler, "generator", None)
+        if generator is not None:
+            for _ in range(int(self.state.epoch)):
+                torch.randperm(len(self.train_dataset), generator=generator)
+
+    def _get_train_sampler(self, *args: Any) -> Any:
+        self._train_sampler = super()._get_train_sampler(*args)
+        return self._train_sampler
+
+    def _load_memory(self, file: Path) -> None:
+        """Restores the memory; warns if the file is missing, or is of another estimator or loss."""
+        is_own = parse_own(self.estimator.record.name) is not None  # its state may be any object
+        if file.exists():
+            kept = torch.load(file, map_location="cpu", weights_only=not is_own)
+            over_tokens = self._means_over_tokens()
+            if is_memory_of(kept, self.estimator) and not has_other_weights(
+                kept, self.estimator, over_tokens=over_tokens
+            ):
+                self.estimator.load_state_dict(kept["state"])
+                return
+        logger.warning(
+            f"openrlhf_js: {file.parent} holds no memory of {self.estimator.record.name} under "
+            "this loss_type: it begins with an empty one."
+        )
+
     def _rewards(self) -> tuple[Tensor, Tensor]:
         """(n, m) rewards of all processes, and the mask of those that exist."""
+        infinite = self._scores.isinf().any(0).nonzero().flatten().tolist()
+        if infinite:
+            raise ValueError(
+                f"the reward function {self.reward_func_names[infinite[0]]} returned an infinite "
+                "reward: return a finite number, or None to leave the response out."
+            )
         rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
         clip_range = getattr(self, "reward_clip_range", None)
         if clip_range:
@@ -191,13 +305,11 @@ class ShrinkageMixin(Trainer):
         mask = ~self._scores.isnan().all(1)
         return rewards.view(-1, self.num_generations), mask.view(-1, self.num_generations)
 
-    def _batch(
-        self, rewards: Tensor, mask: Tensor, inputs: list[dict[str, Any]], output: dict[str, Any]
-    ) -> Batch:
+    def _batch(self, rewards: Tensor, mask: Tensor, output: dict[str, Any]) -> Batch:
         """The estimator's batch, from all processes."""
         keys = None
         if self.estimator.record.remembers_prompts:
-            own_keys = torch.tensor(self._keys(inputs)).to(rewards.device)
+            own_keys = torch.tensor(self._own_keys).to(rewards.device)
             all_keys = self.accelerator.gather(own_keys).cpu()
             keys = all_keys[:: self.num_generations].contiguous()
         # text of tools and environments is not part of a response
@@ -244,6 +356,7 @@ class ShrinkageGRPOTrainer(ShrinkageMixin, trl.GRPOTrainer):
 
     replaced = "dr_grpo"
     relied_on = RELIED_ON_IN_GRPO
+    config_class = trl.GRPOConfig
     needs: ClassVar = {"scale_rewards": "none", "multi_objective_aggregation": "sum_then_normalize"}
 
     def _notices(self) -> list[str]:
@@ -292,6 +405,7 @@ class ShrinkageRLOOTrainer(ShrinkageMixin, trl.RLOOTrainer):
 
     replaced = "rloo"
     relied_on = RELIED_ON_IN_RLOO
+    config_class = trl.RLOOConfig
     needs: ClassVar = {"normalize_advantages": False}
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -50,9 +50,10 @@ class OutcomeAdvantage:
     in every step. verl passes neither to estimators that it does not know by name; both are read
     from the batch that its `compute_advantage` works on. This module wraps that function, so it
     must be imported before verl's trainers; otherwise an estimator that reads the batch raises
-    RuntimeError. Without `old_log_probs` all weights are 1, with a warning. Without `raw_prompt` an
-    estimator remembers no single prompt, and one that needs them raises ValueError. verl's
-    checkpoints do not hold the memory.
+    RuntimeError. The v1 trainers leave `raw_prompt` in their queue, from which it is fetched.
+    Without `old_log_probs` all weights are 1, with a warning. Without `raw_prompt` an estimator
+    remembers no single prompt, and one that needs them raises ValueError. verl's checkpoints do not
+    hold the memory.
 
     `metrics` are the last batch's figures (`js/...`). verl takes only advantages and returns from
     an estimator, so the caller must log them.
@@ -73,13 +74,7 @@ class OutcomeAdvantage:
     ) -> tuple[Tensor, Tensor]:
         """Takes rewards and mask, (responses, tokens) each, the uid of each response, and verl's
         `algorithm` settings, which must not drop groups by their rewards (DAPO)."""
-        filtering = config.get("filter_groups") if config is not None else None
-        if filtering and filtering.enable:
-            raise ValueError(
-                "algorithm.filter_groups drops groups of equal rewards. They have no gradient "
-                f"under rloo but teach under {self._live.record.name}, so dropping them biases the "
-                "gradient: leave it out."
-            )
+        self.check(config)
         columns = self._columns(given)
         groups = Groups(index)
         trained = groups.pad(response_mask.any(-1), "response_mask")
@@ -106,6 +101,16 @@ class OutcomeAdvantage:
         advantages = flat[:, None] * response_mask
         return advantages, advantages
 
+    def check(self, config: Any) -> None:
+        """Raises ValueError for settings of verl's `algorithm` that bias the gradient."""
+        filtering = config.get("filter_groups") if config is not None else None
+        if filtering and filtering.enable:
+            raise ValueError(
+                "algorithm.filter_groups drops groups of equal rewards. They have no gradient "
+                f"under rloo but teach under {self._live.record.name}, so dropping them biases the "
+                "gradient: leave it out."
+            )
+
     def _keys(self, groups: Groups, columns: Mapping[str, Any]) -> Tensor | None:
         """(n,) keys of the prompts; None if there are none or the estimator does not read them."""
         if not self._live.record.remembers_prompts:
@@ -129,9 +134,13 @@ class OutcomeAdvantage:
         if handed:
             return handed
         data = _batch.get()
-        if data is not None:
-            return {**data.batch, **data.non_tensor_batch}
         record = self._live.record
+        if data is not None:
+            columns = {**data.batch, **data.non_tensor_batch}
+            fetch = _fetch_prompts.get()
+            if fetch is not None and record.remembers_prompts and PROMPT not in columns:
+                columns[PROMPT] = fetch()
+            return columns
         if record.reads_score_norms or record.remembers_prompts:
             raise RuntimeError(
                 f"{record.name} reads {LOG_PROBS} and {PROMPT}, and verl's compute_advantage was "
@@ -162,8 +171,49 @@ def _with_batch(compute_advantage: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+# Returns the prompts of the batch that a v1 trainer is working on
+_fetch_prompts: ContextVar[Callable[[], list[Any]] | None] = ContextVar("prompts", default=None)
+
+
+def _prepare_v1_trainers() -> None:
+    """Lets the v1 trainers, verl's default, check the settings at start, and estimators fetch the
+    prompts of a batch, which are in verl's queue under the keys of its responses."""
+    try:
+        import transfer_queue
+        from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+    except ImportError:  # what the v1 trainers need is not installed
+        return
+    start = PPOTrainer.__init__
+    compute_advantage = PPOTrainer._compute_advantage
+
+    @functools.wraps(start)
+    def checked_start(self: Any, config: Any) -> None:
+        estimator = ADV_ESTIMATOR_REGISTRY.get(config.algorithm.adv_estimator)
+        if isinstance(estimator, OutcomeAdvantage):
+            estimator.check(config.algorithm)
+        start(self, config)
+
+    @functools.wraps(compute_advantage)
+    def with_prompts(self: Any, batch: Any, *args: Any, **settings: Any) -> Any:
+        def fetch() -> list[Any]:
+            found = transfer_queue.kv_batch_get(
+                keys=batch.keys, partition_id=batch.partition_id, select_fields=[PROMPT]
+            )
+            return list(found[PROMPT])
+
+        token = _fetch_prompts.set(fetch)
+        try:
+            return compute_advantage(self, batch, *args, **settings)
+        finally:
+            _fetch_prompts.reset(token)
+
+    PPOTrainer.__init__ = checked_start
+    PPOTrainer._compute_advantage = with_prompts
+
+
 # verl's other trainers import it from there, later
 ray_trainer.compute_advantage = _with_batch(ray_trainer.compute_advantage)
+_prepare_v1_trainers()
 
 
 def _means_over_tokens(config: Any) -> bool:

@@ -12,69 +12,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from trl_kit import M, make, sevens
 
 from openrlhf_js.estimators import LiveEstimator, advantage
 from openrlhf_js.estimators.advantages import warn_once
 from openrlhf_js.trainers import prompt_key
-
-M = 4
-
-
-def norms_by_hand(trainer: Any, output: dict[str, Any]) -> torch.Tensor:
-    """(B,) sum of (1 - pi)^2 over the tokens of each response, of the model's own logits."""
-    completions = output["completion_ids"]
-    ids = torch.cat([output["prompt_ids"], completions], 1)
-    mask = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
-    with torch.no_grad():
-        logits = trainer.model(input_ids=ids, attention_mask=mask).logits
-    before = logits[:, -completions.shape[1] - 1 : -1] / trainer.args.temperature
-    chosen = before.double().softmax(-1).gather(-1, completions[..., None])[..., 0]
-    return ((1 - chosen).square() * output["completion_mask"]).sum(1)
-
-
-def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
-    """A trainer of 20 steps, whose `seen` fills with the advantages of each batch, `batches` with
-    what the estimator sees, and `norms` with the weights by hand."""
-    trl = pytest.importorskip("trl", reason="TRL needs Python 3.11")
-    import trl.import_utils as available
-
-    available.is_vllm_available = lambda *_, **__: False  # an import of many seconds
-    from datasets import Dataset
-
-    import openrlhf_js.trainers.trl as ours
-    from baseline_research.tiny import model
-    from baseline_research.tiny.tasks import TASKS
-
-    class Noting(getattr(ours, f"Shrinkage{kind}Trainer")):  # type: ignore[misc]
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            output = super()._generate_and_score_completions(inputs)
-            self.seen.append(output["advantages"])
-            return output
-
-        def _batch(self, rewards: Any, mask: Any, inputs: Any, output: Any) -> Any:
-            self.batches.append(super()._batch(rewards, mask, inputs, output))
-            if "prompt_ids" in output:
-                self.norms.append(norms_by_hand(self, output))
-            return self.batches[-1]
-
-    own = {name: given.pop(name) for name in ("estimator", "shrinkage") if name in given}
-    sizes = {"num_generations": M, "per_device_train_batch_size": 32, "max_completion_length": 6}
-    speed = {"max_steps": 20, "learning_rate": 1e-2, "use_cpu": True, "bf16": False}
-    quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True}
-    needed = {"scale_rewards": "none"} if kind == "GRPO" else {"beta": 0.0}
-    tokenizer = model.make_tokenizer(TASKS["sort"].tokens)
-    model.make_model(tokenizer, 0, width=32, layers=1).save_pretrained(folder / "policy")
-    config = getattr(trl, f"{kind}Config")(str(folder), **sizes | speed | quiet | needed | given)
-    data = Dataset.from_dict({"prompt": [f"sort({number})=" for number in range(10, 24)]})
-    places = (str(folder / "policy"), list(rewards), config, data, data.select(range(2)))
-    trainer = Noting(*places, processing_class=tokenizer, **own)
-    trainer.seen, trainer.batches, trainer.norms = [], [], []
-    return trainer
-
-
-def sevens(completions: list[str], **_: Any) -> list[float]:
-    """The share of sevens: what the model can learn in 20 steps."""
-    return [each.count("7") / max(len(each), 1) for each in completions]
 
 
 @pytest.mark.parametrize(
@@ -298,17 +240,6 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names["trainer"].estimator.record.name == "js_grad"
 
 
-def test_what_a_tool_says_is_no_part_of_a_response(tmp_path: Path) -> None:
-    trainer = make(tmp_path, "GRPO", sevens)
-    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
-    output = {"completion_mask": torch.ones(M, 56), "tool_mask": torch.ones(M, 56)}
-    output["tool_mask"][0, 8:48] = 0
-    output["old_per_token_logps"] = torch.full((M, 56), 0.5).log()
-    batch = trainer._batch(rewards, rewards >= 0, [{"prompt": ""}] * M, output)
-    assert batch.lengths.tolist() == [[16, 56, 56, 56]]
-    torch.testing.assert_close(batch.squared_score_norms, batch.lengths / 4)
-
-
 def test_what_does_not_fit_ends_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,8 +298,8 @@ def test_of_a_single_prompt_js_grad_takes_rloo_once_and_then_its_earlier_steps(
     ones = torch.ones(M, 1)
     trainer_batch = trainer._batch
 
-    def equal_weights(rewards: Any, mask: Any, inputs: Any, output: Any) -> Any:
-        return trainer_batch(rewards, mask, inputs, {**output, "completion_mask": ones})
+    def equal_weights(rewards: Any, mask: Any, output: Any) -> Any:
+        return trainer_batch(rewards, mask, {**output, "completion_mask": ones})
 
     trainer._batch = equal_weights
     trainer.train()

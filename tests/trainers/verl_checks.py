@@ -1,19 +1,29 @@
 """verl's own `compute_advantage`, called as its trainer does."""
 
+import importlib.util
 import math
 import random
+import re
+import shutil
+import subprocess
 import uuid
 import warnings
 from pathlib import Path
 from statistics import mean, variance
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+import verl
 from omegaconf import OmegaConf
+from tensordict import TensorDict
+from tensordict.tensorclass import NonTensorStack
+from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
 
 from openrlhf_js.estimators import LiveEstimator, advantage, diagnostics, squared_score_norms
 from openrlhf_js.estimators.advantages import warn_once
@@ -205,6 +215,181 @@ def test_js_grad_finds_log_probs_and_prompts_in_verls_batch(
         live.learn(batch)
         torch.testing.assert_close(found, (expected[:, None] * mask)[SIX])
         assert "js/gradient_noise_vs_rloo" in js_grad.metrics
+
+
+class Queue:
+    """verl's queue, for a v1 trainer without Ray: the rows of one batch under their keys."""
+
+    def __init__(self, rows: dict[str, dict]):
+        self.rows = rows
+
+    def batch(self) -> KVBatchMeta:
+        """All rows, as the trainer gets them."""
+        keys = list(self.rows)
+        return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id="train")
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> dict:
+        fields = [field for field in select_fields if field in self.rows[keys[0]]]
+        columns = {field: [self.rows[key][field] for key in keys] for field in fields}
+        for field, values in columns.items():
+            if torch.is_tensor(values[0]):
+                columns[field] = torch.nested.as_nested_tensor(values, layout=torch.jagged)
+            else:
+                columns[field] = NonTensorStack(*values)
+        return TensorDict(columns, batch_size=len(keys))
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: TensorDict) -> KVBatchMeta:
+        for name, column in fields.items():
+            for key, value in zip(keys, column.unbind(), strict=True):
+                self.rows[key][name] = value
+        return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id=partition_id)
+
+
+def step_settings(estimator: str, responses: int) -> dict:
+    """What a step of the default trainer reads."""
+    return {
+        "actor_rollout_ref": {
+            "rollout": {"n": responses},
+            "actor": {"loss_agg_mode": "seq-mean-token-mean"},
+        },
+        "algorithm": {
+            "adv_estimator": estimator,
+            "use_kl_in_reward": False,
+            "gamma": 1.0,
+            "lam": 1.0,
+            "filter_groups": {"enable": False},
+        },
+    }
+
+
+def rows_of_step(
+    step: int, responses: int, seed: torch.Generator
+) -> tuple[dict[str, dict], torch.Tensor]:
+    """The queue's rows of three prompts, with words of a tool in each response, and rewards."""
+    rows = {}
+    rewards = torch.rand(3 * responses, generator=seed)
+    for place, reward in enumerate(rewards):
+        length = 3 + place
+        mask = torch.ones(length, dtype=torch.int64)
+        mask[1] = 0  # a word of the tool
+        scores = torch.zeros(length)
+        scores[-1] = reward
+        prompt = place // responses
+        rows[f"{step}{prompt}_{place % responses}_0"] = {
+            "uid": f"{step}{prompt}",
+            "raw_prompt": [{"role": "user", "content": str(prompt)}],
+            "response_mask": mask,
+            "rm_scores": scores,
+            "old_log_probs": -torch.rand(length, generator=seed),
+        }
+    return rows, rewards
+
+
+def check_rows(
+    rows: dict[str, dict],
+    rewards: torch.Tensor,
+    live: LiveEstimator,
+    step: int,
+    responses: int,
+    means: bool,
+) -> None:
+    """The advantages in the queue, against a live estimator led by hand."""
+    norms = [
+        squared_score_norms(
+            row["old_log_probs"][None], row["response_mask"][None], mean_over_tokens=means
+        )
+        for row in rows.values()
+    ]
+    keys = [prompt_key([{"role": "user", "content": str(prompt)}]) for prompt in range(3)]
+    batch = live.batch(
+        rewards.view(3, responses),
+        squared_score_norms=torch.cat(norms).view(3, responses),
+        keys=torch.tensor(keys),
+        step=step,
+    )
+    expected = live.estimate(batch).advantages.flatten().float()
+    live.learn(batch)
+    for row, by_hand in zip(rows.values(), expected, strict=True):
+        torch.testing.assert_close(row["advantages"], by_hand * row["response_mask"])
+
+
+@pytest.mark.parametrize("responses", [2, 1])
+def test_the_default_trainer_has_weights_prompts_and_masks(
+    js_grad: OutcomeAdvantage, monkeypatch: pytest.MonkeyPatch, responses: int
+) -> None:
+    """Its own step from queue to queue, with tool words masked within a response; `rollout.n=1`
+    gives one response to each prompt."""
+    trainer = object.__new__(get_trainer_cls("sync"))
+    assert isinstance(trainer, PPOTrainer)
+    trainer.config = OmegaConf.create(step_settings("js_grad", responses))
+    live = LiveEstimator("js_grad")
+    seed = torch.manual_seed(0)
+    for step in (1, 2):
+        rows, rewards = rows_of_step(step, responses, seed)
+        queue = Queue(rows)
+        monkeypatch.setattr("transfer_queue.kv_batch_get", queue.kv_batch_get)
+        monkeypatch.setattr("transfer_queue.kv_batch_put", queue.kv_batch_put)
+        trainer._compute_advantage(queue.batch(), metrics={})
+        check_rows(rows, rewards, live, step, responses, means=True)
+    assert len(js_grad._live.memory.table) == 3
+
+
+def patched(folder: Path, name: str) -> ModuleType:
+    """A module of verl as the patch of docs/upstream.md would leave it."""
+    docs = Path(__file__).parents[2] / "docs"
+    difference = (docs / "verl-0.9.1.patch").read_text()
+    package = Path(verl.__file__).parent
+    for file in re.findall(r"^--- a/verl/(.*)$", difference, re.M):
+        copy = folder / "verl" / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(package / file, copy)
+    command = ["patch", "-p1", "--fuzz=0"]
+    subprocess.run(command, cwd=folder, input=difference, text=True, check=True)
+    spec = importlib.util.spec_from_file_location(
+        f"verl.{name}_patched", (folder / "verl" / name.replace(".", "/")).with_suffix(".py")
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_patch_for_upstream_makes_ten_lines_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default trainer's step with the patch and the page's adapter; verl's own estimators take
+    the batch, too."""
+    page = (Path(__file__).parents[2] / "docs" / "upstream.md").read_text()
+    (first,) = re.findall(r"begin with:\n\n```python\n(.*?)```", page, re.S)
+    (code,) = re.findall(r"## verl\n[^#]*?```python\n(.*?)```", page, re.S)
+    exec(first + code, {})
+    ray_trainer = patched(tmp_path, "trainer.ppo.ray_trainer")
+    core_algos = patched(tmp_path, "trainer.ppo.core_algos")
+    monkeypatch.setattr(
+        "verl.trainer.ppo.v1.utils.compute_advantage", ray_trainer.compute_advantage
+    )
+    base = patched(tmp_path, "trainer.ppo.v1.trainer_base")
+    live = LiveEstimator("js_grad")
+    trainer = object.__new__(get_trainer_cls("sync"))
+    settings = step_settings("js_grad_in_ten_lines", responses=2)
+    trainer.config = OmegaConf.create(settings)
+    seed = torch.manual_seed(0)
+    for step in (1, 2):
+        rows, rewards = rows_of_step(step, responses=2, seed=seed)
+        queue = Queue(rows)
+        monkeypatch.setattr("transfer_queue.kv_batch_get", queue.kv_batch_get)
+        monkeypatch.setattr("transfer_queue.kv_batch_put", queue.kv_batch_put)
+        base.PPOTrainer._compute_advantage(trainer, queue.batch(), metrics={})
+        check_rows(rows, rewards, live, step, responses=2, means=False)
+    for name, estimator in core_algos.ADV_ESTIMATOR_REGISTRY.items():
+        if name == "grpo_vectorized":
+            ones = torch.ones(4, 1)
+            estimator(ones, ones, np.array(list("aabb")), batch={}, non_tensor_batch={})
+
+
+def test_the_default_trainer_refuses_a_filter_before_it_starts() -> None:
+    algorithm = {"adv_estimator": "js_grad", "filter_groups": {"enable": True}}
+    with pytest.raises(ValueError, match="but teach under js_grad, so dropping them biases"):
+        get_trainer_cls("sync")(OmegaConf.create({"algorithm": algorithm}))
 
 
 def test_the_figures_are_kept_and_what_lacks_is_a_warning(js_grad: OutcomeAdvantage) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from openrlhf_js.estimators import LiveEstimator
 from openrlhf_js.estimators.catalogue import in_training
-from openrlhf_js.estimators.own import parse_own
+from openrlhf_js.trainers.kept import has_other_weights, is_memory_of, kept_memory
 from openrlhf_js.trainers.openrlhf.flags import means_over_tokens
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
@@ -23,11 +23,7 @@ def start_estimator(args: Any) -> LiveEstimator | None:
 def keep_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
     """Adds what an estimator remembers to the states of a checkpoint."""
     if estimator is not None and estimator.memory is not None:
-        states[ESTIMATOR] = {
-            "name": _kept_name(estimator),
-            "over_tokens": means_over_tokens(args),  # which gives the weights their unit
-            "state": estimator.state_dict(),
-        }
+        states[ESTIMATOR] = kept_memory(estimator, over_tokens=means_over_tokens(args))
 
 
 def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
@@ -37,7 +33,7 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
     """
     if estimator is None or estimator.memory is None:
         return
-    name = _kept_name(estimator)
+    name = estimator.record.name
     if ESTIMATOR not in states:
         raise BadInput(
             f"--ckpt.load_enable: that checkpoint holds no memory, and {name} would begin with an "
@@ -45,17 +41,13 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
             "--ckpt.load_enable"
         )
     kept = states[ESTIMATOR]
-    reads_norms = estimator.record.reads_score_norms
-    fits = kept["name"] == name and ("over_tokens" in kept or not reads_norms)
-    if parse_own(estimator.record.name) is None:  # a user's class may have any attributes
-        fits &= kept["state"].keys() == estimator.state_dict().keys()
-    if not fits:
+    if not is_memory_of(kept, estimator):
         raise BadInput(
             "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
             "another version of openrlhf_js: resume it with that one, or start afresh without "
             "--ckpt.load_enable"
         )
-    if reads_norms and kept["over_tokens"] != means_over_tokens(args):
+    if has_other_weights(kept, estimator, over_tokens=means_over_tokens(args)):
         print(
             f"openrlhf_js: the loss now weighs responses otherwise: {name} begins with what it "
             "knew at the start",
@@ -63,9 +55,3 @@ def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args:
         )
     else:
         estimator.load_state_dict(kept["state"])
-
-
-def _kept_name(estimator: LiveEstimator) -> str:
-    """The estimator's name; for a user's own, only the name in its file, which may be moved."""
-    own = parse_own(estimator.record.name)
-    return estimator.record.name if own is None else own.name
