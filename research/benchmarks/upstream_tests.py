@@ -123,7 +123,7 @@ def run_tests(
     command += ["-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"]
     command += ["-k", select] if select else []
     files = [str((source / file).resolve()) for file in TESTS[package]]
-    subprocess.run([*command, *files], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, *files], cwd=folder, env=environment, stdout=sys.stderr)
     return read_results(results)
 
 
@@ -237,8 +237,8 @@ def pytest_configure() -> None:
 def swap_trl() -> None:
     """Our trainers under TRL's names, and settings with the defaults that they need."""
     import trl
+    import trl.trainer.grpo_config
     import trl.trainer.grpo_trainer
-    import trl.trainer.rloo_trainer
 
     from openrlhf_js.trainers.trl import ShrinkageGRPOTrainer, ShrinkageRLOOTrainer
 
@@ -246,8 +246,11 @@ def swap_trl() -> None:
     class GRPOConfig(trl.GRPOConfig):
         scale_rewards: str | bool = "none"
 
+    # checkpoints hold the settings under the name of TRL's class
+    GRPOConfig.__module__, GRPOConfig.__qualname__ = trl.GRPOConfig.__module__, "GRPOConfig"
+    for module in (trl, trl.trainer.grpo_config, trl.trainer.grpo_trainer):
+        module.GRPOConfig = GRPOConfig
     ShrinkageGRPOTrainer.config_class = GRPOConfig
-    trl.GRPOConfig = trl.trainer.grpo_trainer.GRPOConfig = GRPOConfig
     trl.GRPOTrainer = ShrinkageGRPOTrainer
     trl.RLOOTrainer = ShrinkageRLOOTrainer
 

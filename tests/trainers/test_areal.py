@@ -53,7 +53,7 @@ def make_group(prompt: int, rewards: list[float], lengths: list[int], seed: int)
     within = (places < rows).expand(len(rewards), -1)
     generator = torch.manual_seed(seed)
     ids = torch.randint(10, 99, within.shape, generator=generator)
-    ids[:, :PROMPT] = prompt
+    ids[:, :PROMPT] = torch.tensor([1, prompt])
     mask = (within & (places >= PROMPT)).long()
     return {
         "input_ids": ids * within,
@@ -87,7 +87,7 @@ def advantages_by_hand(proximal: bool = False) -> list[list[list[float]]]:
             log_probs = item["logprobs"] * (2 if proximal else 1)
             norms[i, :size] = squared_score_norms(log_probs, item["loss_mask"]).float()
             rewards[i, :size], mask[i, :size] = torch.tensor(group[1]), True
-        keys = torch.tensor([key_of(str([group[0]] * PROMPT)) for group in groups])
+        keys = torch.tensor([key_of(str([1, group[0]])) for group in groups])
         known = live.batch(rewards, mask=mask, squared_score_norms=norms, keys=keys, step=step)
         advantages = live.estimate(known).advantages
         live.learn(known)

@@ -132,6 +132,17 @@ def test_rollout_log_probs_stand_in_and_untrained_responses_count_for_nothing() 
     assert found.tolist() == pytest.approx([*expected, 0])
 
 
+def test_padding_counts_for_nothing() -> None:
+    """Under `js`, which weighs all responses alike: SkyRL pads with copies of the first row."""
+    found = []
+    for padding in (0, 5):
+        data = make_batch(["a", "a", "b", "b"], [1.0, 0, 1, 1], [1, 2, 1, 2], padding=padding)
+        trainer = make("trainer.algorithm.advantage_estimator=js")
+        found.append(trainer.compute_advantages_and_returns(data)["advantages"][:4, 0].tolist())
+    # lambda is 0 for "a", as "b" does not vary; and (n-1)/n = 1/2 for "b", as the means agree
+    assert found[0] == found[1] == [1.0, -1.0, 0.25, 0.25]
+
+
 def test_a_policy_learns_with_skyrls_own_loss() -> None:
     """One token a response, of which the last is right; each step is SkyRL's but for its Ray."""
     trainer = make()
