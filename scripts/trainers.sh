@@ -38,7 +38,7 @@ if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
     rm -rf "$venv"
     .venv/bin/uv venv --quiet --python "$python" "$venv"
     # a marker that no Python fulfils takes a package out
-    printf '%s ; python_version < "3"\n' "${left_out[@]}" >"$venv/left_out.txt"
+    for package in "${left_out[@]}"; do echo "$package ; python_version < '3'"; done >"$venv/left_out.txt"
     UV_INDEX_STRATEGY=unsafe-best-match .venv/bin/uv pip install --quiet --python "$venv/bin/python" \
         --prerelease if-necessary-or-explicit --override "$venv/left_out.txt" \
         -e . "${needed[@]}" hypothesis pytest pytest-timeout
