@@ -220,7 +220,7 @@ FAMILIES = (
         symbols=DIGITS + LETTERS + "+->,",
         draw=_draw_substitute,
         work=_substitute,
-        warm_start_steps=1200,
+        warm_start_steps=2000,
         slips_that_count=0.5,
     ),
     Family(
