@@ -447,7 +447,8 @@ def test_what_does_not_fit_is_refused(name, inputs, message):
 
 def test_the_code_on_the_page_runs():
     page = Path(__file__).parents[2] / "docs/integrations.md"
-    (code,) = re.findall(r"```python\n([^`]*OnlineBaseline[^`]*)```", page.read_text())
+    section = page.read_text().partition("## One group at a time")[2]
+    (code,) = re.findall(r"```python\n([^`]*OnlineBaseline[^`]*)```", section)
     names = {
         "step": 0,
         "prompt": "2 + 2 =",
