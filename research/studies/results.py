@@ -88,7 +88,9 @@ def _points(row: Any) -> str:
 
 def main() -> None:
     paths = [Path(folder) / "runs-inline.jsonl" for folder in sys.argv[1:]]
-    for path in paths or sorted(HERE.glob("*.jsonl.xz")):
+    kept = sorted(HERE.glob("*.jsonl.xz"))
+    of_budgets = {path.with_suffix(".jsonl.xz") for path in HERE.glob("*.yaml")}  # budgets.py
+    for path in paths or [path for path in kept if path not in of_budgets]:
         runs = read(path)
         print(f"\n{path.name}: {len(runs)} runs\n")
         print_table(averages(runs))

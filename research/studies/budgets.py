@@ -1,0 +1,86 @@
+"""Prints the tables of docs/results.md at the same number of responses.
+
+.venv/bin/python research/studies/budgets.py                      # from the kept records
+.venv/bin/python research/studies/budgets.py STUDY.yaml FOLDER    # from a study's folder
+
+Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+
+from answer_graders.programs.files import read_yaml
+from baseline_research.study.analysis import Findings, StudyRow, analyse
+from baseline_research.study.budget import final_records, tried_splits
+from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.tables import choice_table
+
+HERE = Path(__file__).parent
+read = runpy.run_path(str(HERE / "results.py"))["read"]
+
+
+def print_results(findings: Findings, cell: str) -> None:
+    """Each estimator at its own split and rate, on the final seeds, in percent and points."""
+    print(
+        f"\n{cell}\n\n| estimator | prompts x responses | rate | pass@1 | "
+        f"over `{findings.reference}` | low | high | share of samples | pass@16 | nats a token |\n"
+        f"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    )
+    means = _by_estimator(findings.means, cell)
+    differences = _by_estimator(findings.differences, cell)
+    shares = {row.estimator: row.share for row in findings.samples if row.cell == cell}
+    for estimator in sorted(means, key=lambda name: -means[name]["pass1"].value):
+        pass1 = means[estimator]["pass1"]
+        cells = [f"`{estimator}`", pass1.split, pass1.learning_rate, f"{100 * pass1.value:.1f}"]
+        over = differences.get(estimator, {}).get("pass1")
+        cells += (
+            [f"{100 * end:+.1f}" for end in (over.value, over.low, over.high)] if over else 3 * [""]
+        )
+        share = shares[estimator]
+        cells.append("never" if share is None else f"{share:.2f}")
+        cells.append(f"{100 * means[estimator]['pass16'].value:.1f}")
+        cells.append(f"{means[estimator]['entropy'].value:.3f}")
+        print(f"| {' | '.join(cells)} |")
+
+
+def _by_estimator(rows: list[StudyRow], cell: str) -> dict[str, dict[str, StudyRow]]:
+    found: dict[str, dict[str, StudyRow]] = {}
+    for row in rows:
+        if row.cell == cell:
+            found.setdefault(row.estimator, {})[row.quantity] = row
+    return found
+
+
+def print_splits(rows: list[dict[str, str]]) -> None:
+    """pass@1 of each split at its best rate, on the seeds of the choice."""
+    print(f"\n| {' | '.join(rows[0])} |\n|---|{'---:|' * (len(rows[0]) - 1)}")
+    for row in rows:
+        print(f"| {' | '.join(row.values())} |")
+
+
+def print_study(settings: InlineStudy, path: Path) -> None:
+    """The tables of one study, cell by cell."""
+    records = {Run.of(record): record for record in read(path)}
+    print(f"\n{path.name}: {len(records)} runs")
+    findings = analyse(final_records(settings, records.values()), settings.compared_with)
+    tried = tried_splits(settings, records)
+    for cell in dict.fromkeys(row.cell for row in tried):
+        if cell in findings.cells:
+            print_results(findings, cell)
+        print_splits(choice_table([row for row in tried if row.cell == cell]))
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        studies = {Path(sys.argv[1]): Path(sys.argv[2]) / "runs-inline.jsonl"}
+    else:
+        kept = sorted(HERE.glob("*.yaml"))
+        studies = {path: path.with_suffix(".jsonl.xz") for path in kept}
+    for settings, records in studies.items():
+        if records.is_file():
+            print_study(InlineStudy(**read_yaml(settings, numbers=False)), records)
+
+
+if __name__ == "__main__":
+    main()
