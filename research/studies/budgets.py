@@ -68,6 +68,7 @@ def print_study(settings: InlineStudy, path: Path) -> None:
     for cell in dict.fromkeys(row.cell for row in tried):
         if cell in findings.cells:
             print_results(findings, cell)
+        print(f"\n{cell}, on the seeds of the choice")
         print_splits(choice_table([row for row in tried if row.cell == cell]))
 
 
