@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from answer_graders.programs.files import read_yaml
-from baseline_research.study.analysis import Findings, StudyRow, analyse
+from baseline_research.study.analysis import Findings, analyse
 from baseline_research.study.budget import final_records, tried_splits
 from baseline_research.study.design import InlineStudy, Run
-from baseline_research.study.tables import choice_table
+from baseline_research.study.tables import by_estimator, choice_table
 
 HERE = Path(__file__).parent
 read = runpy.run_path(str(HERE / "results.py"))["read"]
@@ -27,8 +27,8 @@ def print_results(findings: Findings, cell: str) -> None:
         f"over `{findings.reference}` | low | high | share of samples | pass@16 | nats a token |\n"
         f"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
     )
-    means = _by_estimator(findings.means, cell)
-    differences = _by_estimator(findings.differences, cell)
+    means = by_estimator(findings.means, cell)
+    differences = by_estimator(findings.differences, cell)
     shares = {row.estimator: row.share for row in findings.samples if row.cell == cell}
     for estimator in sorted(means, key=lambda name: -means[name]["pass1"].value):
         pass1 = means[estimator]["pass1"]
@@ -42,14 +42,6 @@ def print_results(findings: Findings, cell: str) -> None:
         cells.append(f"{100 * means[estimator]['pass16'].value:.1f}")
         cells.append(f"{means[estimator]['entropy'].value:.3f}")
         print(f"| {' | '.join(cells)} |")
-
-
-def _by_estimator(rows: list[StudyRow], cell: str) -> dict[str, dict[str, StudyRow]]:
-    found: dict[str, dict[str, StudyRow]] = {}
-    for row in rows:
-        if row.cell == cell:
-            found.setdefault(row.estimator, {})[row.quantity] = row
-    return found
 
 
 def print_splits(rows: list[dict[str, str]]) -> None:

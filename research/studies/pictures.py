@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import gmean
 
+from baseline_research.study.analysis import share_to_reach
 from paired_eval.pages import figures, style
 from paired_eval.pages.forest import Forest, ForestRow
 from paired_eval.stats import paired_difference
@@ -24,7 +25,6 @@ results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
 BY_RATE = ("smollm2_js_grad", "js_grad_grid", "js_grad_held_out")
 CURVES = ("smollm2_js_grad", "js_grad", "js_grad_stack", "js_grad_again")  # these have mean curves
-FOUR = np.ones(4) / 4
 REDUCTION = "reduction_percent"
 IN_DIRECTION = "reduction_at_best_length_percent"
 IN_WORDS = results["IN_WORDS"]
@@ -211,8 +211,7 @@ def print_rates() -> None:
 def print_samples() -> None:
     """The share of the samples after which js_grad, and RLOO itself, reach RLOO's final reward.
 
-    At the same learning rate. A curve has twenty stretches, of which every four in a row are
-    averaged; the final reward is RLOO's last average, which noise lets RLOO reach early.
+    At the same learning rate.
     """
     print("\n| setting | responses | rate | seeds | js_grad % | rloo % |")
     print(f"|---|{'---:|' * 5}")
@@ -227,13 +226,12 @@ def print_samples() -> None:
             }
             seeds = sorted(set(curves["rloo"]) & set(curves["js_grad"]))
             ours, theirs = (
-                np.convolve(np.mean([curves[name][seed] for seed in seeds], 0), FOUR, "valid")
-                for name in ("js_grad", "rloo")
+                np.mean([curves[name][seed] for seed in seeds], 0) for name in ("js_grad", "rloo")
             )
             shares = []
             for curve in (ours, theirs):
-                reached = np.flatnonzero(curve >= theirs[-1])
-                shares.append(f"{5 * (reached[0] + len(FOUR)):.0f}" if len(reached) else "never")
+                share = share_to_reach(curve, end=theirs)
+                shares.append("never" if share is None else f"{100 * share:.0f}")
             setting = f"{title}: {task}, {IN_WORDS[mix]}"
             print(f"| {setting} | {responses} | {rate:g} | {len(seeds)} | {' | '.join(shares)} |")
 

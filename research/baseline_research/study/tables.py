@@ -116,12 +116,12 @@ def mixes(findings: Findings) -> dict[str, str]:
 
 def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUTCOMES) -> Table:
     """Each estimator's results, and its paired differences to the reference."""
-    differences = _by_estimator(findings.differences, cell)
+    differences = by_estimator(findings.differences, cell)
     labels = {"pass1": findings.result, "reward": "training reward"}
     percent = "" if findings.is_own else ", %"
     points = f", {findings.unit}" if findings.unit else ""
     table = []
-    for estimator, means in _by_estimator(findings.means, cell).items():
+    for estimator, means in by_estimator(findings.means, cell).items():
         columns = {"estimator": estimator}
         if means["reward"].split:
             columns["prompts x responses"] = means["reward"].split
@@ -157,8 +157,8 @@ def choice_table(tried: Sequence[Tried]) -> Table:
 
 def cause_table(findings: Findings, cell: str) -> Table:
     """What explains the results: measures of each baseline and gradient, with p-values."""
-    differences = _by_estimator(findings.differences, cell)
-    means_by_estimator = _by_estimator(findings.means, cell)
+    differences = by_estimator(findings.differences, cell)
+    means_by_estimator = by_estimator(findings.means, cell)
     measured = {quantity for means in means_by_estimator.values() for quantity in means}
     table = []
     for estimator, means in means_by_estimator.items():
@@ -225,7 +225,7 @@ def _number(row: StudyRow, number: float, sign: str = "") -> str:
     return f"{number:{sign}.3g}"
 
 
-def _by_estimator(rows: Sequence[StudyRow], cell: str) -> dict[str, dict[str, StudyRow]]:
+def by_estimator(rows: Sequence[StudyRow], cell: str) -> dict[str, dict[str, StudyRow]]:
     """The rows of a cell by estimator and quantity."""
     by_estimator: dict[str, dict[str, StudyRow]] = {}
     for row in rows:

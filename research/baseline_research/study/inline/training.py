@@ -98,15 +98,16 @@ class Training:
             micro_batches = min(MICRO_BATCHES, len(problems))
         share = min(1.0, (number + 1) / (self.objective.warm_up + 1))
         self.optimizer.param_groups[0]["lr"] = share * self.run.learning_rate
-        loss = self._loss(rollout, later_pass=False)
+        loss = self._loss(rollout)
         gradient = set_gradient(self.policy, rollout, estimated.advantages, micro_batches, loss)
         self._update()
+        valid = valid_tokens(self.policy, rollout.responses)
+        later_loss = loss._replace(sampled=rollout.log_probs.where(valid, 0.0))
         for _ in range(self.objective.passes - 1):
-            loss = self._loss(rollout, later_pass=True)
-            set_gradient(self.policy, rollout, estimated.advantages, 1, loss)
+            set_gradient(self.policy, rollout, estimated.advantages, 1, later_loss)
             self._update()
         all_equal = rollout.rewards.amax(1) == rollout.rewards.amin(1)
-        lengths = valid_tokens(self.policy, rollout.responses).sum(1).float()
+        lengths = valid.sum(1).float()
         return Step(
             reward=_learnable_reward(problems, rollout.rewards),
             equal_groups=int(all_equal.sum()),
@@ -120,19 +121,15 @@ class Training:
         torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
         self.optimizer.step()
 
-    def _loss(self, rollout: Rollout, *, later_pass: bool) -> Loss:
-        valid = valid_tokens(self.policy, rollout.responses)
+    def _loss(self, rollout: Rollout) -> Loss:
+        """The loss of the first pass, whose policy is the one that sampled."""
         reference = None
         if self.start is not None:
+            valid = valid_tokens(self.policy, rollout.responses)
             with torch.no_grad():
                 reference = self.start.log_probs(rollout.prompts, rollout.responses)
             reference = reference.where(valid, 0.0)
-        return Loss(
-            sampled=rollout.log_probs.where(valid, 0.0) if later_pass else None,
-            reference=reference,
-            clip=self.objective.clip,
-            kl=self.objective.kl,
-        )
+        return Loss(reference=reference, clip=self.objective.clip, kl=self.objective.kl)
 
     def _estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
         """The advantages of a rollout, from which the estimator then learns."""
