@@ -1,7 +1,6 @@
-"""Prints the tables of docs/results.md at the same number of responses.
+"""Prints the tables of docs/results.md at the same number of responses, and draws its pictures.
 
-.venv/bin/python research/studies/budgets.py                      # from the kept records
-.venv/bin/python research/studies/budgets.py STUDY.yaml FOLDER    # from a study's folder
+.venv/bin/python research/studies/budgets.py [IMAGES]      # default docs/images
 
 Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
 """
@@ -12,11 +11,14 @@ from pathlib import Path
 
 from answer_graders.programs.files import read_yaml
 from baseline_research.study.analysis import Findings, analyse
-from baseline_research.study.budget import final_records, tried_splits
+from baseline_research.study.budget import Tried, final_records, tried_splits
 from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.page import curves_of, results_by_split
 from baseline_research.study.tables import by_estimator, choice_table
+from paired_eval.pages import figures, style
 
 HERE = Path(__file__).parent
+IMAGES = HERE.parents[1] / "docs/images"
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 
@@ -51,28 +53,34 @@ def print_splits(rows: list[dict[str, str]]) -> None:
         print(f"| {' | '.join(row.values())} |")
 
 
-def print_study(settings: InlineStudy, path: Path) -> None:
-    """The tables of one study, cell by cell."""
+def picture_of(findings: Findings, tried: list[Tried], path: Path) -> None:
+    """Draws a row for each cell: rewards over the samples, and pass@1 by split."""
+    curves = curves_of(findings, findings.estimators)
+    splits = results_by_split(findings, tried)
+    rows = [figure for pair in zip(curves, splits, strict=True) for figure in pair]
+    style.save_png(figures.picture(rows), path)
+
+
+def print_study(settings: InlineStudy, path: Path, images: Path) -> None:
+    """The tables of one study, cell by cell, and its picture."""
     records = {Run.of(record): record for record in read(path)}
-    print(f"\n{path.name}: {len(records)} runs")
+    name = path.name.partition(".")[0]
+    print(f"\n{name}: {len(records)} runs")
     findings = analyse(final_records(settings, records.values()), settings.compared_with)
     tried = tried_splits(settings, records)
     for cell in dict.fromkeys(row.cell for row in tried):
-        if cell in findings.cells:
-            print_results(findings, cell)
+        print_results(findings, cell)
         print(f"\n{cell}, on the seeds of the choice")
         print_splits(choice_table([row for row in tried if row.cell == cell]))
+    picture_of(findings, tried, images / f"results_{name}.png")
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        studies = {Path(sys.argv[1]): Path(sys.argv[2]) / "runs-inline.jsonl"}
-    else:
-        kept = sorted(HERE.glob("*.yaml"))
-        studies = {path: path.with_suffix(".jsonl.xz") for path in kept}
-    for settings, records in studies.items():
+    images = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
+    for settings in sorted(HERE.glob("*.yaml")):
+        records = settings.with_suffix(".jsonl.xz")
         if records.is_file():
-            print_study(InlineStudy(**read_yaml(settings, numbers=False)), records)
+            print_study(InlineStudy(**read_yaml(settings, numbers=False)), records, images)
 
 
 if __name__ == "__main__":

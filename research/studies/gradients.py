@@ -65,7 +65,9 @@ def measure_tiny(out: Path) -> list[dict]:
     return rows
 
 
-def write_prompts(path: Path, task: str, mix: str, settings: InlineStudy) -> None:
+def write_prompts(
+    path: Path, task: str, mix: str, settings: InlineStudy, count: int = PROMPTS
+) -> None:
     """Writes the first distinct prompts of a study's run, with their labels."""
     run = run_of(task, mix, prompts=64)
     problems = {problem.prompt: problem for problem in training_problems(run, settings)}
@@ -74,7 +76,7 @@ def write_prompts(path: Path, task: str, mix: str, settings: InlineStudy) -> Non
         path,
         (
             {"input": problem.prompt, "label": problem.label, "datasource": task}
-            for problem in list(problems.values())[:PROMPTS]
+            for problem in list(problems.values())[:count]
         ),
     )
 
@@ -151,7 +153,11 @@ def measure_stories(out: Path, model: Path) -> list[dict]:
 
 
 def measure(
-    folder: Path, sample: list, sizes: tuple[int, ...], responses: tuple[int, ...]
+    folder: Path,
+    sample: list,
+    sizes: tuple[int, ...],
+    responses: tuple[int, ...],
+    baselines: tuple[str, ...] = ESTIMATORS,
 ) -> list[dict]:
     """Rows of `lab gradient` for every batch size; responses are sampled once."""
     rows = []
@@ -159,7 +165,7 @@ def measure(
         path = folder / f"gradient-{prompts}.json"
         if not path.is_file():
             words = [*sample, "--out", folder, "--batch_prompts", prompts, "--batches", BATCHES]
-            words += ["--m", *responses, "--baselines", *ESTIMATORS]
+            words += ["--m", *responses, "--baselines", *baselines]
             if lab.main(["gradient", *map(str, words)]):
                 raise SystemExit(1)
             (folder / "gradient.json").rename(path)

@@ -103,3 +103,29 @@ def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     for row in claimed:
         assert f"| {row} |".split(" | ") in tables
     assert (tmp_path / "results_gradients.png").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_gradients_of_chains_are_measured_by_split(tmp_path, monkeypatch, capsys):
+    even = replace(TASKS["walk_20"], warm_start_steps=2, score=score_of_even_lengths)
+    monkeypatch.setitem(TASKS, "walk_20", even)
+    script = runpy.run_path(str(STUDIES / "chain_gradients.py"))
+    smaller = {"SPLIT_PROMPTS": 32, "SPLIT_RESPONSES": 8, "SPLIT_BATCHES": 80, "BUDGET": 8}
+    smaller |= {"SPLITS": [1, 2, 4], "SAME_M": [2], "REFERENCE": ("rloo", 4)}
+    smaller |= {"SAME_M_PROMPTS": 32, "SAME_M_RESPONSES": 8}
+    smaller |= {"InlineStudy": partial(InlineStudy, start_seed=1)}
+    script["main"].__globals__.update(smaller)
+    script["gradients"]["main"].__globals__["BATCHES"] = 10
+    words = ["chain_gradients.py", str(tmp_path), "walk_20", "--mixes", "natural"]
+    monkeypatch.setattr(sys, "argv", words)
+    script["main"]()
+    printed = capsys.readouterr().out
+    splits = [row.split(" | ") for row in printed.splitlines() if row.startswith("| walk_20")]
+    assert [row[1] for row in splits] == ["16 x 2", "8 x 1", "4 x 2", "2 x 4"]
+    by_split = {row[1]: row[2:] for row in splits[1:]}
+    assert by_split["8 x 1"][0] == ""  # rloo has no other response
+    assert by_split["2 x 4"][0] == "0"  # what the others are compared with
+    monkeypatch.setitem(script["main"].__globals__, "KEPT", tmp_path / "chain_gradients.csv.xz")
+    monkeypatch.setattr(sys, "argv", ["chain_gradients.py", "--print"])
+    script["main"]()
+    assert capsys.readouterr().out in printed

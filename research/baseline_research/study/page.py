@@ -48,10 +48,10 @@ def write(folder: Path, findings: Findings, title: str, tried: Sequence[Tried] =
         no_difference=tables.NO_DIFFERENCE,
         interval=_interval_note(findings.averages_by_mix),
         forest=figures.page(_forests(findings)),
-        curves=figures.page(_curves(findings, findings.estimators)),
+        curves=figures.page(curves_of(findings, findings.estimators)),
         results={cell: tables.results_table(findings, cell) for cell in findings.cells},
         rates=figures.page(_results_by_rate(findings)),
-        splits=figures.page(_results_by_split(findings, tried)),
+        splits=figures.page(results_by_split(findings, tried)),
         choices={
             cell: tables.choice_table(of_cell)
             for cell, of_cell in grouped(tried, lambda row: row.cell).items()
@@ -75,7 +75,7 @@ def picture(findings: Findings, title: str) -> alt.ConcatChart:
     """
     others = [name for name in findings.estimators if name != findings.reference]
     pictured = [findings.reference, *others[:1]]
-    curves = _curves(findings, pictured)
+    curves = curves_of(findings, pictured)
     forests = _forests(findings)
     widths = [figures.FOREST_WIDTH] * len(forests) + [figures.PANEL_WIDTH]
     return figures.picture([*forests, *curves[:1]], widths, title)
@@ -129,7 +129,7 @@ def _forests(findings: Findings) -> list[Forest]:
     return [forest]
 
 
-def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]:
+def curves_of(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]:
     """The learning curves of these estimators, cell by cell."""
     points = [point for point in findings.curves if point.estimator in estimators]
     panels = {}
@@ -140,7 +140,7 @@ def _curves(findings: Findings, estimators: Sequence[str]) -> list[plot.Drawing]
     return plot.draw(rows, panels, STEPS, panel="cell", series=findings.estimators)
 
 
-def _results_by_split(findings: Findings, tried: Sequence[Tried]) -> list[plot.Drawing]:
+def results_by_split(findings: Findings, tried: Sequence[Tried]) -> list[plot.Drawing]:
     """pass@1 by the number of responses to each prompt; empty without a budget."""
     cells = grouped(tried, lambda row: row.cell)
     panels = {cell: Panel(cell, findings.result, CHOSEN_ON) for cell in cells}
