@@ -423,3 +423,75 @@ def test_what_cannot_work_raises() -> None:
     filtered = OmegaConf.create({"filter_groups": {"enable": True, "metric": "reward"}})
     with pytest.raises(ValueError, match="but teach under js, so dropping them biases"):
         step_of("js", [1.0, 0.0, 0.5, 0.5], config=filtered)
+
+
+REWARDS = {"path": "pkg://answer_graders.trainers"}
+
+
+@pytest.mark.parametrize("manager", ["naive", "dapo"])
+def test_verl_loads_and_calls_the_graders(manager: str) -> None:
+    """By the settings that verl's program starts with, and one flag; the name is verl's default."""
+    config = reward_settings(manager, REWARDS)
+    assert graded_by_verl(config, r"\boxed{0.50}", "math/math500", "1/2") == {
+        "reward_score": 1.0,
+        "reward_extra_info": {"score": 1.0, "acc": 1.0, "status": "correct"},
+    }
+    wrong = graded_by_verl(config, r"\boxed{2}", "math/math500", "1/2")
+    assert (wrong["reward_score"], wrong["reward_extra_info"]["status"]) == (0.0, "wrong")
+
+
+def test_verls_reward_kwargs_name_the_task_and_the_end_of_the_prompt() -> None:
+    settings = {"task": "gsm8k", "prompt_end": "<think>"}
+    config = reward_settings("naive", REWARDS | {"reward_kwargs": settings})
+    for text, value in (("</think>#### 7", 1.0), ("#### 7", 0.0)):
+        assert graded_by_verl(config, text, "openai/gsm8k", "7")["reward_score"] == value
+
+
+@pytest.mark.parametrize(
+    ("source", "label", "problem"),
+    [
+        ("openai/gsm8k", "7", "no task grades the datasource 'openai/gsm8k'"),
+        ("gsm8k", None, "a label must be text"),
+        (None, "7", "its datasource must name a task"),
+    ],
+)
+def test_what_cannot_be_graded_stops_verl(source: str, label: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        graded_by_verl(reward_settings("naive", REWARDS), "#### 7", source, label)
+
+
+def reward_settings(manager: str, function: dict[str, object]) -> OmegaConf:
+    """verl's own defaults with another manager and reward function."""
+    import verl.trainer
+
+    folder = Path(verl.trainer.__file__).parent / "config"
+    defaults = OmegaConf.load(folder / "_generated_ppo_trainer.yaml")
+    changed = {"reward_manager": {"name": manager}, "custom_reward_function": function}
+    return OmegaConf.merge(defaults, {"reward": changed})
+
+
+def graded_by_verl(
+    config: OmegaConf, text: str, data_source: str | None, label: str | None
+) -> dict[str, object]:
+    """What verl's reward manager makes of a response."""
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    class Characters:
+        eos_token = "<eos>"
+
+        def decode(self, ids: torch.Tensor, skip_special_tokens: bool) -> str:
+            return "".join(map(chr, ids))
+
+    ids = torch.tensor([[ord(letter) for letter in text]])
+    padded = torch.nn.functional.pad(ids, (0, 3))
+    row = {"data_source": data_source, "reward_model": {"ground_truth": label}, "extra_info": {}}
+    data = DataProto.from_dict(
+        tensors={
+            "prompts": torch.zeros(1, 2, dtype=torch.long),
+            "responses": padded,
+            "attention_mask": torch.nn.functional.pad((padded > 0).long(), (2, 0), value=1),
+        },
+        non_tensors={name: np.array([value], dtype=object) for name, value in row.items()},
+    )
+    manager = load_reward_manager(config, Characters())
+    return manager.loop.run_until_complete(manager.run_single(data))
