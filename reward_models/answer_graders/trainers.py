@@ -25,14 +25,17 @@ from answer_graders.tasks import task_of
 
 
 @dataclass(eq=False)
-class _RowGrader:
-    """Grades responses to rows.
+class RowGrader:
+    """What the rewards below share: where they find the task and the gold answer of a row.
 
     Args:
         task: the task of all rows; None: each row's datasource names it.
         label: the column of the gold answer.
         datasource: the column that names the task where `task` is None.
         prompt_end: the end of a prompt by the chat template, where that opens a thought.
+
+    Raises:
+        ValueError: `task` is unknown, or `prompt_end` opens no thought.
     """
 
     task: str | None = None
@@ -47,6 +50,7 @@ class _RowGrader:
             raise ValueError(f"prompt_end={self.prompt_end!r} opens no thought: leave it out")
 
     def score(self, row: Mapping[str, Any], response: str, prompt: str = "") -> Score:
+        """The score of a response to a row; ValueError if the row does not say what is right."""
         for name in [self.label] if self.task else [self.label, self.datasource]:
             if name not in row:
                 raise ValueError(f"a row has no {name!r}; name the column, as in label='answer'")
@@ -55,7 +59,7 @@ class _RowGrader:
         return grade(task, response, row[self.label], prompt + self.prompt_end)
 
 
-class CompletionReward(_RowGrader):
+class CompletionReward(RowGrader):
     """One of TRL's `reward_funcs`, and what an entry of ms-swift's `orms` returns.
 
     TRL also logs the share of each status.
@@ -80,7 +84,7 @@ class CompletionReward(_RowGrader):
         return [score.value for score in scores]
 
 
-class TraceReward(_RowGrader):
+class TraceReward(RowGrader):
     """A reward of verifiers: `vf.reward(TraceReward("math"))` in a task, or a plugged `fn`.
 
     Its columns are fields of the task's data. The trace gets the status as a metric.
@@ -101,7 +105,7 @@ def compute_score(
     **settings: Any,
 ) -> dict[str, float | str]:
     """verl's `reward.custom_reward_function`; `reward_kwargs` may be `task` and `prompt_end`."""
-    grader = _RowGrader(**settings)
+    grader = RowGrader(**settings)
     score = grader.score({"label": ground_truth, "datasource": data_source}, solution_str)
     is_correct = float(score.status == "correct")
     return {"score": score.value, "acc": is_correct, "status": score.status}
@@ -114,7 +118,7 @@ def skyrl_environment(task: str | None = None, **settings: Any) -> type:
     """
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-    grader = _RowGrader(task, label="ground_truth", datasource="data_source", **settings)
+    grader = RowGrader(task, label="ground_truth", datasource="data_source", **settings)
 
     class GradedAnswer(BaseTextEnv):  # type: ignore[misc]
         def __init__(self, env_config: Any, extras: Mapping[str, Any]):

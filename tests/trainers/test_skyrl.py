@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit import pasted
 
 skyrl = pytest.importorskip("skyrl", reason="bash scripts/trainers.sh skyrl")
 
@@ -229,8 +230,9 @@ def test_a_renamed_method_stops_the_import(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_environment_grades_what_skyrls_generator_samples() -> None:
-    """With an engine and a tokenizer that stand in; SkyRL averages the environment's metrics."""
-    skyrl_gym.register(id="graded", entry_point=skyrl_environment("math"))
+    """By the line of the page of rewards, with an engine and a tokenizer that stand in. SkyRL
+    averages the environment's metrics."""
+    exec(pasted("reward_models/README.md", "skyrl_environment"))
     texts = [r"\boxed{\frac{1}{2}}", r"\boxed{2}", "I give up", r"\boxed{0.5}<|im_end|>"]
     output = sample(texts, ["graded"] * 4, [{"reward_spec": {"ground_truth": "0.5"}}] * 4)
     assert [reward[-1] for reward in output["rewards"]] == [1, 0, 0, 1]

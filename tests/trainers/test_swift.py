@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit import pasted
 
 pytest.importorskip("swift.rlhf_trainers", reason="bash scripts/trainers.sh swift")
 
@@ -39,13 +40,7 @@ class Sevens(ORM):
 
 orms["sevens"] = Sevens
 """
-GRADERS = """
-from answer_graders.trainers import CompletionReward
-from swift.rewards import orms
-
-orms["graded"] = lambda args: CompletionReward("sort", label="solution")
-orms["by_source"] = lambda args: CompletionReward()
-"""
+GRADERS = pasted("reward_models/README.md", "orms[")
 SETTINGS = {
     "rlhf_type": "grpo",
     "model_type": "qwen2",
@@ -295,7 +290,8 @@ def test_a_renamed_method_stops_the_import(monkeypatch: pytest.MonkeyPatch) -> N
 def test_swift_trains_on_the_graders_rewards(tmp_path: Path) -> None:
     """From the columns `label` and `datasource`: any answer is right, or none is."""
     write_files(tmp_path)
-    (tmp_path / "plugin.py").write_text(GRADERS)
+    by_source = 'orms["by_source"] = lambda args: CompletionReward()'
+    (tmp_path / "plugin.py").write_text(GRADERS + by_source)
     labels = ["<solved>", "<unsolvable>"]
     rows = [
         {
@@ -317,13 +313,14 @@ def test_swift_trains_on_the_graders_rewards(tmp_path: Path) -> None:
     [
         ({}, "a row has no 'solution'"),
         ({"solution": None}, "a label must be text"),
-        ({"solution": "31"}, "a label is digits in order"),
+        ({"solution": "#### 31"}, "give what follows its last ####"),
     ],
 )
 def test_what_cannot_be_graded_is_an_error(
     tmp_path: Path, columns: dict[str, Any], problem: str
 ) -> None:
-    """As ms-swift finds a reward by its name, and calls it with a sample's columns."""
+    """By the line of the page of rewards: as ms-swift finds a reward by its name, and calls it with
+    a sample's columns."""
     from swift.rl_core.grpo_algorithm import compute_rewards_per_func
     from swift.rlhf_trainers.utils import resolve_reward_funcs
     from swift.utils import import_external_file
@@ -331,7 +328,7 @@ def test_what_cannot_be_graded_is_an_error(
     (tmp_path / "graders.py").write_text(GRADERS)
     import_external_file(str(tmp_path / "graders.py"))
     functions, _ = resolve_reward_funcs(["graded"], args=object())
-    messages = [{"role": "user", "content": "31?"}, {"role": "assistant", "content": "13"}]
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": r"\boxed{13}"}]
 
     def rewards(**columns: Any) -> list[list[float]]:
         sample = GRPOSample.from_row({"messages": messages, **columns})

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import pasted
 from trl_kit import M, make
 
 from answer_graders.tasks import sort
@@ -42,11 +43,15 @@ def test_a_malformed_label_stops_the_run(tmp_path: Path) -> None:
 
 
 def test_trl_hands_over_conversations_as_messages(tmp_path: Path) -> None:
-    """By the method that calls reward functions, as the tiny model has no chat template."""
-    trainer = make(tmp_path, "GRPO", CompletionReward("math", label="answer"))
+    """By the method that calls reward functions, as the tiny model has no chat template, and by the
+    line of the page of rewards."""
+    names: dict[str, Any] = dict.fromkeys(["model", "config", "dataset"])
+    names["GRPOTrainer"] = lambda model, reward, config, dataset: reward
+    exec(pasted("reward_models/README.md", "GRPOTrainer"), names)
+    trainer = make(tmp_path, "GRPO", names["trainer"])
     prompt = [{"role": "user", "content": "Half of one?"}]
     texts = [r"\boxed{1/2}", r"\boxed{2}"]
     completions = [[{"role": "assistant", "content": text}] for text in texts]
-    inputs: list[dict[str, Any]] = [{"prompt": prompt, "answer": "0.5"}] * 2
+    inputs: list[dict[str, Any]] = [{"prompt": prompt, "solution": "0.5"}] * 2
     found = trainer._calculate_rewards(inputs, [prompt] * 2, completions, [[1], [1]])
     assert found.tolist() == [[1.0], [0.0]]

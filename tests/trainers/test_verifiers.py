@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import pasted
 
 vf = pytest.importorskip("verifiers.v1", reason="bash scripts/trainers.sh verifiers")
 
@@ -23,7 +24,14 @@ class Question(TaskData):
     source: Any = None
 
 
+LINES = pasted("reward_models/README.md", "TraceReward")
+
+
 class Graded(vf.Task[Question]):
+    exec(LINES)
+
+
+class Weighted(vf.Task[Question]):
     graded = vf.reward(TraceReward("math", label="answer"), weight=2.0)
 
 
@@ -58,9 +66,11 @@ def say(text: str | None, **more: Any) -> Any:
 def test_a_task_takes_it_as_a_reward() -> None:
     """Under the name of the grader's task, with verifiers' weight, and the status as a metric."""
     asked = UserMessage(content="Half of one?")
-    for reply, value, status in ((RIGHT, 2, "correct"), (WRONG, 0, "wrong"), ("?", 0, "no_answer")):
-        trace = scored(Graded(Question(answer="0.5")), asked, say(reply))
+    question = Question(answer="0.5")
+    for reply, value, status in ((RIGHT, 1, "correct"), (WRONG, 0, "wrong"), ("?", 0, "no_answer")):
+        trace = scored(Graded(question), asked, say(reply))
         assert trace.reward == value and list(trace.rewards) == ["math"]
+        assert scored(Weighted(question), asked, say(reply)).reward == 2 * value
         found = dict.fromkeys((f"status/{name}" for name in STATUSES), 0.0)
         assert trace.metrics == found | {f"status/{status}": 1.0}
 
@@ -69,7 +79,7 @@ def test_the_last_reply_is_graded_without_its_thinking_and_tools() -> None:
     task = Graded(Question(answer="0.5"))
     tool = ToolMessage(tool_call_id="1", content=RIGHT)
     assert scored(task, say(RIGHT), tool, say(WRONG)).reward == 0
-    assert scored(task, say(WRONG), tool, say(RIGHT)).reward == 2
+    assert scored(task, say(WRONG), tool, say(RIGHT)).reward == 1
     assert scored(task, say(WRONG), tool).reward == 0
     assert scored(task, say(None, reasoning_content=RIGHT)).reward == 0
     assert scored(task, say(f"<think>{RIGHT}")).reward == 0
@@ -79,22 +89,23 @@ def test_the_last_reply_is_graded_without_its_thinking_and_tools() -> None:
 def test_each_row_is_graded_by_its_own_task() -> None:
     task = GradedBySource(Question(answer="7", source="gsm8k/main"))
     trace = scored(task, say("So she has 7 pens."))
-    assert {name: reward.value for name, reward in trace.rewards.items()} == {"short": 1, "answer": 1}
+    assert {name: reward.value for name, reward in trace.rewards.items()} == {
+        "short": 1,
+        "answer": 1,
+    }
 
 
 @pytest.mark.parametrize("place", ["file", "module"])
 def test_a_configuration_plugs_it_in(tmp_path: Path, place: str, monkeypatch: Any) -> None:
-    """As `--env.taskset.task.rewards.right.fn graders.py:right` does."""
-    (tmp_path / "graders.py").write_text(
-        "from answer_graders.trainers import TraceReward\n"
-        'right = TraceReward("math", label="answer", prompt_end="<think>")\n'
-    )
+    """As `--env.taskset.task.rewards.graded.fn graders.py:graded` does."""
+    lines = LINES.replace('"math", ', '"math", prompt_end="<think>", ')
+    (tmp_path / "graders.py").write_text(lines)
     monkeypatch.syspath_prepend(tmp_path)
-    where = {"file": f"{tmp_path}/graders.py:right", "module": "graders.right"}[place]
-    config = vf.TaskConfig.model_validate({"rewards": {"right": {"fn": where, "weight": 0.5}}})
+    where = {"file": f"{tmp_path}/graders.py:graded", "module": "graders.graded"}[place]
+    config = vf.TaskConfig.model_validate({"rewards": {"graded": {"fn": where, "weight": 0.5}}})
     task = Ungraded(Question(answer="0.5"), config)
     trace = scored(task, say(f"It is </think>{RIGHT}"))
-    assert trace.reward == 0.5 and list(trace.rewards) == ["right"]
+    assert trace.reward == 0.5 and list(trace.rewards) == ["graded"]
     assert scored(task, say(RIGHT)).reward == 0
 
 

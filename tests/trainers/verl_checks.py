@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 import verl
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 from transfer_queue import KVBatchMeta
@@ -425,26 +426,29 @@ def test_what_cannot_work_raises() -> None:
         step_of("js", [1.0, 0.0, 0.5, 0.5], config=filtered)
 
 
-REWARDS = {"path": "pkg://answer_graders.trainers"}
+PAGE = Path(__file__).parents[2] / "reward_models/README.md"
+PATH, TASK = re.findall(r"^    (\+?reward\.\S+)", PAGE.read_text(), re.M)
 
 
 @pytest.mark.parametrize("manager", ["naive", "dapo"])
 def test_verl_loads_and_calls_the_graders(manager: str) -> None:
-    """By the settings that verl's program starts with, and one flag; the name is verl's default."""
-    config = reward_settings(manager, REWARDS)
-    assert graded_by_verl(config, r"\boxed{0.50}", "math/math500", "1/2") == {
+    """By the flags of the page of rewards."""
+    settings = reward_settings(PATH, f"reward.reward_manager.name={manager}")
+    assert graded_by_verl(settings, r"\boxed{0.50}", "math/math500", "1/2") == {
         "reward_score": 1.0,
         "reward_extra_info": {"score": 1.0, "acc": 1.0, "status": "correct"},
     }
-    wrong = graded_by_verl(config, r"\boxed{2}", "math/math500", "1/2")
+    wrong = graded_by_verl(settings, r"\boxed{2}", "math/math500", "1/2")
     assert (wrong["reward_score"], wrong["reward_extra_info"]["status"]) == (0.0, "wrong")
 
 
 def test_verls_reward_kwargs_name_the_task_and_the_end_of_the_prompt() -> None:
-    settings = {"task": "gsm8k", "prompt_end": "<think>"}
-    config = reward_settings("naive", REWARDS | {"reward_kwargs": settings})
-    for text, value in (("</think>#### 7", 1.0), ("#### 7", 0.0)):
-        assert graded_by_verl(config, text, "openai/gsm8k", "7")["reward_score"] == value
+    opened = "+reward.custom_reward_function.reward_kwargs.prompt_end='<think>'"
+    for flags, values in (([TASK], [1.0, 1.0]), ([TASK, opened], [1.0, 0.0])):
+        settings = reward_settings(PATH, *flags)
+        texts = [r"</think>\boxed{7}", r"\boxed{7}"]
+        graded = [graded_by_verl(settings, text, "lighteval/MATH", "7") for text in texts]
+        assert [each["reward_score"] for each in graded] == values
 
 
 @pytest.mark.parametrize(
@@ -457,21 +461,20 @@ def test_verls_reward_kwargs_name_the_task_and_the_end_of_the_prompt() -> None:
 )
 def test_what_cannot_be_graded_stops_verl(source: str, label: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        graded_by_verl(reward_settings("naive", REWARDS), "#### 7", source, label)
+        graded_by_verl(reward_settings(PATH), "#### 7", source, label)
 
 
-def reward_settings(manager: str, function: dict[str, object]) -> OmegaConf:
-    """verl's own defaults with another manager and reward function."""
+def reward_settings(*flags: str) -> DictConfig:
+    """What verl's program makes of its own configuration and these flags."""
     import verl.trainer
 
     folder = Path(verl.trainer.__file__).parent / "config"
-    defaults = OmegaConf.load(folder / "_generated_ppo_trainer.yaml")
-    changed = {"reward_manager": {"name": manager}, "custom_reward_function": function}
-    return OmegaConf.merge(defaults, {"reward": changed})
+    with initialize_config_dir(str(folder), version_base=None):
+        return compose("ppo_trainer", overrides=list(flags))
 
 
 def graded_by_verl(
-    config: OmegaConf, text: str, data_source: str | None, label: str | None
+    settings: DictConfig, text: str, data_source: str | None, label: str | None
 ) -> dict[str, object]:
     """What verl's reward manager makes of a response."""
     from verl.trainer.ppo.reward import load_reward_manager
@@ -493,5 +496,5 @@ def graded_by_verl(
         },
         non_tensors={name: np.array([value], dtype=object) for name, value in row.items()},
     )
-    manager = load_reward_manager(config, Characters())
+    manager = load_reward_manager(settings, Characters())
     return manager.loop.run_until_complete(manager.run_single(data))
