@@ -28,7 +28,7 @@ def say(*contents: Any, role: str = "assistant") -> list[dict[str, Any]]:
 
 def test_completions_are_texts_or_messages() -> None:
     reward = CompletionReward("math", label="solution")
-    texts = [RIGHT, WRONG, NONE, f"{RIGHT}<|im_end|>"]
+    texts = [RIGHT, WRONG, NONE, RIGHT]
     columns = {"solution": ["0.5"] * 4, "trainer_state": object()}
     assert reward(prompts=["?"] * 4, completions=texts, **columns) == [1, 0, 0, 1]
     assert reward(texts, **columns) == [1, 0, 0, 1]  # as ms-swift calls it
@@ -39,6 +39,10 @@ def test_completions_are_texts_or_messages() -> None:
         0,
         1,
     ]
+
+
+def test_tokens_that_end_a_turn_are_no_part_of_a_response() -> None:
+    assert CompletionReward("sort")(["13<|im_end|>\n", "13 ok"], label=["13", "13"]) == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -147,4 +151,5 @@ def test_verls_function_says_what_it_is_worth_and_why() -> None:
     right = {"score": 1.0, "acc": 1.0, "status": "correct"}
     assert compute_score("math/math500", RIGHT, "0.5", {"index": 3}) == right
     assert compute_score("DigitalLearning/MATH", RIGHT, "0.5", task="math") == right
-    assert compute_score("math", NONE, "0.5")["status"] == "no_answer"
+    none = {"score": 0.0, "acc": 0.0, "status": "no_answer"}
+    assert compute_score("math", NONE, "0.5") == none
