@@ -3,12 +3,14 @@
 #   bash scripts/trainers.sh skyrl               needs Python 3.12: OPENRLHF_JS_PYTHON=/path/to/python3.12
 #   bash scripts/trainers.sh areal -k ranks      with any pytest arguments
 #   bash scripts/trainers.sh swift
-# The environment lies in .venv/alone/ (1 to 8 GB) and is kept until a pyproject.toml or this file changes.
+#   bash scripts/trainers.sh verifiers           the graders as its rewards
+# The environment lies in .venv/alone/ (0.3 to 8 GB) and is kept until a pyproject.toml or this file changes.
 # UV_FIND_LINKS or UV_INDEX may name a place with PyTorch for CPUs, which then comes in place of NVIDIA's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What the tested modules import without, and what is large or needs a GPU, is left out.
+ours=(-e . -e reward_models)
 case "${1:-}" in
     skyrl)
         python=${OPENRLHF_JS_PYTHON:-python3.12}
@@ -26,6 +28,12 @@ case "${1:-}" in
         needed=(ms-swift==4.6.0 torch==2.13.0 msgspec)
         left_out=()
         ;;
+    verifiers)
+        python=${OPENRLHF_JS_PYTHON:-.venv/bin/python}
+        ours=(-e reward_models)
+        needed=(verifiers==0.4.0)
+        left_out=()
+        ;;
     *) sed -n '2,/^[^#]/s/^# //p' "$0"; [ "${1:-}" = --help ] || [ "${1:-}" = -h ] || exit 2; exit ;;
 esac
 name=$1
@@ -33,7 +41,7 @@ shift
 [ -x .venv/bin/uv ] || { echo "trainers: .venv is missing: run 'bash scripts/setup.sh' first" >&2; exit 2; }
 
 venv=.venv/alone/$name
-stamp=$(cat pyproject.toml "$0" | sha256sum)
+stamp=$(cat pyproject.toml reward_models/pyproject.toml "$0" | sha256sum)
 if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
     rm -rf "$venv"
     .venv/bin/uv venv --quiet --python "$python" "$venv"
@@ -41,7 +49,7 @@ if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
     for package in "${left_out[@]}"; do echo "$package ; python_version < '3'"; done >"$venv/left_out.txt"
     UV_INDEX_STRATEGY=unsafe-best-match .venv/bin/uv pip install --quiet --python "$venv/bin/python" \
         --prerelease if-necessary-or-explicit --override "$venv/left_out.txt" \
-        -e . "${needed[@]}" hypothesis pytest pytest-timeout
+        "${ours[@]}" "${needed[@]}" hypothesis pytest pytest-timeout
     echo "$stamp" >"$venv/stamp"
 fi
 exec "$venv/bin/pytest" "tests/trainers/test_$name.py" "$@"

@@ -26,6 +26,14 @@ def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
 
 
+def pasted(page: str, containing: str) -> str:
+    """The one block of code on a page of the repository with this text."""
+    text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:bash|python)\n(.*?)```", text, re.DOTALL)
+    (block,) = (block for block in blocks if containing in block)
+    return block
+
+
 def flag_table(path: Path) -> Iterator[tuple[bool, dict[str, str | None], str]]:
     """Lines of flags: whether they work (= or !), the changes to a good line, and the message.
 

@@ -17,6 +17,10 @@ HEAVY = STACK | GRADERS_AND_READERS | {"torch"}
         ("openrlhf_js.estimators", STACK),
         ("answer_graders", HEAVY | {"numpy", "pint", "pydantic", "openrlhf_js"}),
         ("answer_graders.tasks paired_eval.stats", HEAVY | {"altair", "openrlhf_js"}),
+        (
+            "answer_graders.trainers",
+            HEAVY | {"openrlhf_js", "skyrl_gym", "swift", "trl", "verifiers", "verl"},
+        ),
         ("openrlhf_js.reward_model.check answer_graders.programs.data", HEAVY),
         ("baseline_research.cli.lab", HEAVY | {"numpy", "scipy"}),
     ],

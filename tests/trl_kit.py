@@ -28,7 +28,8 @@ def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
     """A trainer of 20 steps, whose `seen` fills with the advantages of each batch, `batches` with
     what the estimator sees, and `norms` with the weights by hand.
 
-    `given` are settings of TRL, arguments of the trainer, or `tokenizer`, `prompts`, `responses`.
+    `given` are settings of TRL, arguments of the trainer, or `tokenizer`, `prompts`, `columns`,
+    `responses`.
     """
     trl = pytest.importorskip("trl", reason="TRL needs Python 3.11")
     import trl.import_utils as available
@@ -55,6 +56,7 @@ def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
     own = {name: given.pop(name) for name in TRAINERS_OWN if name in given}
     responses = given.pop("responses", None)
     tokenizer = given.pop("tokenizer", None) or model.make_tokenizer(TASKS["sort"].tokens)
+    columns = given.pop("columns", {})
     prompts = given.pop("prompts", [f"sort({number})=" for number in range(10, 24)])
     sizes = {"num_generations": M, "per_device_train_batch_size": 32, "max_completion_length": 6}
     speed = {"max_steps": 20, "learning_rate": 1e-2, "use_cpu": True, "bf16": False}
@@ -64,7 +66,7 @@ def make(folder: Path, kind: str, *rewards: Any, **given: Any) -> Any:
     config = getattr(trl, f"{kind}Config")(str(folder), **sizes | speed | quiet | needed | given)
     if responses is not None:  # which TRL's settings refuse to be 1
         config.num_generations = responses
-    data = Dataset.from_dict({"prompt": prompts})
+    data = Dataset.from_dict({"prompt": prompts} | columns)
     places = (str(folder / "policy"), list(rewards), config, data, data.select(range(2)))
     trainer = Noting(*places, processing_class=tokenizer, **own)
     trainer.seen, trainer.batches, trainer.norms = [], [], []

@@ -9,7 +9,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from answer_graders.answers import without_end_marks
 from answer_graders.record import STATUSES, Score, Task
@@ -18,6 +18,7 @@ from answer_graders.thinking import with_opened_thinking
 
 Strings = Sequence[str]
 RewardFunction = Callable[[Strings, Strings, Strings], dict[str, Any]]
+T = TypeVar("T")
 
 BY_DATASOURCE = "by_datasource"  # the TASK of a reward file that grades mixed data
 
@@ -68,12 +69,31 @@ def reward_by_datasource(
 
 def check_row_label(task: str, label: Any, datasource: Any) -> None:
     """ValueError unless a reward file with this TASK can grade against the row's label."""
-    if task != BY_DATASOURCE:
-        task_of(task).check_label(label)
-    elif not isinstance(datasource, str):
+    row_task(None if task == BY_DATASOURCE else task, datasource).check_label(label)
+
+
+def row_task(task: str | None, datasource: Any) -> Task:
+    """The task that grades a row: the one named for all rows, or else its datasource's.
+
+    ValueError if it is unknown.
+    """
+    if task is not None:
+        return task_of(task)
+    if not isinstance(datasource, str):
         raise ValueError(f"its datasource must name a task, got {datasource!r:.80}")
-    else:
-        task_of(datasource).check_label(label)
+    return task_of(datasource)
+
+
+def grade(task: Task, response: str, label: Any, prompt: str = "") -> Score:
+    """The score of a response, with the thought that its prompt opens; ValueError for a label
+    that the task cannot grade against."""
+    return task.score(with_opened_thinking(prompt, response), task.check_label(label))
+
+
+def in_threads(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
+    """As `list(map(function, *arguments))`, many calls at a time."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(function, *arguments))
 
 
 def _graded(
@@ -87,8 +107,7 @@ def _graded(
         )
     import torch
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        graded = list(threads.map(_grade, tasks, queries, prompts, labels))
+    graded = in_threads(_grade, tasks, queries, prompts, labels)
     scores = [score for score, _ in graded]
     rewards = torch.tensor([score.value for score in scores])
     logs = {"grading_seconds": torch.tensor([seconds for _, seconds in graded])}
@@ -102,8 +121,7 @@ def _graded(
 def _grade(task: Task, query: str, prompt: str, label: str) -> tuple[Score, float]:
     """The score of a response, and the seconds that it took."""
     began = time.perf_counter()
-    response = with_opened_thinking(prompt, response_of(query, prompt))
-    score = task.score(response, task.check_label(label))
+    score = grade(task, response_of(query, prompt), label, prompt)
     return score, time.perf_counter() - began
 
 

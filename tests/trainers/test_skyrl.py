@@ -1,5 +1,6 @@
 """SkyRL's own trainer and batch, on the CPU: `bash scripts/trainers.sh skyrl`."""
 
+import asyncio
 import importlib
 import sys
 from types import SimpleNamespace
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from kit import pasted
 
 skyrl = pytest.importorskip("skyrl", reason="bash scripts/trainers.sh skyrl")
 
+import skyrl_gym  # noqa: E402
 from skyrl.backends.skyrl_train.training_batch import (  # noqa: E402
     TrainingInputBatch,
     pad_training_input_batch,
@@ -18,9 +21,12 @@ from skyrl.backends.skyrl_train.utils import ppo_utils  # noqa: E402
 from skyrl.train.config import SkyRLTrainConfig  # noqa: E402
 from skyrl.train.entrypoints import main_base  # noqa: E402
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer  # noqa: E402
+from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator  # noqa: E402
 from skyrl.train.trainer import RayPPOTrainer  # noqa: E402
 
 import openrlhf_js.trainers.skyrl as ours  # noqa: E402
+from answer_graders.record import STATUSES  # noqa: E402
+from answer_graders.trainers import skyrl_environment  # noqa: E402
 from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms  # noqa: E402
 
 FLAGS = [
@@ -221,3 +227,67 @@ def test_a_renamed_method_stops_the_import(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delattr("skyrl.train.trainer.RayPPOTrainer")
     with pytest.raises(ImportError, match=r"cannot import .*; pip install skyrl==0.4.0."):
         importlib.reload(ours)
+
+
+def test_an_environment_grades_what_skyrls_generator_samples() -> None:
+    """By the line of the page of rewards, with an engine and a tokenizer that stand in. SkyRL
+    averages the environment's metrics."""
+    exec(pasted("reward_models/README.md", "skyrl_environment"))
+    texts = [r"\boxed{\frac{1}{2}}", r"\boxed{2}", "I give up", r"\boxed{0.5}<|im_end|>"]
+    output = sample(texts, ["graded"] * 4, [{"reward_spec": {"ground_truth": "0.5"}}] * 4)
+    assert [reward[-1] for reward in output["rewards"]] == [1, 0, 0, 1]
+    metrics = output["rollout_metrics"]
+    shares = {status: metrics[f"environment/status/{status}"] for status in STATUSES}
+    expected = {"correct": 0.5, "wrong": 0.25, "no_answer": 0.25}
+    assert shares == dict.fromkeys(STATUSES, 0.0) | expected
+
+
+def test_a_row_may_name_its_task_and_a_template_may_open_a_thought() -> None:
+    entry_point = skyrl_environment(prompt_end="<think>")
+    skyrl_gym.register(id="graded_by_source", entry_point=entry_point)
+    row = {"data_source": "gsm8k/main", "reward_spec": {"ground_truth": "7"}}
+    texts = ["She has </think> #### 7", "#### 7"]
+    output = sample(texts, ["graded_by_source"] * 2, [row, row])
+    assert [reward[-1] for reward in output["rewards"]] == [1, 0]
+    for changed, problem in (
+        ({"reward_spec": {}}, "a row has no 'ground_truth'"),
+        ({"reward_spec": {"ground_truth": None}}, "a label must be text"),
+        ({"data_source": "openai/gsm8k"}, "no task grades the datasource 'openai/gsm8k'"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            sample(texts[:1], ["graded_by_source"], [row | changed])
+
+
+def sample(texts: list[str], env_classes: list[str], rows: list[dict[str, Any]]) -> Any:
+    """The output of SkyRL's generator where the engine says these texts, a token a character."""
+
+    class Characters:
+        eos_token, eos_token_id = "<|im_end|>", 0
+
+        def apply_chat_template(self, messages: Any, **_: Any) -> list[int]:
+            return [ord(letter) for message in messages for letter in message["content"]]
+
+        def encode(self, text: str, **_: Any) -> list[int]:
+            return [ord(letter) for letter in text]
+
+    class Engine:
+        async def generate(self, given: Any, **_: Any) -> dict[str, Any]:
+            said = texts[given["prompt_token_ids"][0][-1] - ord("0")]
+            ids = [ord(letter) for letter in said]
+            return {"responses": [said], "response_ids": [ids], "stop_reasons": ["stop"]}
+
+        async def finish_session(self, session: str) -> None:
+            pass
+
+    cfg = SkyRLTrainConfig.from_cli_overrides(FLAGS)
+    cfg.generator.sampling_params.logprobs = None
+    generator = SkyRLGymGenerator(
+        generator_cfg=cfg.generator,
+        skyrl_gym_cfg=cfg.environment.skyrl_gym,
+        inference_engine_client=Engine(),
+        tokenizer=Characters(),
+    )
+    prompts = [[{"role": "user", "content": f"{row}"}] for row in range(len(texts))]
+    given = {"prompts": prompts, "env_classes": env_classes, "env_extras": rows}
+    unknown = {"sampling_params": None, "trajectory_ids": None, "batch_metadata": None}
+    return asyncio.run(generator.generate(given | unknown))

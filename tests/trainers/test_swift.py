@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit import pasted
 
 pytest.importorskip("swift.rlhf_trainers", reason="bash scripts/trainers.sh swift")
 
@@ -39,6 +40,7 @@ class Sevens(ORM):
 
 orms["sevens"] = Sevens
 """
+GRADERS = pasted("reward_models/README.md", "orms[")
 SETTINGS = {
     "rlhf_type": "grpo",
     "model_type": "qwen2",
@@ -283,3 +285,55 @@ def test_a_renamed_method_stops_the_import(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "swift.rlhf_trainers", ModuleType("without"))
     with pytest.raises(ImportError, match=r"; pip install ms-swift==4.6.0."):
         importlib.reload(ours)
+
+
+def test_swift_trains_on_the_graders_rewards(tmp_path: Path) -> None:
+    """From the columns `label` and `datasource`: any answer is right, or none is."""
+    write_files(tmp_path)
+    by_source = 'orms["by_source"] = lambda args: CompletionReward()'
+    (tmp_path / "plugin.py").write_text(GRADERS + by_source)
+    labels = ["<solved>", "<unsolvable>"]
+    rows = [
+        {
+            "messages": [{"role": "user", "content": f"{row}?"}],
+            "label": labels[row % 2],
+            "datasource": "sort",
+        }
+        for row in range(8)
+    ]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    trainer = train(tmp_path, reward_funcs="by_source", max_steps=1)
+    (step,) = trainer.seen
+    expected = [1.0 - int(prompt[0]) % 2 for prompt in step["prompts"]]
+    assert step["rewards"].tolist() == expected and 0 < sum(expected) < len(expected)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({}, "a row has no 'solution'"),
+        ({"solution": None}, "a label must be text"),
+        ({"solution": "#### 31"}, "give what follows its last ####"),
+    ],
+)
+def test_what_cannot_be_graded_is_an_error(
+    tmp_path: Path, columns: dict[str, Any], problem: str
+) -> None:
+    """By the line of the page of rewards: as ms-swift finds a reward by its name, and calls it with
+    a sample's columns."""
+    from swift.rl_core.grpo_algorithm import compute_rewards_per_func
+    from swift.rlhf_trainers.utils import resolve_reward_funcs
+    from swift.utils import import_external_file
+
+    (tmp_path / "graders.py").write_text(GRADERS)
+    import_external_file(str(tmp_path / "graders.py"))
+    functions, _ = resolve_reward_funcs(["graded"], args=object())
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": r"\boxed{13}"}]
+
+    def rewards(**columns: Any) -> list[list[float]]:
+        sample = GRPOSample.from_row({"messages": messages, **columns})
+        return compute_rewards_per_func([sample], functions, [None], "cpu").tolist()
+
+    assert rewards(solution="13") == [[1.0]] and rewards(solution="12") == [[0.0]]
+    with pytest.raises(ValueError, match=problem):
+        rewards(**columns)

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 import verl
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 from transfer_queue import KVBatchMeta
@@ -423,3 +424,77 @@ def test_what_cannot_work_raises() -> None:
     filtered = OmegaConf.create({"filter_groups": {"enable": True, "metric": "reward"}})
     with pytest.raises(ValueError, match="but teach under js, so dropping them biases"):
         step_of("js", [1.0, 0.0, 0.5, 0.5], config=filtered)
+
+
+PAGE = Path(__file__).parents[2] / "reward_models/README.md"
+PATH, TASK = re.findall(r"^    (\+?reward\.\S+)", PAGE.read_text(), re.M)
+
+
+@pytest.mark.parametrize("manager", ["naive", "dapo"])
+def test_verl_loads_and_calls_the_graders(manager: str) -> None:
+    """By the flags of the page of rewards."""
+    settings = reward_settings(PATH, f"reward.reward_manager.name={manager}")
+    assert graded_by_verl(settings, r"\boxed{0.50}", "math/math500", "1/2") == {
+        "reward_score": 1.0,
+        "reward_extra_info": {"score": 1.0, "acc": 1.0, "status": "correct"},
+    }
+    wrong = graded_by_verl(settings, r"\boxed{2}", "math/math500", "1/2")
+    assert (wrong["reward_score"], wrong["reward_extra_info"]["status"]) == (0.0, "wrong")
+
+
+def test_verls_reward_kwargs_name_the_task_and_the_end_of_the_prompt() -> None:
+    opened = "+reward.custom_reward_function.reward_kwargs.prompt_end='<think>'"
+    for flags, values in (([TASK], [1.0, 1.0]), ([TASK, opened], [1.0, 0.0])):
+        settings = reward_settings(PATH, *flags)
+        texts = [r"</think>\boxed{7}", r"\boxed{7}"]
+        graded = [graded_by_verl(settings, text, "lighteval/MATH", "7") for text in texts]
+        assert [each["reward_score"] for each in graded] == values
+
+
+@pytest.mark.parametrize(
+    ("source", "label", "problem"),
+    [
+        ("openai/gsm8k", "7", "no task grades the datasource 'openai/gsm8k'"),
+        ("gsm8k", None, "a label must be text"),
+        (None, "7", "its datasource must name a task"),
+    ],
+)
+def test_what_cannot_be_graded_stops_verl(source: str, label: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        graded_by_verl(reward_settings(PATH), "#### 7", source, label)
+
+
+def reward_settings(*flags: str) -> DictConfig:
+    """What verl's program makes of its own configuration and these flags."""
+    import verl.trainer
+
+    folder = Path(verl.trainer.__file__).parent / "config"
+    with initialize_config_dir(str(folder), version_base=None):
+        return compose("ppo_trainer", overrides=list(flags))
+
+
+def graded_by_verl(
+    settings: DictConfig, text: str, data_source: str | None, label: str | None
+) -> dict[str, object]:
+    """What verl's reward manager makes of a response."""
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    class Characters:
+        eos_token = "<eos>"
+
+        def decode(self, ids: torch.Tensor, skip_special_tokens: bool) -> str:
+            return "".join(map(chr, ids))
+
+    ids = torch.tensor([[ord(letter) for letter in text]])
+    padded = torch.nn.functional.pad(ids, (0, 3))
+    row = {"data_source": data_source, "reward_model": {"ground_truth": label}, "extra_info": {}}
+    data = DataProto.from_dict(
+        tensors={
+            "prompts": torch.zeros(1, 2, dtype=torch.long),
+            "responses": padded,
+            "attention_mask": torch.nn.functional.pad((padded > 0).long(), (2, 0), value=1),
+        },
+        non_tensors={name: np.array([value], dtype=object) for name, value in row.items()},
+    )
+    manager = load_reward_manager(settings, Characters())
+    return manager.loop.run_until_complete(manager.run_single(data))

@@ -1,0 +1,57 @@
+"""The graders as a reward function of TRL's own trainers: a tiny model on the CPU."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import pasted
+from trl_kit import M, make
+
+from answer_graders.tasks import sort
+from answer_graders.trainers import CompletionReward
+
+PROMPTS = [f"sort({number})=" for number in range(10, 18)]
+SOLUTIONS = ["<solved>", "<unsolvable>", "12", "13"] * 2  # any answer is right, none is
+
+
+@pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
+def test_trl_trains_on_the_graders_rewards(tmp_path: Path, kind: str) -> None:
+    reward = CompletionReward("sort", label="solution")
+    columns = {"solution": SOLUTIONS}
+    trainer = make(
+        tmp_path, kind, reward, prompts=PROMPTS, columns=columns, max_steps=2, logging_steps=1
+    )
+    trainer.train()
+    logs = trainer._logs
+    solutions = dict(zip(PROMPTS, SOLUTIONS, strict=True))
+    rewards = list(logs["rewards"]["sort"])
+    pairs = zip(logs["prompt"], logs["completion"], strict=True)
+    expected = [sort.score(text, solutions[prompt]).value for prompt, text in pairs]
+    assert rewards == expected and len(rewards) == 8 * M
+    assert 0.2 < sum(rewards) / len(rewards) < 0.8
+    last = [row for row in trainer.state.log_history if "reward" in row][-1]
+    assert last["rewards/sort/mean"] == pytest.approx(sum(rewards) / len(rewards))
+    assert last["status/correct"] == pytest.approx(sum(rewards) / len(rewards))
+    assert last["status/wrong"] == pytest.approx(1 - last["status/correct"])
+
+
+def test_a_malformed_label_stops_the_run(tmp_path: Path) -> None:
+    columns = {"label": [*SOLUTIONS[:7], "31"]}
+    trainer = make(tmp_path, "GRPO", CompletionReward("sort"), prompts=PROMPTS, columns=columns)
+    with pytest.raises(ValueError, match="a label is digits in order, got '31'"):
+        trainer.train()
+
+
+def test_trl_hands_over_conversations_as_messages(tmp_path: Path) -> None:
+    """By the method that calls reward functions, as the tiny model has no chat template, and by the
+    line of the page of rewards."""
+    names: dict[str, Any] = dict.fromkeys(["model", "config", "dataset"])
+    names["GRPOTrainer"] = lambda model, reward, config, dataset: reward
+    exec(pasted("reward_models/README.md", "GRPOTrainer"), names)
+    trainer = make(tmp_path, "GRPO", names["trainer"])
+    prompt = [{"role": "user", "content": "Half of one?"}]
+    texts = [r"\boxed{1/2}", r"\boxed{2}"]
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
+    inputs: list[dict[str, Any]] = [{"prompt": prompt, "solution": "0.5"}] * 2
+    found = trainer._calculate_rewards(inputs, [prompt] * 2, completions, [[1], [1]])
+    assert found.tolist() == [[1.0], [0.0]]
