@@ -290,7 +290,8 @@ def scored(episode: Any) -> Scored:
     """What a trainer needs of an episode; raises Unscored where it has nothing to train on."""
     if not episode.ok:
         errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
-        raise Unscored(f"{errors[-1].type}: {errors[-1].message}")
+        message = errors[-1].message.strip().splitlines()[-1]  # the end of a traceback
+        raise Unscored(f"{errors[-1].type}: {message}")
     traces = [trace for trace in episode.traces if trace.agent.trainable]
     branches = [branch for trace in traces for branch in trace.branches]
     if len(branches) != 1:

@@ -17,8 +17,8 @@ class Sevens(vf.Task[Data, vf.State, vf.TaskConfig]):
     @vf.reward(weight=2.0)
     async def sevens(self, trace: vf.Trace) -> float:
         replies = "".join(str(message.content) for message in trace.assistant_messages)
-        if "x" in replies:
-            raise ValueError("an x cannot be scored")
+        if "xxx" in replies:
+            raise ValueError("xxx cannot be scored")
         return replies.count(self.data.digit) / 10
 
     @vf.reward(weight=-0.5)

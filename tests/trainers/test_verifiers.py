@@ -3,8 +3,10 @@
 import asyncio
 import importlib
 import json
-from collections.abc import Callable, Iterator
+import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +60,24 @@ def taskset_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_tasks(**renderer: Any) -> ours.Tasks:
     return ours.Tasks(ENV, renderer=RENDERER | renderer)
+
+
+@pytest.fixture
+def word_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ours.Tasks:
+    """A taskset of verifiers' own, in which a game answers each move; two moves, in processes of
+    verifiers' `null` harness. The words of NLTK, which it would download, are a few here."""
+    nltk = pytest.importorskip("nltk")
+    if shutil.which("uv") is None:
+        monkeypatch.setenv("PATH", str(Path(".venv/bin").resolve()), prepend=os.pathsep)
+    words = tmp_path / "nltk" / "corpora" / "words"
+    words.mkdir(parents=True)
+    for name in ("en", "en-basic", "README"):
+        (words / name).write_text("river stone cloud bread chair plant".replace(" ", "\n"))
+    monkeypatch.setattr(nltk, "download", lambda *_, **__: True)
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk")])
+    player = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}, "max_turns": 2}
+    taskset = {"id": "textarena", "game": "WordSearch-v0"}
+    return ours.Tasks({"taskset": taskset, "player": player}, renderer=RENDERER)
 
 
 class Script:
@@ -130,7 +150,7 @@ def test_sampled_tokens_train_and_rewards_have_their_weights(tokenizer: Any) -> 
 @pytest.mark.parametrize(
     ("replies", "renderer", "message"),
     [
-        (["7", "x"], {}, "an x cannot be scored"),
+        (["7", "xxx"], {}, "xxx cannot be scored"),
         ([], {}, "HarnessError"),
         # thoughts are left out of the second context, which begins another branch
         (["a</think>7", "7"], {"enable_thinking": True}, "1 traces with 2 branches"),
@@ -142,3 +162,246 @@ def test_what_was_not_scored_is_no_reward(
     tasks = make_tasks(**renderer)
     with pytest.raises(ours.Unscored, match=message):
         run(tasks, tasks.rows()[0]["label"], tokenizer, Script(tokenizer, *replies).sample)
+
+
+def test_a_taskset_of_verifiers_itself(tokenizer: Any, word_search: ours.Tasks) -> None:
+    """The task of a row has the board of the row, and the game's tokens are masked."""
+    with pytest.raises(ValueError, match=r"no end: give rows\(\) a count"):
+        word_search.rows()
+    label, board = word_search.rows(3)[2]["label"], word_search.rows(3)[2]["prompt"][1]["content"]
+    script = Script(tokenizer, "[0 0 0 5]", "hm")
+    row = run(word_search, label, tokenizer, script.sample)
+    assert len(script.contexts) == 2 and board in script.contexts[0]
+    written = [token for token, sampled in zip(row.token_ids, row.mask, strict=True) if sampled]
+    assert tokenizer.decode(written) == "[0 0 0 5]<|im_end|>hm<|im_end|>"
+    assert "Incorrect" in script.contexts[1].removeprefix(script.contexts[0])
+    assert row.logs == {"rewards/game_reward": row.reward}
+
+
+def test_a_row_of_another_taskset_is_refused() -> None:
+    tasks = make_tasks()
+    for label in ("3/another", "8/missing"):
+        with pytest.raises(ValueError, match=f"has no task {label}: write the rows again"):
+            tasks.task(label)
+
+
+def test_prompts_that_a_row_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = make_tasks()
+    (task, *_) = tasks.env.taskset
+    parts = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}]
+    image = type(task.data).model_validate({"prompt": parts})
+    for data, message in (
+        (task.data.model_copy(update={"prompt": None}), "its user opens, and a row needs one"),
+        (image, "more than text in its prompt"),
+    ):
+        odd = type(task)(data, task.config)
+        monkeypatch.setattr(type(tasks.env.taskset), "load", lambda _, odd=odd: [odd])
+        with pytest.raises(ValueError, match=f"task 0 has .*{message}"):
+            tasks.rows()
+
+
+def test_a_changed_method_stops_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Env, "serving")
+    with pytest.raises(RuntimeError, match=r"verifiers 0.4.0 has no .*; pip install verifiers=="):
+        importlib.reload(ours)
+
+
+# --- in OpenRLHF ---------------------------------------------------------------------------------
+
+
+class Engine:
+    """OpenRLHF's engine, as far as an executor calls it."""
+
+    def __init__(self, script: Script):
+        self.script = script
+        self.params: list[Any] = []
+
+    async def generate(self, context: list[int], params: Any) -> Any:
+        self.params.append(params)
+        ids, log_probs, _ = await self.script.sample(context, params.stop_token_ids)
+        known = [
+            {token: SimpleNamespace(logprob=value)}
+            for token, value in zip(ids, log_probs, strict=True)
+        ]
+        output = SimpleNamespace(token_ids=ids, logprobs=known, finish_reason="stop")
+        return SimpleNamespace(outputs=[output])
+
+
+def execute(tokenizer: Any, *replies: str, max_length: int = 256, **params: Any) -> Any:
+    """What the executor returns for the fourth task, its engine, and the script."""
+    from openrlhf_js.trainers.openrlhf.tasksets import executor
+
+    tasks, engine = make_tasks(), Engine(Script(tokenizer, *replies))
+    given = {"max_tokens": 20, "stop_token_ids": None, "logprobs": 1, **params}
+
+    async def once() -> dict[str, Any]:
+        try:
+            return await executor(tasks)().execute(
+                prompt="Write 3",
+                label=tasks.rows()[3]["label"],
+                sampling_params=SimpleNamespace(**given),
+                max_length=max_length,
+                hf_tokenizer=tokenizer,
+                llm_engine=engine,
+            )
+        finally:
+            await tasks.close()
+
+    return asyncio.run(once()), engine
+
+
+def test_the_executor_returns_ranges_log_probs_and_rewards(tokenizer: Any) -> None:
+    pytest.importorskip("openrlhf")
+    response, engine = execute(tokenizer, "77", "7 1")
+    tokens = response["observation_tokens"]
+    written = [tokenizer.decode(tokens[start:end]) for start, end in response["action_ranges"]]
+    assert written == ["77<|im_end|>", "7 1<|im_end|>"]
+    assert response["reward"] == response["scores"] == pytest.approx(0.1)
+    assert response["extra_logs"]["rewards/words"] == 1.0 and not response["truncated"]
+    log_probs = response["rollout_log_probs"]
+    assert len(log_probs) == len(tokens) and sum(map(bool, log_probs)) == 7
+    (start, end), _ = response["action_ranges"]
+    assert log_probs[start:end] == [-1 / 8, -2 / 8, -3 / 8]
+    assert [params.max_tokens for params in engine.params] == [20, 20]
+    assert execute(tokenizer, "77", "7 1", logprobs=None)[0]["rollout_log_probs"] is None
+
+
+def test_a_context_without_room_ends_the_rollout(tokenizer: Any) -> None:
+    """Turns share --data.max_len; here the second has no room, and its harness fails."""
+    pytest.importorskip("openrlhf")
+    from openrlhf_js.trainers.openrlhf.graders import settle
+    from openrlhf_js.trainers.openrlhf.upstream import BadReward
+
+    response, engine = execute(tokenizer, "77", max_length=60)
+    assert [params.max_tokens for params in engine.params] == [10]
+    assert isinstance(response["reward"], ours.Unscored)
+    assert "exceeds maximum context length (59)" in str(response["reward"])
+    ((start, end),) = response["action_ranges"]
+    assert end - start == 1 and end == len(response["observation_tokens"]) <= 60
+    assert "Unscored" in settle(dict(response), "mask")
+    with pytest.raises(BadReward, match="the grader failed: Unscored"):
+        settle(response, "stop")
+
+
+# --- in TRL --------------------------------------------------------------------------------------
+
+
+def make_trainer(
+    folder: Path, tasks: ours.Tasks, tokenizer: Any, count: int | None = None, **settings: Any
+) -> Any:
+    trl = pytest.importorskip("trl")
+    import trl.import_utils as available
+
+    available.is_vllm_available = lambda *_, **__: False  # an import of many seconds
+    from datasets import Dataset
+
+    from baseline_research.tiny import model
+    from openrlhf_js.trainers.trl import ShrinkageGRPOTrainer
+
+    policy = model.make_model(tokenizer, 0, width=32, layers=1)
+    policy.generation_config.eos_token_id = tokenizer.eos_token_id
+    given = {
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "max_completion_length": 6,
+        "max_steps": 2,
+        "learning_rate": 1e-2,
+        "scale_rewards": "none",
+        "loss_type": "dr_grpo",
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "logging_steps": 1,
+    }
+    return ShrinkageGRPOTrainer(
+        policy,
+        tasks.reward,
+        trl.GRPOConfig(str(folder), **given | settings),
+        Dataset.from_list(tasks.rows(count)),
+        processing_class=tokenizer,
+        rollout_func=tasks.rollout,
+    )
+
+
+def test_trl_takes_two_steps(tokenizer: Any, tmp_path: Path) -> None:
+    """Only sampled tokens train; a rollout that fails is left out, and the others are not."""
+    tasks = make_tasks()
+    trainer = make_trainer(tmp_path, tasks, tokenizer)
+    outputs, batches, contexts = [], [], []
+    score, batch, generate = (
+        trainer._generate_and_score_completions,
+        trainer._batch,
+        trainer._generate_single_turn,
+    )
+
+    def keep_outputs(inputs: Any) -> Any:
+        outputs.append(score(inputs))
+        return outputs[-1]
+
+    def keep_batches(*given: Any) -> Any:
+        batches.append(batch(*given))
+        return batches[-1]
+
+    def turn(given: Any, *more: Any) -> Any:
+        contexts.append(len(given))
+        tokens, log_probs = generate(given, *more)
+        tokens[0] = tokenizer("xxx", add_special_tokens=False)["input_ids"]  # cannot be scored
+        return tokens, log_probs
+
+    trainer._generate_and_score_completions = keep_outputs
+    trainer._batch = keep_batches
+    trainer._generate_single_turn = turn
+    before = [parameter.clone() for parameter in trainer.model.parameters()]
+    trainer.train()
+    assert contexts == [8, 8] * 2  # all rollouts at once, in each of two turns
+    for output, seen in zip(outputs, batches, strict=True):
+        mask = output["tool_mask"] * output["completion_mask"]
+        failed = (mask.sum(1) == 0).cpu()
+        assert 1 <= int(failed.sum()) <= 2 and (~seen.mask.flatten() == failed).all()
+        assert (output["advantages"][failed] == 0).all()
+        for ids, own in zip(output["completion_ids"], mask, strict=True):
+            if not own.any():
+                continue
+            text = tokenizer.decode(ids)
+            assert "<|im_start|>user\nAgain<|im_end|>" in text
+            unmasked = tokenizer.decode(ids[own.bool()])
+            assert "Again" not in unmasked and "<|im_start|>assistant" not in unmasked
+        assert 2 <= int(mask.sum(1).max()) <= 12
+    assert seen.rewards.std() > 0
+    logged = [row for row in trainer.state.log_history if "rewards/words" in row]
+    assert len(logged) == 2 and all(row["metrics/turns"] == 2 for row in logged)
+    pairs = zip(before, trainer.model.parameters(), strict=True)
+    assert any((old != new).any() for old, new in pairs)
+
+
+@pytest.mark.timeout(500)  # a process for each turn
+def test_trl_plays_a_game_of_verifiers(
+    tokenizer: Any, tmp_path: Path, word_search: ours.Tasks
+) -> None:
+    sizes = {"num_generations": 2, "per_device_train_batch_size": 4}
+    trainer = make_trainer(tmp_path, word_search, tokenizer, count=4, **sizes)
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "rewards/game_reward" in row]
+    assert len(logged) == 2
+    assert all(row["completions/max_length"] <= 2 * 6 for row in logged)
+
+
+def test_an_error_of_trl_and_a_batch_without_rewards_end_the_run(
+    tokenizer: Any, tmp_path: Path
+) -> None:
+    tasks = make_tasks()
+    trainer = make_trainer(tmp_path, tasks, tokenizer)
+    prompts = [row["prompt"] for row in tasks.rows()[:2]]
+
+    def full(*_: Any) -> Any:
+        raise MemoryError("no room")
+
+    trainer._generate_single_turn = full
+    with pytest.raises(MemoryError, match="no room"):
+        tasks.rollout(prompts, trainer)
+    xxx = tokenizer("xxx", add_special_tokens=False)["input_ids"]
+    trainer._generate_single_turn = lambda contexts, *_: ([xxx for _ in contexts], None)
+    with pytest.raises(ours.Unscored, match="xxx cannot be scored"):
+        tasks.rollout(prompts, trainer)
