@@ -62,6 +62,17 @@ RELIED_ON: dict[Any, dict[str, tuple[str, ...]]] = {
 }
 for _owner, _lines in RELIED_ON.items():
     check_source("verifiers", "0.4.0", _owner, _lines)
+RELIED_ON_IN_TRL = {
+    "_generate_single_turn": (
+        "(self, prompt_ids, images, multimodal_fields, num_generations",
+        "return completion_ids, logprobs",
+    ),
+    "_generate": (
+        "output = self.rollout_func(prompts, self)",
+        'tool_mask = extra_fields.pop("env_mask", None)',
+    ),
+    "_calculate_rewards": ('reward_kwargs["log_metric"] = self._log_metric',),
+}
 
 
 class Sampled(NamedTuple):
@@ -196,24 +207,23 @@ class Tasks:
         Raises Unscored if it failed, was not scored, or has not one context.
         """
         task = self.task(label)
-        await self._serve(model)
-        assert self._engine is not None
+        engine = await self._serve(model)
         ids: list[str] = []
 
         def begin(trace: Any) -> None:
             ids.append(trace.id)
-            self._engine.samples[trace.id] = sample
+            engine.samples[trace.id] = sample
 
         episode = await self.env.run_episode(task, self._context, on_trace=begin)
         for trace_id in ids:
-            del self._engine.samples[trace_id]
+            del engine.samples[trace_id]
         return scored(episode)
 
-    async def _serve(self, model: str) -> None:
+    async def _serve(self, model: str) -> Engine:
         """Starts what verifiers shares between rollouts, once."""
         async with self._starting:
             if self._engine is not None:
-                return
+                return self._engine
             if not model:
                 raise ValueError("the tokenizer has no name: load it with from_pretrained.")
             config = TrainClientConfig(
@@ -224,6 +234,7 @@ class Tasks:
             self.env._interception.clients[config.model_dump_json()] = client
             self._context = ModelContext(model=model, client=config)
             self._engine = client.client
+            return self._engine
 
     async def close(self) -> None:
         """Ends what rollouts share."""
@@ -234,6 +245,9 @@ class Tasks:
 
     def rollout(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
         """TRL's `rollout_func`, for rows of `rows`."""
+        from trl import GRPOTrainer
+
+        check_source("trl", "1.16.0", GRPOTrainer, RELIED_ON_IN_TRL)
         if trainer.accelerator.num_processes > 1:
             raise ValueError("rollouts of a taskset in TRL take one process: start one.")
         turns = Turns(trainer)

@@ -4,7 +4,8 @@ import asyncio
 import importlib
 import json
 import os
-import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,19 +63,25 @@ def make_tasks(**renderer: Any) -> ours.Tasks:
     return ours.Tasks(ENV, renderer=RENDERER | renderer)
 
 
-@pytest.fixture
-def word_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ours.Tasks:
-    """A taskset of verifiers' own, in which a game answers each move; two moves, in processes of
-    verifiers' `null` harness. The words of NLTK, which it would download, are a few here."""
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A few words in place of those that NLTK would download."""
     nltk = pytest.importorskip("nltk")
-    if shutil.which("uv") is None:
-        monkeypatch.setenv("PATH", str(Path(".venv/bin").resolve()), prepend=os.pathsep)
-    words = tmp_path / "nltk" / "corpora" / "words"
-    words.mkdir(parents=True)
+    folder = tmp_path_factory.mktemp("nltk")
+    corpus = folder / "corpora" / "words"
+    corpus.mkdir(parents=True)
     for name in ("en", "en-basic", "README"):
-        (words / name).write_text("river stone cloud bread chair plant".replace(" ", "\n"))
-    monkeypatch.setattr(nltk, "download", lambda *_, **__: True)
-    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk")])
+        (corpus / name).write_text("river stone cloud bread chair plant".replace(" ", "\n"))
+    nltk.data.path.insert(0, str(folder))  # which its reader reads once
+
+
+@pytest.fixture
+def word_search(words: None, monkeypatch: pytest.MonkeyPatch) -> ours.Tasks:
+    """A taskset of verifiers' own, in which a game answers each move; two moves, each in a process
+    of verifiers' `null` harness."""
+    monkeypatch.setattr("nltk.download", lambda *_, **__: True)
+    project = Path(__file__).parents[2] / ".venv" / "bin"
+    monkeypatch.setenv("PATH", str(project), prepend=os.pathsep)  # uv, which the harness calls
     player = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}, "max_turns": 2}
     taskset = {"id": "textarena", "game": "WordSearch-v0"}
     return ours.Tasks({"taskset": taskset, "player": player}, renderer=RENDERER)
@@ -281,6 +288,78 @@ def test_a_context_without_room_ends_the_rollout(tokenizer: Any) -> None:
     assert "Unscored" in settle(dict(response), "mask")
     with pytest.raises(BadReward, match="the grader failed: Unscored"):
         settle(response, "stop")
+
+
+AGENT = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from openrlhf_js.trainers.openrlhf.tasksets import executor
+from openrlhf_js.trainers.verifiers import Tasks
+
+TASKS = Tasks({ENV!r}, renderer={RENDERER!r})
+AgentExecutor = executor(TASKS)
+if __name__ == "__main__":
+    TASKS.write("tasks.jsonl")
+"""
+
+
+@pytest.mark.integration
+def test_openrlhf_takes_two_steps(tokenizer: Any, tmp_path: Path) -> None:
+    """The program on the real stack, its file of prompts, and what is logged."""
+    pytest.importorskip("openrlhf")
+    np = pytest.importorskip("numpy")
+    from kit import scalars
+
+    from baseline_research.tiny import model
+
+    policy = tmp_path / "policy"
+    model.save(model.make_model(tokenizer, seed=0), tokenizer, policy)
+    (tmp_path / "agent.py").write_text(AGENT)
+    subprocess.run([sys.executable, "agent.py"], cwd=tmp_path, check=True)
+    flags = {
+        "--actor.model_name_or_path": policy,
+        "--train.agent_func_path": "agent.py",
+        "--data.prompt_dataset": "tasks.jsonl",
+        "--data.input_key": "prompt",
+        "--data.label_key": "label",
+        "--data.max_len": 160,
+        "--rollout.max_new_tokens": 8,
+        "--actor.num_gpus_per_node": 1,
+        "--ref.num_gpus_per_node": 1,
+        "--vllm.num_engines": 1,
+        "--rollout.batch_size": 4,
+        "--rollout.n_samples_per_prompt": 4,
+        "--rollout.micro_batch_size": 8,
+        "--train.batch_size": 16,
+        "--train.micro_batch_size": 8,
+        "--algo.advantage.estimator": "js_grad",
+        "--algo.advantage.is_correction_level": "token",
+        "--algo.kl.init_coef": 0,
+        "--actor.adam.lr": 1e-3,
+        "--actor.lr_warmup_ratio": 0,
+        "--js.device": "cpu",
+        "--ckpt.output_dir": "model",
+        "--logger.tensorboard_dir": "tensorboard",
+        "--js.save_batches": "batches",
+    }
+    command = [sys.executable, "-m", "openrlhf_js.cli.train", "--data.apply_chat_template"]
+    command += ["--js.verbose"]
+    command += [text for flag, value in flags.items() for text in (flag, str(value))]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-3000:]
+    batches = [dict(np.load(file)) for file in sorted((tmp_path / "batches").glob("*.npz"))]
+    (run_folder,) = (tmp_path / "tensorboard").iterdir()
+    logged = scalars(run_folder)
+    assert len(batches) == len(logged["train/rewards/words"]) == 2
+    for batch, (_, sevens), (_, words) in zip(
+        batches, logged["train/rewards/sevens"], logged["train/rewards/words"], strict=True
+    ):
+        assert batch["rewards"].mean() == pytest.approx(2.0 * sevens - 0.5 * words, abs=1e-5)
+        assert batch["rewards"].std() > 0
+    assert [value for _, value in logged["train/metrics/turns"]] == [2, 2]
+    assert all(2 < value <= 2 * 8 for _, value in logged["train/response_length"])
+    # the policy gives the sampled tokens the log-probabilities that vLLM gave them
+    assert all(abs(value) < 0.05 for _, value in logged["train/vllm_kl"])
 
 
 # --- in TRL --------------------------------------------------------------------------------------
