@@ -63,6 +63,12 @@ def make_tasks(**renderer: Any) -> ours.Tasks:
     return ours.Tasks(ENV, renderer=RENDERER | renderer)
 
 
+def with_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts uv on the path, which the `null` harness calls."""
+    programs = Path(__file__).parents[2] / ".venv" / "bin"
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+
+
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A few words in place of those that NLTK would download."""
@@ -80,8 +86,7 @@ def word_search(words: None, monkeypatch: pytest.MonkeyPatch) -> ours.Tasks:
     """A taskset of verifiers' own, in which a game answers each move; two moves, each in a process
     of verifiers' `null` harness."""
     monkeypatch.setattr("nltk.download", lambda *_, **__: True)
-    project = Path(__file__).parents[2] / ".venv" / "bin"
-    monkeypatch.setenv("PATH", str(project), prepend=os.pathsep)  # uv, which the harness calls
+    with_uv(monkeypatch)
     player = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}, "max_turns": 2}
     taskset = {"id": "textarena", "game": "WordSearch-v0"}
     return ours.Tasks({"taskset": taskset, "player": player}, renderer=RENDERER)
@@ -171,6 +176,13 @@ def test_what_was_not_scored_is_no_reward(
         run(tasks, tasks.rows()[0]["label"], tokenizer, Script(tokenizer, *replies).sample)
 
 
+def test_a_renderer_that_keeps_thoughts_keeps_one_branch(tokenizer: Any) -> None:
+    tasks = make_tasks(enable_thinking=True, thinking_retention="all")
+    script = Script(tokenizer, "a</think>7", "7")
+    assert run(tasks, tasks.rows()[0]["label"], tokenizer, script.sample).logs["metrics/turns"] == 2
+    assert "a</think>7<|im_end|>" in script.contexts[1]
+
+
 def test_a_taskset_of_verifiers_itself(tokenizer: Any, word_search: ours.Tasks) -> None:
     """The task of a row has the board of the row, and the game's tokens are masked."""
     with pytest.raises(ValueError, match=r"no end: give rows\(\) a count"):
@@ -183,6 +195,24 @@ def test_a_taskset_of_verifiers_itself(tokenizer: Any, word_search: ours.Tasks) 
     assert tokenizer.decode(written) == "[0 0 0 5]<|im_end|>hm<|im_end|>"
     assert "Incorrect" in script.contexts[1].removeprefix(script.contexts[0])
     assert row.logs == {"rewards/game_reward": row.reward}
+
+
+def test_the_tokens_of_a_tool_are_masked(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verifiers' `null` harness calls the tool, which a server of verifiers runs."""
+    with_uv(monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    tasks = ours.Tasks({"taskset": {"id": "adding_taskset"}, "agent": agent}, renderer=RENDERER)
+    call = json.dumps({"name": "sum_add", "arguments": {"a": 2, "b": 3}})
+    script = Script(tokenizer, f"<tool_call>\n{call}\n</tool_call>", "5")
+    row = run(tasks, tasks.rows()[0]["label"], tokenizer, script.sample)
+    first, second = script.contexts
+    assert "sum_add" in first and "The sum is 5" in second.removeprefix(first)
+    written = [token for token, sampled in zip(row.token_ids, row.mask, strict=True) if sampled]
+    assert tokenizer.decode(written) == (f"<tool_call>\n{call}\n</tool_call><|im_end|>5<|im_end|>")
+    assert row.reward == 1
 
 
 def test_a_row_of_another_taskset_is_refused() -> None:
