@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("verifiers.v1", reason="bash scripts/trainers.sh verifiers")
 
+from renderers.client import OverlongPromptError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verifiers.v1.env import Env
@@ -195,6 +196,21 @@ def test_a_taskset_of_verifiers_itself(tokenizer: Any, word_search: ours.Tasks) 
     assert tokenizer.decode(written) == "[0 0 0 5]<|im_end|>hm<|im_end|>"
     assert "Incorrect" in script.contexts[1].removeprefix(script.contexts[0])
     assert row.logs == {"rewards/game_reward": row.reward}
+
+
+def test_a_context_without_room_ends_a_rollout_that_is_scored(
+    tokenizer: Any, word_search: ours.Tasks
+) -> None:
+    """In the `null` harness."""
+    script = Script(tokenizer, "hm")
+
+    async def sample(context: list[int], stop: list[int]) -> ours.Sampled:
+        if script.contexts:
+            raise OverlongPromptError(prompt_len=9, max_prompt_len=8)
+        return await script.sample(context, stop)
+
+    row = run(word_search, word_search.rows(1)[0]["label"], tokenizer, sample)
+    assert row.logs == {"rewards/game_reward": 0.0} and sum(row.mask) == 3
 
 
 def test_the_tokens_of_a_tool_are_masked(
