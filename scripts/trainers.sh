@@ -3,8 +3,8 @@
 #   bash scripts/trainers.sh skyrl               needs Python 3.12: OPENRLHF_JS_PYTHON=/path/to/python3.12
 #   bash scripts/trainers.sh areal -k ranks      with any pytest arguments
 #   bash scripts/trainers.sh swift
-#   bash scripts/trainers.sh verifiers           the graders as its rewards
-# The environment lies in .venv/alone/ (0.3 to 8 GB) and is kept until a pyproject.toml or this file changes.
+#   bash scripts/trainers.sh verifiers           beside the packages of .venv: OpenRLHF, vLLM and TRL
+# The environment lies in .venv/alone/ (0.4 to 8 GB) and is kept until a pyproject.toml or this file changes.
 # UV_FIND_LINKS or UV_INDEX may name a place with PyTorch for CPUs, which then comes in place of NVIDIA's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,8 +30,8 @@ case "${1:-}" in
         ;;
     verifiers)
         python=${OPENRLHF_JS_PYTHON:-.venv/bin/python}
-        ours=(-e reward_models)
-        needed=(verifiers==0.4.0)
+        ours=()
+        needed=("verifiers[ta]==0.4.0")
         left_out=()
         ;;
     *) sed -n '2,/^[^#]/s/^# //p' "$0"; [ "${1:-}" = --help ] || [ "${1:-}" = -h ] || exit 2; exit ;;
@@ -47,9 +47,14 @@ if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
     .venv/bin/uv venv --quiet --python "$python" "$venv"
     # a marker that no Python fulfils takes a package out
     for package in "${left_out[@]}"; do echo "$package ; python_version < '3'"; done >"$venv/left_out.txt"
+    if [ "$name" = verifiers ]; then # its packages come before those of .venv, which has the trainers
+        packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+        echo "import site; site.addsitedir('$packages')" >"$("$venv/bin/python" -c \
+            'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+    fi
     UV_INDEX_STRATEGY=unsafe-best-match .venv/bin/uv pip install --quiet --python "$venv/bin/python" \
         --prerelease if-necessary-or-explicit --override "$venv/left_out.txt" \
         "${ours[@]}" "${needed[@]}" hypothesis pytest pytest-timeout
     echo "$stamp" >"$venv/stamp"
 fi
-exec "$venv/bin/pytest" "tests/trainers/test_$name.py" "$@"
+exec "$venv/bin/pytest" tests/trainers/test_"$name"*.py "$@"

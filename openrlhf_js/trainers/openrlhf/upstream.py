@@ -418,6 +418,9 @@ RELIED_ON: Names = {
     },
     "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},
     "openrlhf.utils.agent": {
+        "AgentExecutorBase.execute": (
+            "self prompt label sampling_params max_length hf_tokenizer llm_engine images"
+        ),
         "SingleTurnAgentExecutor._fetch_rewards_via_func": (
             "self queries_list prompts_list labels_list"
         ),
