@@ -1,7 +1,8 @@
-"""Runs TRL's and verl's own tests, first with theirs and then with ours in their place.
+"""Runs the own tests of TRL, verl and SkyRL, first with theirs and then with ours in their place.
 
     python research/benchmarks/upstream_tests.py trl --source CLONE_OF_TRL
     python research/benchmarks/upstream_tests.py verl
+    .venv/alone/skyrl/bin/python research/benchmarks/upstream_tests.py skyrl --source CLONE_OF_SKYRL
 
 It prints how many tests pass with theirs, how many of these pass with ours, and why the others
 differ. Tests that do not pass with theirs on this machine (a GPU, vLLM, a model of the hub) say
@@ -14,6 +15,9 @@ random weights are made instead, in a folder of the same names from which the te
 
 verl: its source package is downloaded; our `rloo` stands for its function, and all of ours are
 registered. Its tests of advantages compare its own functions with each other.
+
+SkyRL: `ShrinkageTrainer` stands for its trainer, and our `rloo` for its function. Give a clone;
+`bash scripts/trainers.sh skyrl` makes the environment.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -37,6 +42,10 @@ TESTS = {
     "verl": (
         "tests/trainer/ppo/test_core_algos_on_cpu.py",
         "tests/trainer/ppo/test_reinforce_pp_multiturn_on_cpu.py",
+    ),
+    "skyrl": (
+        "tests/train/test_trainer.py",
+        "tests/backends/skyrl_train/utils/test_ppo_utils.py",
     ),
 }
 SWAP = "UPSTREAM_TESTS_SWAP"  # the package whose code this file replaces, as a plugin of pytest
@@ -87,10 +96,12 @@ def main(arguments: list[str] | None = None) -> None:
         missing = [file for file in TESTS[options.package] if not (source / file).is_file()]
         if missing:
             parser.error(f"{source} has no {missing[0]}: give a clone of the package as --source")
+        # away from the source, whose package would come before the installed one
+        shutil.copytree(source / "tests", folder / "tests")
         if options.package == "trl":
             make_stand_ins(folder)
-        theirs = run_tests(options.package, source, folder, ours=False, select=options.select)
-        ours = run_tests(options.package, source, folder, ours=True, select=options.select)
+        theirs = run_tests(options.package, folder, ours=False, select=options.select)
+        ours = run_tests(options.package, folder, ours=True, select=options.select)
     print(comparison(options.package, theirs, ours))
 
 
@@ -105,10 +116,8 @@ def download(package: str, folder: Path) -> Path:
     return folder / archive.name.removesuffix(".tar.gz")
 
 
-def run_tests(
-    package: str, source: Path, folder: Path, *, ours: bool, select: str | None
-) -> dict[str, Outcome]:
-    """The outcome of each test by name, run from the folder of the stand-ins."""
+def run_tests(package: str, folder: Path, *, ours: bool, select: str | None) -> dict[str, Outcome]:
+    """The outcome of each test by name, run from the folder of the tests and stand-ins."""
     results = folder / ("ours.xml" if ours else "theirs.xml")
     plugin = Path(__file__).resolve()
     paths = [str(plugin.parent), os.environ.get("PYTHONPATH", "")]
@@ -122,8 +131,7 @@ def run_tests(
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", plugin.stem]
     command += ["-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"]
     command += ["-k", select] if select else []
-    files = [str((source / file).resolve()) for file in TESTS[package]]
-    subprocess.run([*command, *files], cwd=folder, env=environment, stdout=sys.stderr)
+    subprocess.run([*command, *TESTS[package]], cwd=folder, env=environment, stdout=sys.stderr)
     return read_results(results)
 
 
@@ -230,7 +238,7 @@ def make_data_set(folder: Path) -> None:
 
 def pytest_configure() -> None:
     """Puts ours in the place of the package's own, if the environment says so."""
-    swap = {"trl": swap_trl, "verl": swap_verl, "": lambda: None}
+    swap = {"trl": swap_trl, "verl": swap_verl, "skyrl": swap_skyrl, "": lambda: None}
     swap[os.environ.get(SWAP, "")]()
 
 
@@ -265,6 +273,24 @@ def swap_verl() -> None:
         return OutcomeAdvantage("rloo")(**inputs)
 
     core_algos.compute_rloo_outcome_advantage = rloo
+
+
+def swap_skyrl() -> None:
+    """Our trainer under the name of SkyRL's, and our `rloo` under that of its function."""
+    import skyrl.train.trainer
+    import torch
+    from skyrl.backends.skyrl_train.utils import ppo_utils
+
+    from openrlhf_js.estimators import advantage
+    from openrlhf_js.trainers.skyrl import ShrinkageTrainer
+
+    def rloo(token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> Any:
+        of_responses = advantage("rloo", token_level_rewards.sum(1), groups=list(index))
+        of_tokens = torch.as_tensor(of_responses)[:, None] * response_mask
+        return of_tokens, of_tokens
+
+    skyrl.train.trainer.RayPPOTrainer = ShrinkageTrainer
+    ppo_utils.compute_rloo_outcome_advantage = rloo
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
 
 import runpy
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 
 from answer_graders.programs.files import read_yaml
 from baseline_research.study.analysis import Findings, analyse
@@ -15,6 +17,7 @@ from baseline_research.study.budget import Tried, final_records, tried_splits
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.study.page import curves_of, results_by_split
 from baseline_research.study.tables import by_estimator, choice_table
+from baseline_research.study.values import RunRecord, grouped
 from paired_eval.pages import figures, style
 
 HERE = Path(__file__).parent
@@ -53,10 +56,31 @@ def print_splits(rows: list[dict[str, str]]) -> None:
         print(f"| {' | '.join(row.values())} |")
 
 
+def print_settings(runs: Iterable[RunRecord]) -> None:
+    """Every setting that was trained, on all seeds: how it ends, and how often it ends ruined.
+
+    A run is ruined if its pass@1 is below its reward in the first twentieth of the training.
+    """
+    print(
+        "\n| estimator | prompts x responses | rate | runs | ruined | pass@1 | lowest | pass@16 | "
+        "nats a token |\n|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    )
+    names = ("estimator", "responses", "learning_rate")
+    by_setting = grouped(runs, lambda run: tuple(run[name] for name in names))
+    for (estimator, responses, rate), own in sorted(by_setting.items()):
+        passed = [100 * run["pass1"] for run in own]
+        ruined = sum(run["pass1"] < run["curve"][0] for run in own)
+        pass16 = 100 * fmean(run["pass16"] for run in own)
+        entropy = fmean(run["entropy"] for run in own)
+        split = f"{own[0]['prompts']} x {responses}"
+        numbers = f"{fmean(passed):.1f} | {min(passed):.1f} | {pass16:.1f} | {entropy:.3f}"
+        print(f"| `{estimator}` | {split} | {rate:g} | {len(own)} | {ruined} | {numbers} |")
+
+
 def picture_of(findings: Findings, tried: list[Tried], path: Path) -> None:
-    """Draws a row for each cell: rewards over the samples, and pass@1 by split."""
+    """Draws a row for each finished cell: rewards over the samples, and pass@1 by split."""
     curves = curves_of(findings, findings.estimators)
-    splits = results_by_split(findings, tried)
+    splits = results_by_split(findings, [row for row in tried if row.cell in findings.cells])
     rows = [figure for pair in zip(curves, splits, strict=True) for figure in pair]
     style.save_png(figures.picture(rows), path)
 
@@ -69,10 +93,15 @@ def print_study(settings: InlineStudy, path: Path, images: Path) -> None:
     findings = analyse(final_records(settings, records.values()), settings.compared_with)
     tried = tried_splits(settings, records)
     for cell in dict.fromkeys(row.cell for row in tried):
-        print_results(findings, cell)
+        if cell in findings.cells:
+            print_results(findings, cell)
         print(f"\n{cell}, on the seeds of the choice")
         print_splits(choice_table([row for row in tried if row.cell == cell]))
-    picture_of(findings, tried, images / f"results_{name}.png")
+    for cell, runs in grouped(records.values(), lambda run: (run["task"], run["mix"])).items():
+        print(f"\n{', '.join(cell)}, every setting")
+        print_settings(runs)
+    if findings.cells:
+        picture_of(findings, tried, images / f"results_{name}.png")
 
 
 def main() -> None:

@@ -1,6 +1,13 @@
 """The same samples for every estimator: what is tried, what is chosen, and what is shown."""
 
+import json
+import lzma
+import runpy
+import sys
+from pathlib import Path
+
 import pytest
+import yaml
 
 from answer_graders.programs.settings import SettingsError
 from baseline_research.study.analysis import analyse, share_to_reach
@@ -13,6 +20,8 @@ from baseline_research.study.budget import (
 )
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.tables import choice_table
+
+SCRIPT = Path(__file__).parents[2] / "studies/budgets.py"
 
 
 def study(**changes):
@@ -44,7 +53,8 @@ def trained(settings):
             pass1 = landscape(run)
             curve = [pass1 * step / 10 for step in range(1, 11)]
             figures = {"pass1": pass1, "pass16": 0.95, "reward": pass1, "curve": curve}
-            records[run] = {**run._asdict(), **figures, "steps": 10, "dead": 0.5}
+            figures |= {"steps": 10, "dead": 0.5, "entropy": 0.1}
+            records[run] = {**run._asdict(), **figures}
     return records, rounds
 
 
@@ -87,6 +97,34 @@ def test_the_results_are_those_of_the_final_seeds():
     rloo, js_grad = choice_table(tried_splits(settings, records))
     assert list(rloo) == list(js_grad) == ["estimator", "16 x 1", "8 x 2", "4 x 4", "2 x 8"]
     assert rloo["16 x 1"] == "" and js_grad["16 x 1"] == "90.1 at 0.0004"
+
+
+def kept(folder, settings, records):
+    """The script, and its name, with this study as the kept one."""
+    given = settings.model_dump(include=settings.model_fields_set)
+    (folder / "own.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(given, default=str))))
+    lines = ["{}", *map(json.dumps, records)]
+    (folder / "own.jsonl.xz").write_bytes(lzma.compress("\n".join(lines).encode()))
+    script = runpy.run_path(str(SCRIPT))
+    script["main"].__globals__["HERE"] = folder
+    return script["main"]
+
+
+def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
+    settings = study()
+    records, _ = trained(settings)
+    monkeypatch.setattr(sys, "argv", ["budgets.py", str(tmp_path)])
+    kept(tmp_path, settings, records.values())()
+    rows = capsys.readouterr().out.splitlines()
+    end = "| +0.0 | -inf | +inf | 1.00 | 95.0 | 0.100 |"
+    assert f"| `js_grad` | 16 x 1 | 0.0004 | 90.0 {end}" in rows
+    choice = "| 90.1 at 0.0004 | 89.1 at 0.0004 | 86.4 at 0.0001 | 82.4 at 0.0001 |"
+    assert f"| js_grad {choice}" in rows
+    assert "| `js_grad` | 16 x 1 | 0.0004 | 4 | 0 | 90.1 | 90.0 | 95.0 | 0.100 |" in rows
+    assert (tmp_path / "results_own.png").stat().st_size > 10_000
+    unfinished = [record for run, record in records.items() if run.seed >= 100]
+    kept(tmp_path, settings, unfinished)()
+    assert "| `js_grad` | 16 x 1 | 0.0004 | 90.0" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
