@@ -31,7 +31,7 @@ case "${1:-}" in
     verifiers)
         python=${OPENRLHF_JS_PYTHON:-.venv/bin/python}
         ours=()
-        needed=("verifiers[ta]==0.4.0")
+        needed=("verifiers[ta]==0.4.0" renderers==0.1.12)
         left_out=()
         ;;
     *) sed -n '2,/^[^#]/s/^# //p' "$0"; [ "${1:-}" = --help ] || [ "${1:-}" = -h ] || exit 2; exit ;;

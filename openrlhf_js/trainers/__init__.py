@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from operator import attrgetter
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -145,9 +146,9 @@ def tried_with(package: str, tried: str) -> Iterator[None]:
 
 
 def check_source(
-    package: str, tried: str, owner: type, relied_on: Mapping[str, tuple[str, ...]]
+    package: str, tried: str, owner: type | ModuleType, relied_on: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Raises RuntimeError if a method of the upstream class lacks a line that we rely on."""
+    """Raises RuntimeError if a function of an upstream class or module lacks a line of these."""
     for name, lines in relied_on.items():
         method = getattr(owner, name, None)
         source = "" if method is None else inspect.getsource(method)

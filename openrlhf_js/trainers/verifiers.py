@@ -11,6 +11,7 @@ messages, and the trainer's own engine answers, where a vLLM server would otherw
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import logging
 import math
@@ -35,15 +36,16 @@ with tried_with("verifiers", "0.4.0"):
 
 logger = logging.getLogger(__name__)
 
-RELIED_ON: dict[Any, dict[str, tuple[str, ...]]] = {
-    renderers.client: {
-        "generate": (
-            "raw_response = await client.post(endpoint, **post_kwargs)",
-            'sp["stop_token_ids"] = stop_token_ids',
-            '"token_ids": prompt_ids,',
-        ),
-        "_resolve_max_prompt_len": ('payload = await client.get("/models"',),
-    },
+RELIED_ON_IN_RENDERERS = {
+    "generate": (
+        "raw_response = await client.post(endpoint, **post_kwargs)",
+        'sp["stop_token_ids"] = stop_token_ids',
+        '"token_ids": prompt_ids,',
+    ),
+    "_resolve_max_prompt_len": ('payload = await client.get("/models"',),
+}
+check_source("renderers", "0.1.12", renderers.client, RELIED_ON_IN_RENDERERS)
+RELIED_ON: dict[type, dict[str, tuple[str, ...]]] = {
     TrainClient: {
         "get_response": (
             "client=self.client,",
@@ -101,7 +103,7 @@ class Scored(NamedTuple):
     log_probs: list[float]
     """0 for all other tokens."""
     reward: float | None
-    """The sum of the rewards by name, times their weights; None in TRL if it was not scored."""
+    """The sum of the rewards by name, times their weights; None if it was not scored."""
     logs: dict[str, float]
     """Rewards (without their weights) and metrics by name."""
     is_cut_off: bool
@@ -157,6 +159,8 @@ class Tasks:
     def __init__(
         self, env: Mapping[str, Any], *, renderer: Mapping[str, Any] | None = None, most: int = 64
     ):
+        if "interception" in env:
+            raise ValueError("leave out interception: the trainer's engine takes its place.")
         config = resolve_env_config({**env, "interception": {"type": "server"}})
         self.env = load_environment(config)
         self.renderer = renderer
@@ -204,7 +208,7 @@ class Tasks:
     async def run(self, label: str, model: str, sample: Sample) -> Scored:
         """A rollout of a task, scored. `model` is the folder or the name of the tokenizer.
 
-        Raises Unscored if it failed, was not scored, or has not one context.
+        Raises Unscored if it failed, was not scored, or if its tokens are not one sequence.
         """
         task = self.task(label)
         engine = await self._serve(model)
@@ -214,9 +218,11 @@ class Tasks:
             ids.append(trace.id)
             engine.samples[trace.id] = sample
 
-        episode = await self.env.run_episode(task, self._context, on_trace=begin)
-        for trace_id in ids:
-            del engine.samples[trace_id]
+        try:
+            episode = await self.env.run_episode(task, self._context, on_trace=begin)
+        finally:
+            for trace_id in ids:
+                del engine.samples[trace_id]
         return scored(episode)
 
     async def _serve(self, model: str) -> Engine:
@@ -241,13 +247,16 @@ class Tasks:
         await self._stack.aclose()
         self._engine = None
 
+    def _end(self) -> None:
+        """Closes what runs on TRL's loop, and the loop."""
+        if self._loop is not None:
+            self._loop.run_until_complete(self.close())
+            self._loop.close()
+
     # --- TRL -------------------------------------------------------------------------------------
 
     def rollout(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
         """TRL's `rollout_func`, for rows of `rows`."""
-        from trl import GRPOTrainer
-
-        check_source("trl", "1.16.0", GRPOTrainer, RELIED_ON_IN_TRL)
         if trainer.accelerator.num_processes > 1:
             raise ValueError("rollouts of a taskset in TRL take one process: start one.")
         turns = Turns(trainer)
@@ -264,10 +273,20 @@ class Tasks:
                     return Scored([end, end], [False, False], [0.0, 0.0], None, {}, True)
 
         async def every() -> list[Scored]:
-            return await asyncio.gather(*(one(prompt[0]["task"]) for prompt in prompts))
+            running = [asyncio.ensure_future(one(prompt[0]["task"])) for prompt in prompts]
+            try:
+                return await asyncio.gather(*running)
+            finally:  # after an error, the others
+                for rollout in running:
+                    rollout.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
 
         if self._loop is None:
+            from trl import GRPOTrainer
+
+            check_source("trl", "1.16.0", GRPOTrainer, RELIED_ON_IN_TRL)
             self._loop = asyncio.new_event_loop()
+            atexit.register(self._end)
         rollouts = self._loop.run_until_complete(every())
         if turns.error is not None:
             raise turns.error
@@ -304,20 +323,24 @@ def scored(episode: Any) -> Scored:
     """What a trainer needs of an episode; raises Unscored where it has nothing to train on."""
     if not episode.ok:
         errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
-        message = errors[-1].message.strip().splitlines()[-1]  # the end of a traceback
+        message = errors[-1].message.strip().rpartition("\n")[2]  # the end of a traceback
         raise Unscored(f"{errors[-1].type}: {message}")
     traces = [trace for trace in episode.traces if trace.agent.trainable]
-    branches = [branch for trace in traces for branch in trace.branches]
-    if len(branches) != 1:
+    if len(traces) != 1:
+        raise ValueError(f"{len(traces)} traces are trainable: leave one trainable agent.")
+    (trace,) = traces
+    if len(trace.branches) != 1:
         raise Unscored(
-            f"{len(traces)} traces with {len(branches)} branches: a response has one "
-            "context, which nothing rewrites between turns"
+            f"a trace with {len(trace.branches)} branches: its tokens are not one sequence, since "
+            "something rewrites the context between turns"
         )
-    (trace,), (branch,) = traces, branches
+    (branch,) = trace.branches
     if not any(branch.sampled_mask):
         raise Unscored("the policy sampled no token")
+    if trace.stop_condition in ("scoring_timeout", "finalize_timeout"):
+        raise Unscored(f"not scored: {trace.stop_condition}")
     missing = [name for name, reward in trace.rewards.items() if reward is None]
-    if missing or not trace.rewards or trace.stop_condition == "scoring_timeout":
+    if missing or not trace.rewards:
         raise Unscored(f"not scored: {', '.join(missing) or 'no reward'}")
     if not math.isfinite(trace.reward):
         raise Unscored(f"the reward is {trace.reward}")
@@ -368,7 +391,11 @@ class Turns:
         answer = asyncio.get_running_loop().create_future()
         self._waiting.append((context, answer))
         self._ask()
-        tokens, log_probs = await answer
+        try:
+            tokens, log_probs = await answer
+        except asyncio.CancelledError:  # by verifiers, at a deadline
+            self._waiting = [turn for turn in self._waiting if turn[1] is not answer]
+            raise
         ends = [place for place, token in enumerate(tokens, 1) if token in stop]
         end = ends[0] if ends else len(tokens)  # TRL may know fewer stop tokens
         return Sampled(tokens[:end], log_probs[:end], is_cut_off=not ends)
@@ -383,9 +410,11 @@ class Turns:
         except Exception as error:  # the run's, not a rollout's: `rollout` raises it
             self.error = error
             for _, answer in asked:
-                answer.set_exception(error)
+                if not answer.done():
+                    answer.set_exception(error)
             return
         if log_probs is None:  # without vLLM
             log_probs = [[0.0] * len(row) for row in tokens]
         for (_, answer), *row in zip(asked, tokens, log_probs, strict=True):
-            answer.set_result(tuple(row))
+            if not answer.done():
+                answer.set_result(tuple(row))

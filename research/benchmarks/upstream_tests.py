@@ -1,4 +1,4 @@
-"""Runs the own tests of TRL, verl and SkyRL, first with theirs and then with ours in their place.
+"""Runs TRL's, verl's and SkyRL's own tests, first with theirs and then with ours in their place.
 
     python research/benchmarks/upstream_tests.py trl --source CLONE_OF_TRL
     python research/benchmarks/upstream_tests.py verl

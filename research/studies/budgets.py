@@ -1,4 +1,4 @@
-"""Prints the tables of docs/results.md at the same number of responses, and draws its pictures.
+"""Prints the tables of kept studies at the same number of responses, and draws their pictures.
 
 .venv/bin/python research/studies/budgets.py [IMAGES]      # default docs/images
 

@@ -1,18 +1,16 @@
 """How near gradients are to the true ones on chains of thought, by direction, split and estimator.
 
 .venv/bin/python research/studies/chain_gradients.py OUT [TASK ...]     # resumes
-.venv/bin/python research/studies/chain_gradients.py --print            # the tables, as kept
 
 Two pools for each task and mix, of the model before training. One has few prompts with many
 responses: estimators at the same m, beside the best constant baseline of each prompt. One has many
 prompts with few responses: batches of 128 responses, split in every way, judged by the distance to
 the gradient of all prompts, since another split also draws other prompts. The factor that fits best
-is taken out of every gradient: Adam ignores its length. Writes OUT/chain_gradients.csv.xz.
+is taken out of every gradient: Adam ignores its length. Prints tables, and writes
+OUT/chain_gradients.csv.xz.
 """
 
 import argparse
-import csv
-import lzma
 import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,23 +29,20 @@ from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import find_estimator
 
 HERE = Path(__file__).parent
-KEPT = HERE / "chain_gradients.csv.xz"
 gradients = runpy.run_path(str(HERE / "gradients.py"))
 CHAINS = ("walk_60", "swaps_60", "product_60")
 MIXES = ("natural", "mixed")
 ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "ebpo", LIMIT)
 SAME_M = (2, 4, 8, 16)
-SAME_M_PROMPTS = 128
-SAME_M_RESPONSES = 64
 BUDGET = 128
 SPLITS = (1, 2, 4, 8, 16)  # responses to a prompt
 REFERENCE = ("rloo", 8)
+BELOW_REFERENCE = "below_reference_split_at_best_length_percent"
 SPLIT_PROMPTS = 512
 SPLIT_RESPONSES = 32
 SPLIT_ESTIMATORS = ("rloo", "js_grad", "no_baseline", "bloo", "js", "weighted_rloo")
 SPLIT_BATCHES = 400
 STEPS = 10  # batches in a stream, the second half of which judges estimators with memory
-PARTS = 40  # of the batches, for intervals
 
 
 def measure_task(out: Path, task: str, mix: str, settings: InlineStudy) -> list[dict[str, Any]]:
@@ -56,12 +51,9 @@ def measure_task(out: Path, task: str, mix: str, settings: InlineStudy) -> list[
     prompts = out / f"{task}-{mix}" / "prompts.jsonl"
     if not prompts.is_file():
         gradients["write_prompts"](prompts, task, mix, settings, SPLIT_PROMPTS)
-    sample = ["--model", start, "--prompts", prompts, "--reward", gradients["REWARDS"]]
-    sample += ["--max_new_tokens", TASKS[task].max_new_tokens]
-    many_responses = [*sample, "--prompts_count", SAME_M_PROMPTS]
-    many_responses += ["--responses", SAME_M_RESPONSES]
+    sample = gradients["sample_words"](start, prompts, task)
     rows = gradients["measure"](
-        prompts.parent / "same_m", many_responses, (16,), SAME_M, baselines=ESTIMATORS
+        prompts.parent / "same_m", sample, (16,), SAME_M, baselines=ESTIMATORS
     )
     rows += split_rows(start, prompts, prompts.parent / "splits", TASKS[task].max_new_tokens)
     return [{"task": task, "prompts_are": mix, "steps": 0, **row} for row in rows]
@@ -80,7 +72,7 @@ def split_rows(start: Path, prompts: Path, out: Path, max_new_tokens: int) -> li
     )
     pool = open_score_pool(settings, sampled(settings))
     signals = np.array([truth.signals.mean() for truth in truths_of(pool)])
-    parts = {}
+    left = {}
     for responses in SPLITS:
         plan = BatchPlan(
             batches=SPLIT_BATCHES,
@@ -95,28 +87,21 @@ def split_rows(start: Path, prompts: Path, out: Path, max_new_tokens: int) -> li
         ]
         measured = measure(pool, plan, names, title=f"{plan.prompts} x {responses}")
         for name in names:
-            parts[name, responses] = left_by_part(measured, signals, name)
-    reference = parts[REFERENCE]
-    rows = []
-    for (name, responses), left in parts.items():
-        below = 100 * (1 - left / reference.mean())
-        error = 1.96 * below.std(ddof=1) / PARTS**0.5
-        rows.append(
-            {
-                "n": BUDGET // responses,
-                "m": responses,
-                "estimator": name,
-                "quantity": "below_rloo_at_m_8_at_best_length_percent",
-                "value": below.mean(),
-                "low": below.mean() - error,
-                "high": below.mean() + error,
-            }
-        )
-    return rows
+            left[name, responses] = left_at_best_length(measured, signals, name)
+    return [
+        {
+            "n": BUDGET // responses,
+            "m": responses,
+            "estimator": name,
+            "quantity": BELOW_REFERENCE,
+            "value": 100 * (1 - distance / left[REFERENCE]),
+        }
+        for (name, responses), distance in left.items()
+    ]
 
 
-def left_by_part(measured: Measured, signals: np.ndarray, name: str) -> np.ndarray:
-    """(PARTS,) min over c of the mean ||c g - T||^2, T of all prompts; c is fitted on all batches.
+def left_at_best_length(measured: Measured, signals: np.ndarray, name: str) -> float:
+    """min over c of the mean ||c g - T||^2 over the batches, with T of all prompts.
 
     `signals` (2,) is ||T||^2 by half. An estimator with memory is judged in the second half of each
     stream, the others in all batches.
@@ -131,14 +116,13 @@ def left_by_part(measured: Measured, signals: np.ndarray, name: str) -> np.ndarr
             values[judged] for values in (squared_norms, products, signal)
         )
     factor = products.sum() / squared_norms.sum()
-    left = factor**2 * squared_norms - 2 * factor * products + signal
-    return np.array([part.mean() for part in np.array_split(left, PARTS)])
+    return float((factor**2 * squared_norms - 2 * factor * products + signal).mean())
 
 
 def print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Both tables of docs/results.md."""
+    """At the same m, below rloo there; and by split, below REFERENCE."""
     print_table(rows, "reduction_at_best_length_percent", ESTIMATORS)
-    print_table(rows, "below_rloo_at_m_8_at_best_length_percent", SPLIT_ESTIMATORS)
+    print_table(rows, BELOW_REFERENCE, SPLIT_ESTIMATORS)
 
 
 def print_table(
@@ -151,8 +135,7 @@ def print_table(
     for row in rows:
         if row["quantity"] == quantity:
             setting = f"{row['task']}, {row['prompts_are']}", f"{row['n']} x {row['m']}"
-            is_known = row["value"] not in (None, "")
-            shown = str(round(float(row["value"]))) if is_known else ""
+            shown = "" if row["value"] is None else str(round(row["value"]))
             cells.setdefault(setting, {})[row["estimator"]] = shown
     for setting, values in cells.items():
         columns = [values.get(name, "") for name in estimators]
@@ -163,17 +146,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("out", type=Path, nargs="?", help="folder of the pools")
+    parser.add_argument("out", type=Path, help="folder of the pools")
     parser.add_argument("tasks", nargs="*", default=CHAINS, metavar="TASK")
     parser.add_argument("--mixes", nargs="+", default=MIXES, help="how prompts are chosen")
-    parser.add_argument("--print", action="store_true", help="print the kept tables")
     arguments = parser.parse_args()
-    if arguments.print:
-        with lzma.open(KEPT, "rt") as file:
-            print_tables(list(csv.DictReader(file)))
-        return
-    if arguments.out is None:
-        parser.error("give a folder OUT, or --print")
     settings = InlineStudy(
         out=arguments.out, tasks=list(arguments.tasks), mixes=list(arguments.mixes),
         steps=60, width=64, layers=2,
@@ -182,7 +158,7 @@ def main() -> None:
     for task in arguments.tasks:
         for mix in arguments.mixes:
             rows += measure_task(arguments.out, task, mix, settings)
-            gradients["write"](rows, arguments.out / KEPT.name)
+            gradients["write"](rows, arguments.out / "chain_gradients.csv.xz")
     print_tables(rows)
 
 

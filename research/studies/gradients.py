@@ -57,12 +57,17 @@ def measure_tiny(out: Path) -> list[dict]:
             prompts = folder / "prompts.jsonl"
             if not prompts.is_file():
                 write_prompts(prompts, task, mix, settings)
-            sample = ["--model", start, "--prompts", prompts, "--reward", REWARDS]
-            sample += ["--prompts_count", PROMPTS, "--responses", RESPONSES]
-            sample += ["--max_new_tokens", TASKS[task].max_new_tokens]
+            sample = sample_words(start, prompts, task)
             found = measure(folder, sample, BATCH_PROMPTS, BATCH_RESPONSES)
             rows += [{"task": task, "prompts_are": mix, "steps": 0, **row} for row in found]
     return rows
+
+
+def sample_words(start: Path, prompts: Path, task: str) -> list:
+    """The flags that sample the responses of a tiny task."""
+    sample = ["--model", start, "--prompts", prompts, "--reward", REWARDS]
+    sample += ["--prompts_count", PROMPTS, "--responses", RESPONSES]
+    return [*sample, "--max_new_tokens", TASKS[task].max_new_tokens]
 
 
 def write_prompts(

@@ -79,8 +79,8 @@ class CompletionReward(RowGrader):
         before = [_written(prompt) for prompt in prompts or [""] * len(rows)]
         scores = in_threads(self.score, rows, responses, before)
         if log_metric is not None:
-            for status in STATUSES:
-                log_metric(f"status/{status}", mean(score.status == status for score in scores))
+            for name in _statuses(self, scores[0]):
+                log_metric(name, mean(_statuses(self, score)[name] for score in scores))
         return [score.value for score in scores]
 
 
@@ -93,7 +93,7 @@ class TraceReward(RowGrader):
     async def __call__(self, trace: Any) -> float:
         """The reward of the last reply."""
         score = await asyncio.to_thread(self.score, dict(trace.task.data), trace.last_reply)
-        trace.record_metrics(_statuses(score))
+        trace.record_metrics(_statuses(self, score))
         return score.value
 
 
@@ -102,10 +102,11 @@ def compute_score(
     solution_str: str,
     ground_truth: Any,
     extra_info: Any = None,
-    **settings: Any,
+    task: str | None = None,
+    prompt_end: str = "",
 ) -> dict[str, float | str]:
     """verl's `reward.custom_reward_function`; `reward_kwargs` may be `task` and `prompt_end`."""
-    grader = RowGrader(**settings)
+    grader = RowGrader(task, prompt_end=prompt_end)
     score = grader.score({"label": ground_truth, "datasource": data_source}, solution_str)
     is_correct = float(score.status == "correct")
     return {"score": score.value, "acc": is_correct, "status": score.status}
@@ -128,7 +129,7 @@ def skyrl_environment(task: str | None = None, **settings: Any) -> type:
 
         def step(self, action: str) -> BaseTextEnvStepOutput:
             score = grader.score(self.row, action)
-            self.metrics = _statuses(score)
+            self.metrics = _statuses(grader, score)
             return BaseTextEnvStepOutput(
                 observations=[], reward=score.value, done=True, metadata={"status": score.status}
             )
@@ -139,8 +140,10 @@ def skyrl_environment(task: str | None = None, **settings: Any) -> type:
     return GradedAnswer
 
 
-def _statuses(score: Score) -> dict[str, float]:
-    return {f"status/{status}": float(score.status == status) for status in STATUSES}
+def _statuses(grader: RowGrader, score: Score) -> dict[str, float]:
+    """1 for the status of a score and 0 for the others, under the grader's name."""
+    name = grader.__name__
+    return {f"{name}/{status}": float(score.status == status) for status in STATUSES}
 
 
 def _written(text: Any) -> str:

@@ -88,8 +88,8 @@ def test_statuses_are_logged_as_shares() -> None:
     logged: dict[str, float] = {}
     texts = [RIGHT, WRONG, NONE, WRONG]
     CompletionReward("math")(texts, log_metric=logged.__setitem__, label=["0.5"] * 4)
-    shares = {"status/correct": 0.25, "status/wrong": 0.5, "status/no_answer": 0.25}
-    assert logged == {f"status/{status}": 0 for status in STATUSES} | shares
+    shares = {"math/correct": 0.25, "math/wrong": 0.5, "math/no_answer": 0.25}
+    assert logged == {f"math/{status}": 0 for status in STATUSES} | shares
 
 
 def test_a_thought_that_the_prompt_opens_earns_nothing() -> None:

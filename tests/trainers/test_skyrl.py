@@ -237,7 +237,7 @@ def test_an_environment_grades_what_skyrls_generator_samples() -> None:
     output = sample(texts, ["graded"] * 4, [{"reward_spec": {"ground_truth": "0.5"}}] * 4)
     assert [reward[-1] for reward in output["rewards"]] == [1, 0, 0, 1]
     metrics = output["rollout_metrics"]
-    shares = {status: metrics[f"environment/status/{status}"] for status in STATUSES}
+    shares = {status: metrics[f"environment/math/{status}"] for status in STATUSES}
     expected = {"correct": 0.5, "wrong": 0.25, "no_answer": 0.25}
     assert shares == dict.fromkeys(STATUSES, 0.0) | expected
 

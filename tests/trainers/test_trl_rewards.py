@@ -31,8 +31,8 @@ def test_trl_trains_on_the_graders_rewards(tmp_path: Path, kind: str) -> None:
     assert 0.2 < sum(rewards) / len(rewards) < 0.8
     last = [row for row in trainer.state.log_history if "reward" in row][-1]
     assert last["rewards/sort/mean"] == pytest.approx(sum(rewards) / len(rewards))
-    assert last["status/correct"] == pytest.approx(sum(rewards) / len(rewards))
-    assert last["status/wrong"] == pytest.approx(1 - last["status/correct"])
+    assert last["sort/correct"] == pytest.approx(sum(rewards) / len(rewards))
+    assert last["sort/wrong"] == pytest.approx(1 - last["sort/correct"])
 
 
 def test_a_malformed_label_stops_the_run(tmp_path: Path) -> None:

@@ -119,6 +119,11 @@ def run(tasks: ours.Tasks, label: str, tokenizer: Any, sample: ours.Sample) -> o
     return asyncio.run(once())
 
 
+def sampled_text(tokenizer: Any, row: ours.Scored) -> str:
+    pairs = zip(row.token_ids, row.mask, strict=True)
+    return str(tokenizer.decode([token for token, sampled in pairs if sampled]))
+
+
 # --- without a model -----------------------------------------------------------------------------
 
 
@@ -147,8 +152,7 @@ def test_sampled_tokens_train_and_rewards_have_their_weights(tokenizer: Any) -> 
     )
     assert second.startswith(f"{first}77<|im_end|>\n<|im_start|>user\nAgain<|im_end|>\n")
     assert text == f"{second}7 1<|im_end|>"
-    written = [token for token, sampled in zip(row.token_ids, row.mask, strict=True) if sampled]
-    assert tokenizer.decode(written) == "77<|im_end|>7 1<|im_end|>"
+    assert sampled_text(tokenizer, row) == "77<|im_end|>7 1<|im_end|>"
     log_probs = [value for value, sampled in zip(row.log_probs, row.mask, strict=True) if sampled]
     assert log_probs == [-1 / 8, -2 / 8, -3 / 8, -1 / 8, -2 / 8, -3 / 8, -4 / 8]
     assert sum(row.log_probs) == sum(log_probs)
@@ -166,7 +170,7 @@ def test_sampled_tokens_train_and_rewards_have_their_weights(tokenizer: Any) -> 
         (["7", "xxx"], {}, "xxx cannot be scored"),
         ([], {}, "HarnessError"),
         # thoughts are left out of the second context, which begins another branch
-        (["a</think>7", "7"], {"enable_thinking": True}, "1 traces with 2 branches"),
+        (["a</think>7", "7"], {"enable_thinking": True}, "a trace with 2 branches"),
     ],
 )
 def test_what_was_not_scored_is_no_reward(
@@ -175,6 +179,48 @@ def test_what_was_not_scored_is_no_reward(
     tasks = make_tasks(**renderer)
     with pytest.raises(ours.Unscored, match=message):
         run(tasks, tasks.rows()[0]["label"], tokenizer, Script(tokenizer, *replies).sample)
+
+
+def episode_of(stop: str | None, agents: int = 1) -> Any:
+    """An episode of one turn with a reward, which ended with this condition."""
+    branch = SimpleNamespace(sampled_mask=[False, True])
+    trace = SimpleNamespace(
+        agent=SimpleNamespace(trainable=True),
+        branches=[branch],
+        rewards={"right": SimpleNamespace(score=1.0)},
+        stop_condition=stop,
+    )
+    return SimpleNamespace(ok=True, errors=[], traces=[trace] * agents)
+
+
+@pytest.mark.parametrize("stop", ["finalize_timeout", "scoring_timeout"])
+def test_a_reward_of_unfinished_work_is_none(stop: str) -> None:
+    with pytest.raises(ours.Unscored, match=f"not scored: {stop}"):
+        ours.scored(episode_of(stop))
+
+
+def test_two_trainable_agents_stop_the_run() -> None:
+    with pytest.raises(ValueError, match="2 traces are trainable: leave one trainable agent"):
+        ours.scored(episode_of(None, agents=2))
+
+
+def test_a_cancelled_turn_does_not_hold_up_the_others() -> None:
+    """verifiers cancels a request at a deadline."""
+
+    def generate(contexts: list[list[int]], *_: Any) -> Any:
+        return [[context[0] + 5] for context in contexts], None
+
+    async def play() -> ours.Sampled:
+        turns = ours.Turns(SimpleNamespace(_generate_single_turn=generate))
+        async with turns:
+            async with turns:
+                late = asyncio.ensure_future(turns.sample([1], [7]))
+                await asyncio.sleep(0)
+                late.cancel()
+                await asyncio.gather(late, return_exceptions=True)
+            return await asyncio.wait_for(turns.sample([2], [7]), timeout=5)
+
+    assert asyncio.run(play()) == ([7], [0.0], False)
 
 
 def test_a_renderer_that_keeps_thoughts_keeps_one_branch(tokenizer: Any) -> None:
@@ -192,8 +238,7 @@ def test_a_taskset_of_verifiers_itself(tokenizer: Any, word_search: ours.Tasks) 
     script = Script(tokenizer, "[0 0 0 5]", "hm")
     row = run(word_search, label, tokenizer, script.sample)
     assert len(script.contexts) == 2 and board in script.contexts[0]
-    written = [token for token, sampled in zip(row.token_ids, row.mask, strict=True) if sampled]
-    assert tokenizer.decode(written) == "[0 0 0 5]<|im_end|>hm<|im_end|>"
+    assert sampled_text(tokenizer, row) == "[0 0 0 5]<|im_end|>hm<|im_end|>"
     assert "Incorrect" in script.contexts[1].removeprefix(script.contexts[0])
     assert row.logs == {"rewards/game_reward": row.reward}
 
@@ -226,8 +271,9 @@ def test_the_tokens_of_a_tool_are_masked(
     row = run(tasks, tasks.rows()[0]["label"], tokenizer, script.sample)
     first, second = script.contexts
     assert "sum_add" in first and "The sum is 5" in second.removeprefix(first)
-    written = [token for token, sampled in zip(row.token_ids, row.mask, strict=True) if sampled]
-    assert tokenizer.decode(written) == (f"<tool_call>\n{call}\n</tool_call><|im_end|>5<|im_end|>")
+    assert sampled_text(tokenizer, row) == (
+        f"<tool_call>\n{call}\n</tool_call><|im_end|>5<|im_end|>"
+    )
     assert row.reward == 1
 
 

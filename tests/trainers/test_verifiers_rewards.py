@@ -71,8 +71,8 @@ def test_a_task_takes_it_as_a_reward() -> None:
         trace = scored(Graded(question), asked, say(reply))
         assert trace.reward == value and list(trace.rewards) == ["math"]
         assert scored(Weighted(question), asked, say(reply)).reward == 2 * value
-        found = dict.fromkeys((f"status/{name}" for name in STATUSES), 0.0)
-        assert trace.metrics == found | {f"status/{status}": 1.0}
+        found = dict.fromkeys((f"math/{name}" for name in STATUSES), 0.0)
+        assert trace.metrics == found | {f"math/{status}": 1.0}
 
 
 def test_the_last_reply_is_graded_without_its_thinking_and_tools() -> None:

@@ -100,7 +100,7 @@ def test_the_results_are_those_of_the_final_seeds():
 
 
 def kept(folder, settings, records):
-    """The script, and its name, with this study as the kept one."""
+    """The script's `main`, with this study as the kept one."""
     given = settings.model_dump(include=settings.model_fields_set)
     (folder / "own.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(given, default=str))))
     lines = ["{}", *map(json.dumps, records)]
