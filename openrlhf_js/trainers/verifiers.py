@@ -153,11 +153,16 @@ class Tasks:
         env: verifiers' settings of an environment, as in the block `env` of its TOML files.
         renderer: settings of verifiers' renderer, such as {"name": "qwen3"}; by default the one
             that verifiers knows for the model's name.
-        most: how many rollouts run at the same time; callers of `run` hold one of `places`.
+        max_concurrent: how many rollouts run at the same time. Who calls `run` holds one of
+            `places`.
     """
 
     def __init__(
-        self, env: Mapping[str, Any], *, renderer: Mapping[str, Any] | None = None, most: int = 64
+        self,
+        env: Mapping[str, Any],
+        *,
+        renderer: Mapping[str, Any] | None = None,
+        max_concurrent: int = 64,
     ):
         if "interception" in env:
             raise ValueError("leave out interception: the trainer's engine takes its place.")
@@ -168,7 +173,7 @@ class Tasks:
         self._unread = iter(self.env.taskset)
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
-        self.places = asyncio.Semaphore(most)
+        self.places = asyncio.Semaphore(max_concurrent)
         self._engine: Engine | None = None
         self._context: ModelContext | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # TRL has none
