@@ -79,8 +79,9 @@ class CompletionReward(RowGrader):
         before = [_written(prompt) for prompt in prompts or [""] * len(rows)]
         scores = in_threads(self.score, rows, responses, before)
         if log_metric is not None:
-            for name in _statuses(self, scores[0]):
-                log_metric(name, mean(_statuses(self, score)[name] for score in scores))
+            statuses = [_statuses(self, score) for score in scores]
+            for name in statuses[0]:
+                log_metric(name, mean(status[name] for status in statuses))
         return [score.value for score in scores]
 
 
