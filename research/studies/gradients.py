@@ -20,7 +20,7 @@ from baseline_research.study.design import InlineStudy, Run
 from baseline_research.study.inline.prompts import policy_in, training_problems, warm_start
 from baseline_research.study.inline.training import Training
 from baseline_research.study.tables import MIXES_EXPLAINED
-from baseline_research.tiny.tasks import PRETRAINED, TASKS, write_lines
+from baseline_research.tiny.tasks import TASKS, write_lines
 
 HERE = Path(__file__).parent
 REWARDS = HERE / "gradient_rewards.py"
@@ -32,6 +32,7 @@ RESPONSES = 64  # per prompt
 BATCH_PROMPTS = (8, 16, 64)
 BATCH_RESPONSES = (2, 4, 8, 16)
 BATCHES = 500
+QUESTIONS = "questions"  # the task of SmolLM2
 PRETRAINED_PROMPTS = 64
 PRETRAINED_RESPONSES = 32
 PRETRAINED_BATCH_PROMPTS = (8, 16, 32)
@@ -102,15 +103,15 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
     """The rows of SmolLM2 after each number of rloo steps in PRETRAINED_STEPS."""
     rows = []
     settings = InlineStudy(
-        out=out, tasks=[PRETRAINED], model=model, steps=max(PRETRAINED_STEPS), dtype="auto"
+        out=out, tasks=[QUESTIONS], model=model, steps=max(PRETRAINED_STEPS), dtype="auto"
     )
     prompts = out / "questions.jsonl"
     if not prompts.is_file():
-        write_prompts(prompts, PRETRAINED, "natural", settings)
+        write_prompts(prompts, QUESTIONS, "natural", settings)
     for steps, policy in trained(out, settings).items():
-        folder = out / f"{PRETRAINED}-{steps}"
+        folder = out / f"{QUESTIONS}-{steps}"
         sample = ["--model", policy, "--prompts", prompts, "--apply_chat_template"]
-        sample += ["--max_new_tokens", TASKS[PRETRAINED].max_new_tokens]
+        sample += ["--max_new_tokens", TASKS[QUESTIONS].max_new_tokens]
         sample += ["--prompts_count", PRETRAINED_PROMPTS, "--responses", PRETRAINED_RESPONSES]
         found = measure(folder, sample, PRETRAINED_BATCH_PROMPTS, PRETRAINED_BATCH_RESPONSES)
         rows += [
@@ -121,11 +122,11 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
 
 def trained(out: Path, settings: InlineStudy) -> dict[int, Path]:
     """The policies' folders by number of rloo steps (16 prompts x 2 responses); 0: warm start."""
-    start = warm_start(PRETRAINED, settings, lambda step: print(f"imitation, step {step}"))
+    start = warm_start(QUESTIONS, settings, lambda step: print(f"imitation, step {step}"))
     folders = {steps: out / f"policy-{steps}" if steps else start for steps in PRETRAINED_STEPS}
     if all(folder.is_dir() for folder in folders.values()):
         return folders
-    run = run_of(PRETRAINED, "natural", prompts=16)
+    run = run_of(QUESTIONS, "natural", prompts=16)
     problems = training_problems(run, settings)
     policy = policy_in(start, settings)
     training = Training(run, policy, run.estimator)

@@ -12,8 +12,8 @@ import numpy as np
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.study.inline.engine import train_policy
 from baseline_research.study.inline.prompts import held_out_rates, policy_in, warm_start
-from baseline_research.tiny.tasks import PRETRAINED
 
+QUESTIONS = "questions"
 ESTIMATORS = ("rloo", "js_grad")
 SEEDS = (100, 101, 102)
 BANDS = ((0, 0.1), (0.1, 0.9), (0.9, 1))  # of the right response's probability before training
@@ -22,7 +22,7 @@ BANDS = ((0, 0.1), (0.1, 0.9), (0.9, 1))  # of the right response's probability 
 def rates_of(estimator: str, seed: int, start: Path, settings: InlineStudy) -> list[float]:
     """The probability of the right response to every held-out question, after training."""
     run = Run(
-        task=PRETRAINED,
+        task=QUESTIONS,
         mix="natural",
         prompts=16,
         responses=2,
@@ -33,7 +33,7 @@ def rates_of(estimator: str, seed: int, start: Path, settings: InlineStudy) -> l
     print(f"{estimator}, seed {seed}: {settings.steps} steps, two to three minutes", flush=True)
     policy = policy_in(start, settings)
     train_policy(policy, run, settings)
-    return held_out_rates(PRETRAINED, settings, policy, samples=0)
+    return held_out_rates(QUESTIONS, settings, policy, samples=0)
 
 
 def print_bands(before: np.ndarray, after: dict[str, np.ndarray]) -> None:
@@ -56,19 +56,19 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = InlineStudy(
         out=arguments.out,
-        tasks=[PRETRAINED],
+        tasks=[QUESTIONS],
         model=arguments.model,
         steps=30,
         held_out=350,
         samples=0,
         dtype="bf16",
     )
-    start = warm_start(PRETRAINED, settings, lambda step: print(f"imitation, step {step}"))
+    start = warm_start(QUESTIONS, settings, lambda step: print(f"imitation, step {step}"))
     path = arguments.out / "solved.json"
     found = json.loads(path.read_text()) if path.is_file() else {}
     if "before" not in found:
         policy = policy_in(start, settings)
-        found["before"] = held_out_rates(PRETRAINED, settings, policy, samples=0)
+        found["before"] = held_out_rates(QUESTIONS, settings, policy, samples=0)
     for seed in SEEDS:
         for estimator in ESTIMATORS:
             name = f"{estimator} {seed}"

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import random
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -115,6 +116,52 @@ def outcomes(m):
     return policy[rows, responses].flatten(1).prod(1), responses, scores
 
 
+class Enumerated(NamedTuple):
+    """Every possible batch of responses of the three prompts, k in all."""
+
+    probabilities: torch.Tensor  # (k,)
+    rewards: torch.Tensor  # (k, n, m)
+    advantages: torch.Tensor  # (k, n, m)
+    scores: torch.Tensor  # (k, n, m, 3, 3)
+
+
+def enumerated(name, m, past=None):
+    """Return every possible batch with the advantages of an estimator."""
+    probabilities, responses, scores = outcomes(m)
+    rows = torch.arange(3)[:, None]
+
+    def advantages(responses):
+        batch = Batch(
+            rewards=REWARD[rows, responses],
+            mask=torch.ones(3, m, dtype=torch.bool),
+            greedy_rewards=torch.ones(3, dtype=torch.float64),
+            lengths=LENGTH[rows, responses],
+            squared_score_norms=NORM[rows, responses],
+            shrinkage=0.4,
+            past=past,
+        )
+        return estimate(ESTIMATORS[name], batch).advantages
+
+    return Enumerated(
+        probabilities,
+        rewards=REWARD[rows, responses],
+        advantages=torch.vmap(advantages)(responses),
+        scores=scores,
+    )
+
+
+def true_gradients():
+    """Return the gradients (n, 3, 3) of the prompts' values."""
+    policy = LOGITS.softmax(1)
+    deviations = REWARD - (policy * REWARD).sum(1, keepdim=True)
+    return torch.diag_embed((policy * deviations).T).permute(1, 2, 0)
+
+
+@pytest.fixture(scope="session")
+def every_batch():
+    return {"of": enumerated, "true_gradients": true_gradients()}
+
+
 @pytest.fixture(scope="session")
 def gradient_error():
     """How far E[g] (eq. grad), over every possible batch, is from the gradient of the value."""
@@ -123,23 +170,8 @@ def gradient_error():
     (true_gradient,) = torch.autograd.grad(value, logits)
 
     def error(name, m, past=None):
-        probabilities, responses, scores = outcomes(m)
-        rows = torch.arange(3)[:, None]
-
-        def advantages(responses):
-            batch = Batch(
-                rewards=REWARD[rows, responses],
-                mask=torch.ones(3, m, dtype=torch.bool),
-                greedy_rewards=torch.ones(3, dtype=torch.float64),
-                lengths=LENGTH[rows, responses],
-                squared_score_norms=NORM[rows, responses],
-                shrinkage=0.4,
-                past=past,
-            )
-            return estimate(ESTIMATORS[name], batch).advantages
-
-        a = torch.vmap(advantages)(responses)
-        expected = torch.einsum("k,knm,knmpc->pc", probabilities, a, scores) / (3 * m)
-        return (expected - true_gradient).abs().max().item()
+        k = enumerated(name, m, past)
+        expected = torch.einsum("k,knm,knmpc->pc", k.probabilities, k.advantages, k.scores)
+        return (expected / (3 * m) - true_gradient).abs().max().item()
 
     return error

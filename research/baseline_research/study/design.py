@@ -149,7 +149,7 @@ class StudySettings(Settings):
     model: Path | None = Field(
         None,
         description="folder of a pretrained Qwen2 or Llama in place of the tiny model; needs "
-        f"--tasks {PRETRAINED}, whose form it imitates first",
+        f"--tasks {' or '.join(PRETRAINED)}, whose form it imitates first",
     )
     dtype: Literal["auto", "bf16", "float32"] = Field(
         "auto",
@@ -200,9 +200,9 @@ class StudySettings(Settings):
             raise ValueError(
                 "--choice_seeds and --seeds must differ: no run takes part in its own choice"
             )
-        fits = self.tasks == [PRETRAINED] if self.model else PRETRAINED not in self.tasks
-        if not fits:
-            raise ValueError(f"--model and --tasks {PRETRAINED} are for each other: give both")
+        if any((name in PRETRAINED) != bool(self.model) for name in self.tasks):
+            tasks = " or ".join(PRETRAINED)
+            raise ValueError(f"--model and --tasks {tasks} are for each other: give both")
         return self
 
     @model_validator(mode="after")

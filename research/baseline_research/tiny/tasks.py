@@ -1,4 +1,4 @@
-"""Tasks that a model of 0.65M parameters learns on two CPU cores, and one for a pretrained model.
+"""Tasks that a model of 0.65M parameters learns on two CPU cores, and two for a pretrained model.
 
 A task makes items. Each item gives a prompt and a label, and the label scores responses to the
 prompt.
@@ -17,9 +17,12 @@ from answer_graders.tasks import GRADED
 from answer_graders.tasks.sort import END, score_ended
 from baseline_research.tiny import chains
 from baseline_research.tiny.record import Split, TinySplit, TinyTask
+from baseline_research.tiny.word_problems import word_problems
 
-PRETRAINED = "questions"  # the task of a pretrained model, with its own tokenizer and chat template
-INLINE = ("reverse", "unique", "odometer", *chains.TASKS)  # these have no grader for the stack
+# The tasks of a pretrained model, with its own tokenizer and chat template.
+PRETRAINED = ("questions", "word_problems")
+# These have no grader for the stack.
+INLINE = ("reverse", "unique", "odometer", "word_problems", *chains.TASKS)
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"
@@ -218,15 +221,15 @@ maze = _graded_by(
 )
 
 questions = _graded_by(
-    GRADED[PRETRAINED],
+    GRADED["questions"],
     tokens=(),
     slips=(),
     slip=0.0,
     warm_start_steps=24,
     max_prompt_tokens=64,
     max_new_tokens=6,
-    split=_generated(GRADED[PRETRAINED], training_items=5000, kind=lambda item: item["kind"]),
-    prompt=lambda item: GRADED[PRETRAINED].prompt(item)[0]["content"],
+    split=_generated(GRADED["questions"], training_items=5000, kind=lambda item: item["kind"]),
+    prompt=lambda item: GRADED["questions"].prompt(item)[0]["content"],
 )
 
 QUICKSTART = ("sort", "countdown", "maze")
@@ -238,5 +241,6 @@ TASKS: dict[str, TinyTask] = {
     "unique": unique,
     "odometer": odometer,
     **chains.TASKS,
-    PRETRAINED: questions,
+    "questions": questions,
+    "word_problems": word_problems,
 }
