@@ -43,7 +43,7 @@ inputs_of() { # the arguments that say what a lock is made from, one per line
     local extras=(--extra dev --extra data --extra local)
     case "$1" in
         cpu) printf '%s\n' "${own[@]}" "${extras[@]}" --override "$locks/cpu.overrides" "${projects[@]}" "$locks/cpu.in" ;;
-        gpu) printf '%s\n' "${own[@]}" "${extras[@]}" --extra train --override "$locks/gpu.overrides" "${projects[@]}" ;;
+        gpu) printf '%s\n' "${own[@]}" "${extras[@]}" --extra openrlhf --override "$locks/gpu.overrides" "${projects[@]}" ;;
     esac
 }
 

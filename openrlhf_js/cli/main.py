@@ -26,7 +26,7 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
-    "train": Program("train a policy (OpenRLHF's flags)", "openrlhf-js[train]", "openrlhf"),
+    "train": Program("train a policy (OpenRLHF's flags)", "openrlhf-js[openrlhf]", "openrlhf"),
     "rm": Program("train, measure and serve reward models", "openrlhf-js[reward-model]", "fastapi"),
     "eval": Program("measure a model: checked answers, or a judge", "paired-eval", "paired_eval"),
     "quickstart": Program("make a tiny model and train it, anywhere", CLONE, "baseline_research"),

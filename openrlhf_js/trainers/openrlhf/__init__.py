@@ -2,4 +2,4 @@
 
 from openrlhf_js import needs
 
-needs("train", "openrlhf")
+needs("openrlhf", "openrlhf")
