@@ -1,4 +1,4 @@
-"""Tasks that a model of 0.65M parameters learns on two CPU cores, and two for a pretrained model.
+"""Tasks that a tiny model learns on two CPU cores, and three for a pretrained one.
 
 A task makes items. Each item gives a prompt and a label, and the label scores responses to the
 prompt.
@@ -17,12 +17,13 @@ from answer_graders.tasks import GRADED
 from answer_graders.tasks.sort import END, score_ended
 from baseline_research.tiny import chains
 from baseline_research.tiny.record import Split, TinySplit, TinyTask
+from baseline_research.tiny.sentences import sentences
 from baseline_research.tiny.word_problems import word_problems
 
 # The tasks of a pretrained model, with its own tokenizer and chat template.
-PRETRAINED = ("questions", "word_problems")
+PRETRAINED = ("questions", "word_problems", "sentences")
 # These have no grader for the stack.
-INLINE = ("reverse", "unique", "odometer", "word_problems", *chains.TASKS)
+INLINE = ("reverse", "unique", "odometer", "word_problems", "sentences", *chains.TASKS)
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"
@@ -243,4 +244,5 @@ TASKS: dict[str, TinyTask] = {
     **chains.TASKS,
     "questions": questions,
     "word_problems": word_problems,
+    "sentences": sentences,
 }

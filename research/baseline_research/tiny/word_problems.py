@@ -29,13 +29,13 @@ class Story(NamedTuple):
 
     name: str
     things: str
-    count: int  # of the things
+    amount: int  # of the things
     told: str
     steps: tuple[str, ...]  # of the solution
 
-    def after(self, told: str, step: str, count: int) -> Story:
+    def after(self, told: str, step: str, amount: int) -> Story:
         """The story with one more sentence and one more step."""
-        return self._replace(told=f"{self.told} {told}", steps=(*self.steps, step), count=count)
+        return self._replace(told=f"{self.told} {told}", steps=(*self.steps, step), amount=amount)
 
 
 class Problem(NamedTuple):
@@ -52,7 +52,7 @@ def _in_holders(rng: random.Random) -> Story:
     return Story(
         name=name,
         things=things,
-        count=count,
+        amount=count,
         told=f"{name} has {first} {holders} with {second} {things} in each.",
         steps=(f"At first {name} has {first} * {second} = {count} {things}.",),
     )
@@ -65,7 +65,7 @@ def _on_two_days(rng: random.Random) -> Story:
     return Story(
         name=name,
         things=things,
-        count=count,
+        amount=count,
         told=f"{name} gets {first} {things} on Monday and {second} on Tuesday.",
         steps=(f"On both days {name} gets {first} + {second} = {count} {things}.",),
     )
@@ -77,58 +77,58 @@ def _words(rng: random.Random) -> tuple[str, str, str]:
 
 def _gives(story: Story, rng: random.Random) -> Story | None:
     friend = rng.choice([name for name in NAMES if name != story.name])
-    given = rng.randint(2, story.count - 2)
-    left = story.count - given
+    given = rng.randint(2, story.amount - 2)
+    left = story.amount - given
     return story.after(
         told=f"{story.name} gives {given} of them to {friend}.",
-        step=f"After {given} go to {friend}, {story.count} - {given} = {left} are left.",
-        count=left,
+        step=f"After {given} go to {friend}, {story.amount} - {given} = {left} are left.",
+        amount=left,
     )
 
 
 def _buys(story: Story, rng: random.Random) -> Story | None:
     bought = rng.randint(3, 40)
-    count = story.count + bought
+    count = story.amount + bought
     return story.after(
         told=f"Then {story.name} buys {bought} more.",
-        step=f"With {bought} more there are {story.count} + {bought} = {count}.",
-        count=count,
+        step=f"With {bought} more there are {story.amount} + {bought} = {count}.",
+        amount=count,
     )
 
 
 def _halves(story: Story, rng: random.Random) -> Story | None:
-    if story.count % 2:
+    if story.amount % 2:
         return None
-    left = story.count // 2
+    left = story.amount // 2
     return story.after(
         told=f"Then {story.name} loses half of them.",
-        step=f"Half of them are {story.count} / 2 = {left}, and as many are left.",
-        count=left,
+        step=f"Half of them are {story.amount} / 2 = {left}, and as many are left.",
+        amount=left,
     )
 
 
 def _sells(story: Story, rng: random.Random) -> Story | None:
     price = rng.randint(2, 5)
-    earned = story.count * price
+    earned = story.amount * price
     return story.after(
         told=f"Each is sold for {price} dollars. How many dollars is that?",
-        step=f"For all of them that is {story.count} * {price} = {earned} dollars.",
-        count=earned,
+        step=f"For all of them that is {story.amount} * {price} = {earned} dollars.",
+        amount=earned,
     )
 
 
 def _shares(story: Story, rng: random.Random) -> Story | None:
     numbers = [
-        number for number in range(2, 10) if story.count % number == 0 < story.count - number
+        number for number in range(2, 10) if story.amount % number == 0 < story.amount - number
     ]
     if not numbers:
         return None
     children = rng.choice(numbers)
-    share = story.count // children
+    share = story.amount // children
     return story.after(
         told=f"{children} children share them equally. How many does each get?",
-        step=f"Each child gets {story.count} / {children} = {share} of them.",
-        count=share,
+        step=f"Each child gets {story.amount} / {children} = {share} of them.",
+        amount=share,
     )
 
 
@@ -150,14 +150,14 @@ def draw(steps: int, rng: random.Random) -> Problem:
     if changes[-1] in CHANGES:
         question += f" How many {story.things} are there now?"
     lines = [f"Step {number}: {step}" for number, step in enumerate(story.steps, 1)]
-    lines.append(f"{ANSWER}{story.count}.")
+    lines.append(f"{ANSWER}{story.amount}.")
     return Problem(question, solution="\n".join(lines))
 
 
 def _told(story: Story, changes: Sequence[Change], rng: random.Random) -> Story | None:
     """The story with all changes; None where the numbers do not allow one."""
     for change in changes:
-        if not FEWEST <= story.count <= LARGEST:
+        if not FEWEST <= story.amount <= LARGEST:
             return None
         changed = change(story, rng)
         if changed is None:
@@ -192,7 +192,7 @@ word_problems = TinyTask(
     tokens=(),
     slips=(),
     slip=0.0,
-    warm_start_steps=40,
+    warm_start_steps=16,
     max_prompt_tokens=120,
     max_new_tokens=110,
     grader="",

@@ -2,6 +2,7 @@
 
 import operator
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -18,7 +19,7 @@ def test_each_step_is_a_right_calculation_and_goes_on_from_the_one_before(steps,
         assert len(found) == steps == problem.solution.count("Step")
         for left, sign, right, result in found:
             assert OPERATORS[sign](int(left), int(right)) == int(result) > 0
-        for before, after in zip(found, found[1:], strict=False):
+        for before, after in pairwise(found):
             assert after[0] == before[3]
         assert problem.solution.endswith(f"The answer is {found[-1][3]}.")
         assert problem.question.endswith("?") and problem.question.count("?") == 1

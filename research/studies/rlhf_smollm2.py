@@ -1,0 +1,224 @@
+"""RLHF of SmolLM2 with a reward model of SmolLM2, in pairs, judged by the rule of the preferences.
+
+.venv/bin/python research/studies/rlhf_smollm2.py MODEL OUT [--seeds 0 1 2]     # resumes
+
+SmolLM2 writes sentences with two given words. The rule of the task draws preferences between its
+sentences, and `openrlhf-js rm train` trains a Bradley-Terry model on them. Then each estimator
+trains on its scores, with a KL term, at the same number of samples. Every ten steps the held-out
+sentences are judged twice: by the reward model, the proxy, and by the rule.
+"""
+
+import argparse
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from answer_graders.programs.files import make_folder, write_json
+from answer_graders.record import Score
+from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.inline.prompts import (
+    held_out,
+    policy_in,
+    training_problems,
+    warm_start,
+)
+from baseline_research.study.inline.rollout import MEASURING_SEED, sample
+from baseline_research.study.inline.training import Objective, Training
+from baseline_research.study.values import grouped
+from baseline_research.tiny.policy import TinyPolicy
+from baseline_research.tiny.record import Problem, TinyTask
+from baseline_research.tiny.sentences import rule, sentences
+from baseline_research.tiny.tasks import sample_items, write_lines
+from openrlhf_js.reward_model.model import RewardModel
+from paired_eval.stats import clustered_mean
+
+TASK = "sentences"
+PAIRS = {"train": 640, "held_out": 128}
+PROMPTS_AT_ONCE = 32
+LOG_ODDS = 4.0  # of a preference, for a difference of 1 in the rule
+SPLITS = {"rloo": (8, 4), "grpo": (8, 4), "js": (16, 2), "js_grad": (16, 2)}
+STEPS = 40
+STEPS_PER_JUDGEMENT = 10
+HELD_OUT = 64
+RESPONSES = 2  # to a held-out prompt
+KL = 0.02
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path, help="folder of SmolLM2")
+    parser.add_argument("out", type=Path, help="folder of the pairs, the reward model and records")
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
+    parser.add_argument("--learning_rate", type=float, default=1e-5)
+    arguments = parser.parse_args()
+    settings = InlineStudy(
+        model=arguments.model, tasks=[TASK], held_out=HELD_OUT, steps=STEPS, out=arguments.out
+    )
+    start = warm_start(TASK, settings, lambda step: None)
+    reward_model = trained_reward_model(start, settings)
+    proxy = RewardModel.load(reward_model, dtype="float32")
+    make_folder(arguments.out / "runs")
+    for seed in arguments.seeds:
+        for estimator in SPLITS:
+            run = run_of(estimator, seed, arguments.learning_rate)
+            record = arguments.out / "runs" / f"{run.name}.json"
+            if not record.is_file():
+                write_json(record, {**run._asdict(), **trained(run, start, settings, proxy)})
+    print_results([json.loads(path.read_text()) for path in arguments.out.glob("runs/*.json")])
+
+
+def run_of(estimator: str, seed: int, learning_rate: float) -> Run:
+    prompts, responses = SPLITS[estimator]
+    return Run(
+        task=TASK,
+        mix="natural",
+        prompts=prompts,
+        responses=responses,
+        estimator=estimator,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
+
+
+# The reward model
+
+
+def trained_reward_model(start: Path, settings: InlineStudy) -> Path:
+    """The folder of the reward model; trains it if it is missing."""
+    folder = settings.out / "reward_model"
+    if folder.is_dir():
+        return folder
+    files = {}
+    items = sentences.split(settings.start_seed, settings.held_out).train
+    for seed, (name, count) in enumerate(PAIRS.items()):
+        files[name] = settings.out / f"pairs_{name}.jsonl"
+        if not files[name].is_file():
+            chosen_items = sample_items(items, count, random.Random(seed))
+            problems = [sentences.problem(item) for item in chosen_items]
+            write_lines(files[name], preferences(problems, policy_in(start, settings), seed))
+    program = [sys.executable, "-m", "openrlhf_js.cli.main", "rm"]
+    columns = ["prompt_key", "prompt"], ["chosen_key", "chosen"], ["rejected_key", "rejected"]
+    train = [*program, "train", "--js.device", "cpu", "--model.model_name_or_path", start]
+    train += ["--data.dataset", files["train"], "--data.max_len", 128, "--data.apply_chat_template"]
+    train += ["--train.batch_size", 32, "--train.micro_batch_size", 8, "--adam.lr", 2e-5]
+    train += ["--ckpt.path", settings.out / "checkpoints", "--ckpt.output_dir", folder]
+    evaluate = [*program, "eval", files["held_out"], "--model", folder, "--apply_chat_template"]
+    evaluate += ["--out", folder / "eval"]
+    train += [word for name, value in columns for word in (f"--data.{name}", value)]
+    evaluate += [word for name, value in columns for word in (f"--{name}", value)]
+    for command in (train, evaluate):
+        subprocess.run([str(word) for word in command], check=True)
+    return folder
+
+
+def preferences(
+    problems: Sequence[Problem], policy: TinyPolicy, seed: int
+) -> Iterator[dict[str, Any]]:
+    """A preference for each problem to which the policy gives two different responses."""
+    rng = random.Random(seed)
+    generator = policy.generator(seed)
+    for first in range(0, len(problems), PROMPTS_AT_ONCE):
+        chunk = problems[first : first + PROMPTS_AT_ONCE]
+        prompts = policy.prompts([problem.prompt for problem in chunk])
+        sampled = policy.sample(prompts, 2, sentences.max_new_tokens, generator)
+        texts = [text_of(response, policy) for response in policy.texts(sampled.tokens)]
+        for place, problem in enumerate(chunk):
+            chosen, rejected = texts[2 * place : 2 * place + 2]
+            if chosen == rejected:
+                continue
+            advantage = rule(chosen, problem.label) - rule(rejected, problem.label)
+            if rng.random() > 1 / (1 + math.exp(-LOG_ODDS * advantage)):
+                chosen, rejected = rejected, chosen
+            yield {
+                "prompt": [{"role": "user", "content": problem.prompt}],
+                "chosen": [{"role": "assistant", "content": chosen}],
+                "rejected": [{"role": "assistant", "content": rejected}],
+            }
+
+
+def text_of(response: str, policy: TinyPolicy) -> str:
+    """A response without its end token."""
+    return response.removesuffix(str(policy.tokenizer.eos_token))
+
+
+# Training on its scores
+
+
+def proxy_score(response: str, label: str, *, proxy: RewardModel, policy: TinyPolicy) -> Score:
+    """The reward model's score of a response."""
+    first, second = label.split()
+    messages = [
+        {"role": "user", "content": sentences.prompt((first, second))},
+        {"role": "assistant", "content": text_of(response, policy)},
+    ]
+    text = policy.tokenizer.apply_chat_template(messages, tokenize=False)
+    (value,) = proxy.score([text.rstrip("\n")])
+    return Score(value, "wrong", "a score")
+
+
+def trained(run: Run, start: Path, settings: InlineStudy, proxy: RewardModel) -> dict[str, Any]:
+    """Trains, and returns the judgements of the held-out prompts and the entropy of each step."""
+    policy = policy_in(start, settings)
+    score = partial(proxy_score, proxy=proxy, policy=policy)
+    training = Training(run, policy, run.estimator, Objective(kl=KL))
+    training.task = replace(sentences, score=score)
+    problems = training_problems(run, settings)
+    judgements = []
+    entropy = []
+    for number in range(STEPS + 1):
+        if number % STEPS_PER_JUDGEMENT == 0:
+            judgements.append({"step": number, **judged(policy, training.task, settings)})
+            print(run.name, judgements[-1], flush=True)
+        if number < STEPS:
+            first = number * run.prompts
+            step = training.step(number, problems[first : first + run.prompts])
+            entropy.append(step.entropy)
+    return {"kl": KL, "judgements": judgements, "entropy": entropy}
+
+
+def judged(policy: TinyPolicy, task: TinyTask, settings: InlineStudy) -> dict[str, float]:
+    """The mean proxy, rule and number of words of responses to the held-out prompts."""
+    problems = held_out(TASK, settings)
+    rollout = sample(policy, task, problems, RESPONSES, policy.generator(MEASURING_SEED))
+    texts = [text_of(response, policy) for response in policy.texts(rollout.responses)]
+    labels = [problem.label for problem in problems for _ in range(RESPONSES)]
+    return {
+        "proxy": rollout.rewards.mean().item(),
+        "rule": fmean(map(rule, texts, labels)),
+        "words": fmean(len(text.split()) for text in texts),
+    }
+
+
+def print_results(records: Sequence[dict[str, Any]]) -> None:
+    """Both judgements by step, and the differences to rloo on the same seeds after the last."""
+    print("\n| estimator | step | seeds | proxy | rule | words |\n|---|---:|---:|---:|---:|---:|")
+    for estimator, runs in grouped(records, itemgetter("estimator")).items():
+        for at_step in zip(*(run["judgements"] for run in runs), strict=True):
+            means = [fmean(row[name] for row in at_step) for name in ("proxy", "rule", "words")]
+            shown = " | ".join(f"{mean:.3f}" for mean in means)
+            print(f"| `{estimator}` | {at_step[0]['step']} | {len(runs)} | {shown} |")
+    last = {(run["estimator"], run["seed"]): run["judgements"][-1] for run in records}
+    print("\n| estimator | judged by | over `rloo` | low | high |\n|---|---|---:|---:|---:|")
+    for estimator in list(SPLITS)[1:]:
+        seeds = [seed for name, seed in last if name == estimator and ("rloo", seed) in last]
+        for name in ("proxy", "rule") if len(seeds) > 1 else ():
+            over = clustered_mean(
+                [last[estimator, seed][name] - last["rloo", seed][name] for seed in seeds]
+            )
+            shown = f"{over.value:+.3f} | {over.low:+.3f} | {over.high:+.3f}"
+            print(f"| `{estimator}` | {name} | {shown} |")
+
+
+if __name__ == "__main__":
+    main()
