@@ -46,8 +46,10 @@ SPLIT_BATCHES = 400
 STEPS = 10  # batches in a stream, the second half of which judges estimators with memory
 
 
-def measure_task(out: Path, task: str, mix: str, settings: InlineStudy) -> list[dict[str, Any]]:
-    """The rows of one task and mix."""
+def measure_task(
+    out: Path, task: str, mix: str, settings: InlineStudy, *, splits: bool
+) -> list[dict[str, Any]]:
+    """The rows of one task and mix; with `splits`, also those of the second pool."""
     start = warm_start(task, settings, lambda step: None)
     prompts = out / f"{task}-{mix}" / "prompts.jsonl"
     if not prompts.is_file():
@@ -56,7 +58,8 @@ def measure_task(out: Path, task: str, mix: str, settings: InlineStudy) -> list[
     rows = gradients["measure"](
         prompts.parent / "same_m", sample, (16,), SAME_M, baselines=ESTIMATORS
     )
-    rows += split_rows(start, prompts, prompts.parent / "splits", TASKS[task].max_new_tokens)
+    if splits:
+        rows += split_rows(start, prompts, prompts.parent / "splits", TASKS[task].max_new_tokens)
     return [{"task": task, "prompts_are": mix, "steps": 0, **row} for row in rows]
 
 
@@ -122,8 +125,25 @@ def left_at_best_length(measured: Measured, signals: np.ndarray, name: str) -> f
 
 def print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
     """At the same m, below rloo there; and by split, below REFERENCE."""
+    print_pools(rows)
     print_table(rows, "reduction_at_best_length_percent", ESTIMATORS)
-    print_table(rows, BELOW_REFERENCE, SPLIT_ESTIMATORS)
+    print_table(rows, "reduction_percent", ESTIMATORS)
+    if any(row["quantity"] == BELOW_REFERENCE for row in rows):
+        print_table(rows, BELOW_REFERENCE, SPLIT_ESTIMATORS)
+
+
+def print_pools(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The mean reward, and rho: squared score lengths of right responses over those of wrong ones,
+    and the same of the weights that `js_grad` is given."""
+    names = ("mean_reward", "squared_norms_right_over_wrong", "weights_right_over_wrong")
+    print("\n| task, prompts | mean reward | rho | of the weights |\n|---|---:|---:|---:|")
+    pools: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row["quantity"] in names and row["value"] is not None:
+            pool = pools.setdefault(f"{row['task']}, {row['prompts_are']}", {})
+            pool[row["quantity"]] = f"{row['value']:.2f}"
+    for pool, values in pools.items():
+        print(f"| {pool} | {' | '.join(values.get(name, '') for name in names)} |")
 
 
 def print_table(
@@ -150,15 +170,22 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the pools")
     parser.add_argument("tasks", nargs="*", default=CHAINS, metavar="TASK")
     parser.add_argument("--mixes", nargs="+", default=MIXES, help="how prompts are chosen")
+    parser.add_argument("--width", type=int, default=64, help="of the model")
+    parser.add_argument("--layers", type=int, default=2, help="of the model")
+    parser.add_argument("--same_m", action="store_true", help="leave out the comparison of splits")
     arguments = parser.parse_args()
     settings = InlineStudy(
-        out=arguments.out, tasks=list(arguments.tasks), mixes=list(arguments.mixes),
-        steps=60, width=64, layers=2,
-    )  # fmt: skip
+        out=arguments.out,
+        tasks=list(arguments.tasks),
+        mixes=list(arguments.mixes),
+        steps=60,
+        width=arguments.width,
+        layers=arguments.layers,
+    )
     rows = []
     for task in arguments.tasks:
         for mix in arguments.mixes:
-            rows += measure_task(arguments.out, task, mix, settings)
+            rows += measure_task(arguments.out, task, mix, settings, splits=not arguments.same_m)
             gradients["write"](rows, arguments.out / "chain_gradients.csv.xz")
     print_tables(rows)
 

@@ -120,8 +120,11 @@ def test_gradients_of_chains_are_measured_by_split(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(sys, "argv", words)
     script["main"]()
     printed = capsys.readouterr().out
-    splits = [row.split(" | ") for row in printed.splitlines() if row.startswith("| walk_20")]
-    assert [row[1] for row in splits] == ["16 x 2", "8 x 1", "4 x 2", "2 x 4"]
-    by_split = {row[1]: row[2:] for row in splits[1:]}
+    rows = [row.split(" | ") for row in printed.splitlines() if row.startswith("| walk_20")]
+    pool, direction, raw, *splits = rows
+    assert 0 < float(pool[1]) < 1 and float(pool[2]) > 0
+    assert direction[1] == raw[1] == "16 x 2"
+    by_split = {row[1]: row[2:] for row in splits}
+    assert list(by_split) == ["8 x 1", "4 x 2", "2 x 4"]
     assert by_split["8 x 1"][0] == ""  # rloo has no other response
     assert by_split["2 x 4"][0] == "0"  # what the others are compared with
