@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 # Pages that stand elsewhere in the repository, and what the site calls them.
 ELSEWHERE = {
     "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
     "eval/README.md": "evaluate.md",
     "reward_models/README.md": "rewards.md",
     "research/README.md": "research.md",
