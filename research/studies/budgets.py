@@ -8,6 +8,7 @@ Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
 import runpy
 import sys
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 
@@ -22,6 +23,7 @@ from paired_eval.pages import figures, style
 
 HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"
+PANEL_WIDTH = 250  # pixels
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 
@@ -39,9 +41,10 @@ def print_results(findings: Findings, cell: str) -> None:
         pass1 = means[estimator]["pass1"]
         cells = [f"`{estimator}`", pass1.split, pass1.learning_rate, f"{100 * pass1.value:.1f}"]
         over = differences.get(estimator, {}).get("pass1")
-        cells += (
-            [f"{100 * end:+.1f}" for end in (over.value, over.low, over.high)] if over else 3 * [""]
-        )
+        # Runs that are equal in every seed have no interval.
+        ends = (over.value, over.low, over.high) if over else ()
+        shown = [f"{100 * end:+.1f}" if isfinite(end) else "" for end in ends]
+        cells += shown or ["", "", ""]
         share = shares[estimator]
         cells.append("never" if share is None else f"{share:.2f}")
         cells.append(f"{100 * means[estimator]['pass16'].value:.1f}")
@@ -78,11 +81,13 @@ def print_settings(runs: Iterable[RunRecord]) -> None:
 
 
 def picture_of(findings: Findings, tried: list[Tried], path: Path) -> None:
-    """Draws a row for each finished cell: rewards over the samples, and pass@1 by split."""
+    """Draws a column for each finished cell: rewards over the samples, and pass@1 by split."""
     curves = curves_of(findings, findings.estimators)
-    splits = results_by_split(findings, [row for row in tried if row.cell in findings.cells])
-    rows = [figure for pair in zip(curves, splits, strict=True) for figure in pair]
-    style.save_png(figures.picture(rows), path)
+    cells = [curve.title for curve in curves]
+    of_cells = [row for cell in cells for row in tried if row.cell == cell]
+    splits = results_by_split(findings, of_cells)
+    widths = [PANEL_WIDTH] * len(cells)
+    style.save_png(figures.picture([*curves, *splits], widths), path)
 
 
 def print_study(settings: InlineStudy, path: Path, images: Path) -> None:

@@ -116,7 +116,7 @@ def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["budgets.py", str(tmp_path)])
     kept(tmp_path, settings, records.values())()
     rows = capsys.readouterr().out.splitlines()
-    end = "| +0.0 | -inf | +inf | 1.00 | 95.0 | 0.100 |"
+    end = "| +0.0 |  |  | 1.00 | 95.0 | 0.100 |"
     assert f"| `js_grad` | 16 x 1 | 0.0004 | 90.0 {end}" in rows
     choice = "| 90.1 at 0.0004 | 89.1 at 0.0004 | 86.4 at 0.0001 | 82.4 at 0.0001 |"
     assert f"| js_grad {choice}" in rows
