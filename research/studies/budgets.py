@@ -7,7 +7,7 @@ Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
 
 import runpy
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -24,39 +24,61 @@ from paired_eval.pages import figures, style
 HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"
 PANEL_WIDTH = 250  # pixels
+OURS = "js_grad"
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 
-def print_results(findings: Findings, cell: str) -> None:
+def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str]) -> None:
     """Each estimator at its own split and rate, on the final seeds, in percent and points."""
-    print(
-        f"\n{cell}\n\n| estimator | prompts x responses | rate | pass@1 | "
-        f"over `{findings.reference}` | low | high | share of samples | pass@16 | nats a token |\n"
-        f"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-    )
-    means = by_estimator(findings.means, cell)
-    differences = by_estimator(findings.differences, cell)
-    shares = {row.estimator: row.share for row in findings.samples if row.cell == cell}
-    for estimator in sorted(means, key=lambda name: -means[name]["pass1"].value):
-        pass1 = means[estimator]["pass1"]
-        cells = [f"`{estimator}`", pass1.split, pass1.learning_rate, f"{100 * pass1.value:.1f}"]
-        over = differences.get(estimator, {}).get("pass1")
-        # Runs that are equal in every seed have no interval.
-        ends = (over.value, over.low, over.high) if over else ()
-        shown = [f"{100 * end:+.1f}" if isfinite(end) else "" for end in ends]
-        cells += shown or ["", "", ""]
-        share = shares[estimator]
-        cells.append("never" if share is None else f"{share:.2f}")
-        cells.append(f"{100 * means[estimator]['pass16'].value:.1f}")
-        cells.append(f"{means[estimator]['entropy'].value:.3f}")
-        print(f"| {' | '.join(cells)} |")
+    columns = ("task", "estimator", "prompts x responses", "rate", "pass@1")
+    columns += (f"over `{findings.reference}`", f"over `{OURS}`")
+    columns += ("share of samples", "pass@16", "nats a token")
+    print(f"\n| {' | '.join(columns)} |\n|---|---|---|{'---:|' * (len(columns) - 3)}")
+    for cell in cells:
+        means = by_estimator(findings.means, cell)
+        shares = {row.estimator: row.share for row in findings.samples if row.cell == cell}
+        for estimator in sorted(means, key=lambda name: -means[name]["pass1"].value):
+            pass1 = means[estimator]["pass1"]
+            share = shares[estimator]
+            row = [
+                task_of(cell),
+                f"`{estimator}`",
+                pass1.split,
+                pass1.learning_rate,
+                f"{100 * pass1.value:.1f}",
+                shown_difference(findings, cell, estimator),
+                shown_difference(over_ours, cell, estimator),
+                "never" if share is None else f"{share:.2f}",
+                f"{100 * means[estimator]['pass16'].value:.1f}",
+                f"{means[estimator]['entropy'].value:.3f}",
+            ]
+            print(f"| {' | '.join(row)} |")
 
 
-def print_splits(rows: list[dict[str, str]]) -> None:
+def task_of(cell: str) -> str:
+    """The task in a cell's title."""
+    return cell.partition(",")[0]
+
+
+def shown_difference(findings: Findings, cell: str, estimator: str) -> str:
+    """Points of pass@1 over the reference, with their interval; empty for the reference."""
+    row = by_estimator(findings.differences, cell).get(estimator, {}).get("pass1")
+    if row is None:
+        return ""
+    if not isfinite(row.low):
+        return "0, the same runs"
+    return f"{100 * row.value:+.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"
+
+
+def print_splits(tried: list[Tried]) -> None:
     """pass@1 of each split at its best rate, on the seeds of the choice."""
-    print(f"\n| {' | '.join(rows[0])} |\n|---|{'---:|' * (len(rows[0]) - 1)}")
-    for row in rows:
-        print(f"| {' | '.join(row.values())} |")
+    by_cell = grouped(tried, lambda row: row.cell)
+    tables = {cell: choice_table(rows) for cell, rows in by_cell.items()}
+    columns = next(iter(tables.values()))[0]
+    print(f"\n| task | {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 1)}")
+    for cell, rows in tables.items():
+        for row in rows:
+            print(f"| {task_of(cell)} | {' | '.join(row.values())} |")
 
 
 def print_settings(runs: Iterable[RunRecord]) -> None:
@@ -65,27 +87,29 @@ def print_settings(runs: Iterable[RunRecord]) -> None:
     A run is ruined if its pass@1 is below its reward in the first twentieth of the training.
     """
     print(
-        "\n| estimator | prompts x responses | rate | runs | ruined | pass@1 | lowest | pass@16 | "
-        "nats a token |\n|---|---|---:|---:|---:|---:|---:|---:|---:|"
+        "\n| task | estimator | prompts x responses | rate | runs | ruined | pass@1 | lowest | "
+        "pass@16 | nats a token |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
     )
-    names = ("estimator", "responses", "learning_rate")
+    names = ("task", "estimator", "responses", "learning_rate")
     by_setting = grouped(runs, lambda run: tuple(run[name] for name in names))
-    for (estimator, responses, rate), own in sorted(by_setting.items()):
+    for (task, estimator, responses, rate), own in sorted(by_setting.items()):
         passed = [100 * run["pass1"] for run in own]
         ruined = sum(run["pass1"] < run["curve"][0] for run in own)
         pass16 = 100 * fmean(run["pass16"] for run in own)
         entropy = fmean(run["entropy"] for run in own)
         split = f"{own[0]['prompts']} x {responses}"
         numbers = f"{fmean(passed):.1f} | {min(passed):.1f} | {pass16:.1f} | {entropy:.3f}"
-        print(f"| `{estimator}` | {split} | {rate:g} | {len(own)} | {ruined} | {numbers} |")
+        print(
+            f"| {task} | `{estimator}` | {split} | {rate:g} | {len(own)} | {ruined} | {numbers} |"
+        )
 
 
 def picture_of(findings: Findings, tried: list[Tried], path: Path) -> None:
-    """Draws a column for each finished cell: rewards over the samples, and pass@1 by split."""
+    """Draws a column for each cell of `tried`: rewards over the samples, and pass@1 by split."""
+    splits = results_by_split(findings, tried)
+    cells = [drawing.title for drawing in splits]
     curves = curves_of(findings, findings.estimators)
-    cells = [curve.title for curve in curves]
-    of_cells = [row for cell in cells for row in tried if row.cell == cell]
-    splits = results_by_split(findings, of_cells)
+    curves.sort(key=lambda drawing: cells.index(drawing.title))
     widths = [PANEL_WIDTH] * len(cells)
     style.save_png(figures.picture([*curves, *splits], widths), path)
 
@@ -95,18 +119,19 @@ def print_study(settings: InlineStudy, path: Path, images: Path) -> None:
     records = {Run.of(record): record for record in read(path)}
     name = path.name.partition(".")[0]
     print(f"\n{name}: {len(records)} runs")
-    findings = analyse(final_records(settings, records.values()), settings.compared_with)
+    final = final_records(settings, records.values())
+    findings = analyse(final, settings.compared_with)
+    over_ours = analyse(final, OURS)
     tried = tried_splits(settings, records)
-    for cell in dict.fromkeys(row.cell for row in tried):
-        if cell in findings.cells:
-            print_results(findings, cell)
-        print(f"\n{cell}, on the seeds of the choice")
-        print_splits(choice_table([row for row in tried if row.cell == cell]))
-    for cell, runs in grouped(records.values(), lambda run: (run["task"], run["mix"])).items():
-        print(f"\n{', '.join(cell)}, every setting")
-        print_settings(runs)
-    if findings.cells:
-        picture_of(findings, tried, images / f"results_{name}.png")
+    cells = [cell for cell in dict.fromkeys(row.cell for row in tried) if cell in findings.cells]
+    if cells:
+        print_results(findings, over_ours, cells)
+        finished = [row for row in tried if row.cell in cells]
+        picture_of(findings, finished, images / f"results_{name}.png")
+    print("\nOn the seeds of the choice")
+    print_splits(tried)
+    print("\nEvery setting")
+    print_settings(records.values())
 
 
 def main() -> None:

@@ -20,8 +20,10 @@ from baseline_research.study.budget import (
 )
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.tables import choice_table
+from baseline_research.tiny.chains import FAMILIES
 
 SCRIPT = Path(__file__).parents[2] / "studies/budgets.py"
+TASKS_IN_STEPS = tuple(f"| {family.name}_" for family in FAMILIES)
 
 
 def study(**changes):
@@ -116,15 +118,27 @@ def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["budgets.py", str(tmp_path)])
     kept(tmp_path, settings, records.values())()
     rows = capsys.readouterr().out.splitlines()
-    end = "| +0.0 |  |  | 1.00 | 95.0 | 0.100 |"
-    assert f"| `js_grad` | 16 x 1 | 0.0004 | 90.0 {end}" in rows
+    end = "| 0, the same runs |  | 1.00 | 95.0 | 0.100 |"
+    assert f"| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0 {end}" in rows
     choice = "| 90.1 at 0.0004 | 89.1 at 0.0004 | 86.4 at 0.0001 | 82.4 at 0.0001 |"
-    assert f"| js_grad {choice}" in rows
-    assert "| `js_grad` | 16 x 1 | 0.0004 | 4 | 0 | 90.1 | 90.0 | 95.0 | 0.100 |" in rows
+    assert f"| sort | js_grad {choice}" in rows
+    assert "| sort | `js_grad` | 16 x 1 | 0.0004 | 4 | 0 | 90.1 | 90.0 | 95.0 | 0.100 |" in rows
     assert (tmp_path / "results_own.png").stat().st_size > 10_000
     unfinished = [record for run, record in records.items() if run.seed >= 100]
     kept(tmp_path, settings, unfinished)()
-    assert "| `js_grad` | 16 x 1 | 0.0004 | 90.0" not in capsys.readouterr().out
+    assert "| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0" not in capsys.readouterr().out
+
+
+def test_the_results_page_has_what_the_kept_records_say(tmp_path, monkeypatch, capsys):
+    """Every row about tasks that are worked out in steps."""
+    monkeypatch.setattr(sys, "argv", ["budgets.py", str(tmp_path)])
+    runpy.run_path(str(SCRIPT))["main"]()
+    printed = capsys.readouterr().out.splitlines()
+    page = (SCRIPT.parents[2] / "docs/results.md").read_text(encoding="utf-8").splitlines()
+    claimed = [row for row in page if row.startswith(TASKS_IN_STEPS)]
+    assert len(claimed) > 20
+    for row in claimed:
+        assert row in printed
 
 
 @pytest.mark.parametrize(
