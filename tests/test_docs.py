@@ -51,7 +51,7 @@ def test_the_site_has_formulas_docstrings_and_nothing_from_elsewhere(site):
     pages = {page: page.read_text() for page in site.rglob("*.html")}
     assert len(pages) > 15
     assert all("arithmatex" not in text for text in pages.values())  # each formula is MathML
-    assert "<math" in pages[site / "how_it_works/index.html"]
+    assert "<math" in pages[site / "report/index.html"]
     assert "share_of_equal_groups" in pages[site / "train/index.html"]
     assert "loo_prompt_mean" in pages[site / "api/index.html"]  # from the docstrings
     for text in pages.values():

@@ -1,6 +1,6 @@
 """What to log about one batch: equal groups, what the baseline saves, and the gradient's noise.
 
-How to read each curve: docs/train.md. Derivation of the errors: docs/how_it_works.md.
+How to read each curve: docs/train.md. Derivation of the errors: docs/report.md.
 """
 
 from __future__ import annotations

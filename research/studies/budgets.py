@@ -61,13 +61,13 @@ def task_of(cell: str) -> str:
 
 
 def shown_difference(findings: Findings, cell: str, estimator: str) -> str:
-    """Points of pass@1 over the reference, with their interval; empty for the reference."""
+    """Points of pass@1 over the reference, ± half of their interval; empty for the reference."""
     row = by_estimator(findings.differences, cell).get(estimator, {}).get("pass1")
     if row is None:
         return ""
     if not isfinite(row.low):
         return "0, the same runs"
-    return f"{100 * row.value:+.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"
+    return f"{100 * row.value:+.1f} ± {50 * (row.high - row.low):.1f}"
 
 
 def print_splits(tried: list[Tried]) -> None:

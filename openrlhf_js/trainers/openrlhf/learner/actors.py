@@ -158,7 +158,7 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
         """What upstream divides the loss by: the counts of tokens and of responses.
 
         With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected
-        gradient is the true one times a constant, whatever the baseline (docs/how_it_works.md).
+        gradient is the true one times a constant, whatever the baseline (docs/report.md).
         Upstream divides by the tokens that the batch happens to have; with `tokens_each` None that
         stays. Masked responses have no action tokens, and count in neither.
         """
