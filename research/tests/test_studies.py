@@ -15,6 +15,7 @@ from baseline_research.study.design import InlineStudy
 from baseline_research.tiny import model
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.estimators.own import load_own
 
 STUDIES = Path(__file__).parents[2] / "research/studies"
 
@@ -128,3 +129,22 @@ def test_gradients_of_chains_are_measured_by_split(tmp_path, monkeypatch, capsys
     assert list(by_split) == ["8 x 1", "4 x 2", "2 x 4"]
     assert by_split["8 x 1"][0] == ""  # rloo has no other response
     assert by_split["2 x 4"][0] == "0"  # what the others are compared with
+
+
+@pytest.mark.parametrize("form", ["Wider", "LongMemory", "OwnKappa"])
+def test_the_forms_that_were_tried_are_unbiased(form):
+    assert load_own(f"{STUDIES / 'tried.py'}:{form}").unbiased
+
+
+def test_the_errors_of_the_forms_that_were_tried(tmp_path, monkeypatch, capsys):
+    even = replace(TASKS["walk_20"], warm_start_steps=2, score=score_of_even_lengths)
+    monkeypatch.setitem(TASKS, "walk_20", even)
+    script = runpy.run_path(str(STUDIES / "tried.py"))
+    smaller = {"STEPS": 6, "FIRST_STEPS": 2, "PROMPTS": 12, "RESPONSES": (2,)}
+    script["main"].__globals__.update(smaller)
+    monkeypatch.setattr(sys, "argv", ["tried.py", str(tmp_path), "walk_20"])
+    script["main"]()
+    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows[2:]] == ["| walk_20, natural", "| walk_20, mixed"]
+    assert rows[2][2] == "0"  # weighted_rloo, which is rloo with two responses
+    assert all(abs(float(cell)) < 1000 for row in rows[2:] for cell in row[1:-1])
