@@ -1,6 +1,7 @@
 """How near gradients are to the true ones on chains of thought, by direction, split and estimator.
 
-.venv/bin/python research/studies/chain_gradients.py OUT [TASK ...]     # resumes
+python research/studies/chain_gradients.py                      # the tables of the kept figures
+python research/studies/chain_gradients.py OUT [TASK ...]       # measures; resumes
 
 Two pools for each task and mix, of the model before training. One has few prompts with many
 responses: estimators at the same m, beside the best constant baseline of each prompt. One has many
@@ -8,10 +9,12 @@ prompts with few responses: batches of 128 responses, split in every way, judged
 the gradient of all prompts, since another split also draws other prompts. (128 of 512 are drawn
 without replacement, which takes a quarter of the noise of this draw away, 16 of 512 a thirtieth.)
 The factor that fits best is taken out of every gradient: Adam ignores its length. Prints tables,
-and writes OUT/chain_gradients.csv.xz.
+and writes OUT/chain_gradients.csv.xz. The kept figures have the first pool of tasks as drawn.
 """
 
 import argparse
+import csv
+import lzma
 import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +33,7 @@ from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import find_estimator
 
 HERE = Path(__file__).parent
+KEPT = HERE / "chain_gradients.csv.xz"
 gradients = runpy.run_path(str(HERE / "gradients.py"))
 CHAINS = ("walk_60", "swaps_60", "product_60")
 MIXES = ("natural", "mixed")
@@ -163,17 +167,29 @@ def print_table(
         print(f"| {' | '.join((*setting, *columns))} |")
 
 
+def read_kept() -> list[dict[str, Any]]:
+    """The rows of the kept figures."""
+    with lzma.open(KEPT, "rt", encoding="utf-8") as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    for row in rows:
+        row["value"] = float(row["value"]) if row["value"] else None
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("out", type=Path, help="folder of the pools")
+    parser.add_argument("out", type=Path, nargs="?", help="folder of the pools")
     parser.add_argument("tasks", nargs="*", default=CHAINS, metavar="TASK")
     parser.add_argument("--mixes", nargs="+", default=MIXES, help="how prompts are chosen")
     parser.add_argument("--width", type=int, default=64, help="of the model")
     parser.add_argument("--layers", type=int, default=2, help="of the model")
     parser.add_argument("--same_m", action="store_true", help="leave out the comparison of splits")
     arguments = parser.parse_args()
+    if arguments.out is None:
+        print_tables(read_kept())
+        return
     settings = InlineStudy(
         out=arguments.out,
         tasks=list(arguments.tasks),

@@ -5,6 +5,8 @@ import lzma
 import re
 import runpy
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,8 @@ from baseline_research.study.design import InlineStudy
 from baseline_research.study.tables import choice_table
 from baseline_research.tiny.chains import FAMILIES
 
-SCRIPT = Path(__file__).parents[2] / "studies/budgets.py"
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "research/studies/budgets.py"
 TASK_IN_STEPS = re.compile(rf"\| ({'|'.join(family.name for family in FAMILIES)})_\d+ \|")
 
 
@@ -130,16 +133,52 @@ def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
     assert "| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0" not in capsys.readouterr().out
 
 
-def test_the_results_page_has_what_the_kept_records_say(tmp_path, monkeypatch, capsys):
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What `budgets.py` prints of the kept records."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as shown:
+        patch.setattr(sys, "argv", ["budgets.py", str(tmp_path_factory.mktemp("images"))])
+        runpy.run_path(str(SCRIPT))["main"]()
+    return shown.getvalue().splitlines()
+
+
+def test_the_results_page_has_what_the_kept_records_say(printed):
     """Every row about tasks that are worked out in steps."""
-    monkeypatch.setattr(sys, "argv", ["budgets.py", str(tmp_path)])
-    runpy.run_path(str(SCRIPT))["main"]()
-    printed = capsys.readouterr().out.splitlines()
-    page = (SCRIPT.parents[2] / "docs/results.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
     claimed = [row for row in page if TASK_IN_STEPS.match(row)]
     assert len(claimed) > 20
     for row in claimed:
         assert row in printed
+
+
+@pytest.mark.parametrize(
+    ("named", "task"),
+    [
+        ("a walk on a grid", "walk_60"),
+        ("sorting by swaps", "swaps_60"),
+        ("long multiplication", "product_60"),
+    ],
+)
+def test_the_first_table_of_the_readme_is_that_of_the_kept_records(printed, named, task):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [cells_of(line) for line in readme if line.startswith(f"| {named} |")]
+    finals = {}
+    for line in printed[: printed.index("On the seeds of the choice")]:
+        if line.startswith(f"| {task} |"):
+            cells = cells_of(line)
+            finals[cells[1].strip("`")] = cells
+    names = ("rloo", "grpo", "no_baseline", "js_grad")
+    for cell, name in zip(row[1:5], names, strict=True):
+        split = finals[name][2].replace(" ", "")
+        assert cell == f"{finals[name][4]} ({split})"
+    over, low, high = map(float, re.findall(r"[-+]?[\d.]+", row[5]))
+    value, half = map(float, finals["js_grad"][5].split(" ± "))
+    assert over == value and (high - low) / 2 == pytest.approx(half, abs=0.1)
+    assert row[6] == finals["js_grad"][7]
+
+
+def cells_of(row):
+    return [cell.strip() for cell in row.strip("|").split("|")]
 
 
 @pytest.mark.parametrize(
