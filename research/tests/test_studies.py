@@ -149,3 +149,14 @@ def test_the_errors_of_the_forms_that_were_tried(tmp_path, monkeypatch, capsys):
     assert [row[0] for row in rows] == ["walk_20, natural", "walk_20, mixed"]
     assert rows[0][2] == "0"  # weighted_rloo, which is rloo with two responses
     assert all(abs(float(cell)) < 1000 for row in rows for cell in row[1:])
+
+
+def test_the_results_page_has_the_kept_gradients_of_chains(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["chain_gradients.py"])
+    runpy.run_path(str(STUDIES / "chain_gradients.py"))["main"]()
+    printed = capsys.readouterr().out.splitlines()
+    page = (STUDIES.parents[1] / "docs/results.md").read_text(encoding="utf-8")
+    section = page.partition("### Chains\n")[2].partition("\n### ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("|")]
+    assert len(rows) > 15
+    assert set(rows) <= set(printed)
