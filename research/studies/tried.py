@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from openrlhf_js.estimators.batch import Batch
 
 TASKS = ("walk_60", "swaps_60", "product_60")
+ESTIMATORS = ("weighted_rloo", "no_baseline", "js_grad")
 FORMS = ("Wider", "LongMemory", "OwnKappa")
 PROMPTS = 64
 RESPONSES = (2, 4)
@@ -137,8 +138,7 @@ def weighted_errors(task: str, mix: str, responses: int, out: Path) -> dict[str,
     run = Run(task, mix, PROMPTS, responses, estimator="rloo", learning_rate=1e-4, seed=0)
     problems = training_problems(run, settings)
     policy = policy_in(warm_start(task, settings, lambda step: None), settings)
-    names = ["rloo", "weighted_rloo", "no_baseline", "js_grad"]
-    live = {name: LiveEstimator(name) for name in names}
+    live = {name: LiveEstimator(name) for name in ("rloo", *ESTIMATORS)}
     live |= {form: LiveEstimator(f"{Path(__file__)}:{form}") for form in FORMS}
     errors = dict.fromkeys(live, 0.0)
     for step in range(STEPS):
@@ -164,15 +164,14 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of a study, with its warm starts")
     parser.add_argument("tasks", nargs="*", default=TASKS, metavar="TASK")
     arguments = parser.parse_args()
-    for number, task in enumerate(arguments.tasks):
+    columns = (*ESTIMATORS, *FORMS)
+    print(f"| task | m | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}")
+    for task in arguments.tasks:
         for mix in ("natural", "mixed"):
             for responses in RESPONSES:
                 errors = weighted_errors(task, mix, responses, arguments.out)
-                if not number and mix == "natural" and responses == RESPONSES[0]:
-                    print(f"| task | m | {' | '.join(list(errors)[1:])} |")
-                    print(f"|---|---:|{'---:|' * (len(errors) - 1)}")
-                below = [100 * (1 - error / errors["rloo"]) for error in errors.values()]
-                shown = " | ".join(f"{value:.0f}" for value in below[1:])
+                below = [100 * (1 - errors[name] / errors["rloo"]) for name in columns]
+                shown = " | ".join(f"{value:.0f}" for value in below)
                 print(f"| {task}, {mix} | {responses} | {shown} |", flush=True)
 
 
