@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from answer_graders.record import scored
 from baseline_research.study.design import InlineStudy
 from baseline_research.tiny import model
 from baseline_research.tiny.tasks import TASKS
-from openrlhf_js.estimators import ESTIMATORS
+from openrlhf_js.estimators import ESTIMATORS, LiveEstimator
 from openrlhf_js.estimators.own import load_own
 
 STUDIES = Path(__file__).parents[2] / "research/studies"
@@ -28,7 +29,8 @@ def results():
 @pytest.mark.parametrize("records", STUDIES.glob("*.jsonl.xz"), ids=lambda path: path.name)
 def test_the_kept_records_are_of_estimators_that_there_are(records, results):
     runs = results["read"](records)
-    assert {run["estimator"] for run in runs} <= set(ESTIMATORS)
+    names = {run["estimator"] for run in runs}
+    assert {name for name in names if ".py:" not in name} <= set(ESTIMATORS)
 
 
 def run_of(estimator, task, seed, pass1):
@@ -131,9 +133,66 @@ def test_gradients_of_chains_are_measured_by_split(tmp_path, monkeypatch, capsys
     assert by_split["2 x 4"][0] == "0"  # what the others are compared with
 
 
-@pytest.mark.parametrize("form", ["Wider", "LongMemory", "OwnKappa"])
+FORMS = {
+    "tried.py": ["Wider", "LongMemory", "OwnKappa"],
+    "parts.py": ["NoWeights", "NoMemory", "NoPrompts", "NoGroup"],
+}
+
+
+@pytest.mark.parametrize("form", [f"{file}:{name}" for file in FORMS for name in FORMS[file]])
 def test_the_forms_that_were_tried_are_unbiased(form):
-    assert load_own(f"{STUDIES / 'tried.py'}:{form}").unbiased
+    assert load_own(f"{STUDIES / form}").unbiased
+
+
+PARTS = {  # the form, and what js_grad must be given for the two to differ
+    "NoWeights": {"weights"},
+    "NoMemory": {"past"},
+    "NoPrompts": {"past", "prompts that come again"},
+}
+GIVEN = ["weights", "past", "prompts that come again"]
+
+
+@pytest.mark.filterwarnings("ignore:js_grad weighs all responses alike")
+@pytest.mark.parametrize("left_out", [None, *GIVEN])
+@pytest.mark.parametrize("form", PARTS)
+def test_a_form_without_a_part_is_js_grad_where_the_part_has_nothing_to_do(form, left_out):
+    given = set(GIVEN) - {left_out}
+    same = torch.allclose(last_baselines(form_of(form), given), last_baselines("js_grad", given))
+    assert same == (not PARTS[form] <= given)
+
+
+def test_the_form_without_the_group_is_the_mean_of_all_others():
+    first = last_baselines(form_of("NoGroup"), {"weights"})
+    assert torch.equal(first, first[:, :1].expand_as(first))
+    constant = last_baselines(form_of("NoGroup"), set(GIVEN), reward=0.25)
+    assert torch.allclose(constant, torch.full_like(constant, 0.25))
+
+
+def form_of(name):
+    return f"{STUDIES / 'parts.py'}:{name}"
+
+
+def last_baselines(estimator, given, reward=None):
+    """The baselines of the last of three batches of random rewards, or of the first alone."""
+    live = LiveEstimator(estimator)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(3 if "past" in given else 1):
+        rewards = torch.rand(5, 3, generator=generator, dtype=torch.float64)
+        if reward is not None:
+            rewards = torch.full_like(rewards, reward)
+        weights = torch.rand(5, 3, generator=generator) + 0.1
+        keys = (
+            torch.arange(5) if "prompts that come again" in given else torch.arange(5) + 10 * step
+        )
+        batch = live.batch(
+            rewards,
+            squared_score_norms=weights if "weights" in given else None,
+            keys=keys,
+            step=step,
+        )
+        baselines = rewards - live.estimate(batch).advantages
+        live.learn(batch)
+    return baselines
 
 
 def test_the_errors_of_the_forms_that_were_tried(tmp_path, monkeypatch, capsys):

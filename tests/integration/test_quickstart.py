@@ -13,7 +13,7 @@ SHORTER = """
 import sys
 from baseline_research.cli import quickstart
 
-quickstart.PAIRED |= {"steps": 3, "mixes": ["alike"]}
+quickstart.PAIRED |= {"steps": 3}
 sys.exit(quickstart.main(sys.argv[1:]))
 """
 
