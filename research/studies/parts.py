@@ -1,14 +1,19 @@
 """`js_grad` without one of its parts: own baselines, which show what each part is worth.
 
-for part in NoWeights NoMemory NoPrompts NoGroup; do forms="$forms research/studies/parts.py:$part"; done
-openrlhf-js study --estimators js_grad $forms weighted_rloo rloo ...
+parts=$(printf "research/studies/parts.py:%s " NoWeights NoMemory NoPrompts NoGroup)
+openrlhf-js study --estimators js_grad rloo $parts ... --out runs/parts
+python research/studies/parts.py runs/parts      # the table; without a folder: of the kept records
 
-The tables, and the whole commands, are in docs/results.md.
+docs/results.md has the whole command.
 """
 
 from __future__ import annotations
 
+import runpy
+import sys
 from dataclasses import replace
+from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openrlhf_js.estimators.baselines.grad import Memory, grad_baseline
@@ -18,6 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from openrlhf_js.estimators.batch import Batch
+
+HERE = Path(__file__).parent
+WHOLE = "js_grad"
+FORMS = ("rloo", "NoWeights", "NoMemory", "NoPrompts", "NoGroup")
 
 
 class NoPrompts:
@@ -74,3 +83,32 @@ class NoGroup(NoPrompts):
             weight = weight + past_weight
             total = total + past_weight * (past.origin + past.mean_reward)
         return (total / weight)[:, None].expand_as(batch.rewards)
+
+
+def main() -> None:
+    """Prints pass@1 of `js_grad`, and the others' points over it, with half of their interval."""
+    from baseline_research.study.analysis import analyse
+    from baseline_research.study.tables import by_estimator
+
+    kept = HERE / "parts.jsonl.xz"
+    path = Path(sys.argv[1]) / "runs-inline.jsonl" if sys.argv[1:] else kept
+    runs = runpy.run_path(str(HERE / "results.py"))["read"](path)
+    for run in runs:
+        run["estimator"] = (
+            run["estimator"].partition(".py:")[2].partition("@")[0] or run["estimator"]
+        )
+    findings = analyse(runs, WHOLE)
+    print(f"| task | {WHOLE} | {' | '.join(FORMS)} |\n|---|---:|{'---:|' * len(FORMS)}")
+    for cell in findings.cells:
+        whole = by_estimator(findings.means, cell)[WHOLE]["pass1"].value
+        over = by_estimator(findings.differences, cell)
+        shown = [f"{100 * whole:.1f}"]
+        for form in FORMS:
+            row = over[form]["pass1"]
+            half = f" ± {50 * (row.high - row.low):.1f}" if isfinite(row.low) else ""
+            shown.append(f"{100 * row.value:+.1f}{half}")
+        print(f"| {cell} | {' | '.join(shown)} |")
+
+
+if __name__ == "__main__":
+    main()
