@@ -3,7 +3,8 @@
 python research/studies/chain_gradients.py                      # the tables of the kept figures
 python research/studies/chain_gradients.py OUT [TASK ...]       # measures; resumes
 
-Two pools for each task and mix, of the model before training. One has few prompts with many
+Two pools for each task and mix, of the model before training, or after some steps of it with RLOO
+(--after). One has few prompts with many
 responses: estimators at the same m, beside the best constant baseline of each prompt. One has many
 prompts with few responses: batches of 128 responses, split in every way, judged by the distance to
 the gradient of all prompts, since another split also draws other prompts. (128 of 512 are drawn
@@ -27,8 +28,7 @@ from baseline_research.lab.gradient import Measured, measure, truths_of
 from baseline_research.lab.sampling import sampled
 from baseline_research.lab.score_pool import open_score_pool
 from baseline_research.lab.settings import LIMIT, GradientSettings
-from baseline_research.study.design import InlineStudy
-from baseline_research.study.inline.prompts import warm_start
+from baseline_research.study.design import InlineStudy, Run
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import find_estimator
 
@@ -51,11 +51,13 @@ STEPS = 10  # batches in a stream, the second half of which judges estimators wi
 
 
 def measure_task(
-    out: Path, task: str, mix: str, settings: InlineStudy, *, splits: bool
+    out: Path, task: str, mix: str, settings: InlineStudy, *, after: int, splits: bool
 ) -> list[dict[str, Any]]:
     """The rows of one task and mix; with `splits`, also those of the second pool."""
-    start = warm_start(task, settings, lambda step: None)
-    prompts = out / f"{task}-{mix}" / "prompts.jsonl"
+    name = f"{task}-{mix}-{after}" if after else f"{task}-{mix}"
+    prompts = out / name / "prompts.jsonl"
+    run = Run(task, "natural", 64, 2, estimator="rloo", learning_rate=1e-4, seed=0)
+    start = gradients["trained"](prompts.parent, run, settings, (after,))[after]
     if not prompts.is_file():
         gradients["write_prompts"](prompts, task, mix, settings, SPLIT_PROMPTS)
     sample = gradients["sample_words"](start, prompts, task)
@@ -64,7 +66,7 @@ def measure_task(
     )
     if splits:
         rows += split_rows(start, prompts, prompts.parent / "splits", TASKS[task].max_new_tokens)
-    return [{"task": task, "prompts_are": mix, "steps": 0, **row} for row in rows]
+    return [{"task": task, "prompts_are": mix, "steps": after, **row} for row in rows]
 
 
 def split_rows(start: Path, prompts: Path, out: Path, max_new_tokens: int) -> list[dict[str, Any]]:
@@ -130,6 +132,7 @@ def left_at_best_length(measured: Measured, signals: np.ndarray, name: str) -> f
 def print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
     """At the same m, below rloo there; and by split, below REFERENCE."""
     print_pools(rows)
+    print_table(rows, "reduction_normalized_percent", ESTIMATORS)
     print_table(rows, "reduction_at_best_length_percent", ESTIMATORS)
     print_table(rows, "reduction_percent", ESTIMATORS)
     if any(row["quantity"] == BELOW_REFERENCE for row in rows):
@@ -138,13 +141,17 @@ def print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def print_pools(rows: Sequence[Mapping[str, Any]]) -> None:
     """The mean reward, and rho: squared score lengths of right responses over those of wrong ones,
-    and the same of the weights that `js_grad` is given."""
-    names = ("mean_reward", "squared_norms_right_over_wrong", "weights_right_over_wrong")
-    print("\n| task, prompts | mean reward | rho | of the weights |\n|---|---:|---:|---:|")
+    of their medians, and of the weights that `js_grad` is given."""
+    ratios = ("squared_norms", "squared_norm_medians", "weights")
+    names = ("mean_reward", *(f"{name}_right_over_wrong" for name in ratios))
+    print(
+        "\n| task, prompts | mean reward | rho | of the medians | of the weights |\n"
+        "|---|---:|---:|---:|---:|"
+    )
     pools: dict[str, dict[str, str]] = {}
     for row in rows:
         if row["quantity"] in names and row["value"] is not None:
-            pool = pools.setdefault(f"{row['task']}, {row['prompts_are']}", {})
+            pool = pools.setdefault(title_of(row), {})
             pool[row["quantity"]] = f"{row['value']:.2f}"
     for pool, values in pools.items():
         print(f"| {pool} | {' | '.join(values.get(name, '') for name in names)} |")
@@ -159,12 +166,18 @@ def print_table(
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
         if row["quantity"] == quantity:
-            setting = f"{row['task']}, {row['prompts_are']}", f"{row['n']} x {row['m']}"
+            setting = title_of(row), f"{row['n']} x {row['m']}"
             shown = "" if row["value"] is None else str(round(row["value"]))
             cells.setdefault(setting, {})[row["estimator"]] = shown
     for setting, values in cells.items():
         columns = [values.get(name, "") for name in estimators]
         print(f"| {' | '.join((*setting, *columns))} |")
+
+
+def title_of(row: Mapping[str, Any]) -> str:
+    """The pool of a row."""
+    title = f"{row['task']}, {row['prompts_are']}"
+    return title if int(row["steps"]) == 0 else f"{title}, after {row['steps']} steps"
 
 
 def read_kept() -> list[dict[str, Any]]:
@@ -183,6 +196,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, nargs="?", help="folder of the pools")
     parser.add_argument("tasks", nargs="*", default=CHAINS, metavar="TASK")
     parser.add_argument("--mixes", nargs="+", default=MIXES, help="how prompts are chosen")
+    parser.add_argument("--after", type=int, default=0, help="steps of training with RLOO before")
     parser.add_argument("--width", type=int, default=64, help="of the model")
     parser.add_argument("--layers", type=int, default=2, help="of the model")
     parser.add_argument("--same_m", action="store_true", help="leave out the comparison of splits")
@@ -194,14 +208,21 @@ def main() -> None:
         out=arguments.out,
         tasks=list(arguments.tasks),
         mixes=list(arguments.mixes),
-        steps=60,
+        steps=max(60, arguments.after),
         width=arguments.width,
         layers=arguments.layers,
     )
     rows = []
     for task in arguments.tasks:
         for mix in arguments.mixes:
-            rows += measure_task(arguments.out, task, mix, settings, splits=not arguments.same_m)
+            rows += measure_task(
+                arguments.out,
+                task,
+                mix,
+                settings,
+                after=arguments.after,
+                splits=not arguments.same_m,
+            )
             gradients["write"](rows, arguments.out / "chain_gradients.csv.xz")
     print_tables(rows)
 

@@ -108,7 +108,8 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
     prompts = out / "questions.jsonl"
     if not prompts.is_file():
         write_prompts(prompts, QUESTIONS, "natural", settings)
-    for steps, policy in trained(out, settings).items():
+    run = run_of(QUESTIONS, "natural", prompts=16)  # x 2 responses
+    for steps, policy in trained(out, run, settings, PRETRAINED_STEPS).items():
         folder = out / f"{QUESTIONS}-{steps}"
         sample = ["--model", policy, "--prompts", prompts, "--apply_chat_template"]
         sample += ["--max_new_tokens", TASKS[QUESTIONS].max_new_tokens]
@@ -120,13 +121,12 @@ def measure_pretrained(out: Path, model: Path) -> list[dict]:
     return rows
 
 
-def trained(out: Path, settings: InlineStudy) -> dict[int, Path]:
-    """The policies' folders by number of rloo steps (16 prompts x 2 responses); 0: warm start."""
-    start = warm_start(QUESTIONS, settings, lambda step: print(f"imitation, step {step}"))
-    folders = {steps: out / f"policy-{steps}" if steps else start for steps in PRETRAINED_STEPS}
+def trained(out: Path, run: Run, settings: InlineStudy, wanted: tuple[int, ...]) -> dict[int, Path]:
+    """The policies' folders by number of the run's steps; 0: warm start."""
+    start = warm_start(run.task, settings, lambda step: print(f"imitation, step {step}"))
+    folders = {steps: out / f"policy-{steps}" if steps else start for steps in wanted}
     if all(folder.is_dir() for folder in folders.values()):
         return folders
-    run = run_of(QUESTIONS, "natural", prompts=16)
     problems = training_problems(run, settings)
     policy = policy_in(start, settings)
     training = Training(run, policy, run.estimator)

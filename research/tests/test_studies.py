@@ -119,14 +119,15 @@ def test_gradients_of_chains_are_measured_by_split(tmp_path, monkeypatch, capsys
     script["main"].__globals__.update(smaller)
     same_m = {"BATCHES": 10, "PROMPTS": 32, "RESPONSES": 8}
     script["gradients"]["main"].__globals__.update(same_m)
-    words = ["chain_gradients.py", str(tmp_path), "walk_20", "--mixes", "natural"]
+    words = ["chain_gradients.py", str(tmp_path), "walk_20", "--mixes", "natural", "--after", "2"]
     monkeypatch.setattr(sys, "argv", words)
     script["main"]()
     printed = capsys.readouterr().out
     rows = [row.split(" | ") for row in printed.splitlines() if row.startswith("| walk_20")]
-    pool, direction, raw, *splits = rows
+    pool, normalized, direction, raw, *splits = rows
+    assert pool[0] == "| walk_20, natural, after 2 steps"
     assert 0 < float(pool[1]) < 1 and float(pool[2]) > 0
-    assert direction[1] == raw[1] == "16 x 2"
+    assert normalized[1] == direction[1] == raw[1] == "16 x 2"
     by_split = {row[1]: row[2:] for row in splits}
     assert list(by_split) == ["8 x 1", "4 x 2", "2 x 4"]
     assert by_split["8 x 1"][0] == ""  # rloo has no other response

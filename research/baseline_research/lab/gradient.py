@@ -15,6 +15,9 @@ also reported at the length that minimises it,
 
     min_c E ||c g - T||^2 = E ||T||^2 (1 - cos^2),    cos^2 = (E <g, T>)^2 / (E ||g||^2 E ||T||^2)
 
+Where a few responses have score gradients much longer than all others, D and this are the figures
+of a few batches. Trainers clip the norm of a gradient, so the same is also reported of g / ||g||.
+
 Batches use half of each prompt's responses and T the other half; then the halves swap. The half for
 T gives two estimates, T_1 and T_2, each unbiased and independent of the other and of g, so
 <g, T_1 + T_2> and <T_1, T_2> estimate 2 <g, T> and ||T||^2.
@@ -189,14 +192,21 @@ class Measured(NamedTuple):
             )
         return at_m[self.names.index(name)]
 
-    def at_best_length(self, m: int, name: str, judged: NDArray[np.bool_]) -> Floats:
-        """(judged,) distances of an estimator's gradients times the one factor that fits best."""
+    def at_best_length(
+        self, m: int, name: str, judged: NDArray[np.bool_], *, normalized: bool = False
+    ) -> Floats:
+        """(judged,) distances of an estimator's gradients times the one factor that fits best;
+        `normalized`: of each gradient divided by its norm."""
         where = self.responses.index(m), self.names.index(name), judged
         squared_norms = self.squared_norms[where]
         products = self.products[where]
+        signals = self.distances[where] - squared_norms + 2 * products
+        if normalized:
+            norms = np.sqrt(np.maximum(squared_norms, TINY))
+            squared_norms = squared_norms / norms**2
+            products = products / norms
         factor = products.sum() / max(squared_norms.sum(), TINY)
-        longer = (factor**2 - 1) * squared_norms
-        return self.distances[where] + longer - 2 * (factor - 1) * products
+        return factor**2 * squared_norms - 2 * factor * products + signals
 
 
 def measure(
@@ -332,16 +342,21 @@ def _quantities(
     def reduction(batches: NDArray[np.bool_]) -> Estimate:
         return over.some(batches).reduction(distances[batches], reference[batches])
 
+    def reduction_at_best_length(*, normalized: bool) -> Estimate:
+        own, others = (
+            measured.at_best_length(m, each, judged, normalized=normalized)
+            for each in (name, REFERENCE)
+        )
+        return over.some(judged).reduction(own, others)
+
     steps = measured.draws.steps
     remembers = name != LIMIT and find_estimator(name).remembers
     judged = steps >= plan.steps / 2 if remembers else steps >= 0
     quantities: dict[str, Estimate | float] = {
         "distance": over.some(judged).mean(distances[judged]),
         "reduction_percent": reduction(judged),
-        "reduction_at_best_length_percent": over.some(judged).reduction(
-            measured.at_best_length(m, name, judged),
-            measured.at_best_length(m, REFERENCE, judged),
-        ),
+        "reduction_at_best_length_percent": reduction_at_best_length(normalized=False),
+        "reduction_normalized_percent": reduction_at_best_length(normalized=True),
         "distance_to_all": to_all[number],
         "reduction_to_all_percent": 100
         * (1 - to_all[number] / to_all[measured.names.index(REFERENCE)]),
@@ -365,13 +380,19 @@ def notes_of(measured: Measured, plan: BatchPlan) -> dict[str, Any]:
 
 def lengths_of(pool: ScorePool) -> dict[str, Any]:
     """The squared length of right responses' score gradients over that of wrong ones', if rewards
-    tell them apart: as measured, and by the weights that log-probabilities give."""
+    tell them apart: the means, the medians, which no rare long one decides, and the means of the
+    weights that log-probabilities give."""
     rewards = pool.samples.rewards
     right = rewards == 1
     wrong = rewards == 0
     if not right.any() or not wrong.any():
         return {}
     squared_norms = pool.gram.diagonal()[pool.places].astype(np.float64)
-    lengths = {"squared_norms": squared_norms, "weights": pool.weights[pool.places]}
-    ratios = {name: values[right].mean() / values[wrong].mean() for name, values in lengths.items()}
+    weights = pool.weights[pool.places]
+    ratios = {
+        "squared_norms": squared_norms[right].mean() / squared_norms[wrong].mean(),
+        "squared_norm_medians": np.median(squared_norms[right])
+        / max(np.median(squared_norms[wrong]), TINY),
+        "weights": weights[right].mean() / weights[wrong].mean(),
+    }
     return {"right_over_wrong": ratios}

@@ -211,6 +211,21 @@ def test_shorter_gradients_are_no_nearer_at_their_best_length(samples):
         assert rows["reduction_at_best_length_percent"].value == pytest.approx(wanted)
 
 
+def test_a_rare_long_gradient_does_not_decide_where_each_is_divided_by_its_norm(samples):
+    """js has rloo's gradients, but for the first, which is ten times as long. Of cos^2, 0.25 of
+    rloo, the long one leaves js little; divided by their norms, the two are equal."""
+    squared_norms = np.array([[[4.0, 4.0], [400.0, 4.0]]])
+    products = np.array([[[2.0, 2.0], [20.0, 2.0]]])
+    distances = squared_norms - 2 * products + 4
+    plan = BatchPlan(2, 2, (2,))
+    measured = made(distances, samples, plan, squared_norms, products)
+    rows = {row.quantity: row.value for row in compare(measured, plan).rows}  # the last is of js
+    cos2 = (20 + 2) ** 2 / ((400 + 4) * (4 + 4))
+    wanted = 100 * (1 - (1 - cos2) / (1 - 0.25))
+    assert rows["reduction_at_best_length_percent"] == pytest.approx(wanted)
+    assert rows["reduction_normalized_percent"] == pytest.approx(0)
+
+
 def test_rows_and_caption(samples):
     rloo = np.array([[4.0, 6.0, 5.0, 5.0], [2.0, 2.0, 3.0, 1.0]])
     plan = BatchPlan(4, 2, (2, 4))
@@ -230,7 +245,12 @@ def test_rows_and_caption(samples):
 
 
 def test_lengths_of_right_over_wrong(samples):
-    two = samples._replace(rewards=np.array([[1.0, 0.0, 0.0]]))
-    pool = ScorePool(two, np.array([[0, 1, 1]]), np.diag([2.0, 8.0]), np.array([1.0, 2.0]))
-    assert lengths_of(pool) == {"right_over_wrong": {"squared_norms": 0.25, "weights": 0.5}}
-    assert lengths_of(pool._replace(samples=two._replace(rewards=np.ones((1, 3))))) == {}
+    rewards = np.array([[1.0, 0.0, 0.0, 0.0]])
+    places = np.array([[0, 1, 1, 2]])  # the last is a rare long one
+    pool = ScorePool(
+        samples._replace(rewards=rewards), places, np.diag([2.0, 8.0, 32.0]), np.array([1.0, 2, 5])
+    )
+    ratios = {"squared_norms": 0.125, "squared_norm_medians": 0.25, "weights": 1 / 3}
+    assert lengths_of(pool)["right_over_wrong"] == pytest.approx(ratios)
+    alike = samples._replace(rewards=np.ones_like(rewards))
+    assert lengths_of(pool._replace(samples=alike)) == {}
