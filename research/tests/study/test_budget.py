@@ -152,18 +152,21 @@ def test_the_results_page_has_what_the_kept_records_say(printed):
 
 
 @pytest.mark.parametrize(
-    ("named", "task"),
+    ("named", "study", "task"),
     [
-        ("a walk on a grid", "walk_60"),
-        ("sorting by swaps", "swaps_60"),
-        ("long multiplication", "product_60"),
+        ("a walk on a grid", "chains", "walk_60"),
+        ("sorting by swaps", "chains", "swaps_60"),
+        ("long multiplication", "chains", "product_60"),
+        ("the walk in a mix", "chains_mix", "walk_60"),
+        ("multiplication in a mix", "chains_mix", "product_60"),
     ],
 )
-def test_the_first_table_of_the_readme_is_that_of_the_kept_records(printed, named, task):
+def test_the_first_table_of_the_readme_is_that_of_the_kept_records(printed, named, study, task):
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     (row,) = [cells_of(line) for line in readme if line.startswith(f"| {named} |")]
     finals = {}
-    for line in printed[: printed.index("On the seeds of the choice")]:
+    (first,) = [place for place, line in enumerate(printed) if line.startswith(f"{study}: ")]
+    for line in printed[first : printed.index("On the seeds of the choice", first)]:
         if line.startswith(f"| {task} |"):
             cells = cells_of(line)
             finals[cells[1].strip("`")] = cells
