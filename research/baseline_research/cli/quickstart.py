@@ -60,7 +60,7 @@ class QuickstartSettings(Settings):
     )
     steps: int = Field(20, ge=2, description="number of training steps on the real stack")
     seeds: int = Field(
-        5, ge=0, description="number of seeds of the paired runs, 3 runs each; 0: none"
+        4, ge=0, description="number of seeds of the paired runs, 3 runs each; 0: none"
     )
     out: Path | None = Field(
         None, description="folder of the results (default: runs/quickstart-<time>)"

@@ -160,8 +160,8 @@ class StudySettings(Settings):
         128, ge=16, multiple_of=8, description="width of the tiny model, a multiple of 8"
     )
     layers: int = Field(3, ge=1, description="number of layers of the tiny model")
-    start_seed: Annotated[int, Suppress] = Field(
-        0, description="random seed of warm start and split"
+    start_seed: int = Field(
+        0, description="random seed of the warm start, and of which prompts are held out"
     )
     held_out: int = Field(200, ge=20, description="number of held-out prompts of a task")
     samples: int = Field(
