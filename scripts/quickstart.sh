@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a tiny model and trains it by reinforcement learning, after the set-up that this needs.
-#   bash scripts/quickstart.sh             5 to 9 minutes on two cores
+#   bash scripts/quickstart.sh             some 5 minutes on two cores
 #   bash scripts/quickstart.sh --seeds 0   the real stack alone
 # Once .venv is built, --help says more.
 set -euo pipefail

@@ -37,7 +37,7 @@ class QuickstartSettings(Settings):
     start with rloo, js and js_grad at 16 prompts x 2 responses, paired by seed.
 
     examples:
-      bash scripts/quickstart.sh                              # three minutes on two cores
+      bash scripts/quickstart.sh                              # some four minutes on two cores
       bash scripts/quickstart.sh --seeds 0                    # the real stack alone
       bash scripts/quickstart.sh --compare rloo,js,js_grad    # three estimators on the real stack
       bash scripts/quickstart.sh --task maze --out runs/mine  # a stopped one resumes with its --out
@@ -58,7 +58,7 @@ class QuickstartSettings(Settings):
     seed: int = Field(
         0, ge=0, lt=2**31, description="random seed of the model and its held-out prompts"
     )
-    steps: int = Field(20, ge=2, description="number of training steps on the real stack")
+    steps: int = Field(10, ge=2, description="number of training steps on the real stack")
     seeds: int = Field(
         4, ge=0, description="number of seeds of the paired runs, 3 runs each; 0: none"
     )
@@ -75,6 +75,13 @@ class QuickstartSettings(Settings):
             raise ValueError(f"--out {self.out} must not contain {' '.join(sorted(separators))}")
         self.stack(Path())
         return self
+
+    @property
+    def plan(self) -> str:
+        """What it will do."""
+        stack = f"{self.steps} steps on Ray, DeepSpeed and vLLM"
+        runs = len(PAIRED["estimators"]) * self.seeds
+        return ", ".join(["imitation", stack, *([f"{runs} short runs"] if runs else [])])
 
     def stack(self, folder: Path) -> StackStudy:
         """The study that the real stack trains."""
@@ -107,6 +114,7 @@ def work(settings: QuickstartSettings) -> None:
     folder = (settings.out or default_folder).absolute()
     make_folder(folder)
     say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}")
+    say(f"{settings.plan}: some four minutes on two cores")
     say(f"if stopped, it resumes with --out {folder}")
     prepare_libraries()
     _train_on_the_stack(settings, folder)
