@@ -16,6 +16,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baseline_research.study.analysis import Findings, analyse
+from baseline_research.study.tables import by_estimator
 from openrlhf_js.estimators.baselines.grad import Memory, grad_baseline
 from openrlhf_js.estimators.group_stats import sum_of_others
 
@@ -85,11 +87,14 @@ class NoGroup(NoPrompts):
         return (total / weight)[:, None].expand_as(batch.rewards)
 
 
+def finished(findings: Findings) -> list[str]:
+    """The cells with runs of every form."""
+    forms = {WHOLE, *FORMS}
+    return [cell for cell in findings.cells if forms <= set(by_estimator(findings.means, cell))]
+
+
 def main() -> None:
     """Prints pass@1 of `js_grad`, and the others' points over it, with half of their interval."""
-    from baseline_research.study.analysis import analyse
-    from baseline_research.study.tables import by_estimator
-
     kept = HERE / "parts.jsonl.xz"
     path = Path(sys.argv[1]) / "runs-inline.jsonl" if sys.argv[1:] else kept
     runs = runpy.run_path(str(HERE / "results.py"))["read"](path)
@@ -99,7 +104,7 @@ def main() -> None:
         )
     findings = analyse(runs, WHOLE)
     print(f"| task | {WHOLE} | {' | '.join(FORMS)} |\n|---|---:|{'---:|' * len(FORMS)}")
-    for cell in findings.cells:
+    for cell in finished(findings):
         whole = by_estimator(findings.means, cell)[WHOLE]["pass1"].value
         over = by_estimator(findings.differences, cell)
         shown = [f"{100 * whole:.1f}"]

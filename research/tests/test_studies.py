@@ -169,6 +169,15 @@ def test_the_form_without_the_group_is_the_mean_of_all_others():
     assert torch.allclose(constant, torch.full_like(constant, 0.25))
 
 
+def test_the_results_page_has_what_the_parts_are_worth(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["parts.py"])
+    runpy.run_path(str(STUDIES / "parts.py"))["main"]()
+    printed = capsys.readouterr().out.splitlines()
+    page = (STUDIES.parents[1] / "docs/results.md").read_text(encoding="utf-8")
+    section = page.partition("## What is each part worth?\n")[2].partition("\n## ")[0]
+    assert [row for row in section.splitlines() if row.startswith("|")] == printed
+
+
 def form_of(name):
     return f"{STUDIES / 'parts.py'}:{name}"
 
