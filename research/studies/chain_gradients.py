@@ -4,13 +4,13 @@ python research/studies/chain_gradients.py                      # the tables of 
 python research/studies/chain_gradients.py OUT [TASK ...]       # measures; resumes
 
 Two pools for each task and mix, of the model before training, or after some steps of it with RLOO
-(--after). One has few prompts with many
-responses: estimators at the same m, beside the best constant baseline of each prompt. One has many
-prompts with few responses: batches of 128 responses, split in every way, judged by the distance to
-the gradient of all prompts, since another split also draws other prompts. (128 of 512 are drawn
-without replacement, which takes a quarter of the noise of this draw away, 16 of 512 a thirtieth.)
-The factor that fits best is taken out of every gradient: Adam ignores its length. Prints tables,
-and writes OUT/chain_gradients.csv.xz. The kept figures have the first pool of tasks as drawn.
+(--after). One has few prompts with many responses: estimators at the same m, beside the best
+constant baseline of each prompt. One has many prompts with few responses: batches of 128 responses,
+split in every way, judged by the distance to the gradient of all prompts, since another split also
+draws other prompts. (128 of 512 are drawn without replacement, which takes a quarter of the noise
+of this draw away, 16 of 512 a thirtieth.) The factor that fits best is taken out of every gradient:
+Adam ignores its length. Prints tables, and writes OUT/chain_gradients.csv.xz. The kept figures are
+of the first pool: three tasks as drawn, before training and after 30 steps, and two in the mix.
 """
 
 import argparse
@@ -56,7 +56,15 @@ def measure_task(
     """The rows of one task and mix; with `splits`, also those of the second pool."""
     name = f"{task}-{mix}-{after}" if after else f"{task}-{mix}"
     prompts = out / name / "prompts.jsonl"
-    run = Run(task, "natural", 64, 2, estimator="rloo", learning_rate=1e-4, seed=0)
+    run = Run(
+        task,
+        mix="natural",
+        prompts=64,
+        responses=2,
+        estimator="rloo",
+        learning_rate=1e-4,
+        seed=0,
+    )
     start = gradients["trained"](prompts.parent, run, settings, (after,))[after]
     if not prompts.is_file():
         gradients["write_prompts"](prompts, task, mix, settings, SPLIT_PROMPTS)
