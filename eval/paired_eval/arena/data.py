@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from answer_graders.programs import as_typed
 from answer_graders.programs.files import atomic_write, read_rows
 from answer_graders.programs.model_folders import local_folder
 from answer_graders.programs.store import json_line
@@ -217,8 +218,8 @@ def read_questions(folder: Folder) -> dict[str, Question]:
     """The questions by uid, in the file's order."""
     if not folder.questions.is_file():
         raise ValueError(
-            f"{folder.questions}: no such file; `openrlhf-js eval arena fetch` gets the official "
-            "questions, and --data and --bench name the folder that has them"
+            f"{folder.questions}: no such file; `{as_typed('openrlhf-js eval arena fetch')}` gets "
+            "the official questions, and --data and --bench name the folder that has them"
         )
     questions: dict[str, Question] = {}
     for question in records(folder.questions, _question):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import model_validator
 
+from answer_graders.programs import as_typed
 from answer_graders.programs.console import progress, say
 from answer_graders.programs.files import ROW_FORMATS, read_yaml
 from answer_graders.programs.settings import Field, Settings, SettingsError
@@ -132,7 +133,7 @@ def _benchmark(task: str) -> Benchmark:
         return Benchmark(**fields)
     raise ValueError(
         f"no benchmark {task!r}; there are {', '.join(sorted(task_benchmarks()))}, YAML files, and "
-        f"files of prompts ({', '.join(ROW_FORMATS)}) from `openrlhf-js data build`"
+        f"files of prompts ({', '.join(ROW_FORMATS)}) from `{as_typed('openrlhf-js data build')}`"
     )
 
 
@@ -147,7 +148,8 @@ def items_of_file(path: Path) -> list[Example]:
         except ValueError as error:
             raise ValueError(f"{line.place}: {error}") from None
     if not items:
-        raise ValueError(f"{path} holds no item: build it with `openrlhf-js data build`")
+        build = as_typed("openrlhf-js data build")
+        raise ValueError(f"{path} holds no item: build it with `{build}`")
     return items
 
 

@@ -12,6 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+# The commands of packages that also come without openrlhf-js, and what they are called with it.
+ALONE = {"answer-graders": "openrlhf-js data", "paired-eval": "openrlhf-js eval"}
+
+
+def as_typed(text: str) -> str:
+    """A text with the packages' own commands, where one of these was called."""
+    if Path(sys.argv[0]).name in ALONE:
+        for own, of_product in ALONE.items():
+            text = text.replace(of_product, own)
+    return text
+
 
 def choose(
     prog: str, programs: Mapping[str, tuple[str, str]], argv: Sequence[str], noun: str = "program"
@@ -21,6 +32,7 @@ def choose(
     `programs` maps each name to "module:function", where `function(argv)` returns a status, and a
     summary; `noun` is what messages call them.
     """
+    prog = as_typed(prog)
     name = argv[0] if argv else "--help"
     usage = _usage(prog, programs, noun)
     if name in ("-h", "--help"):

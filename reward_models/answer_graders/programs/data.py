@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from pydantic import create_model
 
+from answer_graders.programs import as_typed
 from answer_graders.programs.console import progress, say, table
 from answer_graders.programs.files import make_folder
 from answer_graders.programs.settings import (
@@ -129,7 +130,7 @@ def _say_what_was_built(path: Path, task: Task, split: str, manifest: dict[str, 
         reward += f" --data.image_key images --data.max_images_per_prompt {images}"
     say(
         f"{manifest['rows']:,} rows  {path}\nby datasource: {', '.join(counts)}\n\n"
-        f"  openrlhf-js data check {file}\n  openrlhf-js train ... \\\n"
+        f"  {as_typed(PROG)} check {file}\n  openrlhf-js train ... \\\n"
         f"    {dataset_flag} {file} \\\n"
         "    --data.input_key input --data.label_key label --data.apply_chat_template \\\n"
         f"    {reward}\n"

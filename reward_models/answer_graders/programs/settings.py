@@ -22,7 +22,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tyro.conf import arg
 
-from answer_graders.programs import choose, did_you_mean
+from answer_graders.programs import as_typed, choose, did_you_mean
 
 __all__ = ["Field", "Settings", "SettingsError", "choose", "parse", "program", "run"]
 
@@ -134,13 +134,15 @@ def parse(settings: type[S], prog: str, argv: Sequence[str], default: S | None =
     """
     import tyro
 
+    prog = as_typed(prog)
+    description = as_typed(inspect.getdoc(settings) or "")
     columns = min(100, shutil.get_terminal_size().columns)
     try:
         _check_names(settings, argv)
         parsed: S = tyro.cli(  # type: ignore[assignment]
             settings,
             prog=prog,
-            description=wrapped(inspect.getdoc(settings) or "", columns - 2),
+            description=wrapped(description, columns - 2),
             args=list(argv),
             default=default,
             use_underscores=True,
@@ -200,7 +202,7 @@ def run(
         status = 1
         place = f"{error.filename}: " if error.filename else ""
         message = f"{place}{error.strerror or error}{advice}"
-    say(f"{prog}: {message}", error=True)
+    say(f"{as_typed(prog)}: {message}", error=True)
     return status
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 from tyro.conf import Positional
 
+from answer_graders.programs import as_typed
 from answer_graders.programs.console import table, visible
 from answer_graders.programs.settings import Field, Settings, choose, parse, run
 
@@ -102,6 +103,20 @@ def test_choose_imports_only_what_is_asked_for(capsys: pytest.CaptureFixture[str
     assert choose("ojs", programs, []) == 0
     assert choose("ojs", programs, ["goood"]) == 2
     assert "no program 'goood' (did you mean 'good'?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("called", "typed"),
+    [
+        ("openrlhf-js", "`openrlhf-js data build`, then `openrlhf-js eval passk`"),
+        ("paired-eval", "`answer-graders build`, then `paired-eval passk`"),
+    ],
+)
+def test_a_package_alone_names_its_own_command(
+    called: str, typed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [f"/usr/bin/{called}", "passk"])
+    assert as_typed("`openrlhf-js data build`, then `openrlhf-js eval passk`") == typed
 
 
 def test_tables_take_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
