@@ -52,7 +52,7 @@ def learn_from(
     *,
     rewards: Tensor,
     lengths: Tensor,
-    squared_score_norms: Tensor,
+    squared_score_norms: Tensor | None,
     step: int,
     responses: Iterable[Any] | None = None,
     mask: Tensor | None = None,
@@ -65,7 +65,7 @@ def learn_from(
         prompts: (R,) ids, any that tell the prompts of this batch apart.
         rewards: (R,).
         lengths: (R,) tokens to train on. A response without any is left out of all means.
-        squared_score_norms: (R,).
+        squared_score_norms: (R,); None where they are not known.
         step: the number of the batch in its run.
         responses: (R,) ids of the responses, where one has several rows: its lengths and norms are
             added up, and the reward of its last row counts. By default a row is a response.
@@ -77,20 +77,23 @@ def learn_from(
     numbers = {response: number for number, response in enumerate(last_rows)}
     response_of = torch.tensor([numbers[response] for response in responses])
     last = list(last_rows.values())
+    groups = Groups(prompts[row] for row in last)
 
     def total(values: Tensor) -> Tensor:
         of_rows = values.detach().cpu().double()
         return of_rows.new_zeros(len(last)).index_add(0, response_of, of_rows)
 
     tokens = total(lengths)
+    norms = None
+    if squared_score_norms is not None:
+        norms = groups.pad(total(squared_score_norms), "squared_score_norms")
     trained = tokens > 0 if mask is None else (tokens > 0) & mask.cpu()[last]
-    groups = Groups(prompts[row] for row in last)
     known = [key_of(str(prompt)) for prompt in prompts] if keys is None else keys
     batch = live.batch(
         groups.pad(rewards.detach().cpu()[last], "rewards"),
         mask=groups.pad(trained, "mask"),
         lengths=groups.pad(tokens, "lengths"),
-        squared_score_norms=groups.pad(total(squared_score_norms), "squared_score_norms"),
+        squared_score_norms=norms,
         keys=torch.tensor([known[last[response]] for response in groups.first_rows()]),
         step=step,
     )

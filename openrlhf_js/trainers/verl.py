@@ -18,7 +18,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
 from torch import Tensor
@@ -28,9 +27,8 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator, squared_score_norms
 from openrlhf_js.estimators.catalogue import RECOMMENDED
-from openrlhf_js.estimators.flat import Groups
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.trainers import check_prompts, prompt_key
+from openrlhf_js.trainers import learn_from, prompt_key
 
 PROMPT = "raw_prompt"  # verl's column of the prompts, as chat messages
 LOG_PROBS = "old_log_probs"  # verl's column of the policy's log-probabilities, before the update
@@ -76,29 +74,22 @@ class OutcomeAdvantage:
         `algorithm` settings, which must not drop groups by their rewards (DAPO)."""
         self.check(config)
         columns = self._columns(given)
-        groups = Groups(index)
-        trained = groups.pad(response_mask.any(-1), "response_mask")
         norms = None
         if self._live.record.reads_score_norms and LOG_PROBS in columns:
             norms = squared_score_norms(
                 columns[LOG_PROBS], response_mask, mean_over_tokens=_means_over_tokens(config)
             )
-            norms = groups.pad(norms, LOG_PROBS)
         self._step += 1
-        batch = self._live.batch(
-            groups.pad(token_level_rewards.sum(-1), "token_level_rewards"),
-            mask=trained,
-            lengths=groups.pad(response_mask.sum(-1), "response_mask"),
+        of_responses, self.metrics = learn_from(
+            self._live,
+            [(self._step, uid) for uid in index.tolist()],
+            rewards=token_level_rewards.sum(-1),
+            lengths=response_mask.sum(-1),
             squared_score_norms=norms,
-            keys=self._keys(groups, columns),
+            keys=self._keys(columns),
             step=self._step,
         )
-        check_prompts(self._live.record, batch)
-        estimate = self._live.estimate(batch)
-        self.metrics = self._live.describe(batch, estimate)
-        self._live.learn(batch)
-        flat = groups.flatten(estimate.advantages).to(token_level_rewards)
-        advantages = flat[:, None] * response_mask
+        advantages = of_responses.to(token_level_rewards)[:, None] * response_mask
         return advantages, advantages
 
     def check(self, config: Any) -> None:
@@ -111,12 +102,12 @@ class OutcomeAdvantage:
                 "gradient: leave it out."
             )
 
-    def _keys(self, groups: Groups, columns: Mapping[str, Any]) -> Tensor | None:
-        """(n,) keys of the prompts; None if there are none or the estimator does not read them."""
+    def _keys(self, columns: Mapping[str, Any]) -> list[int] | None:
+        """The key of each response's prompt; None if no prompt is remembered or known."""
         if not self._live.record.remembers_prompts:
             return None
         if PROMPT in columns:
-            return torch.tensor([prompt_key(columns[PROMPT][row]) for row in groups.first_rows()])
+            return [prompt_key(prompt) for prompt in columns[PROMPT]]
         if self._live.record.needs_keys:
             raise ValueError(
                 f"{self._live.record.name} remembers prompts, and this trainer's batch has no "
