@@ -72,36 +72,52 @@ def learn_from(
         mask: (R,) which rows have a reward; by default all.
         keys: (R,) of the prompts; by default of the ids, which must be the same in all steps.
     """
-    responses = range(len(prompts)) if responses is None else list(responses)
-    last_rows = {response: row for row, response in enumerate(responses)}
-    numbers = {response: number for number, response in enumerate(last_rows)}
-    response_of = torch.tensor([numbers[response] for response in responses])
-    last = list(last_rows.values())
-    groups = Groups(prompts[row] for row in last)
-
-    def total(values: Tensor) -> Tensor:
-        of_rows = values.detach().cpu().double()
-        return of_rows.new_zeros(len(last)).index_add(0, response_of, of_rows)
-
-    tokens = total(lengths)
+    rows = _Rows(range(len(prompts)) if responses is None else responses)
+    tokens = rows.total(lengths)
+    trained = tokens > 0
+    if mask is not None:
+        trained &= rows.last(mask)
+    groups = Groups(prompts[row] for row in rows.last_rows)
     norms = None
     if squared_score_norms is not None:
-        norms = groups.pad(total(squared_score_norms), "squared_score_norms")
-    trained = tokens > 0 if mask is None else (tokens > 0) & mask.cpu()[last]
-    known = [key_of(str(prompt)) for prompt in prompts] if keys is None else keys
+        norms = groups.pad(rows.total(squared_score_norms), "squared_score_norms")
+    if keys is None:
+        keys = [key_of(str(prompt)) for prompt in prompts]
     batch = live.batch(
-        groups.pad(rewards.detach().cpu()[last], "rewards"),
+        groups.pad(rows.last(rewards), "rewards"),
         mask=groups.pad(trained, "mask"),
         lengths=groups.pad(tokens, "lengths"),
         squared_score_norms=norms,
-        keys=torch.tensor([known[last[response]] for response in groups.first_rows()]),
+        keys=torch.tensor([keys[rows.last_rows[response]] for response in groups.first_rows()]),
         step=step,
     )
     check_prompts(live.record, batch)
     estimate = live.estimate(batch)
     figures = live.describe(batch, estimate)
     live.learn(batch)
-    return groups.flatten(estimate.advantages)[response_of], figures
+    return groups.flatten(estimate.advantages)[rows.response_of], figures
+
+
+class _Rows:
+    """The training rows (R,) of B responses, of which some have several."""
+
+    def __init__(self, responses: Iterable[Any]):
+        """Takes the id of each row's response."""
+        responses = list(responses)
+        last_rows = {response: row for row, response in enumerate(responses)}
+        numbers = {response: number for number, response in enumerate(last_rows)}
+        self.last_rows = list(last_rows.values())  # (B,)
+        self.response_of = torch.tensor([numbers[response] for response in responses])  # (R,)
+
+    def last(self, values: Tensor) -> Tensor:
+        """(B,) the value of each response's last row."""
+        return values.detach().cpu()[self.last_rows]
+
+    def total(self, values: Tensor) -> Tensor:
+        """(B,) the sum over each response's rows, in float64."""
+        of_rows = values.detach().cpu().double()
+        empty = of_rows.new_zeros(len(self.last_rows))
+        return empty.index_add(0, self.response_of, of_rows)
 
 
 def learn_from_ranks(
