@@ -15,12 +15,12 @@ linear regression of a response's reward on what else is known about its prompt:
 
 x_ij is the weighted mean reward of the prompt's other responses. z_ij is that of its responses in
 earlier steps, where u is w divided by the mean weight, discounted at every visit; without a past it
-is x_ij. R, X and Z are the weighted means of rewards, x and z, and alpha and beta the slopes, all
-over the batch's other prompts and earlier steps together; the latter count as at most PAST_PROMPTS
-prompts. RLOO_PROMPTS imaginary prompts are added, with this x_ij and z_ij and the reward that RLOO
-would predict, R + x_ij - X. They weigh as much as the group's other responses, so a prompt unlike
-the others relies on itself. kappa is PRIOR times the mean weight, and t the weighted mean reward,
-both from earlier steps.
+is x_ij. R, X and Z are the weighted means of rewards, x and z, and alpha and beta the slopes within
+[0, 1] of the least squared error. All are taken over the batch's other prompts and earlier steps
+together; the latter count as at most PAST_PROMPTS prompts. RLOO_PROMPTS imaginary prompts are
+added, with this x_ij and z_ij and the reward that RLOO would predict, R + x_ij - X. They weigh as
+much as the group's other responses, so a prompt unlike the others relies on itself. kappa is PRIOR
+times the mean weight, and t the weighted mean reward, both from earlier steps.
 
 b_ij does not use response (i, j), so the gradient is unbiased. If the first batch has a single
 valid response, its baseline is its own reward.
@@ -264,10 +264,16 @@ def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
 def _slopes(
     *, xx: Tensor, xz: Tensor, zz: Tensor, xr: Tensor, zr: Tensor, rounding: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """alpha and beta (n, m) from the sums of squares and products, both clipped to [0, 1].
+    """alpha and beta (n, m) of the least error with both in [0, 1], from sums about the means.
 
     alpha is 1 where x does not vary; beta is 0 where z does not vary, or is collinear with x.
+
+    Clipping the slopes of an unbounded fit, each for itself, would not do. Where few prompts have a
+    past, only these tell alpha and beta apart. Errors of the two cancel elsewhere, where z is x;
+    after clipping one of them they would not.
     """
+    import torch
+
     x_varies = xx > rounding
     z_varies = zz > rounding
     xx = xx.where(x_varies, 1.0)
@@ -275,10 +281,26 @@ def _slopes(
     xz = xz.where(x_varies & z_varies, 0.0)
     z_adds = z_varies & (xz.square() < (1 - COLLINEAR) * xx * zz)
     xz = xz.where(z_adds, 0.0)
+    zr = zr.where(z_adds, 0.0)
+
+    # The least error lies where it does without bounds, if that is inside, or else on an edge.
     determinant = xx * zz - xz.square()
-    alpha = (zz * xr - xz * zr) / determinant
-    beta = (xx * zr - xz * xr) / determinant
-    return alpha.clamp(0, 1).where(x_varies, 1.0), beta.clamp(0, 1).where(z_adds, 0.0)
+    alphas = [(zz * xr - xz * zr) / determinant]
+    betas = [(xx * zr - xz * xr) / determinant]
+    for bound in (0.0, 1.0):
+        edge = torch.full_like(xx, bound)
+        alphas += [edge, ((xr - bound * xz) / xx).clamp(0, 1)]
+        betas += [((zr - bound * xz) / zz).clamp(0, 1), edge]
+    alpha = torch.stack(alphas)  # (5, n, m)
+    beta = torch.stack(betas)
+    of_alpha = xx * alpha.square() - 2 * xr * alpha
+    of_beta = zz * beta.square() - 2 * zr * beta
+    error = of_alpha + of_beta + 2 * xz * alpha * beta  # less that of both slopes 0
+    outside = (alpha != alpha.clamp(0, 1)) | (beta != beta.clamp(0, 1))
+    best = error.masked_fill(outside, torch.inf).argmin(0, keepdim=True)
+    alpha = alpha.gather(0, best)[0]
+    beta = beta.gather(0, best)[0]
+    return alpha.where(x_varies, 1.0), beta.where(z_adds, 0.0)
 
 
 def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Tensor:
