@@ -38,7 +38,7 @@ def squared_score_norms(
         came = f"{tuple(log_probs.shape)} and {tuple(mask.shape)}"
         raise ValueError(f"log_probs and mask must have the same shape; got {came}.")
     kept = mask.to(device=log_probs.device).bool()
-    probabilities = log_probs.double().where(kept, 0.0).exp()
+    probabilities = log_probs.detach().double().where(kept, 0.0).exp()
     squares = (1 - probabilities).square()
     norms = squares.sum(-1)
     if mean_over_tokens:

@@ -82,11 +82,11 @@ def check_rewards(rewards: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
 
 
 def as_tensor(values: Any, name: str) -> Tensor:
-    """Convert a tensor, an array, or a list of numbers or lists to a tensor."""
+    """Convert a tensor, an array, or a list of numbers or lists to a tensor without gradient."""
     import torch
 
     try:
-        return torch.as_tensor(values)
+        return torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} must be numbers in rows of equal length: {error}.") from error
 

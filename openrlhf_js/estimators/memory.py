@@ -89,5 +89,5 @@ class PromptTable:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the state from a checkpoint."""
-        self.keys = state["keys"]
-        self.columns = {name: state[name].clone() for name in self.columns}
+        self.keys = state["keys"].cpu()
+        self.columns = {name: state[name].cpu().clone() for name in self.columns}

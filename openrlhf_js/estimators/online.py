@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import threading
 import uuid
 from collections import deque
@@ -100,7 +101,7 @@ class OnlineBaseline:
         rewards: Any,
         log_probs: Tensor | Sequence[Tensor] | None = None,
         *,
-        mask: Tensor | None = None,
+        mask: Tensor | Sequence[Tensor] | None = None,
         score_weights: Any = None,
         step: int | None = None,
     ) -> Tensor:
@@ -110,7 +111,8 @@ class OnlineBaseline:
             prompt_id: the prompt's text, or another id under which it comes again.
             rewards: (m,) of the group's responses; groups may differ in size.
             log_probs: of the sampled tokens, which make the weights of `js_grad`: a list of m
-                tensors (T,), or one (m, T) with its `mask`, True for the policy's own tokens.
+                tensors (T,), or one (m, T) with its `mask`.
+            mask: of the same form; True for the policy's own tokens.
             score_weights: (m,) `squared_score_norms`, in place of log-probabilities, for a loss
                 that divides each response by its length. Without either, all weights are 1.
             step: the version of the policy that began to sample the group.
@@ -118,10 +120,8 @@ class OnlineBaseline:
         Raises ValueError if an input does not fit the rewards, or the estimator needs another one.
         """
         rewards = as_tensor(rewards, "rewards")
-        if isinstance(log_probs, Tensor) and mask is not None:
-            score_weights = squared_score_norms(log_probs, mask)
-        elif log_probs is not None:
-            score_weights = [squared_score_norms(row, torch.ones_like(row)) for row in log_probs]
+        if log_probs is not None:
+            score_weights = _score_weights(log_probs, mask)
         weights = None if score_weights is None else as_tensor(score_weights, "weights")[None]
         keys = torch.tensor([key_of(str(prompt_id))])
         with self._lock:
@@ -131,7 +131,8 @@ class OnlineBaseline:
             batch = state.batch(rewards[None], squared_score_norms=weights, keys=keys, step=step)
             advantages = state.estimate(batch).advantages[0]
             columns = (batch.rewards[0].tolist(), batch.weights[0].tolist())
-            self._add(Group(step, int(keys), *columns, self._worker, next(self._numbers)))
+            worker = f"{self._worker} {os.getpid()}"  # a fork is another worker
+            self._add(Group(step, int(keys), *columns, worker, next(self._numbers)))
         return advantages.to(torch.promote_types(rewards.dtype, torch.float32))
 
     def groups(self) -> list[Group]:
@@ -177,7 +178,12 @@ class OnlineBaseline:
         with self._lock:
             states = {step: state.state_dict() for step, state in self._states.items()}
             groups = [tuple(group) for group in self._recent]
-            return {"states": states, "groups": groups, "unlearnt": self._unlearnt}
+            return {
+                "states": states,
+                "groups": groups,
+                "unlearnt": self._unlearnt,
+                "last_numbers": dict(self._last_numbers),
+            }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the state from a checkpoint."""
@@ -187,13 +193,24 @@ class OnlineBaseline:
                 loaded.load_state_dict(state["states"][step])
             self._recent = deque(map(Group._make, state["groups"]), maxlen=GROUPS_KEPT)
             self._unlearnt = state["unlearnt"]
-            self._last_numbers = {group.worker: group.number for group in self._recent}
+            self._last_numbers = dict(state["last_numbers"])
 
 
 def _copy(state: LiveEstimator) -> LiveEstimator:
     copied = copy.copy(state)
     copied.memory = copy.deepcopy(state.memory)
     return copied
+
+
+def _score_weights(
+    log_probs: Tensor | Sequence[Tensor], mask: Tensor | Sequence[Tensor] | None
+) -> list[Tensor]:
+    """`squared_score_norms` of each of m responses."""
+    if mask is None:
+        if isinstance(log_probs, Tensor):
+            raise ValueError("log_probs (m, T) need a mask (m, T): without it, padding would count")
+        mask = [torch.ones_like(row) for row in log_probs]
+    return [squared_score_norms(*pair) for pair in zip(log_probs, mask, strict=True)]
 
 
 def _padded(rows: list[list[float]]) -> Tensor:

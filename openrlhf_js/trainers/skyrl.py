@@ -22,7 +22,11 @@ with tried_with("skyrl", "0.4.0"):
 METHOD = "compute_advantages_and_returns"
 LINES = ("last_step_advantages[traj_ids]", 'metadata["uids"]', "self.all_metrics.update(")
 check_source("skyrl", "0.4.0", RayPPOTrainer, {METHOD: LINES, "train": (f"self.{METHOD}(",)})
-NEEDED = {"zero_variance_filter": False, "dynamic_sampling.type": None}
+NEEDED = {
+    "zero_variance_filter": False,
+    "dynamic_sampling.type": None,
+    "advantage_batch_normalize": False,
+}
 _advantages: ContextVar[torch.Tensor] = ContextVar("advantages")  # (trajectories,), for `_spread`
 
 

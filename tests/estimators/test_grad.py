@@ -9,6 +9,7 @@ from scipy.optimize import lsq_linear
 
 from openrlhf_js.estimators import (
     LiveEstimator,
+    advantage,
     baseline,
     squared_score_norms,
 )
@@ -421,6 +422,19 @@ def test_a_prompt_twice_in_a_batch_adds_both_groups_to_its_past():
 
 
 # --- its inputs -----------------------------------------------------------------------------------
+
+
+def test_no_gradient_flows_through_an_advantage():
+    log_probs = torch.tensor([[-0.1, -0.2], [-0.3, -2.0]], requires_grad=True)
+    rewards = torch.tensor([1.0, 0.0], requires_grad=True)
+    norms = squared_score_norms(log_probs, torch.ones(2, 2))
+    own_norms = (log_probs**2).sum(1)
+    for weights in (norms, own_norms):
+        found = advantage("js_grad", rewards, groups=[0, 0], squared_score_norms=weights)
+        assert not found.requires_grad
+    live = LiveEstimator("js_grad")
+    live.learn(live.batch(rewards[None], squared_score_norms=own_norms[None]))
+    assert not live.state_dict()["moments"].requires_grad
 
 
 def test_squared_score_norms_by_hand():

@@ -1,5 +1,6 @@
 """One group at a time: exactly unbiased, whatever comes late, and equal to the batch form."""
 
+import copy
 import itertools
 import math
 import pickle
@@ -7,6 +8,7 @@ import random
 import re
 import threading
 import warnings
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -222,6 +224,7 @@ def test_weights_are_made_of_log_probabilities():
         {"score_weights": weights.tolist()},
         {"log_probs": rows},
         {"log_probs": padded, "mask": mask},
+        {"log_probs": list(padded), "mask": list(mask)},
     ):
         found = OnlineBaseline("js_grad").advantages("p", rewards, **inputs)
         torch.testing.assert_close(found, expected)
@@ -345,6 +348,18 @@ def test_workers_that_merge_before_each_step_know_what_one_knows_that_saw_all():
         assert_same(known(worker), known(one), **EXACT)
 
 
+def test_a_forked_worker_is_another_one(monkeypatch):
+    first = OnlineBaseline("js_grad")
+    forked = copy.copy(first)  # with the same id and count
+    vars(forked).update(_states={}, _recent=deque(), _last_numbers={})
+    give(first, drawn(0, (2, 3)), 0)
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    forked._numbers = itertools.count(1)
+    give(forked, drawn(1, (2, 3)), 0)
+    first.merge(forked)
+    assert len(first.groups()) == 4
+
+
 def test_workers_that_merge_later_know_the_same_prompts_but_other_sums():
     workers, one = [OnlineBaseline("js_grad") for _ in range(2)], OnlineBaseline("js_grad")
     for step in range(3):
@@ -369,6 +384,20 @@ def test_a_resumed_baseline_goes_on_as_before(after_steps, tmp_path):
         assert all(map(torch.equal, give(online, groups, step), give(resumed, groups, step)))
     resumed.merge(online)  # whose later groups are other ones to it
     assert len(resumed.groups()) == len(online.groups()) + 12
+
+
+def test_what_was_merged_before_a_resume_is_not_merged_again(monkeypatch):
+    monkeypatch.setattr("openrlhf_js.estimators.online.GROUPS_KEPT", 2)
+    other = OnlineBaseline("js_grad")
+    give(other, drawn(0, (2, 3)), 0)
+    merged = other.groups()
+    online = OnlineBaseline("js_grad")
+    online.merge(merged)
+    give(online, drawn(1, (2, 3)), 0)  # the others' are no longer kept
+    resumed = OnlineBaseline("js_grad")
+    resumed.load_state_dict(online.state_dict())
+    resumed.merge(merged)
+    assert resumed.groups() == online.groups()
 
 
 # --- a user's own, and what does not fit ----------------------------------------------------------
@@ -438,6 +467,7 @@ def test_a_users_own_baseline_may_be_given_one_group_at_a_time(tmp_path):
         ("js_grad", {"rewards": [[1, 0]]}, "rewards must be a tensor"),
         ("js_grad", {"score_weights": [1.0]}, r"must have the rewards' shape \(1, 2\)"),
         ("js_grad", {"log_probs": [torch.zeros(3)]}, r"must have the rewards' shape \(1, 2\)"),
+        ("js_grad", {"log_probs": torch.zeros(2, 3)}, "without it, padding would count"),
     ],
 )
 def test_what_does_not_fit_is_refused(name, inputs, message):

@@ -211,6 +211,7 @@ def test_it_goes_before_another_trainer() -> None:
     ("flag", "message"),
     [
         ("trainer.algorithm.zero_variance_filter=true", "set zero_variance_filter=False"),
+        ("trainer.algorithm.advantage_batch_normalize=true", "set advantage_batch_normalize=False"),
         ("trainer.algorithm.dynamic_sampling.type=filter", "set dynamic_sampling.type=None"),
         ("trainer.algorithm.advantage_estimator=gae", "unknown estimator 'gae'"),
     ],

@@ -397,7 +397,7 @@ class Memory(TableMemory):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the state from a checkpoint."""
         for name in STATE:
-            setattr(self, name, state[name])
+            setattr(self, name, state[name].cpu())
         super().load_state_dict(state)
 
 
