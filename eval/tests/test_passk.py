@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from kit import read_lines, write_lines
 from passk_kit import group, items, lines
 from pyarrow import parquet
 
+import answer_graders
 from answer_graders.prompt_files import example
 from answer_graders.tasks import STATUSES, TASKS
 from paired_eval.pages.passk import notes, passes, value_of
@@ -284,6 +286,25 @@ def test_a_new_grader_grades_again(tmp_path, monkeypatch, capsys):
     assert "graded 8 responses again" in capsys.readouterr().err
     evaluated(tmp_path, Fake())
     assert "again" not in capsys.readouterr().err
+
+
+def test_any_change_of_the_graders_is_another_version(tmp_path, monkeypatch):
+    package = tmp_path / "answer_graders"
+    shutil.copytree(Path(answer_graders.__file__).parent, package)
+    monkeypatch.setattr(answer_graders, "__file__", str(package / "__init__.py"))
+    version = grading.grader_version.__wrapped__
+    before = version()
+    assert version() == before
+    for changed in ("math/vocabulary.py", "tasks/maze.py", "answers.py", "thinking.py", "pool.py"):
+        with (package / changed).open("a") as file:
+            file.write("# changed\n")
+        assert version() != before, changed
+        before = version()
+    (package / "math/vocabulary.py").rename(package / "tasks/vocabulary.py")
+    assert version() != before
+    before = version()
+    (package / "programs/data.py").write_text("# changed")
+    assert version() == before
 
 
 TOO_LONG = NoReply("too long", refused=True)

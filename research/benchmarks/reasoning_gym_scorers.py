@@ -1,13 +1,14 @@
-"""Claim: no Reasoning Gym scorer that we offer runs an answer, or accepts a constant answer.
+"""Claim: no Reasoning Gym scorer that we offer runs an answer, or accepts a wrong one of these.
 
     python research/benchmarks/reasoning_gym_scorers.py  # all data sets: half an hour
     python research/benchmarks/reasoning_gym_scorers.py --only maze,gcd  # two of them: seconds
 
 Prints a table of the library's scorers. For each data set it says whether we offer it, whether its
-scorer runs an answer as Python (an audit hook sees the code of a marked answer), which constant
-answer it accepts most often, whether its own answers score 1, how many costly answers are stopped,
-and how many items are made and answers graded in a second. Exits with 1 if we offer one that runs
-answers or accepts a constant.
+scorer runs an answer as Python (an audit hook sees the code of a marked answer), which wrong answer
+it accepts most often (a constant, a number with its sign turned, or a right answer with more around
+it), whether its own answers score 1, how many costly answers are stopped, and how many items are
+made and answers graded in a second. Exits with 1 if we offer one that runs answers or accepts a
+wrong one.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ CONSTANTS = (  # answers that could be accepted by mistake
     "nan", "NaN", "nan+nanj", "inf", "-inf", "0", "1", "-1", "0.0", "0.5", "True", "False", "yes",
     "no", "Yes", "No", "None", "null", "[]", "[[]]", "{}", "()", '""', "?", "x", "A", "C", "hello",
     ".", ",", "1 1", "[0]", "[1]", "24", "0/1", "A=1", "[NaN]", "[[NaN]]", "Monday",
+)
+MORE = (  # around an item's own answer; the other one is the next item's
+    "{own} or {other}", "{other} or {own}", "{own} {other}", "{own}, {other}", "{own}\n{other}",
+    "{own} or ?", "not {own}", "It is false that {own}",
 )
 COSTLY = (  # answers that take long to read or to compute
     "9**9**9**9", "9^9^9^9", "1e999999999", "1/1e999999999", "9" * 4_000, "(" * 3_000, "[" * 3_000,
@@ -158,16 +163,40 @@ def runs_answers(entry: dict[str, Any], watch: CodeWatch) -> bool:
 
 
 def cheat(entries: list[dict[str, Any]]) -> str:
-    """The constant answer that is wrongly accepted most often, and how often."""
+    """The trick whose wrong answer is accepted most often, and how often."""
     most_taken = 0
     description = ""
-    for answer in CONSTANTS:
-        others = [entry for entry in entries if not is_same(answer, entry["answer"])]
-        taken = sum(raw_score(answer, entry) >= 1 for entry in others)
+    for trick, answers in wrong_answers([entry["answer"] for entry in entries]).items():
+        pairs = zip(answers, entries, strict=True)
+        attempts = [(answer, entry) for answer, entry in pairs if is_wrong(answer, entry["answer"])]
+        taken = sum(raw_score(answer, entry) >= 1 for answer, entry in attempts)
         if taken > most_taken:
             most_taken = taken
-            description = f"`{answer}` in {taken} of {len(others)}"
+            description = f"`{trick}` in {taken} of {len(attempts)}"
     return description
+
+
+def wrong_answers(own_answers: list[str]) -> dict[str, list[str]]:
+    """By trick, an answer to each item; "" where there is none."""
+    pairs = list(zip(own_answers, own_answers[1:] + own_answers[:1], strict=True))
+    tricks = {answer: [answer] * len(own_answers) for answer in CONSTANTS}
+    tricks["-own"] = [f"-{own}" if is_number(own) else "" for own in own_answers]
+    for form in MORE:
+        tricks[form] = [
+            form.format(own=own, other=other) if own and other else "" for own, other in pairs
+        ]
+    return tricks
+
+
+def is_wrong(answer: str, own_answer: str) -> bool:
+    return bool(answer) and not is_same(answer, own_answer)
+
+
+def is_number(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(text)
+        return True
+    return False
 
 
 def is_same(first: str, second: str) -> bool:

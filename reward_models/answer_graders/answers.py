@@ -16,6 +16,7 @@ from answer_graders.thinking import after_thinking
 _BRACES = re.compile(
     r"\\(?:(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
+_NOTHING = re.compile(r"(?:[\s.\u2026]|\\[lcd]?dots(?![A-Za-z]))*")  # such as \boxed{...}
 _BEGIN_OF_BOX = "<|begin_of_box|>"  # GLM's
 _END_OF_BOX = "<|end_of_box|>"
 _PRESENTATION = re.compile(
@@ -32,7 +33,8 @@ _LONGEST_END_MARK = 48
 def last_boxed(response: str) -> str | None:
     """The content of the last complete `\\boxed{...}` or `\\fbox{...}`, with balanced braces.
 
-    Where boxes are nested, the outer one counts. `\\boxed 7` holds the next word. Some models write
+    An empty box, or one that holds only dots, counts only if there is no other. Where boxes are
+    nested, the outer one counts. `\\boxed 7` holds the next word. Some models write
     `<|begin_of_box|>7<|end_of_box|>` instead. None if there is no box.
     """
     if "box" not in response:  # ten times as fast as the pattern
@@ -45,25 +47,35 @@ def last_boxed(response: str) -> str | None:
         if match["box"]:
             starts.append(match.end())
         elif match["word"]:
-            content = slice(match.start("word"), match.end("word"))
+            content = _later(content, match.span("word"), response)
         elif match[0] == "{":
             starts.append(None)
         elif match[0] == "}" and starts:
             start = starts.pop()
             if start is not None:
-                content = slice(start, match.start())
+                content = _later(content, (start, match.start()), response)
     return None if content is None else response[content]
 
 
 def last_answer_tag(response: str) -> str | None:
-    """The content of the last complete `<answer>...</answer>`, or None."""
+    """The content of the last complete `<answer>...</answer>`, or None.
+
+    Tags around nothing, or around dots, count only if there are no others.
+    """
     content = None
     opening = None
     for mark in answer_marks(response):
         if opening is not None and not mark.kind.opens and mark.kind.family == opening.kind.family:
-            content = response[opening.end : mark.start]
+            content = _later(content, (opening.end, mark.start), response)
         opening = mark if mark.kind.opens else None
-    return content
+    return None if content is None else response[content]
+
+
+def _later(earlier: slice | None, span: tuple[int, int], text: str) -> slice:
+    """The later of two parts of a text, or the earlier one if the later one says nothing."""
+    if earlier is not None and _NOTHING.fullmatch(text, *span):
+        return earlier
+    return slice(*span)
 
 
 def last_hashes(response: str) -> str | None:

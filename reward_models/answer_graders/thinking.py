@@ -37,6 +37,7 @@ def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> 
     if not marks:
         return text, thinking
     closed_families = {mark.kind.family for mark in marks if not mark.kind.opens}
+    last_heading = max((heading.start() for heading in _HEADING.finditer(text)), default=-1)
     for mark in marks:
         kind = mark.kind
         if opening is not None:
@@ -47,7 +48,7 @@ def split_thinking(text: str, thinking: str = "", *, anywhere: bool = False) -> 
         elif kind.opens:
             if not anywhere and text[start : mark.start].strip():
                 break
-            if kind.family not in closed_families and _is_no_thought(text, mark):
+            if kind.family not in closed_families and _is_no_thought(text, mark, last_heading):
                 continue
             if anywhere and _is_in_sentence(text, mark):
                 continue
@@ -90,11 +91,12 @@ def _is_quoted(text: str, mark: Mark) -> bool:
     return is_link or is_enclosed or in_quotes
 
 
-def _is_no_thought(text: str, opening: Mark) -> bool:
+def _is_no_thought(text: str, opening: Mark, last_heading: int) -> bool:
     """Whether an unclosed text that looks like a mark is something else.
 
     It may be part of a word, as in `x<reason>y`, a bracket within a line, as in `[reflection]`, or
-    a heading, such as `[Analysis]` before `[Verdict]`.
+    a heading, such as `[Analysis]` before `[Verdict]`. `last_heading` is where the text's last
+    heading begins.
     """
     before = text[opening.start - 1 : opening.start] if opening.start else "\n"
     if before.isalnum():
@@ -103,7 +105,7 @@ def _is_no_thought(text: str, opening: Mark) -> bool:
         return False
     line = text[max(0, opening.start - _INDENT) : opening.start].rpartition("\n")[2]
     is_within_line = bool(line.strip())
-    is_heading = opening.kind.may_be_heading and _HEADING.search(text, opening.end) is not None
+    is_heading = opening.kind.may_be_heading and last_heading >= opening.end
     return is_within_line or is_heading
 
 

@@ -20,8 +20,8 @@ ODD = [  # which no line of a table can hold
     ("countdown", "(53 + 22 + 55 - 59" + " " * 500 + ")", "malformed"),
     ("countdown", "\n", "no_answer"),
     ("knights_knaves", f"Owen is a sage, Liam and Mary-Ann are fools{',' * 10_000}", "malformed"),
-    ("knights_knaves", "", "no_answer"),
-    ("knights_knaves", " ", "no_answer"),
+    ("knights_knaves", "", "wrong"),  # the box before the empty one counts
+    ("knights_knaves", " ", "wrong"),
     ("maze", "RL" * 2000 + "RUUU", "malformed"),
     ("maze", "D" * 30, "wrong"),
     ("maze", "", "no_answer"),

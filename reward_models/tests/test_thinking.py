@@ -129,8 +129,10 @@ def test_a_mark_that_the_user_names(named):
 def test_time_grows_with_the_text_alone():
     pieces = ("<think>", "</think>", "[THINK]a", "<|channel|>", "<|end|>", "<", ANALYSIS)
     more = ("<think a=", "<|channel>a", "`<think>`", "a <think> a", "[Analysis]", "<aa")
-    for piece in (*pieces, *more):
+    headings = ("the [Analysis] x ", " [Analysis]\n", "[Analysis]\n")
+    for piece in (*pieces, *more, *headings):
+        text = piece * (400_000 // len(piece)) + "\n[Verdict]"
         began = time.process_time()
         for anywhere in (True, False):
-            split_thinking(piece * (400_000 // len(piece)), anywhere=anywhere)
+            split_thinking(text, anywhere=anywhere)
         assert time.process_time() - began < 5, piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import answer_graders.tasks
+import answer_graders
 from answer_graders import marks
-from answer_graders.programs.files import fingerprint
 from answer_graders.prompt_files import Example
 from answer_graders.thinking import after_thinking
 from paired_eval import __version__
@@ -32,11 +32,17 @@ class Grade(NamedTuple):
 def grader_version() -> str:
     """This package's version with a fingerprint of its graders; samples of another are regraded.
 
-    It includes the thinking marks that are named, so other marks lead to regrading, too.
+    The fingerprint covers every module of `answer_graders` except its programs. Thinking marks that
+    are named are part of the version, so other marks lead to regrading, too.
     """
-    sources = sorted(Path(answer_graders.tasks.__file__).parent.rglob("*.py"))
-    sources += [Path(marks.__file__), Path(__file__)]
-    return "+".join([__version__, fingerprint(sources)[:12], *marks.named_marks()])
+    package = Path(answer_graders.__file__).parent
+    names = (path.relative_to(package) for path in package.rglob("*.py"))
+    sources = sorted(name.as_posix() for name in names if name.parts[0] != "programs")
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for source in sources:
+        content = hashlib.sha256((package / source).read_bytes())
+        digest.update(f"{source} {content.hexdigest()}\n".encode())
+    return "+".join([__version__, digest.hexdigest()[:12], *marks.named_marks()])
 
 
 def grade(item: Example, text: str) -> Grade:

@@ -13,6 +13,8 @@ from paired_eval.stats import clustered
 from paired_eval.stats.clustered import Labels
 from paired_eval.stats.estimate import Estimate, Floats, t_quantile
 
+ROUNDING = 1e-12  # a smaller standard error is that of equal shares
+
 
 def clustered_proportion(
     values: ArrayLike, clusters: Labels | None = None, *, weights: ArrayLike | None = None
@@ -20,8 +22,8 @@ def clustered_proportion(
     """The mean of values in [0, 1], with a 95 % interval by cluster that stays in [0, 1].
 
     This is Wilson's interval. Its n = y (1 - y) / Var y is the number of independent trials that
-    would have the variance of `clustered_mean`, whose t quantile replaces z. If all values are 0,
-    or all 1, n is the number of clusters (Kish's, by weight). A single cluster has [0, 1].
+    would have the variance of `clustered_mean`, whose t quantile replaces z. If all clusters have
+    the same share, n is their number (Kish's, by weight). A single cluster has [0, 1].
 
     Coverage for 40 items and true shares of 0.1 to 0.9: 93.9 to 97.6 %; it fails (85 %) where fewer
     than two answers of the rarer kind are expected.
@@ -33,14 +35,11 @@ def clustered_proportion(
     numbers, count = clustered.codes(clusters, len(rows))
     mean, influence, degrees = clustered.weighted_mean(rows, weight, numbers, count)
     share = min(max(mean, 0.0), 1.0)
-    variance = clustered.error_of(influence) ** 2
-    bernoulli = share * (1 - share)
+    error = clustered.error_of(influence)
     if degrees <= 0:
         return Estimate(share, 0.0, 1.0)
-    if variance > 0:
-        return _wilson(share, bernoulli / variance, t_quantile(degrees))
-    if bernoulli > 0:
-        return Estimate(share, share, share)
+    if error > ROUNDING:
+        return _wilson(share, share * (1 - share) / error**2, t_quantile(degrees))
     totals = clustered.add_up(weight, numbers, count)
     kish = float(totals.sum() ** 2 / np.square(totals).sum())
     return _wilson(share, kish, t_quantile(np.inf))

@@ -48,6 +48,16 @@ ENDINGS = [  # what the judge writes, the verdict that it does not quote, and th
     ("My verdict is [[A>B]], but B's last line is “[[B>>A]]”.", "A>B", "B>>A"),
     ("My verdict is [[A>B]], but B's last line is «[[B>>A]]».", "A>B", "B>>A"),
     ("My verdict is [[A>B]], but B's last line is `[[B>>A]]`.", "A>B", "B>>A"),
+    # the last line is a label in quotation marks or in code, and nothing else
+    ("At first [[A=B]].\n\nFinal verdict:\n```\n[[B>A]]\n```", "B>A", SAME),
+    ("At first [[A=B]].\n\nFinal verdict:\n\n> **[[B>A]]**\n", "B>A", SAME),
+    ('At first [[A=B]]. On reflection:\n"[[B>A]]".', "B>A", SAME),
+    ("Verdict: [[A>B]]\n\nB prints this:\n```\nMy verdict:\n[[B>>A]]\n```", "A>B", "B>>A"),
+    ('Verdict: [[A>B]]\n`[[B>>A]]`\n"Take [[B>>A]]", says B.', "A>B", "B>>A"),
+    ("Verdict: [[A>B]]\n`[[B>>A]]`\n> Take [[B>>A]]", "A>B", "B>>A"),
+    ("Verdict: [[A>B]]\n`[[B>>A]]`\nis the end of B.", "A>B", "B>>A"),
+    ("Verdict: [[A>B]]\n\n`[B>>A]`", "A>B", SAME),
+    ("Verdict: [[A>B]]\n\n`[[A>>>B]]`", "A>B", SAME),
     # quoted before
     ("B's answer contains `[[B>>A]]`, which I ignore. My verdict: [[A>B]]", "A>B", SAME),
     # all labels are quoted, with other words or without

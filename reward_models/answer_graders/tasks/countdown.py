@@ -199,12 +199,14 @@ _LEAD = re.compile(
     r"|[A-Za-z]\s*=(?=[^=]))\s*",
     re.IGNORECASE,
 )
+_FENCE = re.compile(r"\A\s*```[A-Za-z]{2,20}[ \t]*\n")  # of code, with its language
 _FRACTION = re.compile(r"\\[cdt]?frac\s{0,3}\{([^{}]*)\}\s{0,3}\{([^{}]*)\}")
 _COMMAND = re.compile(r"\\(?:[a-z]?box|text|math)[a-z]{0,6}\s{0,3}\{")  # has its own braces
 _TOKEN = re.compile(r"0[xX]|0|[1-9][0-9]*|\\(?:times|cdot|ast|div)(?![A-Za-z])|.", re.DOTALL)
 _SPELLINGS = dict.fromkeys(("x", "X", "\u00d7", "\u00b7", "\u22c5", "\u2217"), "*")
 _SPELLINGS |= dict.fromkeys(("\\times", "\\cdot", "\\ast"), "*")
-_SPELLINGS |= {"\u00f7": "/", "\\div": "/", "\u2212": "-"}
+_SPELLINGS |= {"\u00f7": "/", "\\div": "/"}
+_SPELLINGS |= dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")  # hyphens, en dash, minus
 _CLOSING = {"(": ")", "[": "]"}
 _BRACKETS = str.maketrans("{}", "[]")
 _END = "its end"
@@ -230,6 +232,7 @@ def sides(answer: str) -> tuple[str, str]:
 
     Braces that belong to no command count as brackets, though LaTeX would not show them.
     """
+    answer = _FENCE.sub("", answer)
     for _ in range(min(answer.count("frac"), MAX_NUMBERS)):  # from the inside out
         answer = _FRACTION.sub(r"[[\1]/[\2]]", answer)
     if "{" in answer and answer.count("{") == answer.count("}"):
@@ -240,6 +243,7 @@ def sides(answer: str) -> tuple[str, str]:
     lead = _LEAD.match(text)
     if lead:
         text = text[lead.end() :]
+    text = text.replace("==", "=")
     if "=" not in text:
         return text.strip(), ""
     if text.count("=") > 1:

@@ -56,6 +56,8 @@ _MOVES = re.compile(
     r"|->?|\u2192|(?:step\s)?[0-9]{1,3}[.):]\s)*",
     re.ASCII,
 )
+_LATEX_ARROW = re.compile(r"\\(?:long)?(left|right|up|down)arrow(?![a-z])|\\to(?![a-z])")
+_SIGNS = {"left": "\u2190", "right": "\u2192", "up": "\u2191", "down": "\u2193", None: "->"}
 _ARROWS = str.maketrans("\u2190\u2192\u2191\u2193\u2b05\u27a1\u2b06\u2b07", "lrudlrud", "\ufe0f")
 
 
@@ -229,7 +231,7 @@ def moves_of(answer: str) -> tuple[str, str]:
 
     Moves are letters, arrows, or words in a list or in sentences such as "Then move up.".
     """
-    text = plain(answer).lower()
+    text = _LATEX_ARROW.sub(lambda arrow: _SIGNS[arrow[1]], plain(answer).lower())
     if not text.isascii() and not re.search("[a-z]", text):  # with words, arrows are separators
         text = text.translate(_ARROWS)
     unread = _MOVES.sub("", text, count=1)  # the pattern matches at the start

@@ -52,7 +52,13 @@ _JOINTS = {"is", "are", "and", "but", "while", "both", "so", "thus", "hence", "t
 _JOINTS |= set('",;.:=>&()[]-\u2013\u2014\u2192')
 _ARTICLES = ("a", "an", "the")
 _BETWEEN_NAMES = {",", "and", "&"}
-_HEADING = re.compile(rf"\b({'|'.join(_SINGULAR)})\s*:")
+_ROLE = rf"\b({'|'.join(_SINGULAR)})\b"
+_HEADING = re.compile(rf"(?:\bthe\s+)?{_ROLE}\s*(?::|(?:is|are)\b\s*:?)")
+# What a role means, in brackets behind it: "knight (truth-teller)".
+_MEANING = re.compile(
+    rf"{_ROLE}([\s*}}]*)\((?:an?\s)?(?:always\s)?"
+    r"(?:(truth[- ]?tellers?|truthful|tells?\sthe\struth)|liars?|lies?|lying)\)"
+)
 _ENDS = " \t\r\n,;.-"  # around names under headings
 
 
@@ -88,12 +94,12 @@ def claims_of(answer: str) -> dict[str, str]:
     """The role of everyone that an answer names, as `normal` text; ValueError if it is unclear.
 
     Roles may follow names ("Ann and Bob are fools", "Eve is not a sage"), be headings ("Sages: Eve;
-    fools: Ann, Bob"), or be in a table. Names that share a role have only commas or "and" between
-    them. Outside tables, a person with two roles gets "both".
+    the fools are Ann and Bob"), or be in a table. Names that share a role have only commas or "and"
+    between them. Outside tables, a person with two roles gets "both".
     """
     if len(answer) > MAX_ANSWER_CHARACTERS:
         raise ValueError(f"an answer of {len(answer)} characters")
-    text = normal(answer)
+    text = _MEANING.sub(_without_meaning, normal(answer))
     words = _WORD.findall(_table_in_words(text) or _without_headings(_LAYOUT.sub(" ", text)))
     claims: dict[str, str] = {}
     waiting: list[str] = []  # names, until a role follows them
@@ -128,6 +134,13 @@ def is_name(text: str) -> bool:
     """Whether a `normal` text can be read as a name: one word without another meaning."""
     other_words = _SINGULAR.keys() | _JOINTS | {"not"}
     return bool(_WORD.fullmatch(text)) and text not in other_words
+
+
+def _without_meaning(match: re.Match[str]) -> str:
+    """A role without its meaning behind it; unchanged if it is the other role's."""
+    role, between, says_truth = match.groups()
+    is_truthful = PAIRS[_SINGULAR[role]][0] == _SINGULAR[role]
+    return f"{role}{between}" if is_truthful == bool(says_truth) else match[0]
 
 
 def _without_headings(answer: str) -> str:

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ ANSWER_KEYS = {  # of the metadata, for items without an answer of their own
     "rubiks_cube": "example_correct_answer",
 }
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+WORD = re.compile(r"[^\s,;]+")
 TUPLES = ("arc_agi", "rearc")  # compare metadata with tuples, which JSON turns into lists
 
 
@@ -60,17 +62,39 @@ def is_sound(label: str) -> bool:
 
 
 def score(answer: str, label: str) -> Score:
-    """The library's score of an answer."""
+    """The library's score of an answer; 0 if the answer is right and holds more than it needs.
+
+    Some scorers read the beginning of an answer and skip the rest: "5 days or 6 days".
+    """
     entry = json.loads(label)
     name = entry["dataset"]
-    if name in TUPLES:
-        entry["metadata"] = _with_tuples(entry["metadata"])
     try:
-        value = float(_dataset(name).score_answer(answer, entry))
+        value = _value(answer, label)
     except UNREADABLE as error:
         return Score(0.0, "malformed", f"{name}: {type(error).__name__}")
-    value = min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
+    if value == 1 and answer.strip() != entry["answer"].strip() and _has_more(answer, label):
+        return Score(0.0, "malformed", f"{name}: it holds more than an answer")
     return Score(value, "correct" if value == 1 else "wrong", f"{name}: {value:.3g}")
+
+
+def _value(answer: str, label: str) -> float:
+    entry = json.loads(label)
+    if entry["dataset"] in TUPLES:
+        entry["metadata"] = _with_tuples(entry["metadata"])
+    value = float(_dataset(entry["dataset"]).score_answer(answer, entry))
+    return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
+
+
+def _has_more(answer: str, label: str) -> bool:
+    """Whether a right answer stays right without its first word, or without its last one."""
+    words = list(WORD.finditer(answer))
+    if len(words) < 2:
+        return False
+    for shorter in (answer[words[1].start() :], answer[: words[-2].end()]):
+        with contextlib.suppress(*UNREADABLE):
+            if _value(shorter, label) == 1:
+                return True
+    return False
 
 
 @functools.cache
