@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-12  # a smaller standard error is that of equal shares
 
 
 class Interval(NamedTuple):
@@ -47,18 +48,17 @@ def share_interval(values: ArrayLike, clusters: NDArray[Any] | None = None) -> I
     """The mean of values in [0, 1], with an interval that stays there.
 
     Wilson's interval (JASA 22, 1927). The number of trials is y (1 - y) / s^2: so many independent
-    trials would have the variance of `mean_interval`, whose t quantile is used, too. If all values
-    are 0, or all 1, it is the number of clusters, with the normal distribution's quantile.
+    trials would have the variance of `mean_interval`, whose t quantile is used, too. If all
+    clusters have the same share, it is their number, with the normal distribution's quantile.
     """
     value, error, count = _jackknife(values, clusters)
     share = min(max(value, 0.0), 1.0)
     if count < 2:
         return Interval(share, 0.0, 1.0)
     spread = share * (1 - share)
-    if spread > 0 and error == 0:
-        return Interval(share, share, share)
-    trials = spread / error**2 if spread > 0 else count
-    z = _t_quantile(count - 1 if spread > 0 else math.inf)
+    differ = error > ROUNDING
+    trials = spread / error**2 if differ else count
+    z = _t_quantile(count - 1 if differ else math.inf)
     shrink = z**2 / trials
     centre = (share + shrink / 2) / (1 + shrink)
     half = math.sqrt(shrink * (spread + shrink / 4)) / (1 + shrink)

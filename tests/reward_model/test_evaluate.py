@@ -72,6 +72,12 @@ def test_intervals_are_clustered_by_prompt():
     assert alone["margin"] == {"value": 0.0, "low": None, "high": None}
 
 
+def test_equal_shares_leave_an_interval_with_a_width():
+    half_right = share_interval([1, 0] * 5, np.repeat(np.arange(5), 2))
+    assert half_right.value == 0.5
+    assert (half_right.low, half_right.high) == pytest.approx((0.1704, 0.8296), abs=1e-4)
+
+
 def test_repeated_and_reversed_pairs_are_counted():
     texts = [("a", "b"), ("b", "a"), ("a", "b"), ("c", "b")]
     assert ev.repetitions(texts) == {"repeated": 1, "reversed": 1}
