@@ -301,6 +301,8 @@ class Judge:
         gold_sides = sides_of(gold)
         if name_the_same(name, gold_sides[0]):
             return all(self.same(value, gold_sides[-1]) for value in values)
+        if not names(gold) - CONSTANTS:  # as multiples, `1 = 2` and `1 = 3` would agree
+            return self._match(sides_of(answer), gold_sides)
         left = _difference(answer)
         right = _difference(gold)
         if left is None or right is None:
