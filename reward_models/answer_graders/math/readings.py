@@ -48,6 +48,7 @@ _CHOICE = re.compile(  # perhaps followed by its value, which does not begin lik
     r"(?=\Z|[^\s.:+^!=/*_'|,<>%])(?!\\(?:cup|cap|setminus|pm|approx|pmod)(?![a-z]))"
 )
 _SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
+_STATEMENTS = re.compile(r"(?:\(\d{1,2}\)(?:[ ,;和与與及]|and\b)*){2,}")  # `(1)(3)` or `①、③`
 _CAPITALS = re.compile("[A-Z]{2,}")
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d{2})+")
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
@@ -69,7 +70,7 @@ def _readings(text: str, units: bool) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
     if announced:
         text = text[announced.end() :]
-    for reader in (_dates, _times, _yes_or_no):
+    for reader in (_dates, _times, _yes_or_no, _statements):
         trees = reader(text)
         if trees and units:  # 3 pm may be picometres
             trees += _quantities(text)
@@ -91,6 +92,13 @@ def _yes_or_no(text: str) -> list[Tree]:
     """The yes or no that the text begins with, whatever follows; or none."""
     word = _YES_OR_NO.match(text)
     return [node("text", word[1].lower())] if word else []
+
+
+def _statements(text: str) -> list[Tree]:
+    """The numbers of statements, `①③` or `(1)(3)`, as a list rather than a product; or none."""
+    if not _STATEMENTS.fullmatch(text):
+        return []
+    return [node("list", *(number(int(digits)) for digits in re.findall(r"\d+", text)))]
 
 
 def _choice(text: str) -> tuple[Tree | None, str]:
