@@ -19,6 +19,7 @@ from answer_graders.math.sets import same_set
 from answer_graders.math.statements import (
     SIGN_UNITS,
     as_vector,
+    described_letter,
     integration_constant,
     is_name,
     name_the_same,
@@ -33,6 +34,7 @@ from answer_graders.math.statements import (
 from answer_graders.math.tree import (
     CONSTANTS,
     Condition,
+    Described,
     Expression,
     Group,
     NotRead,
@@ -188,6 +190,8 @@ class Judge:
                 return self._parts(answer, gold)
             case _ if answer == gold:
                 return True
+            case Described(member, conditions), Described(gold_member, gold_conditions):
+                return self.same(member, gold_member) and self.same(conditions, gold_conditions)
             case Residue() as residue, Residue() as gold_residue:
                 return _same_residues(residue, gold_residue)
             case (Residue(), _) | (_, Residue()):
@@ -341,8 +345,9 @@ class Judge:
 
 
 def _aligned(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
-    """Both with the same constant of integration, and as vectors if one of them is a vector."""
-    answer = as_vector(same_letter(answer, gold, integration_constant), gold)
+    """Both with the same arbitrary letters, and as vectors if one of them is a vector."""
+    answer = same_letter(answer, gold, integration_constant)
+    answer = as_vector(same_letter(answer, gold, described_letter), gold)
     return answer, as_vector(gold, answer)
 
 

@@ -421,7 +421,7 @@ BASES = Rules([
          ("332_{(4)}", "332_{4}"), where="_"),
     Rule(r"(?<![0-9A-F])([0-9A-F]+) ?\(? ?base ?-? ?(\w+)\b ?\)?", r"\1_{\2}",
          ("1011 (base 2)", "1011_{2}"), where="base"),
-    Rule(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])", r"\1_", ("(52)_8", "52_8"), where="_"),
+    Rule(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{(])", r"\1_", ("(52)_8", "52_8"), where="_"),
 ])  # fmt: skip
 
 
@@ -486,7 +486,7 @@ COLLECTIONS = Rules([
          "", ("2x for all x > 0", "2x"), where="for"),
     Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{[NZ]\}[ .)]*\Z",
          r"\1", (r"k\pi, k\in\mathbb{Z}", r"k\pi"), where=r"\in"),
-    Rule(r"(\\\{ ?\(?[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
+    Rule(r"(\\\{ ?\(?\d{0,4}[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
          (r"\{x : 3 < x <= 4\}", r"\{x \mid   3 < x <= 4\}"), where=":"),
     Rule(r"\\mathbb ?([RZNQC])(?![a-zA-Z])", r"\\mathbb{\1}", (r"\mathbb R", r"\mathbb{R}"),
          where="mathbb"),

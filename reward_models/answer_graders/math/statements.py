@@ -206,6 +206,15 @@ def parameter(tree: Tree) -> str:
     return "" if letter == "m" and _may_be_metres(tree) else letter
 
 
+def described_letter(tree: Tree) -> str:
+    r"""The k of `\{2k | k \in \mathbb{Z}\}`, the only letter of such a set, or ""."""
+    letters = names(tree) - CONSTANTS
+    if tree.kind != "described" or len(letters) != 1:
+        return ""
+    (letter,) = letters
+    return letter
+
+
 def _may_be_metres(tree: Tree) -> bool:
     r"""Whether an m follows \pi in a product, or the tree is too large to check."""
     parts = list(subtrees(tree))

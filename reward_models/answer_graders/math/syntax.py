@@ -67,6 +67,7 @@ _INTERVALS = {"(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
 _BOTH_SIGNS = re.compile(r"\\(pm|mp)(?![a-z])")
 _LONGEST_ARGUMENT = 16  # tokens between the parentheses of `f(3) =`
 _TRANSPOSE = node("sym", "T")
+_REALS = node("group", "()", node("neg", node("inf")), node("inf"))
 _CONSTANTS = words("- / , { } frac sqrt pi infty")  # signs allowed between them, besides numbers
 
 
@@ -415,9 +416,11 @@ class _Parser:
     def group(self, opening: str) -> Tree:
         """A tuple, an interval, a set, or an expression that brackets only group."""
         is_first = self.position == 1
+        is_letter = self.next.kind == "name" or self.next.text in _GREEK
+        has_plain_head = is_letter and self.second.text in ("in", "mid", "|")
         items = [] if self.next.text == "\\}" else self.items()
         if opening == "\\{" and self.takes("mid", "|"):
-            return self.described_set(items)
+            return self.described_set(items, has_plain_head)
         closed = opening + self.take().text
         brackets = _BRACKETS.get(closed)
         if not brackets and len(items) == 2:
@@ -434,14 +437,21 @@ class _Parser:
             return node("group", brackets, *items)
         return item
 
-    def described_set(self, head: list[Tree]) -> Tree:
-        r"""`\{ x | conditions \}`: the set is given by its conditions."""
+    def described_set(self, head: list[Tree], has_plain_head: bool) -> Tree:
+        r"""`\{ x | conditions \}` and `\{ x \in S | conditions \}` are given by their conditions.
+
+        Before the bar of another set stands what its members are made of: `\{ 2k | k \in S \}`.
+        """
         conditions = self.items()
-        conditions += [item for item in head if item.kind == "field"]
         self.expect("\\}")
-        if len(conditions) == 1:
-            return conditions[0]
-        return node("list", *conditions)
+        if has_plain_head:
+            domains = [item for item in head if item.kind != "sym" and item != _REALS]
+            are_sets = any(domain.kind != "field" for domain in domains)
+            return _one_or_node("meet" if are_sets else "list", conditions + domains)
+        member = _one_or_node("list", head)
+        if len(names(member) - CONSTANTS) > 1 and any(item.kind != "rel" for item in conditions):
+            raise NotRead("it is unclear which letter is in which set")
+        return node("described", member, _one_or_node("list", conditions))
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
@@ -457,6 +467,11 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "root": lambda parser: node("call", "root", parser.primary(), parser.primary()),
 }
 _FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")
+
+
+def _one_or_node(kind: str, trees: list[Tree]) -> Tree:
+    """The only tree, or a node of this kind with several."""
+    return trees[0] if len(trees) == 1 else node(kind, *trees)
 
 
 def _rows_of_determinant(function: str, arguments: list[Tree]) -> Rows | None:

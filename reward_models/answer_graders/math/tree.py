@@ -6,7 +6,7 @@ Kinds of node and their arguments, where `tree` is any node:
     neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
     apply name tree - measure/quantity tree unit - group brackets trees... - list trees...
     rel signs sides... - mod tree modulus - union/minus/meet/both tree tree
-    parts labels readings... (each a tuple of trees)
+    described tree conditions - parts labels readings... (each a tuple of trees)
 
 A list holds several answers, or conditions that must all hold; a union holds alternatives. The unit
 of a measure is in words and may be left out; that of a quantity may not, since its letters may be
@@ -132,6 +132,13 @@ class Parts(NamedTuple):
     labels: tuple[int, ...]
 
 
+class Described(NamedTuple):
+    r"""A set that says what its members are made of: `\{2k | k \in \mathbb{Z}\}`."""
+
+    member: Tree
+    conditions: Tree
+
+
 class Residue(NamedTuple):
     """A residue class, or an equation that states one."""
 
@@ -186,6 +193,7 @@ Kind = (
     Rounded
     | Condition
     | Parts
+    | Described
     | Residue
     | Several
     | Group
@@ -229,6 +237,7 @@ _KINDS: dict[str, Callable[[Tree], Kind]] = {
     "rel": _kind_of_relation,
     **dict.fromkeys(("union", "minus", "meet"), Condition),
     "parts": lambda tree: Parts(tree.args[0]),
+    "described": lambda tree: Described(*tree.args),
     "mod": lambda tree: Residue(*tree.args),
     "list": _kind_of_list,
     "group": lambda tree: Several(tree) if is_set(tree) else Group(tree),
