@@ -52,6 +52,7 @@ _STATEMENTS = re.compile(r"(?:\(\d{1,2}\)(?:[ ,;和与與及]|and\b)*){2,}")  # 
 _CAPITALS = re.compile("[A-Z]{2,}")
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d{2})+")
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
+_SPOKEN = re.compile(r"[a-z]+|\.?\d+(?:[-.:]\d+)*!?|/|-(?= ?[\d.(])")
 _MEANINGS = {"dne": "does not exist"}
 
 
@@ -253,8 +254,11 @@ def _plain(text: str) -> list[Tree]:
 
 
 def _words(text: str) -> Tree:
-    """Words in lower case without articles and punctuation, or what they are known to mean."""
-    spoken = re.findall("[a-z0-9]+", text.lower())
+    """Words in lower case without articles and punctuation, or what they are known to mean.
+
+    Signs, points and slashes of numbers stay.
+    """
+    spoken = _SPOKEN.findall(text.lower())
     kept = [word for word in spoken if word not in ("the", "a", "an")]
     canonical = " ".join(kept)
     if canonical in ORDINALS:
