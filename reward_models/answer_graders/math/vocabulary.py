@@ -17,7 +17,8 @@ _SENTENCE = words(
     """is are was not no none than more less least most if when where over time isn't but except
     plus minus because since however wait maybe either neither between below under beneath factorial
     doubled tripled halved divided raised too root double twice thrice triple negative wrong
-    opposite incorrect false invalid impossible fewer inverse reciprocal score gross"""
+    opposite incorrect false invalid impossible fewer inverse reciprocal score gross grand thou mil
+    wan basis ppm ppb repeating recurring rejected extraneous discarded excluded"""
 )
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
     fifteen sixteen seventeen eighteen nineteen twenty"""
@@ -35,7 +36,7 @@ for _share, _parts in _SHARES.items():
     if _parts > 1:
         SIZES[_share] = Fraction(1, _parts)
 SIZES |= dict(ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9)
-SIZES["trillion"] = 10**12
+SIZES |= dict(trillion=10**12, quadrillion=10**15, lakh=10**5, lac=10**5, crore=10**7)
 _CHANGES_A_NUMBER = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
 
 
@@ -52,6 +53,6 @@ def is_sentence(phrase: Iterable[str]) -> bool:
     """Whether the words make a statement about a number, not a count of things: `12 below zero`."""
     for word in phrase:
         for form in (word, singular(word)):
-            if form in _CHANGES_A_NUMBER or (form.endswith("th") and form != "month"):
+            if form in _CHANGES_A_NUMBER or (form.endswith(("th", "illion")) and form != "month"):
                 return True
     return False
