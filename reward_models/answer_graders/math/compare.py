@@ -41,11 +41,13 @@ from answer_graders.math.tree import (
     Number,
     Numeral,
     Parts,
+    Reply,
     Residue,
     Rounded,
     Several,
     Statements,
     Tree,
+    Words,
     is_equation,
     is_group,
     is_set,
@@ -190,6 +192,11 @@ class Judge:
                 return self._parts(answer, gold)
             case _ if answer == gold:
                 return True
+            case Reply(word, _), Words(gold_word):  # what follows need not be asked for
+                return word == gold_word
+            case Reply(word, others), Reply(gold_word, golds):
+                is_same_rest = any(self.fits(other, golds) for other in others)
+                return word == gold_word and is_same_rest
             case Described(member, conditions), Described(gold_member, gold_conditions):
                 return self.same(member, gold_member) and self.same(conditions, gold_conditions)
             case Residue() as residue, Residue() as gold_residue:

@@ -71,12 +71,15 @@ def _readings(text: str, units: bool) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
     if announced:
         text = text[announced.end() :]
-    for reader in (_dates, _times, _yes_or_no, _statements):
+    for reader in (_dates, _times, _statements):
         trees = reader(text)
         if trees and units:  # 3 pm may be picometres
             trees += _quantities(text)
         if trees:
             return trees
+    word = _YES_OR_NO.match(text)
+    if word:
+        return [_yes_or_no(word[1], text[word.end() :].strip(), units)]
     letter, value = _choice(text)
     if letter is None:
         trees = _trees(value, units)
@@ -89,10 +92,11 @@ def _readings(text: str, units: bool) -> list[Tree]:
     return trees + _letters(value)
 
 
-def _yes_or_no(text: str) -> list[Tree]:
-    """The yes or no that the text begins with, whatever follows; or none."""
-    word = _YES_OR_NO.match(text)
-    return [node("text", word[1].lower())] if word else []
+def _yes_or_no(word: str, rest: str, units: bool) -> Tree:
+    """Yes or no, with the readings of what follows: none if it cannot be read."""
+    with contextlib.suppress(NotRead):
+        return node("reply", word.lower(), tuple(readings(rest, units)))
+    return node("reply", word.lower(), ())
 
 
 def _statements(text: str) -> list[Tree]:
