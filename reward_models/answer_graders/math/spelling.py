@@ -484,7 +484,7 @@ COLLECTIONS = Rules([
                   (?:(?:real|positive|values|numbers?|integers?|of)\ )* [a-zA-Z](?![a-zA-Z])
                   (?:\ ?(?:\\?in\b|[<>,!]|and\ )[^={}]{0,40}(?:\{[A-Z]\})?)? \Z""",
          "", ("2x for all x > 0", "2x"), where="for"),
-    Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{[NZ]\}[ .)]*\Z",
+    Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{Z\}[ .)]*\Z",
          r"\1", (r"k\pi, k\in\mathbb{Z}", r"k\pi"), where=r"\in"),
     Rule(r"(\\\{ ?\(?\d{0,4}[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
          (r"\{x : 3 < x <= 4\}", r"\{x \mid   3 < x <= 4\}"), where=":"),
