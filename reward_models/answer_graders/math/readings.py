@@ -8,7 +8,7 @@ import re
 
 from answer_graders.math.syntax import read
 from answer_graders.math.tree import NotRead, Tree, node, number, subtrees
-from answer_graders.math.vocabulary import MONTHS, ORDINALS
+from answer_graders.math.vocabulary import MONTHS, ORDINALS, announces
 
 _SO = r"(?:so |thus |therefore |hence )?"
 _ANNOUNCED = re.compile(
@@ -69,7 +69,7 @@ def readings(text: str, units: bool = True) -> list[Tree]:
 
 def _readings(text: str, units: bool) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
-    if announced:
+    if announced and announces(re.findall("[a-z]+", announced[0].lower())):
         text = text[announced.end() :]
     for reader in (_dates, _times, _statements):
         trees = reader(text)

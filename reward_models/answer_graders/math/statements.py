@@ -79,7 +79,11 @@ def _names_a_value(call: Tree) -> bool:
     function = call.args[0]
     arguments = call.args[1:]
     if function in _OF_NAMES:
-        return all(argument.kind in ("sym", "mul") and is_name(argument) for argument in arguments)
+        for argument in arguments:  # `\sin \pi` is a number
+            is_letters = argument.kind in ("sym", "mul") and names(argument) - CONSTANTS
+            if not is_letters or not is_name(argument):
+                return False
+        return True
     if function != "abs":
         return False
     content = arguments[0]

@@ -291,6 +291,11 @@ class _Parser:
         """A power; a vector or a matrix to the power of T is transposed."""
         is_column = self.tokens[self.position - 3].text == "]"  # `([1],[2])^`
         exponent = self.exponent()
+        if self.next.text == "^" and self.second.text != "circ":  # `2^3^2` is 2^9
+            if exponent.kind == "neg":
+                raise NotRead("a minus before a power in an exponent")
+            self.take()
+            exponent = self.power(exponent)
         if exponent == _TRANSPOSE and (is_group(base, "()") or is_group(base, "[]")):
             return transposed(base, is_column and is_group(base, "()"))
         return node("pow", base, exponent)
