@@ -526,7 +526,7 @@ def _minutes(angle: re.Match[str]) -> str:
 
 UNITS = Rules([
     Rule(r"\bmph\b", "miles per hour", ("36 mph ", "36 miles per hour "), where="mph"),
-    Rule(r"(?<=[\d}] )m(?=/s(?![a-z]))", r"\\m", ("10 m/s", r"10 \m/s"), where="m/s"),
+    Rule(r"(?<=[\d}] )m(?=/s(?:ec)?(?![a-z]))", r"\\m", ("10 m/s", r"10 \m/s"), where="m/s"),
     Rule(r"""(\d{1,4}) ?\^\\circ ?(\d{1,2})'(?: ?(\d{1,2})(?:''|"))?""", _minutes,
          (r"67^\circ30'", r"{67+30/60+0/3600}^\circ"), where="circ"),
     Rule(r"""(?<![\w'^\\}.])(\d{1,6})' ?(\d{1,6}(?:\.\d{1,9})?) ?(?:''|"|\Z)""", r"\1 ft \2 in",

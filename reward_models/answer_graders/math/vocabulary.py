@@ -20,8 +20,8 @@ _NOT_THE_VALUE = words(  # said of a number, they make another one of it
 _SENTENCE = _NOT_THE_VALUE | words(
     """is are was than more less least most if when where over time but plus minus because since
     however wait maybe either neither between below under beneath factorial doubled tripled halved
-    divided raised too root fewer score gross grand thou mil wan basis ppm ppb
-    repeating recurring"""
+    divided raised too root fewer score gross grand thou mil wan basis ppm ppb repeating
+    recurring"""
 )
 _LEAVES_OPEN = words("least most than over under below plus minus")  # as the last word: `At least:`
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
