@@ -437,8 +437,8 @@ def bases(text: str) -> str:
 
 FUNCTIONS = Rules([
     Rule(r"\\sqrt ?\[([^\[\]]+)\]", r"\\root{\1}", (r"\sqrt[3]4", r"\root{3}4"), where="sqrt"),
-    Rule(r"(?<![a-z])(sin|cos|tan) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))", r"arc\1",
-         (r"\sin^{-1}(1)", r"\arcsin(1)"), where="^"),
+    Rule(r"(?<![a-z])((?:sin|cos|tan)h?|cot|csc|(?<=\\)sec) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))",
+         r"arc\1 ", (r"\sin^{-1}(1)", r"\arcsin (1)"), where="^"),
     Rule(r"(?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])",
          r"\\binom{\1}{\2}", ("5C2", r"\binom{5}{2}"), where="C"),
     Rule(r"(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])", r"\\binom{\1}{\2}",

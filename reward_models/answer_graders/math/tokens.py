@@ -14,8 +14,8 @@ MAX_DIGITS = 400  # of one number
 MAX_TOKENS = 600
 
 FUNCTIONS = words(
-    """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
-    sqrt det diag cis abs floor ceil"""
+    """sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan arccot arcsec arccsc arcsinh
+    arccosh arctanh ln log lg exp gcd lcm max min sqrt det diag cis abs floor ceil"""
 )
 _TIMES = ("min", "sec")  # without an argument, minutes and seconds
 _ARGUMENT = re.compile(r"\s*(?:\^\s*(?:\{[^{}]{1,9}\}|\d)\s*)?(?:[({\[\\\d]|[a-zA-Z](?![a-zA-Z]))")
