@@ -64,6 +64,7 @@ from answer_graders.math.tree import (
 )
 
 MAX_MEMBERS = 64
+_MOST_PLACES = 20  # decimal places of a rounding
 _PLACES = (2, 5, 11, -3)  # values of a name at which equations are compared
 _COMMUTATIVE = words("union meet both")  # operations on sets, or on statements
 
@@ -175,12 +176,11 @@ class Judge:
         """Whether an answer equals the gold answer."""
         answer, gold = _aligned(answer, gold)
         match kind_of(answer), kind_of(gold):
-            case Rounded(exact, rounded), _ if _is_constant(exact):  # `pi = 3.14` states both
-                is_rounded = self._rounded(answer, exact)
+            case Rounded(exact, rounded), _ if not is_name(exact) or _is_constant(exact):
+                error = _rounding_error(rounded)
+                is_rounded = error is not None and self._rounded(answer, exact, error)
                 says_number = is_rounded and self.same(rounded, gold)
-                return says_number or self._rounded(answer, gold)
-            case Rounded(exact, _), _ if not is_name(exact):
-                return self._rounded(answer, gold)
+                return says_number or self._rounded(answer, gold, _size(rounded) / 100)
             case Rounded(), _:
                 return self.same(with_equals_sign(answer), gold)
             case Parts(labels), Parts(gold_labels):
@@ -241,11 +241,10 @@ class Judge:
                 return False
         return True
 
-    def _rounded(self, answer: Tree, gold: Tree) -> bool:
-        r"""Whether the value before the final `\approx` is right, and the rounding within 1 %."""
+    def _rounded(self, answer: Tree, gold: Tree, error: Fraction) -> bool:
+        r"""Whether the value before the final `\approx` is right, and the rounding near it."""
         signs = signs_of(answer)
         *exact_sides, rounded = sides_of(answer)
-        error = abs(rational(rounded) or Fraction(0)) / 100
         lenient = replace(self, within=error)
         if not lenient.same(rounded, exact_sides[-1]):
             return False
@@ -360,6 +359,26 @@ def _aligned(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
 
 def _is_constant(tree: Tree) -> bool:
     return tree.kind == "sym" and tree.args[0] in CONSTANTS
+
+
+def _size(tree: Tree) -> Fraction:
+    """The absolute value of a rational number or quantity; 0 for others."""
+    value, _ = quantity(tree)
+    return abs(rational(value) or Fraction(0))
+
+
+def _rounding_error(rounded: Tree) -> Fraction | None:
+    """Half a unit in the last decimal place; None unless there are at least three digits.
+
+    With fewer digits, or none behind the point, a wrong value might round to a right one.
+    """
+    size = _size(rounded)
+    for places in range(1, _MOST_PLACES):
+        unit = Fraction(1, 10**places)
+        if size % unit == 0:
+            is_whole = size.denominator == 1
+            return None if is_whole or size < 100 * unit else unit / 2
+    return None
 
 
 def _same_residues(answer: Residue, gold: Residue) -> bool:
