@@ -33,6 +33,14 @@ _TOKEN = re.compile(
 )
 
 
+_NAMED_NUMBER = re.compile(  # `P(A \cap B) = 1/2`, `f(g(2)) = 5`: the left side is only a name
+    r"(?=[^=]*(?:\\(?:cap|cup|mid|Pr|phi|lim)(?![a-zA-Z])|[|^]|\([^()]*\())"
+    r"((?:\\?Pr?|\\phi|[fghE]) ?(?:\^ ?\{ ?-1 ?\} ?)?\((?:[^()=<>]|\([^()=<>]*\)){1,60}\)"
+    r"|\\lim ?_ ?\{[^{}]{1,40}\}[^=<>]{1,60}?) ?"
+    r"(?==[^<>a-zA-Z\\]*(?:\\[a-zA-Z]+[^<>a-zA-Z\\]*)*\Z)"
+)
+
+
 class Token(NamedTuple):
     """kind: number, name, word, sign (or the name of a command), unit or end."""
 
@@ -51,6 +59,10 @@ def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[To
         text = _without_thousands_commas(text)
     tokens: list[Token] = []
     position = 0
+    named_number = _NAMED_NUMBER.match(text)
+    if named_number:
+        tokens.append(Token("name", named_number[1].replace(" ", "")))
+        position = named_number.end()
     after_space = True
     while position < len(text):
         unit = unit_at(text, position) if units and tokens and _ends_number(tokens[-1]) else None
