@@ -177,7 +177,7 @@ class Judge:
         answer, gold = _aligned(answer, gold)
         match kind_of(answer), kind_of(gold):
             case Rounded(exact, rounded), _ if not is_name(exact) or _is_constant(exact):
-                error = _rounding_error(rounded)
+                error = _rounding_error(exact, rounded)
                 is_rounded = error is not None and self._rounded(answer, exact, error)
                 says_number = is_rounded and self.same(rounded, gold)
                 return says_number or self._rounded(answer, gold, _size(rounded) / 100)
@@ -362,16 +362,18 @@ def _is_constant(tree: Tree) -> bool:
 
 
 def _size(tree: Tree) -> Fraction:
-    """The absolute value of a rational number or quantity; 0 for others."""
-    value, _ = quantity(tree)
+    """The absolute value of a rational number, perhaps with a unit in words; 0 for others."""
+    value = tree.args[0] if tree.kind == "measure" else tree
     return abs(rational(value) or Fraction(0))
 
 
-def _rounding_error(rounded: Tree) -> Fraction | None:
+def _rounding_error(exact: Tree, rounded: Tree) -> Fraction | None:
     """Half a unit in the last decimal place; None unless there are at least three digits.
 
     With fewer digits, or none behind the point, a wrong value might round to a right one.
     """
+    if exact.kind == "measure" and quantity(exact)[1] != quantity(rounded)[1]:
+        return None
     size = _size(rounded)
     for places in range(1, _MOST_PLACES):
         unit = Fraction(1, 10**places)

@@ -422,10 +422,10 @@ class _Parser:
         """A tuple, an interval, a set, or an expression that brackets only group."""
         is_first = self.position == 1
         is_letter = self.next.kind == "name" or self.next.text in _GREEK
-        has_plain_head = is_letter and self.second.text in ("in", "mid", "|")
+        behind_letter = self.second.text if is_letter else ""
         items = [] if self.next.text == "\\}" else self.items()
         if opening == "\\{" and self.takes("mid", "|"):
-            return self.described_set(items, has_plain_head)
+            return self.described_set(items, behind_letter)
         closed = opening + self.take().text
         brackets = _BRACKETS.get(closed)
         if not brackets and len(items) == 2:
@@ -442,15 +442,15 @@ class _Parser:
             return node("group", brackets, *items)
         return item
 
-    def described_set(self, head: list[Tree], has_plain_head: bool) -> Tree:
+    def described_set(self, head: list[Tree], behind_letter: str) -> Tree:
         r"""`\{ x | conditions \}` and `\{ x \in S | conditions \}` are given by their conditions.
 
         Before the bar of another set stands what its members are made of: `\{ 2k | k \in S \}`.
         """
         conditions = self.items()
         self.expect("\\}")
-        if has_plain_head:
-            domains = [item for item in head if item.kind != "sym" and item != _REALS]
+        if behind_letter in ("in", "mid", "|"):
+            domains = [item for item in head if behind_letter == "in" and item != _REALS]
             are_sets = any(domain.kind != "field" for domain in domains)
             return _one_or_node("meet" if are_sets else "list", conditions + domains)
         member = _one_or_node("list", head)
