@@ -19,6 +19,7 @@ from answer_graders.math.sets import same_set
 from answer_graders.math.statements import (
     SIGN_UNITS,
     as_vector,
+    described_letter,
     integration_constant,
     is_name,
     name_the_same,
@@ -33,17 +34,20 @@ from answer_graders.math.statements import (
 from answer_graders.math.tree import (
     CONSTANTS,
     Condition,
+    Described,
     Expression,
     Group,
     NotRead,
     Number,
     Numeral,
     Parts,
+    Reply,
     Residue,
     Rounded,
     Several,
     Statements,
     Tree,
+    Words,
     is_equation,
     is_group,
     is_set,
@@ -60,6 +64,7 @@ from answer_graders.math.tree import (
 )
 
 MAX_MEMBERS = 64
+_MOST_PLACES = 20  # decimal places of a rounding
 _PLACES = (2, 5, 11, -3)  # values of a name at which equations are compared
 _COMMUTATIVE = words("union meet both")  # operations on sets, or on statements
 
@@ -171,12 +176,11 @@ class Judge:
         """Whether an answer equals the gold answer."""
         answer, gold = _aligned(answer, gold)
         match kind_of(answer), kind_of(gold):
-            case Rounded(exact, rounded), _ if _is_constant(exact):  # `pi = 3.14` states both
-                is_rounded = self._rounded(answer, exact)
+            case Rounded(exact, rounded), _ if not is_name(exact) or _is_constant(exact):
+                error = _rounding_error(exact, rounded)
+                is_rounded = error is not None and self._rounded(answer, exact, error)
                 says_number = is_rounded and self.same(rounded, gold)
-                return says_number or self._rounded(answer, gold)
-            case Rounded(exact, _), _ if not is_name(exact):
-                return self._rounded(answer, gold)
+                return says_number or self._rounded(answer, gold, _size(rounded) / 100)
             case Rounded(), _:
                 return self.same(with_equals_sign(answer), gold)
             case Parts(labels), Parts(gold_labels):
@@ -188,6 +192,13 @@ class Judge:
                 return self._parts(answer, gold)
             case _ if answer == gold:
                 return True
+            case Reply(word, _), Words(gold_word):  # what follows need not be asked for
+                return word == gold_word
+            case Reply(word, others), Reply(gold_word, golds):
+                is_same_rest = any(self.fits(other, golds) for other in others)
+                return word == gold_word and is_same_rest
+            case Described(member, conditions), Described(gold_member, gold_conditions):
+                return self.same(member, gold_member) and self.same(conditions, gold_conditions)
             case Residue() as residue, Residue() as gold_residue:
                 return _same_residues(residue, gold_residue)
             case (Residue(), _) | (_, Residue()):
@@ -230,11 +241,10 @@ class Judge:
                 return False
         return True
 
-    def _rounded(self, answer: Tree, gold: Tree) -> bool:
-        r"""Whether the value before the final `\approx` is right, and the rounding within 1 %."""
+    def _rounded(self, answer: Tree, gold: Tree, error: Fraction) -> bool:
+        r"""Whether the value before the final `\approx` is right, and the rounding near it."""
         signs = signs_of(answer)
         *exact_sides, rounded = sides_of(answer)
-        error = abs(rational(rounded) or Fraction(0)) / 100
         lenient = replace(self, within=error)
         if not lenient.same(rounded, exact_sides[-1]):
             return False
@@ -301,6 +311,8 @@ class Judge:
         gold_sides = sides_of(gold)
         if name_the_same(name, gold_sides[0]):
             return all(self.same(value, gold_sides[-1]) for value in values)
+        if not names(gold) - CONSTANTS:  # as multiples, `1 = 2` and `1 = 3` would agree
+            return self._match(sides_of(answer), gold_sides)
         left = _difference(answer)
         right = _difference(gold)
         if left is None or right is None:
@@ -339,13 +351,36 @@ class Judge:
 
 
 def _aligned(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
-    """Both with the same constant of integration, and as vectors if one of them is a vector."""
-    answer = as_vector(same_letter(answer, gold, integration_constant), gold)
+    """Both with the same arbitrary letters, and as vectors if one of them is a vector."""
+    answer = same_letter(answer, gold, integration_constant)
+    answer = as_vector(same_letter(answer, gold, described_letter), gold)
     return answer, as_vector(gold, answer)
 
 
 def _is_constant(tree: Tree) -> bool:
     return tree.kind == "sym" and tree.args[0] in CONSTANTS
+
+
+def _size(tree: Tree) -> Fraction:
+    """The absolute value of a rational number, perhaps with a unit in words; 0 for others."""
+    value = tree.args[0] if tree.kind == "measure" else tree
+    return abs(rational(value) or Fraction(0))
+
+
+def _rounding_error(exact: Tree, rounded: Tree) -> Fraction | None:
+    """Half a unit in the last decimal place; None unless there are at least three digits.
+
+    With fewer digits, or none behind the point, a wrong value might round to a right one.
+    """
+    if exact.kind == "measure" and quantity(exact)[1] != quantity(rounded)[1]:
+        return None
+    size = _size(rounded)
+    for places in range(1, _MOST_PLACES):
+        unit = Fraction(1, 10**places)
+        if size % unit == 0:
+            is_whole = size.denominator == 1
+            return None if is_whole or size < 100 * unit else unit / 2
+    return None
 
 
 def _same_residues(answer: Residue, gold: Residue) -> bool:

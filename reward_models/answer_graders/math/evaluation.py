@@ -119,6 +119,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "ln": _elementary(mp.log),
     "lg": _elementary(mp.log10),
     "log_base": _elementary(mp.log),
+    "arccot": _elementary(lambda cotangent: mp.pi / 2 - mp.atan(cotangent)),  # from 0 to pi
     "cis": _elementary(mp.expj),
     "exp": lambda exponent: _power(mp.e, exponent),
     "fact": _combinatorial(mp.factorial, functools.lru_cache(maxsize=16)(math.factorial)),
@@ -126,7 +127,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "gcd": _of_whole_numbers(math.gcd),
     "lcm": _of_whole_numbers(math.lcm),
 }
-for _name in words("sin cos arcsin arccos arctan sinh cosh"):
+for _name in words("sin cos sinh cosh arcsin arccos arctan arcsec arccsc arcsinh arccosh arctanh"):
     _FUNCTIONS[_name] = _elementary(getattr(mp, _name.replace("arc", "a")))
 _SUMS = words("neg add mul apply div percent degree")  # and products, of operands counted before
 _NEVER_NEAR_ZERO = words("neg mul div percent apply pow root exp fact binom abs max min")

@@ -8,7 +8,7 @@ import re
 
 from answer_graders.math.syntax import read
 from answer_graders.math.tree import NotRead, Tree, node, number, subtrees
-from answer_graders.math.vocabulary import MONTHS, ORDINALS
+from answer_graders.math.vocabulary import MONTHS, ORDINALS, announces
 
 _SO = r"(?:so |thus |therefore |hence )?"
 _ANNOUNCED = re.compile(
@@ -48,9 +48,11 @@ _CHOICE = re.compile(  # perhaps followed by its value, which does not begin lik
     r"(?=\Z|[^\s.:+^!=/*_'|,<>%])(?!\\(?:cup|cap|setminus|pm|approx|pmod)(?![a-z]))"
 )
 _SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
+_STATEMENTS = re.compile(r"(?:\(\d{1,2}\)(?:[ ,;和与與及]|and\b)*){2,}")  # `(1)(3)` or `①、③`
 _CAPITALS = re.compile("[A-Z]{2,}")
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d{2})+")
 _PROSE = re.compile(r"[A-Za-z0-9 ,.'\"!?&/():;][A-Za-z0-9 ,.'\"!?&/():;-]*")
+_SPOKEN = re.compile(r"[a-z]+|\.?\d+(?:[-.:]\d+)*!?|/|-(?= ?[\d.(])")
 _MEANINGS = {"dne": "does not exist"}
 
 
@@ -67,14 +69,17 @@ def readings(text: str, units: bool = True) -> list[Tree]:
 
 def _readings(text: str, units: bool) -> list[Tree]:
     announced = _ANNOUNCED.match(text)
-    if announced:
+    if announced and announces(re.findall("[a-z]+", announced[0].lower())):
         text = text[announced.end() :]
-    for reader in (_dates, _times, _yes_or_no):
+    for reader in (_dates, _times, _statements):
         trees = reader(text)
         if trees and units:  # 3 pm may be picometres
             trees += _quantities(text)
         if trees:
             return trees
+    word = _YES_OR_NO.match(text)
+    if word:
+        return [_yes_or_no(word[1], text[word.end() :].strip(), units)]
     letter, value = _choice(text)
     if letter is None:
         trees = _trees(value, units)
@@ -87,10 +92,18 @@ def _readings(text: str, units: bool) -> list[Tree]:
     return trees + _letters(value)
 
 
-def _yes_or_no(text: str) -> list[Tree]:
-    """The yes or no that the text begins with, whatever follows; or none."""
-    word = _YES_OR_NO.match(text)
-    return [node("text", word[1].lower())] if word else []
+def _yes_or_no(word: str, rest: str, units: bool) -> Tree:
+    """Yes or no, with the readings of what follows: none if it cannot be read."""
+    with contextlib.suppress(NotRead):
+        return node("reply", word.lower(), tuple(readings(rest, units)))
+    return node("reply", word.lower(), ())
+
+
+def _statements(text: str) -> list[Tree]:
+    """The numbers of statements, `①③` or `(1)(3)`, as a list rather than a product; or none."""
+    if not _STATEMENTS.fullmatch(text):
+        return []
+    return [node("list", *(number(int(digits)) for digits in re.findall(r"\d+", text)))]
 
 
 def _choice(text: str) -> tuple[Tree | None, str]:
@@ -245,8 +258,11 @@ def _plain(text: str) -> list[Tree]:
 
 
 def _words(text: str) -> Tree:
-    """Words in lower case without articles and punctuation, or what they are known to mean."""
-    spoken = re.findall("[a-z0-9]+", text.lower())
+    """Words in lower case without articles and punctuation, or what they are known to mean.
+
+    Signs, points and slashes of numbers stay.
+    """
+    spoken = _SPOKEN.findall(text.lower())
     kept = [word for word in spoken if word not in ("the", "a", "an")]
     canonical = " ".join(kept)
     if canonical in ORDINALS:

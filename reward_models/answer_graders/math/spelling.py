@@ -146,11 +146,12 @@ TYPESETTING = Rules([
          (r"\color{red} 12", " 12"), where="color"),
     Rule(r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])", "",
          (r"\bf 12", " 12")),
-    Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=\{)", "",
-         (r"\bm{12}", "{12}"), where="{"),
+    Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=[{\d])", "",
+         (r"\bm{12}", "{12}")),
     Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
          r"\\text", (r"\textbf{5}", r"\text{5}"), where="{"),
     Rule(r"\\(?:math|text)(?:rm|bf|sf) ([A-Z])(?![a-zA-Z])", r"\1", (r"\mathrm T", "T")),
+    Rule(r"\\(?:vec|hat) (?=[a-z](?![a-zA-Z]))", "", (r"2\vec i", "2i"), where=" "),
     Rule(r"\\(?:vec|hat|overrightarrow|mathbb(?=\{[^RZNQC]))\s?(?=\{ ?[^\d\s])", "",
          (r"\vec{v}", "{v}"), where="{"),
     Rule(r"\{([^{}\\]*)\\(over|choose)(?![a-z]) ?([^{}\\]*)\}", r"\\\2{\1}{\3}",
@@ -180,7 +181,8 @@ _COMMANDS_OF = {  # a spelling, and the commands that it replaces
     r"\phi": "varphi", r"\epsilon": "varepsilon", r"\theta": "vartheta",
     "$": "textdollar", r"\gbp": "pounds", r"\euro": "texteuro", r"\cents": "cent",
     r"\bar": "dot overline", r"\ldots": "dots cdots dotsc dotsb dotsm dotso hdots",
-    r"\\": "newline", "T": "top intercal",
+    r"\\": "newline", "T": "top intercal", "i": "imath",
+    "j": "jmath",
 }  # fmt: skip
 _SPELT_COMMANDS = {
     name: spelling for spelling, names in _COMMANDS_OF.items() for name in names.split()
@@ -313,6 +315,7 @@ LAYOUT = Rules([
          ("1. 3\n2. 4", "1. 3; 2. 4"), where="\n"),
     Rule(r"(?<=[\d)])[ \t]*(?:\n|\\q?quad(?![a-z]))\s*(?=[a-zA-Z](?:_\w)? ?=)", ", ",
          ("x=3\ny=4", "x=3, y=4"), where="="),
+    Rule(r"\\[hv]space\*? ?\{[^{}]{1,20}\}", " ", (r"5\hspace{1cm}", "5 "), where="space"),
     Rule(r"\\(?:q?quad|(?:thin|en)space|hfill|(?:display|text)style|limits)(?![a-zA-Z])", " ",
          (r" 42\quad", " 42 "), where="\\"),
     Rule(r"(?<![\w~)}\]])~~(?!and|or)([^\s~\\](?:[^~]*[^\s~,;])?)~~(?![\w~])", r"\\cancel{\1}",
@@ -325,7 +328,7 @@ LAYOUT = Rules([
          "", (r"\cancel{17} 18", "18"), where="{"),
     Rule(r"\*\*(\(?[a-zA-Z\d]{1,4}[).:]{1,2}|Part \(?\w{1,3}\)?[.:]?)\*\*", r"\1",
          ("**(a)** 3, **(b)** 4", "(a) 3, (b) 4"), where="**"),
-    Rule(r"\A ?\*\*(.*)\*\* ?\Z", r"\1", ("**5**", "5"), where="**"),
+    Rule(r"\A ?(\*\*?)(.*)\1 ?\Z", r"\2", ("**5**", "5"), where="*"),
     Rule(r"\A[`']{1,2}([^`']*)[`']{1,2}\Z", r"\1", ("'42'", "42")),
 ])  # fmt: skip
 
@@ -421,7 +424,7 @@ BASES = Rules([
          ("332_{(4)}", "332_{4}"), where="_"),
     Rule(r"(?<![0-9A-F])([0-9A-F]+) ?\(? ?base ?-? ?(\w+)\b ?\)?", r"\1_{\2}",
          ("1011 (base 2)", "1011_{2}"), where="base"),
-    Rule(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{])", r"\1_", ("(52)_8", "52_8"), where="_"),
+    Rule(r"\((?=[A-F]*\d)([0-9A-F]+)\)_(?=[\d{(])", r"\1_", ("(52)_8", "52_8"), where="_"),
 ])  # fmt: skip
 
 
@@ -437,9 +440,9 @@ def bases(text: str) -> str:
 
 FUNCTIONS = Rules([
     Rule(r"\\sqrt ?\[([^\[\]]+)\]", r"\\root{\1}", (r"\sqrt[3]4", r"\root{3}4"), where="sqrt"),
-    Rule(r"(?<![a-z])(sin|cos|tan) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))", r"arc\1",
-         (r"\sin^{-1}(1)", r"\arcsin(1)"), where="^"),
-    Rule(r"(?<![\w.)\]}^])(?:\{\} ?)?_?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])",
+    Rule(r"(?<![a-z])((?:sin|cos|tan)h?|cot|csc|(?<=\\)sec) ?\^ ?(?:\{ ?-1 ?\}|-1(?![\d.]))",
+         r"arc\1 ", (r"\sin^{-1}(1)", r"\arcsin (1)"), where="^"),
+    Rule(r"(?<![\w.)\]}^])(?:\{\} ?)?[_^]?\{?(\d{1,4})\}? ?C_?\{?(\d{1,4})\}?(?![\w{])",
          r"\\binom{\1}{\2}", ("5C2", r"\binom{5}{2}"), where="C"),
     Rule(r"(?<![\w}])C_\{?(\d{1,4})\}? ?\^ ?\{?(\d{1,4})\}?(?![\w{])", r"\\binom{\1}{\2}",
          ("C_5^2", r"\binom{5}{2}"), where="C"),
@@ -484,9 +487,9 @@ COLLECTIONS = Rules([
                   (?:(?:real|positive|values|numbers?|integers?|of)\ )* [a-zA-Z](?![a-zA-Z])
                   (?:\ ?(?:\\?in\b|[<>,!]|and\ )[^={}]{0,40}(?:\{[A-Z]\})?)? \Z""",
          "", ("2x for all x > 0", "2x"), where="for"),
-    Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{[NZ]\}[ .)]*\Z",
+    Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{Z\}[ .)]*\Z",
          r"\1", (r"k\pi, k\in\mathbb{Z}", r"k\pi"), where=r"\in"),
-    Rule(r"(\\\{ ?\(?[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
+    Rule(r"(\\\{ ?\(?\d{0,4}[a-z][^{}:]*(?:\{[A-Z]\})?[^{}:]*):", r"\1\\mid  ",
          (r"\{x : 3 < x <= 4\}", r"\{x \mid   3 < x <= 4\}"), where=":"),
     Rule(r"\\mathbb ?([RZNQC])(?![a-zA-Z])", r"\\mathbb{\1}", (r"\mathbb R", r"\mathbb{R}"),
          where="mathbb"),
@@ -526,7 +529,7 @@ def _minutes(angle: re.Match[str]) -> str:
 
 UNITS = Rules([
     Rule(r"\bmph\b", "miles per hour", ("36 mph ", "36 miles per hour "), where="mph"),
-    Rule(r"(?<=[\d}] )m(?=/s(?![a-z]))", r"\\m", ("10 m/s", r"10 \m/s"), where="m/s"),
+    Rule(r"(?<=[\d}] )m(?=/s(?:ec)?(?![a-z]))", r"\\m", ("10 m/s", r"10 \m/s"), where="m/s"),
     Rule(r"""(\d{1,4}) ?\^\\circ ?(\d{1,2})'(?: ?(\d{1,2})(?:''|"))?""", _minutes,
          (r"67^\circ30'", r"{67+30/60+0/3600}^\circ"), where="circ"),
     Rule(r"""(?<![\w'^\\}.])(\d{1,6})' ?(\d{1,6}(?:\.\d{1,9})?) ?(?:''|"|\Z)""", r"\1 ft \2 in",
@@ -558,8 +561,8 @@ def units(text: str) -> str:
 # remarks
 
 REMARKS = Rules([
-    Rule(r"\( ?(\\approx [^()]{1,40})\)", r"\1", (r"\pi (\approx 3.14)", r"\pi \approx 3.14"),
-         where=r"\approx"),
+    Rule(r"\( ?((?:\\approx|=) [^()]{1,40})\)", r"\1",
+         (r"\pi (\approx 3.14)", r"\pi \approx 3.14"), where="("),
     Rule(r"\((?:approx(?:\.|imately)?|roughly|rounded|remainder \d{1,9})\)", "",
          ("100 (approx.) ", "100  "), where="("),
     Rule(r"(?<=[a-z\d}]),? (?:altogether|in total|in all|overall)[ .]*\Z", "",

@@ -79,7 +79,11 @@ def _names_a_value(call: Tree) -> bool:
     function = call.args[0]
     arguments = call.args[1:]
     if function in _OF_NAMES:
-        return all(argument.kind in ("sym", "mul") and is_name(argument) for argument in arguments)
+        for argument in arguments:  # `\sin \pi` is a number
+            is_letters = argument.kind in ("sym", "mul") and names(argument) - CONSTANTS
+            if not is_letters or not is_name(argument):
+                return False
+        return True
     if function != "abs":
         return False
     content = arguments[0]
@@ -204,6 +208,15 @@ def parameter(tree: Tree) -> str:
         return ""
     (letter,) = letters
     return "" if letter == "m" and _may_be_metres(tree) else letter
+
+
+def described_letter(tree: Tree) -> str:
+    r"""The k of `\{2k | k \in \mathbb{Z}\}`, the only letter of such a set, or ""."""
+    letters = names(tree) - CONSTANTS
+    if tree.kind != "described" or len(letters) != 1:
+        return ""
+    (letter,) = letters
+    return letter
 
 
 def _may_be_metres(tree: Tree) -> bool:

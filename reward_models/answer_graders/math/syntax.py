@@ -67,6 +67,7 @@ _INTERVALS = {"(]": "(]", "[)": "[)", "][": "()", "]]": "(]", "[[": "[)"}
 _BOTH_SIGNS = re.compile(r"\\(pm|mp)(?![a-z])")
 _LONGEST_ARGUMENT = 16  # tokens between the parentheses of `f(3) =`
 _TRANSPOSE = node("sym", "T")
+_REALS = node("group", "()", node("neg", node("inf")), node("inf"))
 _CONSTANTS = words("- / , { } frac sqrt pi infty")  # signs allowed between them, besides numbers
 
 
@@ -290,6 +291,11 @@ class _Parser:
         """A power; a vector or a matrix to the power of T is transposed."""
         is_column = self.tokens[self.position - 3].text == "]"  # `([1],[2])^`
         exponent = self.exponent()
+        if self.next.text == "^" and self.second.text != "circ":  # `2^3^2` is 2^9
+            if exponent.kind == "neg":
+                raise NotRead("a minus before a power in an exponent")
+            self.take()
+            exponent = self.power(exponent)
         if exponent == _TRANSPOSE and (is_group(base, "()") or is_group(base, "[]")):
             return transposed(base, is_column and is_group(base, "()"))
         return node("pow", base, exponent)
@@ -415,9 +421,11 @@ class _Parser:
     def group(self, opening: str) -> Tree:
         """A tuple, an interval, a set, or an expression that brackets only group."""
         is_first = self.position == 1
+        is_letter = self.next.kind == "name" or self.next.text in _GREEK
+        behind_letter = self.second.text if is_letter else ""
         items = [] if self.next.text == "\\}" else self.items()
         if opening == "\\{" and self.takes("mid", "|"):
-            return self.described_set(items)
+            return self.described_set(items, behind_letter)
         closed = opening + self.take().text
         brackets = _BRACKETS.get(closed)
         if not brackets and len(items) == 2:
@@ -434,14 +442,21 @@ class _Parser:
             return node("group", brackets, *items)
         return item
 
-    def described_set(self, head: list[Tree]) -> Tree:
-        r"""`\{ x | conditions \}`: the set is given by its conditions."""
+    def described_set(self, head: list[Tree], behind_letter: str) -> Tree:
+        r"""`\{ x | conditions \}` and `\{ x \in S | conditions \}` are given by their conditions.
+
+        Before the bar of another set stands what its members are made of: `\{ 2k | k \in S \}`.
+        """
         conditions = self.items()
-        conditions += [item for item in head if item.kind == "field"]
         self.expect("\\}")
-        if len(conditions) == 1:
-            return conditions[0]
-        return node("list", *conditions)
+        if behind_letter in ("in", "mid", "|"):
+            domains = [item for item in head if behind_letter == "in" and item != _REALS]
+            are_sets = any(domain.kind != "field" for domain in domains)
+            return _one_or_node("meet" if are_sets else "list", conditions + domains)
+        member = _one_or_node("list", head)
+        if len(names(member) - CONSTANTS) > 1 and any(item.kind != "rel" for item in conditions):
+            raise NotRead("it is unclear which letter is in which set")
+        return node("described", member, _one_or_node("list", conditions))
 
 
 _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
@@ -457,6 +472,11 @@ _COMMANDS: dict[str, Callable[[_Parser], Tree]] = {
     "root": lambda parser: node("call", "root", parser.primary(), parser.primary()),
 }
 _FACTORS = FUNCTIONS | _GREEK | words("frac binom bar root ( {")
+
+
+def _one_or_node(kind: str, trees: list[Tree]) -> Tree:
+    """The only tree, or a node of this kind with several."""
+    return trees[0] if len(trees) == 1 else node(kind, *trees)
 
 
 def _rows_of_determinant(function: str, arguments: list[Tree]) -> Rows | None:

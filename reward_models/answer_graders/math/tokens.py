@@ -14,9 +14,11 @@ MAX_DIGITS = 400  # of one number
 MAX_TOKENS = 600
 
 FUNCTIONS = words(
-    """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min
-    sqrt det diag cis abs floor ceil"""
+    """sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan arccot arcsec arccsc arcsinh
+    arccosh arctanh ln log lg exp gcd lcm max min sqrt det diag cis abs floor ceil"""
 )
+_TIMES = ("min", "sec")  # without an argument, minutes and seconds
+_ARGUMENT = re.compile(r"\s*(?:\^\s*(?:\{[^{}]{1,9}\}|\d)\s*)?(?:[({\[\\\d]|[a-zA-Z](?![a-zA-Z]))")
 _SPELT_OUT = dict(
     pi="pi", theta="theta", inf="infty", oo="infty", infinity="infty", Infinity="infty"
 )
@@ -28,6 +30,14 @@ _TOKEN = re.compile(
     r"|\\(?:(?P<word>[ABCFJKLNVWghlms])(?![a-zA-Z])|(?P<command>[a-zA-Z]+))"
     r"|(?P<letters>[A-Za-z]{3,}(?:-(?!sin|cos|tan|sqrt|log|ln|pi)[a-z]{2,})+|[A-Za-z]+)"
     r"|(?P<sign>\\[\\{}]|<=|>=|!=|[-+*/^_=<>()\[\]{},;:|!%'])"
+)
+
+
+_NAMED_NUMBER = re.compile(  # `P(A \cap B) = 1/2`, `f(g(2)) = 5`: the left side is only a name
+    r"(?=[^=]*(?:\\(?:cap|cup|mid|Pr|phi|lim)(?![a-zA-Z])|[|^]|\([^()]*\())"
+    r"((?:\\?Pr?|\\phi|[fghE]) ?(?:\^ ?\{ ?-1 ?\} ?)?\((?:[^()=<>]|\([^()=<>]*\)){1,60}\)"
+    r"|\\lim ?_ ?\{[^{}]{1,40}\}[^=<>]{1,60}?) ?"
+    r"(?==[^<>a-zA-Z\\]*(?:\\[a-zA-Z]+[^<>a-zA-Z\\]*)*\Z)"
 )
 
 
@@ -49,6 +59,10 @@ def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[To
         text = _without_thousands_commas(text)
     tokens: list[Token] = []
     position = 0
+    named_number = _NAMED_NUMBER.match(text)
+    if named_number:
+        tokens.append(Token("name", named_number[1].replace(" ", "")))
+        position = named_number.end()
     after_space = True
     while position < len(text):
         unit = unit_at(text, position) if units and tokens and _ends_number(tokens[-1]) else None
@@ -69,7 +83,8 @@ def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[To
             last_kind = tokens[-1].kind if tokens else ""
             if len(tokens) > 1 and tokens[-1].text == "/" and tokens[-2].kind == "word":
                 last_kind = "word"  # `eggs/day`
-            tokens += _tokens_of_letters(piece, last_kind, alone)
+            may_be_function = piece not in _TIMES or bool(_ARGUMENT.match(text, position))
+            tokens += _tokens_of_letters(piece, last_kind, alone, may_be_function)
         elif kind == "based":
             numeral, base = re.findall(r"[^{}_]+", piece)
             tokens.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
@@ -85,15 +100,16 @@ def _ends_number(token: Token) -> bool:
     return token.kind == "number" or (token.kind == "sign" and token.text in ("}", ")", "pi"))
 
 
-def _tokens_of_letters(letters: str, last_kind: str, alone: bool) -> list[Token]:
+def _tokens_of_letters(
+    letters: str, last_kind: str, alone: bool, may_be_function: bool
+) -> list[Token]:
     """The tokens of adjacent letters: a sign, a number, a word, or one name per letter."""
     lower = letters.lower()
     if lower in ("and", "or"):
         return [Token("sign", lower)]
     if lower == "to":
         return [Token("sign", ":")]
-    is_minutes = letters == "min" and last_kind in ("number", "word")
-    if letters in FUNCTIONS and not is_minutes:
+    if letters in FUNCTIONS and may_be_function:
         return [Token("sign", letters)]
     if letters in _SPELT_OUT:
         return [Token("sign", _SPELT_OUT[letters])]

@@ -6,6 +6,7 @@ Kinds of node and their arguments, where `tree` is any node:
     neg tree - add/mul/div/pow tree tree - fact/degree/percent tree - call name trees...
     apply name tree - measure/quantity tree unit - group brackets trees... - list trees...
     rel signs sides... - mod tree modulus - union/minus/meet/both tree tree
+    described tree conditions - reply word readings (a tuple of trees)
     parts labels readings... (each a tuple of trees)
 
 A list holds several answers, or conditions that must all hold; a union holds alternatives. The unit
@@ -132,6 +133,20 @@ class Parts(NamedTuple):
     labels: tuple[int, ...]
 
 
+class Reply(NamedTuple):
+    """Yes or no, and the readings of what follows."""
+
+    word: str
+    others: tuple[Tree, ...]
+
+
+class Described(NamedTuple):
+    r"""A set that says what its members are made of: `\{2k | k \in \mathbb{Z}\}`."""
+
+    member: Tree
+    conditions: Tree
+
+
 class Residue(NamedTuple):
     """A residue class, or an equation that states one."""
 
@@ -186,6 +201,8 @@ Kind = (
     Rounded
     | Condition
     | Parts
+    | Reply
+    | Described
     | Residue
     | Several
     | Group
@@ -229,6 +246,8 @@ _KINDS: dict[str, Callable[[Tree], Kind]] = {
     "rel": _kind_of_relation,
     **dict.fromkeys(("union", "minus", "meet"), Condition),
     "parts": lambda tree: Parts(tree.args[0]),
+    "reply": lambda tree: Reply(*tree.args),
+    "described": lambda tree: Described(*tree.args),
     "mod": lambda tree: Residue(*tree.args),
     "list": _kind_of_list,
     "group": lambda tree: Several(tree) if is_set(tree) else Group(tree),

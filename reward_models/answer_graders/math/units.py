@@ -117,6 +117,7 @@ def merged(factors: Iterable[tuple[str, int]]) -> Unit:
 
 _SKIPPED = words("of the a an ^ * 1")
 _MOST_WORDS = 10
+_SIZE_LETTERS = ("K", "B")  # 5 K may be five thousand, and 5 B five billion
 _POWER_OF_A_WORD = re.compile("-?[1-9]")
 _SQUARE_BEFORE = re.compile(r"\b(square|sq|cubic|cu) (\w+)")
 
@@ -127,7 +128,7 @@ def unit_of(text: str) -> Unit:
     names = [
         _OPERATORS.get(word.lower()) or unit_name(word) for word in phrase if word not in _SKIPPED
     ]
-    is_unit = any(name[0].isalpha() for name in names)
+    is_unit = any(name[0].isalpha() for name in names) and phrase[0] not in _SIZE_LETTERS
     if not is_unit or len(phrase) > _MOST_WORDS or is_sentence(phrase):
         raise NotRead("a number in a sentence")
     factors: Factors = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from answer_graders.math.tree import words
@@ -12,13 +12,18 @@ SHORT_WORDS = words(  # units and other words that are not products of letters
     kW hz Hz khz kHz mhz MHz pa Pa kpa kPa kb KB mb MB gb GB tb TB usd eur gbp yen jpy rs Rs inr
     deg rad pct sq cu per kmh kph am pm AM PM of is an no No"""
 )
-# Words, not units: they put the number into a sentence, or change its value or meaning.
-_SENTENCE = words(
-    """is are was not no none than more less least most if when where over time isn't but except
-    plus minus because since however wait maybe either neither between below under beneath factorial
-    doubled tripled halved divided raised too root double twice thrice triple negative wrong
-    opposite incorrect false invalid impossible fewer inverse reciprocal score gross"""
+_NOT_THE_VALUE = words(  # said of a number, they make another one of it
+    """not no none isn't except half double twice thrice triple negative opposite inverse reciprocal
+    wrong incorrect false invalid impossible rejected extraneous discarded excluded"""
 )
+# Words, not units: they put the number into a sentence, or change its value or meaning.
+_SENTENCE = _NOT_THE_VALUE | words(
+    """is are was than more less least most if when where over time but plus minus because since
+    however wait maybe either neither between below under beneath factorial doubled tripled halved
+    divided raised too root fewer score gross grand thou mil wan basis ppm ppb repeating
+    recurring"""
+)
+_LEAVES_OPEN = words("least most than over under below plus minus")  # as the last word: `At least:`
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
     fifteen sixteen seventeen eighteen nineteen twenty"""
 
@@ -35,7 +40,7 @@ for _share, _parts in _SHARES.items():
     if _parts > 1:
         SIZES[_share] = Fraction(1, _parts)
 SIZES |= dict(ten=10, dozen=12, hundred=100, thousand=1000, million=10**6, billion=10**9)
-SIZES["trillion"] = 10**12
+SIZES |= dict(trillion=10**12, quadrillion=10**15, lakh=10**5, lac=10**5, crore=10**7)
 _CHANGES_A_NUMBER = _SENTENCE | SIZES.keys() | NUMBER_WORDS.keys()
 
 
@@ -48,10 +53,16 @@ def singular(word: str) -> str:
     return word
 
 
+def announces(phrase: Sequence[str]) -> bool:
+    """Whether words before a number only announce it: `Final answer`, but not `Half of`."""
+    *_, last_word = phrase
+    return last_word not in _LEAVES_OPEN and _NOT_THE_VALUE.isdisjoint(phrase)
+
+
 def is_sentence(phrase: Iterable[str]) -> bool:
     """Whether the words make a statement about a number, not a count of things: `12 below zero`."""
     for word in phrase:
         for form in (word, singular(word)):
-            if form in _CHANGES_A_NUMBER or (form.endswith("th") and form != "month"):
+            if form in _CHANGES_A_NUMBER or (form.endswith(("th", "illion")) and form != "month"):
                 return True
     return False
