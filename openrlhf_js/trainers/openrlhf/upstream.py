@@ -344,7 +344,10 @@ RELIED_ON: Names = {
     "openrlhf.utils.loss_utils": {
         "get_loss_batch_info": "strategy loss_mask replay_buffer step dynamic_batch",
     },
-    "openrlhf.utils.deepspeed": {"DeepspeedStrategy.load_ckpt": "self model load_dir"},
+    "openrlhf.utils.deepspeed": {
+        "DeepspeedStrategy.load_ckpt": "self model load_dir",
+        "DeepspeedStrategy.save_ckpt": "self model save_dir tag max_num max_mem",
+    },
     "deepspeed.runtime.engine": {
         "DeepSpeedEngine.get_global_grad_norm": "self",
         "DeepSpeedEngine.set_gradient_accumulation_boundary": "self is_boundary",
