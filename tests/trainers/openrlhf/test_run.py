@@ -216,14 +216,10 @@ def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
 
 
 def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
-    roles = {f"{role}__num_gpus_per_node": 2 for role in ("actor", "critic", "ref", "reward")}
-    args = upstream_args(
-        vllm__num_engines=3, vllm__enable_sleep=True, ds__adam_offload=True, **roles
-    )
+    args = upstream_args(vllm__enable_sleep=True, ds__adam_offload=True)
     cpu.adapt(args)
     assert not (args.vllm.enable_sleep or args.ds.adam_offload)
     assert args.vllm.sync_backend != "nccl"
-    assert cpu.pretend_gpus(args) == 4 * 2 + 3
     for program in ("train_ppo_ray", "train_rm"):
         flat = vars(upstream_parser(program).parse_args([]))
         assert needs_gpu(flat) == []
@@ -231,6 +227,31 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
             "--ds.load_in_4bit needs a GPU",
             "--ds.param_dtype fp16 needs a GPU",
         ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({}, 2 + 5 + 2 * 3 + 11),
+        ({"critic__model_name_or_path": "model"}, 2 + 5 + 2 * 3 + 11 + 7),
+        ({"reward__remote_url": "reward.py", "algo__kl__init_coef": 0.0}, 2 + 2 * 3),
+        ({"train__colocate_all": True, "critic__model_name_or_path": "model"}, 2),
+        ({"train__colocate_all": True, "train__async_enable": True}, 2 + 2 * 3),
+        ({"train__colocate_actor_ref": True}, 2 + 2 * 3 + 11),
+        ({"critic__model_name_or_path": "model", "train__colocate_critic_reward": True},
+         2 + 5 + 2 * 3 + 7),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_run_that_would_wait_for_gpus_is_refused(settings, needed, monkeypatch):
+    gpus = {"actor": 2, "ref": 5, "critic": 7, "reward": 11}
+    each = {f"{role}__num_gpus_per_node": number for role, number in gpus.items()}
+    args = upstream_args(vllm__num_engines=3, vllm__tensor_parallel_size=2, **each, **settings)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"GPU": float(needed)})
+    ray_session._check_gpus(args)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"GPU": needed - 1.0})
+    with pytest.raises(BadInput, match=f"needs {needed} GPUs.* has {needed - 1}: "):
+        ray_session._check_gpus(args)
 
 
 def test_attention_falls_back_to_sdpa_and_rings_are_refused():

@@ -29,6 +29,7 @@ from openrlhf_js.common.processes import end_processes
 from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.run.device import (
     check_and_adapt,
+    gpus_needed,
     stand_ins_for_gpu,
     versions,
 )
@@ -92,6 +93,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         stack.callback(end_run, marker, node.nursery)
         stack.callback(ray.shutdown)
         _start_ray(node, runtime_env)
+        _check_gpus(args)
         if cluster or len(ray.nodes()) > 1:
             spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, end_run, marker, None, spared)
@@ -143,6 +145,20 @@ def _start_ray(node: Node, runtime_env: Mapping[str, object]) -> None:
         say("openrlhf_js: Ray did not start within its 30 seconds; it is started again")
         ray.shutdown()
         end_processes(is_left, patience_seconds=0)
+
+
+def _check_gpus(args: argparse.Namespace) -> None:
+    """Raises BadInput unless Ray has the GPUs that upstream would wait for."""
+    import ray
+
+    needed = gpus_needed(args)
+    present = int(ray.cluster_resources().get("GPU", 0))
+    if present < needed:
+        raise BadInput(
+            f"the run needs {needed} GPUs for policy, reference, vLLM's engines and other models, "
+            f"and Ray has {present}: let them share GPUs (--train.colocate_all), or lower "
+            "--actor.num_gpus_per_node, --ref.num_gpus_per_node, --vllm.num_engines"
+        )
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
