@@ -396,9 +396,8 @@ def test_the_oldest_checkpoint_makes_room_whatever_the_evaluations_say(tmp_path,
         tag = f"global_step{step}"
         strategy.save_ckpt(Engine(), str(tmp_path), tag, 3, 100, {}, metric_value=value)
         os.utime(tmp_path / tag, (step, step))
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"global_step{step}" for step in (2, 3, 4)
-    }
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["global_step2", "global_step3", "global_step4"]
 
 
 def test_an_adapter_on_tied_embeddings_is_refused():
