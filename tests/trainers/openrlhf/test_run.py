@@ -196,6 +196,20 @@ def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path, monkeyp
     assert not engine.scheduler_config.enable_chunked_prefill
 
 
+def test_a_dry_run_reads_a_model_that_sees_where_torchvision_is_installed(tmp_path, monkeypatch):
+    folder = save_seeing_policy(tmp_path / "policy")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/__init__.py").write_text("import torch\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    code = (
+        "from openrlhf_js.common.processors import load_processor\n"
+        "from openrlhf_js.trainers.openrlhf.checks.models import without_torch\n"
+        f"with without_torch(): assert load_processor({str(folder)!r}, False).image_processor"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
     from openrlhf.models import Actor
 
