@@ -444,6 +444,7 @@ RELIED_ON_FOR_REWARD_TRAINING: Names = {
     "openrlhf.trainer.rm_trainer": {
         "RewardModelTrainer.fit": "self args consumed_samples num_update_steps_per_epoch",
         "RewardModelTrainer.save_logs_and_checkpoints": "self args global_step",
+        "RewardModelTrainer.evaluate": "self eval_dataloader steps",
     },
     "deepspeed": {"DeepSpeedEngine._consolidated_16bit_state_dict": "self"},
     "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},

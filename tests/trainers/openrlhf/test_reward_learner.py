@@ -165,6 +165,11 @@ def test_a_resumed_run_trains_on_what_the_other_had_left(train, batch, done):
         assert sorted(whole.pairs[epoch * PAIRS :][:PAIRS]) == list(range(PAIRS))
 
 
+@pytest.mark.parametrize(("batch", "updates"), [(64, 4), (20, 15)])
+def test_a_run_resumed_after_its_last_update_is_evaluated(train, batch, updates):
+    assert train(OURS, batch, done=updates).evaluated == [updates]
+
+
 def test_upstream_still_schedules_too_few_updates_and_skips_pairs(train):
     whole = train(UPSTREAM, 64)
     assert (whole.scheduled_updates, whole.updates) == (3, 4)
