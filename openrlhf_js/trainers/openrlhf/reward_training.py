@@ -290,6 +290,9 @@ def train(args: argparse.Namespace, device: str) -> None:
     from openrlhf.cli import train_rm
 
     upstream.replace_names(upstream.REWARD_TRAINING)
+    # upstream trains the head that config.json names, and would save the flag's name
+    config = read_config(Path(args.model.model_name_or_path), args.js.trust_remote_code)
+    args.ds.value_head_prefix = head_prefix(config, args.ds.value_head_prefix)
     lora = args.ds.lora
     if lora.rank > 0 and isinstance(lora.target_modules, list):
         # else the value head would keep its initial weights
