@@ -74,6 +74,27 @@ def test_ray_that_did_not_start_in_time_is_started_again(monkeypatch):
             process.wait()
 
 
+@pytest.mark.parametrize(
+    ("address", "settings"), [(None, {"address": "local"}), ("10.0.0.1:6379", {})]
+)
+def test_a_run_joins_no_ray_but_the_one_that_ray_address_names(monkeypatch, address, settings):
+    """Ray by itself would join any that runs on the machine."""
+    monkeypatch.setenv(RUN_ID, "this run")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    for name in ("remove_dead_folders", "end_run", "_without_bars"):
+        monkeypatch.setattr(ray_session, name, lambda *_: None)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    started = []
+    monkeypatch.setattr(
+        ray_session, "_start_ray", lambda node, _: started.append(node) or sys.exit()
+    )
+    with pytest.raises(SystemExit), ray_session.ray_session(upstream_args(), "gpu"):
+        pass
+    assert [node.settings for node in started] == [settings]
+
+
 @pytest.mark.parametrize("row", upstream.REPLACED, ids=lambda row: f"{row.module}.{row.name}")
 def test_a_name_that_we_replace_is_there_and_so_is_our_part(row):
     """It has the parameters that ours counts on; the flags are where they are read."""

@@ -81,7 +81,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         "worker_process_setup_hook": hook,
     }
     cluster = os.environ.get("RAY_ADDRESS")
-    node = Node(python=[sys.executable])
+    node = Node([sys.executable], settings={} if cluster else {"address": "local"})
     if not sys.stdout.isatty():
         _without_bars()
     remove_dead_folders()
@@ -94,7 +94,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         stack.callback(ray.shutdown)
         _start_ray(node, runtime_env)
         _check_gpus(args)
-        if cluster or len(ray.nodes()) > 1:
+        if cluster:
             spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, end_run, marker, None, spared)
             _check_nodes(args)
