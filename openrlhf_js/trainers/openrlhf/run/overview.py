@@ -224,7 +224,9 @@ def _gpus(flat: Flat, config: Any) -> Rows:
         return
     gpus = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
     engines = _count(flat["vllm.num_engines"], "vLLM engine")
-    shared = "on the same" if flat["train.colocate_all"] else "on others (no --train.colocate_all)"
+    shared = "on others (no --train.colocate_all)"
+    if flat["train.colocate_all"]:
+        shared = "on others (--train.async_enable)" if flat["train.async_enable"] else "on the same"
     yield "on GPUs", f"{gpus:,} for the policy, {engines} {shared}"
     if config is not None:
         yield "GPU memory", _memory(flat, config, gpus)
@@ -267,11 +269,15 @@ def _memory(flat: Flat, config: Any, gpus: int) -> str:
 
 def _places(flat: Flat) -> Rows:
     yield "saved model", f"{flat['ckpt.output_dir']}, at the end"
-    checkpoints = "none on the way (--ckpt.save_steps)"
+    saved = []
     if flat["ckpt.save_steps"] > 0:
-        every = _count(flat["ckpt.save_steps"], "step")
-        checkpoints = f"{flat['ckpt.path']}, every {every}"
-    yield "checkpoints", checkpoints
+        saved.append(f"every {_count(flat['ckpt.save_steps'], 'step')}")
+    if flat["eval.dataset"] and flat["ckpt.best_metric_key"] != "none":
+        saved.append("at each best evaluation (--ckpt.best_metric_key none: not then)")
+    if saved:
+        yield "checkpoints", f"{flat['ckpt.path']}, {' and '.join(saved)}"
+    else:
+        yield "checkpoints", "none on the way (--ckpt.save_steps)"
     curves = "nowhere (--logger.tensorboard_dir, --logger.wandb.key)"
     folder = flat["logger.tensorboard_dir"]
     where = [str(Path(folder, flat["logger.wandb.run_name"]))] if folder else []
