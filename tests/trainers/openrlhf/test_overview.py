@@ -76,6 +76,20 @@ def test_the_screen_says_where_engines_are_and_which_checkpoints_are_saved(capsy
     assert "none on the way" in shown(*evaluated, "--ckpt.best_metric_key", "none")
 
 
+def test_the_screen_counts_the_prompts_that_are_used(capsys):
+    def shown(*flags: str) -> str:
+        assert dry_run(*flags) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    two = ("--data.prompt_dataset", "prompts.jsonl,prompts.jsonl", "--data.max_samples", "30")
+    assert "30 prompts, the longest" in shown(*two)
+    Path("agent.py").write_text("class AgentExecutor: ...")
+    agent = ("--reward.remote_url", "", "--train.agent_func_path", "agent.py")
+    long = ("--data.max_len", "16", "--js.on_long_prompt", "drop")  # an agent's prompts stay
+    text = shown(*agent, *long)
+    assert "an agent writes the prompts" in text and "steps 2 in 1 episode" in text
+
+
 def test_a_prompt_that_cannot_be_given_ends_a_run_before_it_starts(capsys, monkeypatch):
     monkeypatch.setattr(train, "train", lambda *_: pytest.fail("it has started"))
     Path("policy/chat_template.jinja").unlink()

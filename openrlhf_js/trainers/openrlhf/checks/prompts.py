@@ -46,7 +46,8 @@ def check_prompts(flat: Flat, download: bool = False) -> tuple[list[str], int | 
         except BadInput as error:
             problems.append(str(error))
     known = [size for size in sizes if size is not None]
-    if shares is not None or len(known) < len(sizes) or flat["js.on_long_prompt"] == "drop":
+    drops = flat["js.on_long_prompt"] == "drop" and not flat["train.agent_func_path"]
+    if shares is not None or len(known) < len(sizes) or drops:
         return problems, None
     return problems, min(sum(known), flat["data.max_samples"])
 
