@@ -108,7 +108,8 @@ def _check_row(number: int, row: Mapping[str, Any], flat: Flat) -> None:
     if not isinstance(prompt, allowed):
         kind = type(prompt).__name__
         raise BadInput(f"row {number:,}: {flat['data.input_key']!r} holds {kind}, not text{advice}")
-    for path in _image_paths(row.get(flat["data.image_key"])):
+    sees = flat["data.max_images_per_prompt"] > 0
+    for path in _image_paths(row.get(flat["data.image_key"])) if sees else ():
         if not os.path.isfile(path):
             raise BadInput(f"row {number:,} shows an image that does not exist: {path}")
 
