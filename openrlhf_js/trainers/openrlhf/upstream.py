@@ -369,6 +369,7 @@ RELIED_ON: Names = {
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
         "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step client_states",
         "BasePPOTrainer.init_checkpoint_states": "self",
+        "BasePPOTrainer.restore_best_checkpoint_state": "self checkpoint_states",
     },
     "openrlhf.datasets.prompts_dataset": {
         "preprocess_data": "data input_template input_key label_key apply_chat_template",

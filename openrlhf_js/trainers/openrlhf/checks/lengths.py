@@ -100,7 +100,8 @@ def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]
     """The lengths of the prompts, by the flag of their data sets; None for data sets on a hub.
 
     Without a tokenizer (`load_tokenizer`) nothing is measured here; the trainer measures later. An
-    agent's prompts are not measured, since it writes what the policy reads. Raises BadInput for prompts that cannot be trained on.
+    agent's prompts are not measured, since it writes what the policy reads. Raises BadInput for
+    prompts that cannot be trained on.
     """
     if tokenizer is None or flat["train.agent_func_path"]:
         return {}
