@@ -475,12 +475,15 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
     here = versions()
     args = upstream_args(
         ckpt__path=str(tmp_path / "new/checkpoints"),
-        data__prompt_dataset=str(tmp_path),
+        data__prompt_dataset=f"{tmp_path}@train, {__file__[:-1]}?,hub/name",
+        critic__model_name_or_path=str(tmp_path),
+        algo__advantage__estimator=f"{__file__}:own",
         reward__remote_url=["http://localhost:1/get_reward"],
     )
 
     def answers(function, paths):
-        assert paths[0] == str(tmp_path) and Path(paths[-1]).parent == tmp_path  # written, to see
+        assert paths[:-1] == [str(tmp_path), __file__, str(tmp_path), __file__]
+        assert Path(paths[-1]).parent == tmp_path  # written, to see
         return {
             "10.0.0.1": function(paths),
             "10.0.0.2": ({**here, "torch": "2.0.0"}, paths[-1:]),

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import functools
 import gc
+import glob
 import importlib
 import os
 import shlex
@@ -26,6 +27,7 @@ from answer_graders.programs.console import say
 from openrlhf_js.common import environment
 from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.processes import end_processes
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.run.device import (
     check_and_adapt,
@@ -186,15 +188,7 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, An
 
 def _check_nodes(args: argparse.Namespace) -> None:
     """Raises BadInput unless each node has our versions and sees the files of the run."""
-    names = [
-        args.actor.model_name_or_path,
-        args.reward.model_name_or_path,
-        args.data.prompt_dataset,
-        args.eval.dataset,
-        args.train.agent_func_path,
-        *(args.reward.remote_url or ()),
-    ]
-    paths = [os.path.abspath(name) for name in names if name and os.path.exists(name)]
+    paths = _local_paths(args)
     with tempfile.NamedTemporaryFile(dir=existing_folder(args.ckpt.path)) as shared:
         paths.append(shared.name)
         nodes = _on_each_node(_look, paths)
@@ -214,6 +208,25 @@ def _check_nodes(args: argparse.Namespace) -> None:
             problems.append(f"the node {address} does not see {title}: put it on a shared disk")
     if problems:
         raise BadInput("\n".join(problems))
+
+
+def _local_paths(args: argparse.Namespace) -> list[str]:
+    """The files and folders that the flags name and that exist here."""
+    names = [
+        args.actor.model_name_or_path,
+        args.critic.model_name_or_path,
+        args.reward.model_name_or_path,
+        args.train.agent_func_path,
+        *(args.reward.remote_url or ()),
+    ]
+    own = parse_own(args.algo.advantage.estimator or "")
+    if own is not None:
+        names.append(str(own.file))
+    for data_sets in filter(None, (args.data.prompt_dataset, args.eval.dataset)):
+        for data_set in data_sets.split(","):
+            path = data_set.partition("@")[0].strip()
+            names += glob.glob(path) or [path]
+    return [os.path.abspath(name) for name in names if name and os.path.exists(name)]
 
 
 def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
