@@ -42,8 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     gc.disable()  # until all is imported, which then takes a sixth less time
     try:
         args, parser = parse(sys.argv[1:] if argv is None else argv)
-        flat = vars(args)
         nested, device = check_start(args, parser)
+        flat = vars(args)  # from here on there is a log
         if flat["js.dry_run"]:
             say("openrlhf_js: all checks passed, nothing was started (--verbose: every setting)")
             return 0

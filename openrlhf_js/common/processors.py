@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,8 +34,13 @@ def parts(content: str) -> str | list[dict[str, str]]:
 
 @functools.cache
 def leave_out_videos(processing_utils: ModuleType) -> None:
-    """Lets processors load without torchvision, which only their video part needs."""
-    if not find_spec("torchvision"):
+    """Lets processors load without torchvision, which only their video part needs.
+
+    To transformers it is also missing where torch is, as in a dry run.
+    """
+    from transformers.utils import is_torchvision_available
+
+    if not is_torchvision_available():
         mixin = processing_utils.ProcessorMixin
         all_attributes = mixin.get_attributes.__func__
         mixin.get_attributes = classmethod(

@@ -168,5 +168,6 @@ def _head_problems(folder: Path, config: Any, prefix: str) -> list[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 200 characters."""
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    """The first line of an error's message that is not empty, at most 200 characters."""
+    lines = filter(None, map(str.strip, str(error).splitlines()))
+    return next(lines, type(error).__name__)[:200]

@@ -2,7 +2,7 @@
 # A training over several nodes under Slurm: Ray on each node, and the run on the first.
 #   sbatch --nodes 2 --gpus-per-node 8 scripts/cluster/slurm.sh --train.colocate_all --vllm.num_engines 16 ...
 # Call it from the repository's folder. The arguments are those of `openrlhf-js train`; actor and reference
-# get all nodes and GPUs unless they say otherwise. The folder, the data and --ckpt.path must be on a disk
+# get all nodes and GPUs of the job unless they say otherwise. The folder, the data and --ckpt.path must be on a disk
 # that all nodes see. A requeued job resumes from its last checkpoint.
 #SBATCH --job-name openrlhf_js
 #SBATCH --ntasks-per-node 1
@@ -12,7 +12,7 @@ set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-.}"
 ray=$PWD/.venv/bin/ray
 port=6379
-gpus=${SLURM_GPUS_ON_NODE:-0}
+gpus=${SLURM_GPUS_ON_NODE:-} # unset where the job asks for none
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=$(srun --nodes 1 --ntasks 1 --nodelist "${nodes[0]}" hostname -I | awk '{ print $1 }')
@@ -21,7 +21,7 @@ start() { # node, then the options of ray start
     local node=$1
     shift
     srun --nodes 1 --ntasks 1 --cpus-per-task "${SLURM_CPUS_ON_NODE:-1}" --nodelist "$node" --overlap \
-        "$ray" start --block --num-gpus "$gpus" --disable-usage-stats "$@" &
+        "$ray" start --block ${gpus:+--num-gpus "$gpus"} --disable-usage-stats "$@" &
 }
 
 alive() { "$ray" list nodes --format json 2>/dev/null | grep -o '"ALIVE"' | wc -l; }
@@ -40,11 +40,16 @@ wait_for 1
 for node in "${nodes[@]:1}"; do start "$node" --address "$RAY_ADDRESS"; done
 wait_for "${#nodes[@]}"
 
+layout=()
+if [ -n "$gpus" ]; then
+    for model in actor ref; do
+        layout+=("--$model.num_nodes" "${#nodes[@]}" "--$model.num_gpus_per_node" "$gpus")
+    done
+fi
 again=()
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || again=(--js.requeued)
 status=0
-.venv/bin/openrlhf-js train --actor.num_nodes "${#nodes[@]}" --actor.num_gpus_per_node "$gpus" \
-    --ref.num_nodes "${#nodes[@]}" --ref.num_gpus_per_node "$gpus" "$@" "${again[@]}" || status=$?
+.venv/bin/openrlhf-js train "${layout[@]}" "$@" "${again[@]}" || status=$?
 mapfile -t rays < <(jobs -p)
 kill "${rays[@]}" 2>/dev/null || true
 exit "$status"

@@ -2,7 +2,7 @@
 # Appendix B.1: how far baselines are from the prompts' values, over the training of Qwen3-4B-Base.
 # How to run it, and what all recipes share: paper.sh; of the variables it takes none
 #
-# Usage:     first bash scripts/recipes/math_4b.sh --ckpt.save_hf, then this. CHECKPOINTS="A B" others
+# Usage:     first bash scripts/recipes/math_4b.sh --ckpt.save_hf --ckpt.max_num 5, then this. CHECKPOINTS="A B" others
 # Paper:     MSE of JS below RLOO's: 39.4 / 25.1 / 13.4 % with 2 / 4 / 8 responses; REINFORCE++ and
 #            ReMax are further. 128 responses to a prompt, 20 batches of 64 prompts of DAPO-17k, here 2000.
 # Hardware:  1 GPU of 80 GB; the paper does not say. Half an hour a checkpoint (an estimate).

@@ -91,6 +91,13 @@ def test_a_failure_nobody_knows_ends_with_its_last_lines_and_the_log(started, ca
     assert "Traceback" in capfd.readouterr().err
 
 
+def test_a_failure_before_there_is_a_log_is_printed(capsys, monkeypatch):
+    monkeypatch.setattr(train, "check", lambda *_, **__: {}["key"])
+    assert train.main([*FLAGS]) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown and "the whole log" not in shown
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [

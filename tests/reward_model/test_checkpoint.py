@@ -11,6 +11,7 @@ from small_models import change_json, save_reward_model
 
 from openrlhf_js.reward_model.checkpoint import (
     checkpoint_problems,
+    first_line,
     normalisation,
     read_tensors,
     tensor_shapes,
@@ -113,3 +114,10 @@ def test_a_model_without_mean_and_std_is_not_normalised(tmp_path: Path) -> None:
     assert "no mean and std" in only(checkpoint_problems(tmp_path, normalize=True))
     change_json(tmp_path / "config.json", mean=0.0, std=0.0)
     assert "not finite and above 0" in only(checkpoint_problems(tmp_path, normalize=True))
+
+
+def test_an_errors_first_line_has_words():
+    assert first_line(ImportError("\n  Processor requires torch.\nInstall it.\n")) == (
+        "Processor requires torch."
+    )
+    assert first_line(ValueError()) == "ValueError"

@@ -170,6 +170,14 @@ def test_a_measurement_passes_every_check(capsys, name):
     assert shown["apply_chat_template"] == "True"
 
 
+def test_a_measurement_finds_the_checkpoints_of_the_run_before_it():
+    text = (ROOT / "scripts/recipes/lab_mse_4b.sh").read_text()
+    (before,) = re.findall(r"bash (scripts/recipes/math_4b.sh --ckpt.save_hf --\S+ \d+)", text)
+    measured = re.search(r'global_step%d_hf " ([\d ]+)', text)[1].split()
+    assert int(before.split()[-1]) == len(measured)
+    assert f"bash {before} " in (ROOT / "docs/reproduce.md").read_text()
+
+
 def test_a_tried_measurement_has_a_tiny_model_and_its_prompts(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     output = dry_run(capsys, "scripts/recipes/lab_heterogeneity_7b.sh", "--tiny", "--dry_run")

@@ -25,6 +25,7 @@ from openrlhf_js.reward_model.checkpoint import (
 )
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE, Keys
 from openrlhf_js.trainers.openrlhf import upstream
+from openrlhf_js.trainers.openrlhf.checks.batch_sizes import multiple_problems
 from openrlhf_js.trainers.openrlhf.checks.models import TRUST, code_problems, lora_problems
 from openrlhf_js.trainers.openrlhf.flags import Flat, our_group
 from openrlhf_js.trainers.openrlhf.flags.parser import upstream_parser
@@ -96,6 +97,14 @@ def _problems(flat: Flat) -> Iterator[str]:
             "--model.margin_loss_enable: OpenRLHF's logexp loss has no margin; leave it out, or "
             "use --model.loss_type sigmoid"
         )
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))  # as a launcher sets it
+    ranks //= flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
+    yield from multiple_problems(
+        flat["train.batch_size"],
+        of=flat["train.micro_batch_size"] * max(1, ranks),
+        what="--train.batch_size",
+        why=f"--train.micro_batch_size x {max(1, ranks)} ranks",
+    )
     yield from lora_problems(flat)
     name, trust = flat[MODEL], flat[TRUST]
     if not name:
@@ -290,6 +299,9 @@ def train(args: argparse.Namespace, device: str) -> None:
     from openrlhf.cli import train_rm
 
     upstream.replace_names(upstream.REWARD_TRAINING)
+    # upstream trains the head that config.json names, and would save the flag's name
+    config = read_config(Path(args.model.model_name_or_path), args.js.trust_remote_code)
+    args.ds.value_head_prefix = head_prefix(config, args.ds.value_head_prefix)
     lora = args.ds.lora
     if lora.rank > 0 and isinstance(lora.target_modules, list):
         # else the value head would keep its initial weights

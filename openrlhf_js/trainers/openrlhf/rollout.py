@@ -17,7 +17,7 @@ import itertools
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -163,6 +163,24 @@ class Stored(NamedTuple):
 # --- rewards -----------------------------------------------------------------------------------
 
 
+class GradingThreads(ThreadPoolExecutor):
+    """Threads for graders and agents, whose StopIteration becomes a RuntimeError.
+
+    Up to Python 3.11 asyncio cannot take a StopIteration from a thread, and waits for ever.
+    """
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return super().submit(without_stop_iteration, function, *args, **kwargs)
+
+
+def without_stop_iteration(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What a function returns; raises RuntimeError in place of StopIteration."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("it raised StopIteration: a next() found nothing") from error
+
+
 class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     """Upstream's executor with our HTTP client. It returns a grader's error as the reward, where
     `settle` finds it; upstream would swallow the exception one frame up."""
@@ -196,7 +214,7 @@ class CheckedExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         if done:
             return task.result()
         # the hanging thread is lost, so later graders get a new pool
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
+        asyncio.get_running_loop().set_default_executor(GradingThreads(GRADING_THREADS))
         limit = f"{self._limit_seconds:g} s (--js.reward_timeout_seconds)"
         raise BadReward(f"the grader gave no reward within {limit}")
 
@@ -274,7 +292,7 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         self.forbidden = dict.fromkeys(media, FORBIDDEN)
         # Graders run in this pool. A few that hang would fill asyncio's default pool, which has a
         # few threads per core.
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(GRADING_THREADS))
+        asyncio.get_running_loop().set_default_executor(GradingThreads(GRADING_THREADS))
         if type(self.executor) is SingleTurnAgentExecutor:
             self.executor = CheckedExecutor(remote_rm_url, self.client, ours.reward_timeout_seconds)
 

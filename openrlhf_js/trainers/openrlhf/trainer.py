@@ -35,6 +35,7 @@ from openrlhf_js.trainers.openrlhf.upstream import TRAINER, BadInput, plain_clas
 STEP = "js_global_step"  # key in the data loader's state, which a checkpoint keeps
 PROMPTS = "js_prompts"  # key there, too: the hash of the prompts that the loader reads
 KL_COEFFICIENT = "js_kl_coefficient"  # key in the states that upstream saves with the actor
+EVALUATED = "js_eval_dataset"  # and the data set of the evaluations
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
 
 
@@ -94,6 +95,7 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
         """Adds to a checkpoint's states what upstream leaves out."""
         self.experience_maker.keep(client_states)
         client_states[KL_COEFFICIENT] = float(self.kl_ctl.value)
+        client_states[EVALUATED] = self.args.eval.dataset
 
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: dict, client_states: dict
@@ -125,6 +127,17 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
             return
         self.keep(client_states)
         super().save_best_checkpoint(eval_metrics, global_step, client_states)
+
+    def restore_best_checkpoint_state(self, checkpoint_states: dict) -> None:
+        """Upstream's, unless this run evaluates something else than the checkpoint's.
+
+        Upstream would go on by the checkpoint's metric and its best value, whatever this run says.
+        """
+        saved = checkpoint_states.get("best_eval_metric_key")
+        same_metric = saved != "none" and self.args.ckpt.best_metric_key in ("", saved)
+        data_set = self.args.eval.dataset
+        if same_metric and checkpoint_states.get(EVALUATED, data_set) == data_set:
+            super().restore_best_checkpoint_state(checkpoint_states)
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         states: dict[str, Any] = super().init_checkpoint_states()

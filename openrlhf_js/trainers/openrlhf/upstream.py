@@ -344,7 +344,10 @@ RELIED_ON: Names = {
     "openrlhf.utils.loss_utils": {
         "get_loss_batch_info": "strategy loss_mask replay_buffer step dynamic_batch",
     },
-    "openrlhf.utils.deepspeed": {"DeepspeedStrategy.load_ckpt": "self model load_dir"},
+    "openrlhf.utils.deepspeed": {
+        "DeepspeedStrategy.load_ckpt": "self model load_dir",
+        "DeepspeedStrategy.save_ckpt": "self model save_dir tag max_num max_mem",
+    },
     "deepspeed.runtime.engine": {
         "DeepSpeedEngine.get_global_grad_norm": "self",
         "DeepSpeedEngine.set_gradient_accumulation_boundary": "self is_boundary",
@@ -366,6 +369,7 @@ RELIED_ON: Names = {
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step logs_dict client_states",
         "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step client_states",
         "BasePPOTrainer.init_checkpoint_states": "self",
+        "BasePPOTrainer.restore_best_checkpoint_state": "self checkpoint_states",
     },
     "openrlhf.datasets.prompts_dataset": {
         "preprocess_data": "data input_template input_key label_key apply_chat_template",
@@ -441,6 +445,7 @@ RELIED_ON_FOR_REWARD_TRAINING: Names = {
     "openrlhf.trainer.rm_trainer": {
         "RewardModelTrainer.fit": "self args consumed_samples num_update_steps_per_epoch",
         "RewardModelTrainer.save_logs_and_checkpoints": "self args global_step",
+        "RewardModelTrainer.evaluate": "self eval_dataloader steps",
     },
     "deepspeed": {"DeepSpeedEngine._consolidated_16bit_state_dict": "self"},
     "peft.tuners.lora": {"LoraLayer": "", "Linear.get_delta_weight": "self adapter"},

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 
 from baseline_research.on_cpu import processes
-from baseline_research.on_cpu.stand_ins import pretend_gpus
+from openrlhf_js.trainers.openrlhf.run.device import gpus_needed
 from openrlhf_js.trainers.openrlhf.run.leftovers import FOLDER
 from openrlhf_js.trainers.openrlhf.run.ray_session import Node
 
@@ -22,7 +22,7 @@ def open_node(args: argparse.Namespace, stack: contextlib.ExitStack) -> Node:
     """
     import torch
 
-    gpus = pretend_gpus(args)
+    gpus = gpus_needed(args)
 
     # Ray puts its sockets in the folder, and a socket's path may have at most 107 characters
     folder = tempfile.mkdtemp(prefix=FOLDER)

@@ -36,14 +36,6 @@ def adapt(args: argparse.Namespace) -> None:
         args.vllm.sync_backend = "gloo"  # anything but nccl keeps upstream from CUDA IPC
 
 
-def pretend_gpus(args: argparse.Namespace) -> int:
-    """The number of GPUs that Ray must report so that OpenRLHF's placement groups fit."""
-    gpus = args.vllm.num_engines or 0
-    for group in (args.actor, args.critic, args.ref, args.reward):
-        gpus += group.num_nodes * group.num_gpus_per_node
-    return gpus
-
-
 # --- replacements ------------------------------------------------------------------------------
 
 Act = Callable[[ModuleType], None]

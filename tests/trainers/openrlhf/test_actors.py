@@ -4,6 +4,7 @@ import copy
 import inspect
 import itertools
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from kit import noisy, qwen, save_scorer, save_seeing_policy, upstream_args
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray import ppo_actor
+from openrlhf.utils.deepspeed import DeepspeedStrategy
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch.utils.data import DataLoader
 from transformers import get_scheduler
@@ -377,6 +379,25 @@ def with_lora(*targets: str, tied: bool = False):
     how = {"task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 6, "target_modules": list(targets)}
     model = noisy(qwen(vocab_size=30, tie_word_embeddings=tied))
     return get_peft_model(model, LoraConfig(**how))
+
+
+def test_the_oldest_checkpoint_makes_room_whatever_the_evaluations_say(tmp_path, monkeypatch):
+    class Engine:
+        def save_checkpoint(self, folder, tag, **_):
+            (Path(folder) / tag).mkdir()
+
+    module = sys.modules[DeepspeedStrategy.__module__]
+    monkeypatch.setattr(module.deepspeed, "DeepSpeedEngine", Engine)
+    monkeypatch.setattr(module, "torch_dist_barrier_and_cuda_sync", lambda: None)
+    strategy = DeepspeedStrategy.__new__(DeepspeedStrategy)
+    strategy.print = lambda *_: None
+    actors.repair_checkpoints(strategy)
+    for step, value in enumerate((0.9, 0.5, 0.1, 0.8, 0.2)):
+        tag = f"global_step{step}"
+        strategy.save_ckpt(Engine(), str(tmp_path), tag, 3, 100, {}, metric_value=value)
+        os.utime(tmp_path / tag, (step, step))
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["global_step2", "global_step3", "global_step4"]
 
 
 def test_an_adapter_on_tied_embeddings_is_refused():

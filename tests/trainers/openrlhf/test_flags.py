@@ -4,6 +4,8 @@ import math
 import re
 
 import pytest
+import torch
+from transformers import get_scheduler
 
 from openrlhf_js.estimators.catalogue import ADDED, OPENRLHF
 from openrlhf_js.trainers.openrlhf import flags
@@ -33,6 +35,13 @@ def test_the_estimator_has_a_short_name():
         ("--train.seed=3 4", "'4'"),
         ("--train.seed x", "--train.seed"),
         ("--pretrai m", "--pretrai"),  # no abbreviations
+        ("--train.seed -1", "at least 0"),
+        ("--train.async_queue_size 0", "at least 1"),
+        ("--ds.zero_stage 7", "at most 3"),
+        ("--actor.dual_clip 0.5", "above 1"),
+        ("--reward.stop_properly_penalty_coef 2", "at most 1"),
+        ("--actor.lr_scheduler cosin", "cosine"),
+        ("--critic.freezing_steps 3", "--critic.freezing_steps"),
     ],
 )
 def test_what_is_not_understood_is_named_in_one_line_with_status_2(line, said, capsys):
@@ -42,6 +51,15 @@ def test_what_is_not_understood_is_named_in_one_line_with_status_2(line, said, c
     assert stopped.value.code == 2
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_every_schedule_takes_what_upstream_gives_it():
+    for name in flags.SCHEDULES:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+        specific = {"min_lr_rate": 0.1} if name.endswith("with_min_lr") else {}
+        schedule = get_scheduler(name, optimizer, 2, 10, scheduler_specific_kwargs=specific)
+        optimizer.step()
+        schedule.step()
 
 
 RUN = """

@@ -62,6 +62,34 @@ def test_a_dry_run_is_one_screen(capsys):
     assert "\nactor.adam.lr: 1.0e-06\n" in shown.partition("# defaults")[2]
 
 
+def test_the_screen_says_where_engines_are_and_which_checkpoints_are_saved(capsys):
+    def shown(*flags: str) -> str:
+        assert dry_run("--js.device", "gpu", *flags) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    together = ("--train.colocate_all", "--algo.kl.init_coef", "0")
+    assert "1 vLLM engine on the same" in shown(*together)
+    evaluated = ("--eval.dataset", "prompts.jsonl", "--eval.steps", "1", "--ckpt.save_steps", "-1")
+    text = shown(*together, "--train.async_enable", *evaluated)
+    assert "1 vLLM engine on others (--train.async_enable)" in text
+    assert "out/checkpoints, at each best evaluation" in text
+    assert "none on the way" in shown(*evaluated, "--ckpt.best_metric_key", "none")
+
+
+def test_the_screen_counts_the_prompts_that_are_used(capsys):
+    def shown(*flags: str) -> str:
+        assert dry_run(*flags) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    two = ("--data.prompt_dataset", "prompts.jsonl,prompts.jsonl", "--data.max_samples", "30")
+    assert "30 prompts, the longest" in shown(*two)
+    Path("agent.py").write_text("class AgentExecutor: ...")
+    agent = ("--reward.remote_url", "", "--train.agent_func_path", "agent.py")
+    long = ("--data.max_len", "16", "--js.on_long_prompt", "drop")  # an agent's prompts stay
+    text = shown(*agent, *long)
+    assert "an agent writes the prompts" in text and "steps 2 in 1 episode" in text
+
+
 def test_a_prompt_that_cannot_be_given_ends_a_run_before_it_starts(capsys, monkeypatch):
     monkeypatch.setattr(train, "train", lambda *_: pytest.fail("it has started"))
     Path("policy/chat_template.jinja").unlink()

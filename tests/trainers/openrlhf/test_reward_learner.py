@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.distributed as dist
+from kit import save_scorer
 from openrlhf.cli import train_rm
 from openrlhf.trainer.rm_trainer import RewardModelTrainer
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
+from openrlhf_js.trainers.openrlhf import reward_training
 from openrlhf_js.trainers.openrlhf.learner.reward_model import RewardStrategy, RewardTrainer
 from openrlhf_js.trainers.openrlhf.reward_training import reward_parser
 
@@ -165,11 +167,30 @@ def test_a_resumed_run_trains_on_what_the_other_had_left(train, batch, done):
         assert sorted(whole.pairs[epoch * PAIRS :][:PAIRS]) == list(range(PAIRS))
 
 
+@pytest.mark.parametrize(("batch", "updates"), [(64, 4), (20, 15)])
+def test_a_run_resumed_after_its_last_update_is_evaluated(train, batch, updates):
+    assert train(OURS, batch, done=updates).evaluated == [updates]
+
+
 def test_upstream_still_schedules_too_few_updates_and_skips_pairs(train):
     whole = train(UPSTREAM, 64)
     assert (whole.scheduled_updates, whole.updates) == (3, 4)
     resumed = train(UPSTREAM, 64, done=2)
     assert len(whole.pairs) - 2 * 64 - len(resumed.pairs) == 72
+
+
+def test_the_head_that_is_trained_is_the_one_that_is_saved(tmp_path, monkeypatch):
+    scorer = save_scorer(tmp_path, value_head_prefix="value_head")
+    trained = []
+    monkeypatch.setattr(reward_training, "check_and_adapt", lambda *_: None)
+    monkeypatch.setattr(reward_training.upstream, "replace_names", lambda *_: None)
+    monkeypatch.setattr(reward_training, "OF_ONE_RANK", {})
+    monkeypatch.setattr(train_rm, "train", trained.append)
+    args = make_args(model__model_name_or_path=str(scorer), ds__lora__rank=2)
+    args.ds.lora.target_modules = ["q_proj"]
+    reward_training.train(args, "gpu")
+    assert trained[0].ds.value_head_prefix == "value_head"
+    assert trained[0].ds.lora.target_modules == ["q_proj", "value_head"]
 
 
 # --- what is saved with LoRA --------------------------------------------------------------------

@@ -28,6 +28,7 @@ from openrlhf_js.trainers.openrlhf.rollout import (
     OUTCOME,
     CheckedExecutor,
     ExitCalled,
+    GradingThreads,
     OrderedSamples,
     Stored,
     rollout_class,
@@ -75,8 +76,10 @@ def respond(tmp_path, grader: str):
     path.write_text(f"def reward_func(queries, prompts, labels):\n    {grader}\n")
 
     async def run():
-        asyncio.get_running_loop().set_task_factory(task_without_exits)  # as the actor does
-        return await execute(CheckedExecutor([str(path)]))
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(task_without_exits)  # both as the actor does
+        loop.set_default_executor(GradingThreads(1))
+        return await execute(CheckedExecutor([str(path)], None, 10))
 
     return asyncio.run(run())
 
@@ -97,6 +100,7 @@ BAD = {
     "raise KeyError('gone')": "KeyError: 'gone'",
     "import sys; sys.exit(3)": "SystemExit(3)",
     "exec('raise KeyboardInterrupt')": "KeyboardInterrupt()",
+    "next(iter(()))": "a next() found nothing",
     "return None": "NoneType",
     "return {'rewards': [float('nan')]}": "[nan]",
 }

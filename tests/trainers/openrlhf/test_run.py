@@ -74,6 +74,27 @@ def test_ray_that_did_not_start_in_time_is_started_again(monkeypatch):
             process.wait()
 
 
+@pytest.mark.parametrize(
+    ("address", "settings"), [(None, {"address": "local"}), ("10.0.0.1:6379", {})]
+)
+def test_a_run_joins_no_ray_but_the_one_that_ray_address_names(monkeypatch, address, settings):
+    """Ray by itself would join any that runs on the machine."""
+    monkeypatch.setenv(RUN_ID, "this run")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    for name in ("remove_dead_folders", "end_run", "_without_bars"):
+        monkeypatch.setattr(ray_session, name, lambda *_: None)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    started = []
+    monkeypatch.setattr(
+        ray_session, "_start_ray", lambda node, _: started.append(node) or sys.exit()
+    )
+    with pytest.raises(SystemExit), ray_session.ray_session(upstream_args(), "gpu"):
+        pass
+    assert [node.settings for node in started] == [settings]
+
+
 @pytest.mark.parametrize("row", upstream.REPLACED, ids=lambda row: f"{row.module}.{row.name}")
 def test_a_name_that_we_replace_is_there_and_so_is_our_part(row):
     """It has the parameters that ours counts on; the flags are where they are read."""
@@ -196,6 +217,20 @@ def test_a_model_that_sees_is_read_and_run_without_torchvision(tmp_path, monkeyp
     assert not engine.scheduler_config.enable_chunked_prefill
 
 
+def test_a_dry_run_reads_a_model_that_sees_where_torchvision_is_installed(tmp_path, monkeypatch):
+    folder = save_seeing_policy(tmp_path / "policy")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/__init__.py").write_text("import torch\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    code = (
+        "from openrlhf_js.common.processors import load_processor\n"
+        "from openrlhf_js.trainers.openrlhf.checks.models import without_torch\n"
+        f"with without_torch(): assert load_processor({str(folder)!r}, False).image_processor"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
     from openrlhf.models import Actor
 
@@ -216,14 +251,10 @@ def test_packed_sequences_have_the_log_probabilities_of_padded_ones():
 
 
 def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
-    roles = {f"{role}__num_gpus_per_node": 2 for role in ("actor", "critic", "ref", "reward")}
-    args = upstream_args(
-        vllm__num_engines=3, vllm__enable_sleep=True, ds__adam_offload=True, **roles
-    )
+    args = upstream_args(vllm__enable_sleep=True, ds__adam_offload=True)
     cpu.adapt(args)
     assert not (args.vllm.enable_sleep or args.ds.adam_offload)
     assert args.vllm.sync_backend != "nccl"
-    assert cpu.pretend_gpus(args) == 4 * 2 + 3
     for program in ("train_ppo_ray", "train_rm"):
         flat = vars(upstream_parser(program).parse_args([]))
         assert needs_gpu(flat) == []
@@ -231,6 +262,31 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
             "--ds.load_in_4bit needs a GPU",
             "--ds.param_dtype fp16 needs a GPU",
         ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({}, 2 + 5 + 2 * 3 + 11),
+        ({"critic__model_name_or_path": "model"}, 2 + 5 + 2 * 3 + 11 + 7),
+        ({"reward__remote_url": "reward.py", "algo__kl__init_coef": 0.0}, 2 + 2 * 3),
+        ({"train__colocate_all": True, "critic__model_name_or_path": "model"}, 2),
+        ({"train__colocate_all": True, "train__async_enable": True}, 2 + 2 * 3),
+        ({"train__colocate_actor_ref": True}, 2 + 2 * 3 + 11),
+        ({"critic__model_name_or_path": "model", "train__colocate_critic_reward": True},
+         2 + 5 + 2 * 3 + 7),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_run_that_would_wait_for_gpus_is_refused(settings, needed, monkeypatch):
+    gpus = {"actor": 2, "ref": 5, "critic": 7, "reward": 11}
+    each = {f"{role}__num_gpus_per_node": number for role, number in gpus.items()}
+    args = upstream_args(vllm__num_engines=3, vllm__tensor_parallel_size=2, **each, **settings)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"GPU": float(needed)})
+    ray_session._check_gpus(args)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"GPU": needed - 1.0})
+    with pytest.raises(BadInput, match=f"needs {needed} GPUs.* has {needed - 1}: "):
+        ray_session._check_gpus(args)
 
 
 def test_attention_falls_back_to_sdpa_and_rings_are_refused():
@@ -333,7 +389,7 @@ def test_a_dead_engine_a_killed_actor_and_a_full_disk_are_one_line():
 # --- checkpoints and restarts -----------------------------------------------------------------
 
 
-def save(flat, tag, role="_actor", latest=True):
+def save(flat, tag, role="actor", latest=True):
     file = latest_checkpoint(flat, role)
     (file.parent / tag).mkdir(parents=True)
     for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
@@ -342,7 +398,7 @@ def save(flat, tag, role="_actor", latest=True):
         file.write_text(tag)
 
 
-def damage(flat, tag, role="_actor"):
+def damage(flat, tag, role="actor"):
     file = latest_checkpoint(flat, role).parent / tag / "mp_rank_00_model_states.pt"
     file.write_bytes(file.read_bytes()[:-100])
 
@@ -350,18 +406,23 @@ def damage(flat, tag, role="_actor"):
 def test_a_damaged_checkpoint_is_skipped_for_the_newest_that_is_whole_of_every_model(
     tmp_path, capsys
 ):
-    flat = {"ckpt.path": str(tmp_path / "checkpoints"), "algo.advantage.estimator": "gae"}
+    flat = vars(upstream_parser().parse_args(["--actor.num_gpus_per_node", "1"]))
+    flat |= {"ckpt.path": str(tmp_path / "checkpoints"), "critic.num_gpus_per_node": 1}
     for step in (2, 90, 9, 10):  # 90 is an earlier run's
         save(flat, f"global_step{step}")
-        save(flat, f"global_step{step}", role="_critic", latest=step == 2)
+        save(flat, f"global_step{step}", role="critic", latest=step == 2)
     choose_checkpoint(flat)
-    assert latest_checkpoint(flat, "_critic").read_text() == "global_step10"
+    assert latest_checkpoint(flat, "critic").read_text() == "global_step10"
     assert capsys.readouterr().err == ""
-    damage(flat, "global_step10", "_critic")
+    damage(flat, "global_step10", "critic")
     choose_checkpoint(flat)
     assert latest_checkpoint(flat).read_text() == "global_step9"
     assert "checkpoint global_step10 is damaged, global_step9 is" in capsys.readouterr().err
-    for step in (2, 9, 90):
+    for file in Path(flat["ckpt.path"], "_critic/global_step9").glob("*_optim_states.pt"):
+        file.unlink()  # a rank had not written yet
+    choose_checkpoint(flat)
+    assert latest_checkpoint(flat).read_text() == "global_step90"
+    for step in (2, 90):
         damage(flat, f"global_step{step}")
     with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
         choose_checkpoint(flat)
@@ -414,12 +475,15 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
     here = versions()
     args = upstream_args(
         ckpt__path=str(tmp_path / "new/checkpoints"),
-        data__prompt_dataset=str(tmp_path),
+        data__prompt_dataset=f"{tmp_path}@train, {__file__[:-1]}?,hub/name",
+        critic__model_name_or_path=str(tmp_path),
+        algo__advantage__estimator=f"{__file__}:own",
         reward__remote_url=["http://localhost:1/get_reward"],
     )
 
     def answers(function, paths):
-        assert paths[0] == str(tmp_path) and Path(paths[-1]).parent == tmp_path  # written, to see
+        assert paths[:-1] == [str(tmp_path), __file__, str(tmp_path), __file__]
+        assert Path(paths[-1]).parent == tmp_path  # written, to see
         return {
             "10.0.0.1": function(paths),
             "10.0.0.2": ({**here, "torch": "2.0.0"}, paths[-1:]),

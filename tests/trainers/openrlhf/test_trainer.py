@@ -222,6 +222,29 @@ def test_a_trainer_saves_and_restores_what_it_knows(start, ours):
     assert actor.kl_ctl.value == 0.2  # a fixed coefficient is what the flag says
 
 
+PASS1 = "eval_default_pass1"
+
+
+@pytest.mark.parametrize(
+    ("flag", "saved", "data_set", "expected"),
+    [
+        ("", PASS1, "a.jsonl", (PASS1, 0.3)),
+        (PASS1, PASS1, "a.jsonl", (PASS1, 0.3)),
+        ("none", PASS1, "a.jsonl", ("none", -math.inf)),
+        ("", "none", "a.jsonl", ("", -math.inf)),
+        ("", PASS1, "b.jsonl", ("", -math.inf)),
+    ],
+)
+def test_a_resumed_run_looks_for_the_best_as_its_own_flags_say(
+    start, flag, saved, data_set, expected
+):
+    actor = start(ckpt__best_metric_key=flag, eval__dataset=data_set)
+    actor.best_eval_metric_key, actor.best_eval_metric_value = flag, -math.inf
+    states = {"best_eval_metric_key": saved, "best_eval_metric_value": 0.3}
+    actor.restore_best_checkpoint_state({**states, "js_eval_dataset": "a.jsonl"})
+    assert (actor.best_eval_metric_key, actor.best_eval_metric_value) == expected
+
+
 def test_a_resumed_run_counts_its_prompts_on(start):
     place = {"total_consumed_prompts": 24, "data_loader_state_dict": {"place": 24}}
     generators = []

@@ -12,7 +12,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from openrlhf_js.trainers.openrlhf.checks.batch_sizes import batch_size_problems
-from openrlhf_js.trainers.openrlhf.checks.estimator import estimator_problems, gradient_problems
+from openrlhf_js.trainers.openrlhf.checks.estimator import (
+    correction_problems,
+    estimator_problems,
+    gradient_problems,
+)
 from openrlhf_js.trainers.openrlhf.checks.lengths import (
     Lengths,
     check_lengths,
@@ -127,6 +131,7 @@ def flag_problems(flat: Flat) -> Iterator[str]:
     else:
         yield from estimator_problems(flat)
     yield from gradient_problems(flat)
+    yield from correction_problems(flat)
     yield from lora_problems(flat)
     max_len = flat["data.max_len"]
     max_new_tokens = flat["rollout.max_new_tokens"]
@@ -134,6 +139,12 @@ def flag_problems(flat: Flat) -> Iterator[str]:
         yield (
             f"--rollout.max_new_tokens {max_new_tokens} leaves no room in --data.max_len {max_len} "
             "for a prompt"
+        )
+    buffer = flat["reward.overlong_buffer_len"]
+    if buffer is not None and buffer > (max_new_tokens or max_len):
+        yield (
+            f"--reward.overlong_buffer_len {buffer:g} is more than a response may have, "
+            f"{max_new_tokens or max_len} tokens (--rollout.max_new_tokens, --data.max_len)"
         )
 
 

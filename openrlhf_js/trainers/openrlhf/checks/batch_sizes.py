@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from openrlhf_js.trainers.openrlhf.flags import Flat
 
@@ -22,6 +23,8 @@ def batch_size_problems(flat: Flat, prompts: int | None) -> list[str]:
     problems = []
     if (flat["vllm.num_engines"] or 0) < 1:
         problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
+    else:
+        problems += _placement_problems(flat)
     for role in ("actor", "critic") if flat["algo.advantage.estimator"] == "gae" else ("actor",):
         problems += _rank_problems(flat, role)
     problems += multiple_problems(
@@ -51,9 +54,48 @@ def too_few_prompts(prompts: int, batch: int) -> list[str]:
     ]
 
 
+def _placement_problems(flat: Flat) -> Iterator[str]:
+    """Models that share GPUs in a way that does not fit.
+
+    Upstream would refuse some of these once Ray runs, and wait for ever for GPUs in others.
+    """
+    together = flat["train.colocate_all"]
+    actor = _layout(flat, "actor")
+    engines = flat["vllm.num_engines"] * flat["vllm.tensor_parallel_size"]
+    if together and not flat["train.async_enable"] and engines != math.prod(actor):
+        yield (
+            f"--vllm.num_engines x --vllm.tensor_parallel_size is {engines}, and with "
+            f"--train.colocate_all the engines are on the actor's {math.prod(actor)} GPUs: "
+            "change --vllm.num_engines or --actor.num_gpus_per_node"
+        )
+    has_critic = flat["algo.advantage.estimator"] == "gae"
+    has_reward_model = not (flat["reward.remote_url"] or flat["train.agent_func_path"])
+    guests = []  # a model, the one whose GPUs it shares, and whether it must have all of them
+    if (together or flat["train.colocate_actor_ref"]) and flat["algo.kl.init_coef"] > 0:
+        guests.append(("ref", "actor", True))
+    if has_critic and flat["train.colocate_critic_reward"]:
+        guests.append(("reward", "critic", True))
+    elif together:
+        guests += [("critic", "actor", False)] * has_critic
+        guests += [("reward", "actor", False)] * has_reward_model
+    for guest, host, all_of_them in guests:
+        own, shared = _layout(flat, guest), _layout(flat, host)
+        if own == shared or (not all_of_them and math.prod(own) <= math.prod(shared)):
+            continue
+        yield (
+            f"--{guest}.num_nodes {own[0]} --{guest}.num_gpus_per_node {own[1]}: colocated, it "
+            f"has the GPUs of the {host}: use {shared[0]} and {shared[1]}"
+        )
+
+
+def _layout(flat: Flat, role: str) -> tuple[int, int]:
+    """The nodes of a model, and its GPUs on each."""
+    return flat[f"{role}.num_nodes"], flat[f"{role}.num_gpus_per_node"]
+
+
 def _rank_problems(flat: Flat, role: str) -> list[str]:
     """Whether the data-parallel ranks get equal shares of the optimizer's batch and the rollout."""
-    gpus = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+    gpus = math.prod(_layout(flat, role))
     gpus_per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
     problems = multiple_problems(
         gpus,

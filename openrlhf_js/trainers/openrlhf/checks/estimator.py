@@ -41,6 +41,13 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
     if gamma != 1 and name not in DISCOUNTING:
         allowed = " and ".join(DISCOUNTING)
         yield f"--algo.advantage.gamma {gamma:g} is for {allowed}, not {name}: leave it out"
+    truncated = flat["reward.stop_properly_penalty_coef"]  # a factor, or the reward itself
+    is_lowered = flat["reward.overlong_buffer_len"] or (truncated is not None and truncated < 0)
+    if record and record.needs_unit_rewards and is_lowered:
+        yield (
+            f"{name} takes rewards from 0 to 1, and --reward.overlong_buffer_len or a negative "
+            "--reward.stop_properly_penalty_coef makes some negative: leave it out"
+        )
     loss = flat["js.loss"]
     if loss in ("token_mean", "constant") and flat["actor.policy_loss_type"] == "gspo":
         yield f"--js.loss {loss} does not work with gspo, which takes the mean of each sequence"
@@ -53,6 +60,25 @@ def estimator_problems(flat: Flat) -> Iterator[str]:
         yield (
             f"--js.on_bad_reward mask leaves responses out of a baseline, which upstream's {name} "
             f"cannot: choose one of {', '.join(ADDED)} (js_fixed with --js.shrinkage 0 is rloo)"
+        )
+
+
+def correction_problems(flat: Flat) -> Iterator[str]:
+    """Corrections of importance sampling that upstream's loss refuses when the actors are made."""
+    level, mode, gating, threshold = (
+        flat[f"algo.advantage.is_correction_{name}"]
+        for name in ("level", "mode", "gating", "threshold")
+    )
+    if mode == "clip" and (level == "seq" or gating != "ratio"):
+        yield (
+            "--algo.advantage.is_correction_mode clip clips the ratios of tokens: use "
+            "--algo.advantage.is_correction_level token and "
+            "--algo.advantage.is_correction_gating ratio, or the mode mask"
+        )
+    elif level != "off" and gating != "ratio" and len(threshold) > 1 and threshold[0] > 0:
+        yield (
+            f"--algo.advantage.is_correction_gating {gating} has only an upper bound: give one "
+            "number as --algo.advantage.is_correction_threshold"
         )
 
 

@@ -99,10 +99,11 @@ def measured(
 def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]:
     """The lengths of the prompts, by the flag of their data sets; None for data sets on a hub.
 
-    Without a tokenizer (`load_tokenizer`) nothing is measured here; the trainer measures later.
-    Raises BadInput for prompts that cannot be trained on.
+    Without a tokenizer (`load_tokenizer`) nothing is measured here; the trainer measures later. An
+    agent's prompts are not measured, since it writes what the policy reads. Raises BadInput for
+    prompts that cannot be trained on.
     """
-    if tokenizer is None:
+    if tokenizer is None or flat["train.agent_func_path"]:
         return {}
     found: dict[str, list[Lengths | None]] = {}
     problems = []
@@ -122,7 +123,7 @@ def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]
             except BadInput as error:
                 problem = str(error)
             found[flag].append(lengths)
-            if problem and not flat["train.agent_func_path"]:  # which writes the prompts
+            if problem:
                 problems.append(f"--{flag} {name.strip()}: {problem}")
     if problems:
         raise BadInput("\n".join(problems))

@@ -46,7 +46,8 @@ def check_prompts(flat: Flat, download: bool = False) -> tuple[list[str], int | 
         except BadInput as error:
             problems.append(str(error))
     known = [size for size in sizes if size is not None]
-    if shares is not None or len(known) < len(sizes) or flat["js.on_long_prompt"] == "drop":
+    drops = flat["js.on_long_prompt"] == "drop" and not flat["train.agent_func_path"]
+    if shares is not None or len(known) < len(sizes) or drops:
         return problems, None
     return problems, min(sum(known), flat["data.max_samples"])
 
@@ -107,7 +108,8 @@ def _check_row(number: int, row: Mapping[str, Any], flat: Flat) -> None:
     if not isinstance(prompt, allowed):
         kind = type(prompt).__name__
         raise BadInput(f"row {number:,}: {flat['data.input_key']!r} holds {kind}, not text{advice}")
-    for path in _image_paths(row.get(flat["data.image_key"])):
+    sees = flat["data.max_images_per_prompt"] > 0
+    for path in _image_paths(row.get(flat["data.image_key"])) if sees else ():
         if not os.path.isfile(path):
             raise BadInput(f"row {number:,} shows an image that does not exist: {path}")
 

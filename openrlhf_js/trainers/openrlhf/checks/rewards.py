@@ -130,18 +130,17 @@ def grader_loading(flat: Flat) -> Iterator[Callable[[Trial | None], UserFile | N
 def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
     agent = flat["train.agent_func_path"]
     url = flat["reward.remote_url"]
-    remote = bool(url) and grader is None
-    if remote and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
+    flag = "train.agent_func_path" if agent else "reward.remote_url"
+    if flat[flag] and flat["reward.normalize_enable"] and flat["algo.advantage.estimator"] != "gae":
         yield (
-            "--reward.normalize_enable normalises a reward model in Ray, and --reward.remote_url "
-            "names servers: leave it out here and give it to `openrlhf-js rm serve`"
+            f"--reward.normalize_enable normalises a reward model in Ray, and --{flag} gives the "
+            "rewards: leave it out here (a server normalises with `openrlhf-js rm serve`)"
         )
-    if remote:
+    if url and grader is None:
         from openrlhf_js.trainers.openrlhf.rewards import address_problems
 
         yield from address_problems([address.strip() for address in url.split(",")])
     elif grader:
-        flag = "train.agent_func_path" if agent else "reward.remote_url"
         if grader.problem:
             yield f"--{flag} {agent or url.split(',')[0]}: {grader.problem}"
     elif not flat["reward.model_name_or_path"]:

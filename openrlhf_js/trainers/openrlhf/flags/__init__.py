@@ -107,8 +107,14 @@ RANGES: dict[Number, str] = {
         "data.max_len data.max_samples ds.ring_attn_size ds.tensor_parallel_size "
         "eval.n_samples_per_prompt logger.logging_steps rollout.batch_size rollout.max_new_tokens "
         "rollout.micro_batch_size rollout.n_samples_per_prompt rollout.vllm_generate_batch_size "
-        "train.batch_size train.max_epochs train.micro_batch_size train.num_episodes"
+        "train.async_queue_size train.batch_size train.max_epochs train.micro_batch_size "
+        "train.num_episodes"
     ),
+    Number("at least 0 and at most 3", int): "ds.zero_stage",
+    Number("at least 0 and below 4294967296", int): "train.seed",
+    Number(
+        "at most -1", int, why="OpenRLHF would then train on the rollouts of all N steps at once"
+    ): "critic.freezing_steps",
     Number("at least 1", int, special=-1): "ckpt.save_steps eval.steps",
     Number(
         "at least 2", int, why="the oldest is deleted before a new one is written"
@@ -126,7 +132,9 @@ RANGES: dict[Number, str] = {
         "actor.muon.lr adam.lr adam.weight_decay algo.kl.init_coef critic.adam.lr "
         "critic.adam.weight_decay critic.muon.lr"
     ),
-    Number("above 0"): "actor.adam.eps adam.eps critic.adam.eps",
+    Number("above 0"): "actor.adam.eps adam.eps critic.adam.eps reward.overlong_buffer_len",
+    Number("above 1"): "actor.dual_clip",
+    Number("at most 1"): "reward.stop_properly_penalty_coef",
     Number("at least 0 and below 1"): "actor.adam.betas adam.betas critic.adam.betas",
     Number("at least 0 and at most 1"): (
         "actor.lr_warmup_ratio actor.min_lr_ratio algo.advantage.gamma algo.advantage.lambd "
@@ -140,14 +148,29 @@ RANGES: dict[Number, str] = {
     ),
 }
 
+# The schedules of transformers that take no more than upstream gives them
+SCHEDULES = (
+    "constant",
+    "constant_with_warmup",
+    "linear",
+    "cosine",
+    "cosine_with_min_lr",
+    "cosine_warmup_with_min_lr",
+    "cosine_with_restarts",
+    "polynomial",
+    "inverse_sqrt",
+)
+
 
 def narrow(parser: argparse.ArgumentParser) -> None:
-    """Restricts upstream's flags to their allowed ranges."""
+    """Restricts upstream's flags to their allowed values."""
     ranges = {name: number for number, names in RANGES.items() for name in names.split()}
     for action in parser._actions:
         if action.type is float:
             action.type = Number()
         action.type = ranges.get(action.dest, action.type)
+        if action.dest.endswith("lr_scheduler"):
+            action.choices = SCHEDULES
 
 
 def thinking_mark(name: str) -> str:

@@ -82,6 +82,23 @@ def load_with_flags(load: Callable[..., Any], engine: Any, *args: Any, **kwargs:
     return loaded
 
 
+def save_without_metric(
+    save: Callable[..., None], *args: Any, metric_value: Any = None, **kwargs: Any
+) -> None:
+    """Upstream's `save_ckpt`, which then deletes the oldest checkpoint to make room.
+
+    With metrics it deletes the worst one, which is often the newest: a run that is killed while it
+    saves would lose many steps. It never deletes the best one.
+    """
+    save(*args, **kwargs)
+
+
+def repair_checkpoints(strategy: Any) -> None:
+    """Makes upstream's strategy save and load checkpoints with our repairs."""
+    strategy.save_ckpt = functools.partial(save_without_metric, strategy.save_ckpt)
+    strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
+
+
 class PromptGroups(NaiveReplayBuffer):
     """Upstream's replay buffer with whole prompt groups as items, so that a shuffle moves groups.
 
@@ -264,7 +281,7 @@ class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
         ours = strategy.args.js
         if ours.loss:
             strategy.args.actor.loss_agg_mode = LOSSES[ours.loss]
-        strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
+        repair_checkpoints(strategy)
         super().init_model_from_pretrained(strategy, *args, **kwargs)
         refuse_other_trainer(self.trainer, OurPolicyTrainer)
         if self.actor.is_vlm:
@@ -297,7 +314,7 @@ class OurCritic(plain_class(ppo_critic.CriticModelActor)):  # type: ignore[misc]
 
     def init_model_from_pretrained(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         replace_names(LEARNER)
-        strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
+        repair_checkpoints(strategy)
         super().init_model_from_pretrained(strategy, *args, **kwargs)
         refuse_other_trainer(self.trainer, OurCriticTrainer)
 

@@ -90,12 +90,15 @@ class RewardTrainer(RewardModelTrainer):  # type: ignore[misc]
             args.eval.steps = whole_updates
         # upstream finds the epoch and the place in it with // and %, which are exact for fractions
         updates = Fraction(self.strategy.train_batches, self.strategy.accumulated_gradient)
+        is_done = consumed_samples // args.train.batch_size == self.strategy.updates
+        if is_done and self.eval_dataloader:  # nothing else sets the mean and std that are saved
+            self.evaluate(self.eval_dataloader, self.strategy.updates)
         super().fit(args, consumed_samples, updates)
 
     def save_logs_and_checkpoints(
         self, args: Any, global_step: int, *more: Any, **settings: Any
     ) -> None:
-        """Upstream's, and an evaluation after the last update, for the mean and std to be saved."""
+        """Upstream's, and an evaluation after the last update, which sets the mean and std."""
         last = global_step == self.strategy.updates
         # upstream evaluates at multiples of this
         self.num_update_steps_per_epoch = global_step if last else self.whole_updates

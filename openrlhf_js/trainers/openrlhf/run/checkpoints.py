@@ -11,9 +11,9 @@ from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 
-def latest_checkpoint(flat: Flat, role: str = "_actor") -> Path:
+def latest_checkpoint(flat: Flat, role: str = "actor") -> Path:
     """The file that names the checkpoint to resume; DeepSpeed writes it last."""
-    return Path(flat["ckpt.path"], role, "latest")
+    return Path(flat["ckpt.path"], f"_{role}", "latest")
 
 
 def rank_problems(flat: Flat) -> Iterator[str]:
@@ -23,12 +23,12 @@ def rank_problems(flat: Flat) -> Iterator[str]:
     cannot reshard them.
     """
     for role in ("actor", "critic"):
-        latest = latest_checkpoint(flat, f"_{role}")
+        latest = latest_checkpoint(flat, role)
         if not latest.is_file() or flat["ds.use_universal_ckpt"]:
             continue
         checkpoint = latest.with_name(latest.read_text(encoding="utf-8").strip())
-        saved = len(list(checkpoint.glob("*_optim_states.pt")))
-        ranks = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+        saved = _saved_ranks(checkpoint)
+        ranks = _ranks(flat, role)
         if saved not in (0, ranks):
             yield (
                 f"--ckpt.load_enable: {checkpoint} is of {saved} ranks, and --{role}.num_nodes x "
@@ -37,13 +37,13 @@ def rank_problems(flat: Flat) -> Iterator[str]:
 
 
 def choose_checkpoint(flat: Flat) -> None:
-    """Makes `--ckpt.load_enable` resume the newest checkpoint without truncated files.
+    """Makes `--ckpt.load_enable` resume the newest complete checkpoint.
 
     Raises BadInput if there is none.
     """
-    roles = ["_actor", "_critic"] if flat["algo.advantage.estimator"] == "gae" else ["_actor"]
+    roles = ["actor", "critic"] if flat["algo.advantage.estimator"] == "gae" else ["actor"]
     latest_files = [latest_checkpoint(flat, role) for role in roles]
-    whole = set.intersection(*(_whole_checkpoints(file.parent) for file in latest_files))
+    whole = set.intersection(*(_whole_checkpoints(flat, role) for role in roles))
     if not whole:
         raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
     latest = latest_files[0].read_text(encoding="utf-8").strip()
@@ -57,11 +57,28 @@ def choose_checkpoint(flat: Flat) -> None:
             file.write_text(tag, encoding="utf-8")
 
 
-def _whole_checkpoints(folder: Path) -> set[str]:
-    """The names of the complete ones: PyTorch's files are zip archives, whose index comes last."""
+def _whole_checkpoints(flat: Flat, role: str) -> set[str]:
+    """The names of the complete ones, which have a file of each rank.
+
+    PyTorch's files are zip archives, whose index comes last.
+    """
     whole = set()
-    for checkpoint in folder.glob("*"):
+    for checkpoint in latest_checkpoint(flat, role).parent.glob("*"):
         files = list(checkpoint.glob("*.pt"))
+        is_sharded = flat["ds.zero_stage"] > 0 and not flat["ds.use_universal_ckpt"]
+        if is_sharded and _saved_ranks(checkpoint) != _ranks(flat, role):
+            continue
         if files and all(map(is_zipfile, files)):
             whole.add(checkpoint.name)
     return whole
+
+
+def _saved_ranks(checkpoint: Path) -> int:
+    """The number of ranks whose shard of the optimizer's state a checkpoint has."""
+    return len(list(checkpoint.glob("*_optim_states.pt")))
+
+
+def _ranks(flat: Flat, role: str) -> int:
+    """The number of ranks that train a model."""
+    ranks: int = flat[f"{role}.num_nodes"] * flat[f"{role}.num_gpus_per_node"]
+    return ranks

@@ -92,6 +92,27 @@ def needs_gpu(flat: dict[str, Any]) -> list[str]:
     return problems
 
 
+def gpus_needed(args: argparse.Namespace) -> int:
+    """The GPUs that upstream's `train` with these nested arguments asks Ray for."""
+
+    def gpus(group: argparse.Namespace) -> int:
+        count: int = group.num_nodes * group.num_gpus_per_node
+        return count
+
+    together = args.train.colocate_all
+    total = gpus(args.actor)
+    if args.algo.kl.init_coef > 0 and not (together or args.train.colocate_actor_ref):
+        total += gpus(args.ref)
+    if args.train.async_enable or not together:
+        total += (args.vllm.num_engines or 0) * args.vllm.tensor_parallel_size
+    pair = bool(args.critic.model_name_or_path) and args.train.colocate_critic_reward
+    if pair or (args.critic.model_name_or_path and not together):
+        total += gpus(args.critic)
+    if not (args.reward.remote_url or pair or together):
+        total += gpus(args.reward)
+    return total
+
+
 def is_first() -> bool:
     """Whether this is the one of a launcher's processes that checks and prints for all."""
     return int(os.environ.get("RANK", "0")) == 0

@@ -131,20 +131,22 @@ def _data(flat: Flat, lengths: Mapping[str, list[Lengths | None]]) -> Rows:
 
 def _prompts(data_sets: Sequence[Lengths | None] | None, flat: Flat) -> str:
     """How many prompts there are, and how long they are."""
+    if flat["train.agent_func_path"]:
+        return "not measured, since an agent writes the prompts"
     found = [lengths for lengths in data_sets or () if lengths is not None]
     if not found or len(found) < len(data_sets or ()):
         return NOT_MEASURED
-    known = list(chain.from_iterable(lengths.known for lengths in found))
-    described = _count(sum(len(lengths.tokens) for lengths in found), "prompt")
-    if not known:
+    tokens = chain.from_iterable(lengths.tokens for lengths in found)
+    used = found[0]._replace(tokens=list(tokens)[: flat["data.max_samples"]])
+    described = _count(len(used.tokens), "prompt")
+    if not used.known:
         return f"{described} with images, whose length is not measured"
-    described += f", the longest of {_count(max(known), 'token')}"
+    described += f", the longest of {_count(max(used.known), 'token')}"
     if flat["data.apply_chat_template"]:
         described += " with the chat template"
-    room = found[0].room
-    too_long = sum(len(lengths.too_long) for lengths in found)
+    too_long = len(used.too_long)
     left_out = f"{too_long:,} are longer and left out" if too_long else "none is longer"
-    return f"{described}; --data.max_len leaves room for {room:,}, {left_out}"
+    return f"{described}; --data.max_len leaves room for {used.room:,}, {left_out}"
 
 
 def _rewards(flat: Flat, task: str) -> Rows:
@@ -224,7 +226,9 @@ def _gpus(flat: Flat, config: Any) -> Rows:
         return
     gpus = flat["actor.num_nodes"] * flat["actor.num_gpus_per_node"]
     engines = _count(flat["vllm.num_engines"], "vLLM engine")
-    shared = "on the same" if flat["train.colocate_all"] else "on others (no --train.colocate_all)"
+    shared = "on others (no --train.colocate_all)"
+    if flat["train.colocate_all"]:
+        shared = "on others (--train.async_enable)" if flat["train.async_enable"] else "on the same"
     yield "on GPUs", f"{gpus:,} for the policy, {engines} {shared}"
     if config is not None:
         yield "GPU memory", _memory(flat, config, gpus)
@@ -267,11 +271,15 @@ def _memory(flat: Flat, config: Any, gpus: int) -> str:
 
 def _places(flat: Flat) -> Rows:
     yield "saved model", f"{flat['ckpt.output_dir']}, at the end"
-    checkpoints = "none on the way (--ckpt.save_steps)"
+    saved = []
     if flat["ckpt.save_steps"] > 0:
-        every = _count(flat["ckpt.save_steps"], "step")
-        checkpoints = f"{flat['ckpt.path']}, every {every}"
-    yield "checkpoints", checkpoints
+        saved.append(f"every {_count(flat['ckpt.save_steps'], 'step')}")
+    if flat["eval.dataset"] and flat["ckpt.best_metric_key"] != "none":
+        saved.append("at each best evaluation (--ckpt.best_metric_key none: not then)")
+    if saved:
+        yield "checkpoints", f"{flat['ckpt.path']}, {' and '.join(saved)}"
+    else:
+        yield "checkpoints", "none on the way (--ckpt.save_steps)"
     curves = "nowhere (--logger.tensorboard_dir, --logger.wandb.key)"
     folder = flat["logger.tensorboard_dir"]
     where = [str(Path(folder, flat["logger.wandb.run_name"]))] if folder else []

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import functools
 import gc
+import glob
 import importlib
 import os
 import shlex
@@ -26,9 +27,11 @@ from answer_graders.programs.console import say
 from openrlhf_js.common import environment
 from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.common.processes import end_processes
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.trainers.openrlhf import upstream
 from openrlhf_js.trainers.openrlhf.run.device import (
     check_and_adapt,
+    gpus_needed,
     stand_ins_for_gpu,
     versions,
 )
@@ -80,7 +83,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         "worker_process_setup_hook": hook,
     }
     cluster = os.environ.get("RAY_ADDRESS")
-    node = Node(python=[sys.executable])
+    node = Node([sys.executable], settings={} if cluster else {"address": "local"})
     if not sys.stdout.isatty():
         _without_bars()
     remove_dead_folders()
@@ -92,7 +95,8 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         stack.callback(end_run, marker, node.nursery)
         stack.callback(ray.shutdown)
         _start_ray(node, runtime_env)
-        if cluster or len(ray.nodes()) > 1:
+        _check_gpus(args)
+        if cluster:
             spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, end_run, marker, None, spared)
             _check_nodes(args)
@@ -145,6 +149,20 @@ def _start_ray(node: Node, runtime_env: Mapping[str, object]) -> None:
         end_processes(is_left, patience_seconds=0)
 
 
+def _check_gpus(args: argparse.Namespace) -> None:
+    """Raises BadInput unless Ray has the GPUs that upstream would wait for."""
+    import ray
+
+    needed = gpus_needed(args)
+    present = int(ray.cluster_resources().get("GPU", 0))
+    if present < needed:
+        raise BadInput(
+            f"the run needs {needed} GPUs for policy, reference, vLLM's engines and other models, "
+            f"and Ray has {present}: let them share GPUs (--train.colocate_all), or lower "
+            "--actor.num_gpus_per_node, --ref.num_gpus_per_node, --vllm.num_engines"
+        )
+
+
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
     """What a function returns on each node, by the node's address.
 
@@ -170,15 +188,7 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, An
 
 def _check_nodes(args: argparse.Namespace) -> None:
     """Raises BadInput unless each node has our versions and sees the files of the run."""
-    names = [
-        args.actor.model_name_or_path,
-        args.reward.model_name_or_path,
-        args.data.prompt_dataset,
-        args.eval.dataset,
-        args.train.agent_func_path,
-        *(args.reward.remote_url or ()),
-    ]
-    paths = [os.path.abspath(name) for name in names if name and os.path.exists(name)]
+    paths = _local_paths(args)
     with tempfile.NamedTemporaryFile(dir=existing_folder(args.ckpt.path)) as shared:
         paths.append(shared.name)
         nodes = _on_each_node(_look, paths)
@@ -198,6 +208,25 @@ def _check_nodes(args: argparse.Namespace) -> None:
             problems.append(f"the node {address} does not see {title}: put it on a shared disk")
     if problems:
         raise BadInput("\n".join(problems))
+
+
+def _local_paths(args: argparse.Namespace) -> list[str]:
+    """The files and folders that the flags name and that exist here."""
+    names = [
+        args.actor.model_name_or_path,
+        args.critic.model_name_or_path,
+        args.reward.model_name_or_path,
+        args.train.agent_func_path,
+        *(args.reward.remote_url or ()),
+    ]
+    own = parse_own(args.algo.advantage.estimator or "")
+    if own is not None:
+        names.append(str(own.file))
+    for data_sets in filter(None, (args.data.prompt_dataset, args.eval.dataset)):
+        for data_set in data_sets.split(","):
+            path = data_set.partition("@")[0].strip()
+            names += glob.glob(path) or [path]
+    return [os.path.abspath(name) for name in names if name and os.path.exists(name)]
 
 
 def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
