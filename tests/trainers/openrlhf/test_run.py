@@ -278,15 +278,17 @@ def test_what_only_a_gpu_can_do_is_refused_and_what_only_it_needs_is_left_out():
     ],
     ids=str,
 )  # fmt: skip
-def test_a_run_that_would_wait_for_gpus_is_refused(settings, needed, monkeypatch):
+def test_a_run_that_would_wait_for_gpus_is_refused(settings, needed, monkeypatch, capsys):
     gpus = {"actor": 2, "ref": 5, "critic": 7, "reward": 11}
     each = {f"{role}__num_gpus_per_node": number for role, number in gpus.items()}
     args = upstream_args(vllm__num_engines=3, vllm__tensor_parallel_size=2, **each, **settings)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"GPU": float(needed)})
-    ray_session._check_gpus(args)
+    ray_session._check_gpus(args, None)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"GPU": needed - 1.0})
-    with pytest.raises(BadInput, match=f"needs {needed} GPUs.* has {needed - 1}: "):
-        ray_session._check_gpus(args)
+    with pytest.raises(BadInput, match=f"need {needed} GPUs; this machine has {needed - 1}: "):
+        ray_session._check_gpus(args, None)
+    ray_session._check_gpus(args, "10.0.0.1:6379")
+    assert "The run waits for more" in " ".join(capsys.readouterr().out.split())
 
 
 def test_attention_falls_back_to_sdpa_and_rings_are_refused():

@@ -95,7 +95,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
         stack.callback(end_run, marker, node.nursery)
         stack.callback(ray.shutdown)
         _start_ray(node, runtime_env)
-        _check_gpus(args)
+        _check_gpus(args, cluster)
         if cluster:
             spared = (os.getpid(), psutil.Process().create_time())
             stack.callback(_on_each_node, end_run, marker, None, spared)
@@ -149,18 +149,25 @@ def _start_ray(node: Node, runtime_env: Mapping[str, object]) -> None:
         end_processes(is_left, patience_seconds=0)
 
 
-def _check_gpus(args: argparse.Namespace) -> None:
-    """Raises BadInput unless Ray has the GPUs that upstream would wait for."""
+def _check_gpus(args: argparse.Namespace, cluster: str | None) -> None:
+    """Raises BadInput if this run's own Ray lacks GPUs, for which upstream would wait for ever.
+
+    A cluster may grow, so there it is a message.
+    """
     import ray
 
     needed = gpus_needed(args)
     present = int(ray.cluster_resources().get("GPU", 0))
-    if present < needed:
-        raise BadInput(
-            f"the run needs {needed} GPUs for policy, reference, vLLM's engines and other models, "
-            f"and Ray has {present}: let them share GPUs (--train.colocate_all), or lower "
-            "--actor.num_gpus_per_node, --ref.num_gpus_per_node, --vllm.num_engines"
-        )
+    if present >= needed:
+        return
+    advice = (
+        "let models share GPUs (--train.colocate_all), or lower --actor.num_gpus_per_node, "
+        "--ref.num_gpus_per_node, --vllm.num_engines"
+    )
+    problem = f"policy, reference, vLLM's engines and other models need {needed} GPUs; "
+    if not cluster:
+        raise BadInput(f"{problem}this machine has {present}: {advice}")
+    say(f"{problem}the cluster has {present}. The run waits for more; if none come, {advice}")
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
