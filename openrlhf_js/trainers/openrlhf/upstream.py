@@ -346,7 +346,7 @@ RELIED_ON: Names = {
     },
     "openrlhf.utils.deepspeed": {
         "DeepspeedStrategy.load_ckpt": "self model load_dir",
-        "DeepspeedStrategy.save_ckpt": "self model save_dir tag max_num max_mem",
+        "DeepspeedStrategy._read_ckpt_metric": "self ckpt_dir",
     },
     "deepspeed.runtime.engine": {
         "DeepSpeedEngine.get_global_grad_norm": "self",

@@ -82,20 +82,13 @@ def load_with_flags(load: Callable[..., Any], engine: Any, *args: Any, **kwargs:
     return loaded
 
 
-def save_without_metric(
-    save: Callable[..., None], *args: Any, metric_value: Any = None, **kwargs: Any
-) -> None:
-    """Upstream's `save_ckpt`, which then deletes the oldest checkpoint to make room.
-
-    With metrics it deletes the worst one, which is often the newest: a run that is killed while it
-    saves would lose many steps. It never deletes the best one.
-    """
-    save(*args, **kwargs)
-
-
 def repair_checkpoints(strategy: Any) -> None:
-    """Makes upstream's strategy save and load checkpoints with our repairs."""
-    strategy.save_ckpt = functools.partial(save_without_metric, strategy.save_ckpt)
+    """Makes upstream's strategy delete the oldest checkpoint, and load with this run's flags.
+
+    It would delete the one with the worst evaluation, which is often the newest: a run that is
+    killed while it saves would lose many steps. It never deletes the best one.
+    """
+    strategy._read_ckpt_metric = lambda _: None
     strategy.load_ckpt = functools.partial(load_with_flags, strategy.load_ckpt)
 
 
