@@ -37,7 +37,7 @@ at the end, under "openrlhf_js".
 
 Flat = dict[str, Any]  # the flags of a run: "rollout.batch_size" -> value
 
-LOSSES = {  # --js.loss -> --actor.loss_agg_mode; `actors.divide_loss` changes the denominator
+LOSSES = {  # --js.loss -> --actor.loss_agg_mode; the actors change its denominator
     "token_mean": "token-mean",
     "sequence_mean": "seq-mean-token-mean",
     "constant": "token-mean",
