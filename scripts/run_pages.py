@@ -26,7 +26,8 @@ STATE = re.compile(r"(export )?\w+=[^ ]*( \w+\))?$|cd |source ")  # what later l
 
 CANNOT_RUN = {
     r"URL_OF_THIS_REPOSITORY|\$repository|github\.com": "the internet",
-    r"Qwen/|gsm8k_table\.sh|math500|arena (fetch|judge|score)|arena_hard\.sh (?!--)|API_KEY": "a hub or a key",
+    r"Qwen/|math500|recipes/gsm8k_table\.sh": "a hub",
+    r"arena (fetch|judge|score)|arena_hard\.sh (?!--)|API_KEY": "a hub or a key",
     r" \.\.\.$|[A-Z]{4,}(\.jsonl)?( |$)|\bmine\b|run\.yaml": "to fill in",
     r"sbatch|ray start|docker|setup\.sh gpu|nvidia-smi|nvcc": "a GPU or a cluster",
     r"recipes/[\w$]+\.sh(?! --(dry_run|tiny|print))": "a GPU or a cluster",
