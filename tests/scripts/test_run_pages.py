@@ -9,9 +9,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "run_pages.py"
 PAGE = """
 ```bash
-name=its    # what later lines need
+name=$(echo its own)    # what later lines need
 cd docs
-echo "$name value, in $(basename "$PWD")"   # a comment
+test "$name" = "its own"   # a comment
 for each in 1 2; do
     test $each = 1
 done
