@@ -22,7 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "*/README.md", "docs/*.md")
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
-STATE = re.compile(r"(export )?\w+=(\$\(.*\)|[^ ]*)$|cd |source ")  # what later lines of a block need
+# What later lines of a block need.
+STATE = re.compile(r"(export )?\w+=(\$\(.*\)|[^ ]*)$|cd |source ")
 
 CANNOT_RUN = {
     r"URL_OF_THIS_REPOSITORY|\$repository|github\.com": "the internet",
