@@ -19,7 +19,7 @@ from baseline_research.study.values import RunRecord, grouped
 HERE = Path(__file__).parent
 REFERENCES = ("rloo", "bloo")  # the latter with one response per prompt
 SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first one present, with its interval
-OF_OTHERS = ("parts*", "rates*")  # kept records of parts.py and rates.py
+OF_OTHERS = ("parts",)  # kept records of parts.py
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     paths = [Path(folder) / "runs-inline.jsonl" for folder in sys.argv[1:]]
     kept = sorted(HERE.glob("*.jsonl.xz"))
     of_others = {path.with_suffix(".jsonl.xz") for path in HERE.glob("*.yaml")}  # budgets.py
-    of_others |= {path for names in OF_OTHERS for path in HERE.glob(f"{names}.jsonl.xz")}
+    of_others |= {HERE / f"{name}.jsonl.xz" for name in OF_OTHERS}
     for path in paths or [path for path in kept if path not in of_others]:
         runs = read(path)
         print(f"\n{path.name}: {len(runs)} runs\n")

@@ -264,16 +264,10 @@ def _line(moments: Tensor, x: Tensor, z: Tensor, rloo_prompts: Tensor) -> _Line:
 def _slopes(
     *, xx: Tensor, xz: Tensor, zz: Tensor, xr: Tensor, zr: Tensor, rounding: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """alpha and beta (n, m) of the least error with both in [0, 1], from sums about the means.
+    """alpha and beta (n, m) within [0, 1] of the least error, from sums about the means.
 
     alpha is 1 where x does not vary; beta is 0 where z does not vary, or is collinear with x.
-
-    Clipping the slopes of an unbounded fit, each for itself, would not do. Where few prompts have a
-    past, only these tell alpha and beta apart. Errors of the two cancel elsewhere, where z is x;
-    after clipping one of them they would not.
     """
-    import torch
-
     x_varies = xx > rounding
     z_varies = zz > rounding
     xx = xx.where(x_varies, 1.0)
@@ -282,8 +276,25 @@ def _slopes(
     z_adds = z_varies & (xz.square() < (1 - COLLINEAR) * xx * zz)
     xz = xz.where(z_adds, 0.0)
     zr = zr.where(z_adds, 0.0)
+    alpha, beta = _least_error_in_unit_square(xx=xx, xz=xz, zz=zz, xr=xr, zr=zr)
+    return alpha.where(x_varies, 1.0), beta.where(z_adds, 0.0)
 
-    # The least error lies where it does without bounds, if that is inside, or else on an edge.
+
+def _least_error_in_unit_square(
+    *, xx: Tensor, xz: Tensor, zz: Tensor, xr: Tensor, zr: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The alpha and beta (n, m) in [0, 1] with the least
+
+        xx alpha^2 + 2 xz alpha beta + zz beta^2 - 2 (xr alpha + zr beta).
+
+    It lies where it does without bounds, if that is inside, or else on one of the four edges.
+
+    Clipping both slopes of the unbounded fit would not do. Where few prompts have a past, only
+    these tell alpha and beta apart. Errors of the two cancel elsewhere, where z is x; after
+    clipping one of them they would not.
+    """
+    import torch
+
     determinant = xx * zz - xz.square()
     alphas = [(zz * xr - xz * zr) / determinant]
     betas = [(xx * zr - xz * xr) / determinant]
@@ -295,12 +306,10 @@ def _slopes(
     beta = torch.stack(betas)
     of_alpha = xx * alpha.square() - 2 * xr * alpha
     of_beta = zz * beta.square() - 2 * zr * beta
-    error = of_alpha + of_beta + 2 * xz * alpha * beta  # less that of both slopes 0
+    error = of_alpha + of_beta + 2 * xz * alpha * beta
     outside = (alpha != alpha.clamp(0, 1)) | (beta != beta.clamp(0, 1))
     best = error.masked_fill(outside, torch.inf).argmin(0, keepdim=True)
-    alpha = alpha.gather(0, best)[0]
-    beta = beta.gather(0, best)[0]
-    return alpha.where(x_varies, 1.0), beta.where(z_adds, 0.0)
+    return alpha.gather(0, best)[0], beta.gather(0, best)[0]
 
 
 def _mean_of_other_prompts(batch: Batch, rewards: Tensor, origin: Tensor) -> Tensor:
