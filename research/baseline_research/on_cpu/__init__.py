@@ -30,6 +30,7 @@ RELIED_ON: Names = {
     "openrlhf.utils.distributed_util": {
         "stateless_init_process_group": "master_address master_port rank world_size device",
     },
+    "openrlhf.trainer.ray.launcher": {"BaseDistributedActor._get_free_port": ""},
     "openrlhf.trainer.ray.vllm_worker_wrap": {
         "WorkerWrap.update_weight": "self name dtype shape empty_cache",
     },

@@ -8,10 +8,13 @@ the upstream lines that it stands in for.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import importlib.util
 import multiprocessing
+import random
+import socket
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -22,6 +25,7 @@ from openrlhf_js.trainers.openrlhf import flash_attn
 from openrlhf_js.trainers.openrlhf.imports import after_import
 
 GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # memory-saving switches
+PORTS = range(20_000, 30_000)  # above those of Ray's workers in a cluster
 
 
 def adapt(args: argparse.Namespace) -> None:
@@ -219,6 +223,20 @@ def _linear_in_float32(module: ModuleType) -> None:
             return linear(input, weight, bias)
         bias = None if bias is None else bias.float()
         return linear(input.float(), weight.float(), bias).to(input.dtype)
+
+
+# Upstream names a port that is free now and listens on it seconds later. The system gives ports of
+# the same range to all of Ray's workers here meanwhile, so ours come from below that range.
+@_stands_in_for("openrlhf.trainer.ray.launcher", 'sock.bind(("", 0))')
+def _ports_that_nobody_is_given(module: ModuleType) -> None:
+    def free_port() -> int:
+        while True:
+            port = random.SystemRandom().choice(PORTS)  # forked workers share `random`'s state
+            with contextlib.suppress(OSError), socket.socket() as listener:
+                listener.bind(("", port))
+                return port
+
+    module.BaseDistributedActor._get_free_port = staticmethod(free_port)
 
 
 # torchvision has no build for CPU on PyPI, and only videos need it

@@ -5,6 +5,7 @@ import fcntl
 import importlib
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,21 @@ def functional(monkeypatch):
     module.linear = linear
     cpu.REPLACEMENTS["torch.nn.functional"][0](module)
     return module
+
+
+def test_an_actor_gets_a_free_port_that_the_system_gives_to_nobody_else(monkeypatch):
+    launcher = SimpleNamespace(BaseDistributedActor=type("BaseDistributedActor", (), {}))
+    act, _ = cpu.REPLACEMENTS["openrlhf.trainer.ray.launcher"]
+    act(launcher)
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        used = taken.getsockname()[1]
+        monkeypatch.setattr(cpu, "PORTS", [used, used, used, 20_000])
+        assert launcher.BaseDistributedActor._get_free_port() == 20_000
+    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    monkeypatch.undo()
+    assert max(cpu.PORTS) < given
 
 
 def test_products_in_bfloat16_are_rounded_from_float32(functional, monkeypatch):
