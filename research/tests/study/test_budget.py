@@ -128,6 +128,11 @@ def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
     assert f"| sort | js_grad {choice}" in rows
     assert "| sort | `js_grad` | 16 x 1 | 0.0004 | 4 | 0 | 90.1 | 90.0 | 95.0 | 0.100 |" in rows
     assert (tmp_path / "results_own.png").stat().st_size > 10_000
+    of_four = [{**record, "pass16": None, "pass4": 0.95} for record in records.values()]
+    kept(tmp_path, settings, of_four)()
+    shown = capsys.readouterr().out
+    assert f"| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0 {end}" in shown
+    assert shown.count("| pass@4 |") == 2
     unfinished = [record for run, record in records.items() if run.seed >= 100]
     kept(tmp_path, settings, unfinished)()
     assert "| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0" not in capsys.readouterr().out
