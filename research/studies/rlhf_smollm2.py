@@ -110,6 +110,7 @@ def trained_reward_model(start: Path, settings: InlineStudy) -> Path:
     program = [sys.executable, "-m", "openrlhf_js.cli.main", "rm"]
     columns = ["prompt_key", "prompt"], ["chosen_key", "chosen"], ["rejected_key", "rejected"]
     train = [*program, "train", "--js.device", "cpu", "--model.model_name_or_path", start]
+    train += ["--eval.dataset", files["held_out"]]
     train += ["--data.dataset", files["train"], "--data.max_len", 128, "--data.apply_chat_template"]
     train += ["--train.batch_size", 32, "--train.micro_batch_size", 8, "--adam.lr", 2e-5]
     train += ["--ckpt.path", settings.out / "checkpoints", "--ckpt.output_dir", folder]
