@@ -74,6 +74,10 @@ def test_the_screen_says_where_engines_are_and_which_checkpoints_are_saved(capsy
     assert "1 vLLM engine on others (--train.async_enable)" in text
     assert "out/checkpoints, at each best evaluation" in text
     assert "none on the way" in shown(*evaluated, "--ckpt.best_metric_key", "none")
+    text = shown("--ckpt.disable_ds", "--ckpt.save_hf", "--ckpt.save_steps", "2")
+    assert (
+        "none to resume from (--ckpt.disable_ds); out/checkpoints has models every 2 steps" in text
+    )
 
 
 def test_the_screen_counts_the_prompts_that_are_used(capsys):

@@ -276,7 +276,11 @@ def _places(flat: Flat) -> Rows:
         saved.append(f"every {_count(flat['ckpt.save_steps'], 'step')}")
     if flat["eval.dataset"] and flat["ckpt.best_metric_key"] != "none":
         saved.append("at each best evaluation (--ckpt.best_metric_key none: not then)")
-    if saved:
+    if flat["ckpt.disable_ds"]:
+        models = flat["ckpt.save_hf"] and saved
+        what = f"; {flat['ckpt.path']} has models {' and '.join(saved)}" if models else ""
+        yield "checkpoints", f"none to resume from (--ckpt.disable_ds){what}"
+    elif saved:
         yield "checkpoints", f"{flat['ckpt.path']}, {' and '.join(saved)}"
     else:
         yield "checkpoints", "none on the way (--ckpt.save_steps)"
