@@ -7,11 +7,12 @@ Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
 
 import runpy
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from answer_graders.programs.files import read_yaml
 from baseline_research.study.analysis import Findings, analyse
@@ -21,11 +22,15 @@ from baseline_research.study.page import curves_of, results_by_split
 from baseline_research.study.tables import by_estimator, choice_table
 from baseline_research.study.values import RunRecord, grouped
 from paired_eval.pages import figures, style
+from paired_eval.stats import clustered_mean
 
 HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"
 PANEL_WIDTH = 250  # pixels
 OURS = "js_grad"
+ALSO = (
+    "_also"  # after the name of a study: runs of its final seeds at settings that were not chosen
+)
 MEASURED = {"pass16": "pass@16", "pass4": "pass@4"}  # beside pass@1; the first that a study has
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 
@@ -117,6 +122,21 @@ def print_settings(runs: Iterable[RunRecord]) -> None:
         )
 
 
+def print_not_chosen(others: Sequence[RunRecord], final: Sequence[Mapping[str, Any]]) -> None:
+    """Settings that were not chosen, on the final seeds, and what `js_grad` has over them."""
+    ours = {(run["task"], run["seed"]): run["pass1"] for run in final if run["estimator"] == OURS}
+    print(f"\n| task | estimator | prompts x responses | rate | pass@1 | `{OURS}` over it |")
+    print("|---|---|---|---:|---:|---:|")
+    names = ("task", "estimator", "prompts", "responses", "learning_rate")
+    for key, runs in grouped(others, lambda run: tuple(run[name] for name in names)).items():
+        task, estimator, prompts, responses, rate = key
+        over = clustered_mean([ours[task, run["seed"]] - run["pass1"] for run in runs])
+        shown = f"{100 * over.value:+.1f} ± {50 * (over.high - over.low):.1f}"
+        pass1 = 100 * fmean(run["pass1"] for run in runs)
+        split = f"{prompts} x {responses}"
+        print(f"| {task} | `{estimator}` | {split} | {rate:g} | {pass1:.1f} | {shown} |")
+
+
 def start_reward(runs: Sequence[RunRecord]) -> float:
     """The mean reward with which the runs at the lowest learning rate began."""
     lowest = min(run["learning_rate"] for run in runs)
@@ -149,6 +169,10 @@ def print_study(settings: InlineStudy, path: Path, images: Path) -> None:
         picture_of(findings, finished, images / f"results_{name}.png")
     print("\nOn the seeds of the choice")
     print_splits(tried)
+    also = HERE / f"{name}{ALSO}.jsonl.xz"
+    if also.is_file():
+        print("\nNot chosen")
+        print_not_chosen(read(also), final)
     print("\nEvery setting")
     print_settings(records.values())
 

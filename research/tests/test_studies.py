@@ -100,9 +100,10 @@ def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     assert [row[1] for row in tables if row[0] == "| sort, mix"] == ["2", "4"] * 2
     stories = [row for row in tables if row[0] == "| SmolLM2, stories"]
     assert [row[1] for row in stories] == ["2"] * 2
-    page = (STUDIES.parents[1] / "docs/reproduce.md").read_text()
-    claimed = re.findall(r"^\| gradient's variance.*four small tasks, (.*) \|$", page, re.M)
-    assert claimed
+    page = (STUDIES.parents[1] / "docs/results.md").read_text()
+    _, _, page = page.partition("| gradient's variance during training |")
+    claimed = re.findall(r"^\| four small tasks, (.*) \|$", page.partition("\n\n")[0], re.M)
+    assert len(claimed) == 4
     for row in claimed:
         assert f"| {row} |".split(" | ") in tables
     assert (tmp_path / "results_gradients.png").exists()
