@@ -140,10 +140,13 @@ def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """What `budgets.py` prints of the kept records."""
+    """What `budgets.py` and `rates.py` print of the kept records."""
+    images = tmp_path_factory.mktemp("images")
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as shown:
-        patch.setattr(sys, "argv", ["budgets.py", str(tmp_path_factory.mktemp("images"))])
-        runpy.run_path(str(SCRIPT))["main"]()
+        for script in (SCRIPT, SCRIPT.with_name("rates.py")):
+            patch.setattr(sys, "argv", [script.name, str(images)])
+            runpy.run_path(str(script))["main"]()
+    assert (images / "results_rates.png").is_file()
     return shown.getvalue().splitlines()
 
 
