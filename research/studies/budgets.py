@@ -81,7 +81,7 @@ def shown_difference(findings: Findings, cell: str, estimator: str) -> str:
         return ""
     if not isfinite(row.low):
         return "0, the same runs"
-    return f"{100 * row.value:+.1f} ± {50 * (row.high - row.low):.1f}"
+    return points(row.value, row.low, row.high)
 
 
 def print_splits(tried: list[Tried]) -> None:
@@ -131,7 +131,7 @@ def print_not_chosen(others: Sequence[RunRecord], final: Sequence[Mapping[str, A
     for key, runs in grouped(others, lambda run: tuple(run[name] for name in names)).items():
         task, estimator, prompts, responses, rate = key
         over = clustered_mean([ours[task, run["seed"]] - run["pass1"] for run in runs])
-        shown = f"{100 * over.value:+.1f} ± {50 * (over.high - over.low):.1f}"
+        shown = points(over.value, over.low, over.high)
         pass1 = 100 * fmean(run["pass1"] for run in runs)
         split = f"{prompts} x {responses}"
         print(f"| {task} | `{estimator}` | {split} | {rate:g} | {pass1:.1f} | {shown} |")
@@ -153,7 +153,22 @@ def picture_of(findings: Findings, tried: list[Tried], path: Path) -> None:
     style.save_png(figures.picture([*curves, *splits], widths), path)
 
 
-def print_study(settings: InlineStudy, path: Path, images: Path) -> None:
+def print_over_tasks(studies: Iterable[Findings]) -> None:
+    """Points of pass@1 over the reference, prompts as drawn: means and intervals over tasks."""
+    rows = [row for findings in studies for row in findings.differences]
+    rows = [row for row in rows if row.quantity == "pass1" and "natural" in row.cell]
+    print("\n| estimator | tasks | over `rloo` |\n|---|---:|---:|")
+    for estimator, own in grouped(rows, lambda row: row.estimator).items():
+        over = clustered_mean([row.value for row in own])
+        print(f"| `{estimator}` | {len(own)} | {points(over.value, over.low, over.high)} |")
+
+
+def points(value: float, low: float, high: float) -> str:
+    """A difference in points, ± half of its interval."""
+    return f"{100 * value:+.1f} ± {50 * (high - low):.1f}"
+
+
+def print_study(settings: InlineStudy, path: Path, images: Path) -> Findings:
     """The tables of one study, cell by cell, and its picture."""
     records = {Run.of(record): record for record in read(path)}
     name = path.name.partition(".")[0]
@@ -175,14 +190,19 @@ def print_study(settings: InlineStudy, path: Path, images: Path) -> None:
         print_not_chosen(read(also), final)
     print("\nEvery setting")
     print_settings(records.values())
+    return findings
 
 
 def main() -> None:
     images = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
+    found = []
     for settings in sorted(HERE.glob("*.yaml")):
         records = settings.with_suffix(".jsonl.xz")
         if records.is_file():
-            print_study(InlineStudy(**read_yaml(settings, numbers=False)), records, images)
+            study = InlineStudy(**read_yaml(settings, numbers=False))
+            found.append(print_study(study, records, images))
+    print("\nOver tasks")
+    print_over_tasks(found)
 
 
 if __name__ == "__main__":
