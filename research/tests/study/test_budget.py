@@ -165,6 +165,8 @@ def test_the_results_page_has_what_the_kept_records_say(printed):
         ("a walk on a grid", "chains", "walk_60"),
         ("sorting by swaps", "chains", "swaps_60"),
         ("long multiplication", "chains", "product_60"),
+        ("a stack machine, held out", "chains_held_out", "machine_60"),
+        ("a cellular automaton, held out", "chains_held_out", "rows_60"),
         ("the walk in a mix", "chains_mix", "walk_60"),
         ("multiplication in a mix", "chains_mix", "product_60"),
     ],
