@@ -28,9 +28,7 @@ HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"
 PANEL_WIDTH = 250  # pixels
 OURS = "js_grad"
-ALSO = (
-    "_also"  # after the name of a study: runs of its final seeds at settings that were not chosen
-)
+ALSO = "_also"  # in a file's name, after the study's: the final seeds at settings not chosen
 MEASURED = {"pass16": "pass@16", "pass4": "pass@4"}  # beside pass@1; the first that a study has
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 
