@@ -1,8 +1,6 @@
-"""Prints how training ends rate by rate: at a constant rate, with a warm-up, a KL term, PPO's clip.
+"""Prints how training ends rate by rate, at a constant rate and with a warm-up, on two seeds.
 
 .venv/bin/python research/studies/rates.py [IMAGES]      # the picture: default docs/images
-
-Each is compared with the same settings at a constant rate, on the same two seeds.
 """
 
 import runpy
@@ -22,20 +20,14 @@ SEEDS = (100, 101)
 SERIES = ("js_grad", "no_baseline", "grpo", "rloo")  # whose place decides the look
 CONSTANT = ("chains", "rates")
 WARM_UP = "warm-up of ten steps"
-OTHERS = {
-    "rates_warm_up": WARM_UP,
-    "rates_kl": "KL 0.01",
-    "rates_passes": "four updates, clip 0.2",
-}
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 Setting = tuple[str, int, int, str, float]
 
 
 def kept(name: str) -> list[RunRecord]:
-    """The kept runs of a study on the seeds compared; none if it is not kept."""
-    path = HERE / f"{name}.jsonl.xz"
-    return [run for run in read(path) if run["seed"] in SEEDS] if path.is_file() else []
+    """The kept runs of a study on the seeds compared."""
+    return [run for run in read(HERE / f"{name}.jsonl.xz") if run["seed"] in SEEDS]
 
 
 def setting(run: RunRecord) -> Setting:
@@ -43,12 +35,12 @@ def setting(run: RunRecord) -> Setting:
     return (run["task"], *(run[name] for name in names))
 
 
-def print_comparison(constant: Sequence[RunRecord], other: Sequence[RunRecord], title: str) -> None:
+def print_comparison(constant: Sequence[RunRecord], warm: Sequence[RunRecord]) -> None:
     """pass@1 in percent of each setting that was trained both ways, its lower run, and pass@16."""
-    columns = [grouped(runs, setting) for runs in (constant, other)]
+    columns = [grouped(runs, setting) for runs in (constant, warm)]
     figures_of = "lower | pass@16"
     print(f"\n| task | prompts x responses | estimator | rate | constant | {figures_of}", end="")
-    print(f" | {title} | {figures_of} |\n|---|---|---|{'---:|' * 7}")
+    print(f" | {WARM_UP} | {figures_of} |\n|---|---|---|{'---:|' * 7}")
     for key in sorted(columns[1]):
         task, prompts, responses, estimator, rate = key
         cells = [shown(runs.get(key, [])) for runs in columns]
@@ -65,17 +57,17 @@ def shown(runs: Sequence[RunRecord]) -> str:
     return f"{fmean(passed):.1f} | {min(passed):.1f} | {pass16:.1f}"
 
 
-def picture_of(ways: dict[str, Sequence[RunRecord]], path: Path) -> None:
+def picture_of(constant: Sequence[RunRecord], warm: Sequence[RunRecord], path: Path) -> None:
     """Draws pass@1 by learning rate: a column for each way to train, a row for each split."""
-    warm = grouped(ways[WARM_UP], setting)  # the settings that were trained in both ways
+    in_both_ways = {setting(run) for run in warm}
     rows = []
     panels = {}
-    for split in sorted({key[1:3] for key in warm}, reverse=True):
-        for way, runs in ways.items():
+    for split in sorted({key[1:3] for key in in_both_ways}, reverse=True):
+        for way, runs in (("constant rate", constant), (WARM_UP, warm)):
             title = f"{split[0]} x {split[1]}, {way}"
             panels[title] = plot.Panel(title, "pass@1", limits=(0, 1))
             for key, own in grouped(runs, setting).items():
-                if key in warm and key[1:3] == split:
+                if key in in_both_ways and key[1:3] == split:
                     value = fmean(run["pass1"] for run in own)
                     row = {"panel": title, "estimator": key[3], "learning_rate": key[4]}
                     rows.append({**row, "value": value})
@@ -86,12 +78,9 @@ def picture_of(ways: dict[str, Sequence[RunRecord]], path: Path) -> None:
 def main() -> None:
     images = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
     constant = list(chain.from_iterable(map(kept, CONSTANT)))
-    for name, title in OTHERS.items():
-        if runs := kept(name):
-            print_comparison(constant, runs, title)
-    picture_of(
-        {"constant rate": constant, WARM_UP: kept("rates_warm_up")}, images / "results_rates.png"
-    )
+    warm = kept("rates_warm_up")
+    print_comparison(constant, warm)
+    picture_of(constant, warm, images / "results_rates.png")
 
 
 if __name__ == "__main__":
