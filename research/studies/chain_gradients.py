@@ -1,6 +1,6 @@
 """How near gradients are to the true ones on chains of thought, by direction, split and estimator.
 
-python research/studies/chain_gradients.py                      # the tables of the kept figures
+python research/studies/chain_gradients.py                # tables and picture of the kept figures
 python research/studies/chain_gradients.py OUT [TASK ...]       # measures; resumes
 
 Two pools for each task and mix, of the model before training, or after some steps of it with RLOO
@@ -31,14 +31,20 @@ from baseline_research.lab.settings import LIMIT, GradientSettings
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import find_estimator
+from paired_eval.pages import figures, style
+from paired_eval.pages.plot import Axis, Panel, draw
 
 HERE = Path(__file__).parent
+IMAGES = HERE.parents[1] / "docs/images"
 KEPT = HERE / "chain_gradients.csv.xz"
 gradients = runpy.run_path(str(HERE / "gradients.py"))
 CHAINS = ("walk_60", "swaps_60", "product_60")
 MIXES = ("natural", "mixed")
 ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "ebpo", LIMIT)
 SAME_M = (2, 4, 8, 16)
+IN_PICTURE = (2, 8)  # responses to a prompt
+NORMALIZED = "reduction_normalized_percent"
+LENGTHS = Axis("tokens", "tokens of a response, at most", "log2")
 BUDGET = 128
 SPLITS = (1, 2, 4, 8, 16)  # responses to a prompt
 REFERENCE = ("rloo", 8)
@@ -140,7 +146,7 @@ def left_at_best_length(measured: Measured, signals: np.ndarray, name: str) -> f
 def print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
     """At the same m, below rloo there; and by split, below REFERENCE."""
     print_pools(rows)
-    print_table(rows, "reduction_normalized_percent", ESTIMATORS)
+    print_table(rows, NORMALIZED, ESTIMATORS)
     print_table(rows, "reduction_at_best_length_percent", ESTIMATORS)
     print_table(rows, "reduction_percent", ESTIMATORS)
     if any(row["quantity"] == BELOW_REFERENCE for row in rows):
@@ -188,6 +194,23 @@ def title_of(row: Mapping[str, Any]) -> str:
     return title if int(row["steps"]) == 0 else f"{title}, after {row['steps']} steps"
 
 
+def picture_of_lengths(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draws `js_grad` by the length of the chain: a panel a family, prompts as drawn."""
+    points = []
+    panels = {}
+    for row in rows:
+        family, _, tokens = row["task"].rpartition("_")
+        names = ("prompts_are", "steps", "quantity", "estimator")
+        shown = ("natural", "0", NORMALIZED, "js_grad")
+        if tuple(row[name] for name in names) == shown and int(row["m"]) in IN_PICTURE:
+            point = {name: float(row[name]) for name in ("value", "low", "high")}
+            line = f"{row['m']} responses"
+            points.append({"family": family, "tokens": int(tokens), "line": line, **point})
+            panels[family] = Panel(family, "% below RLOO", intervals="bars", reference=0)
+    drawings = draw(points, panels, LENGTHS, line="line", panel="family")
+    style.save_png(figures.picture(drawings), path)
+
+
 def read_kept() -> list[dict[str, Any]]:
     """The rows of the kept figures."""
     with lzma.open(KEPT, "rt", encoding="utf-8") as file:
@@ -208,9 +231,12 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=64, help="of the model")
     parser.add_argument("--layers", type=int, default=2, help="of the model")
     parser.add_argument("--same_m", action="store_true", help="leave out the comparison of splits")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="folder of the picture")
     arguments = parser.parse_args()
     if arguments.out is None:
-        print_tables(read_kept())
+        kept = read_kept()
+        print_tables(kept)
+        picture_of_lengths(kept, arguments.images / "results_lengths.png")
         return
     settings = InlineStudy(
         out=arguments.out,

@@ -221,8 +221,8 @@ def test_the_errors_of_the_forms_that_were_tried(tmp_path, monkeypatch, capsys):
     assert all(abs(float(cell)) < 1000 for row in rows for cell in row[1:])
 
 
-def test_the_results_page_has_the_kept_gradients_of_chains(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["chain_gradients.py"])
+def test_the_results_page_has_the_kept_gradients_of_chains(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["chain_gradients.py", "--images", str(tmp_path)])
     runpy.run_path(str(STUDIES / "chain_gradients.py"))["main"]()
     printed = capsys.readouterr().out.splitlines()
     page = (STUDIES.parents[1] / "docs/results.md").read_text(encoding="utf-8")
@@ -230,3 +230,4 @@ def test_the_results_page_has_the_kept_gradients_of_chains(monkeypatch, capsys):
     rows = [row for row in section.splitlines() if row.startswith("|")]
     assert len(rows) > 15
     assert set(rows) <= set(printed)
+    assert (tmp_path / "results_lengths.png").is_file()
