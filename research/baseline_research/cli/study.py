@@ -114,8 +114,7 @@ def print_commands(settings: StackStudy) -> None:
     from baseline_research.study import running, stack
 
     with running.store_of(settings) as store:  # the store remembers the data
-        running.prepare(settings)
-        runs = running.unfinished_runs(settings, store)
+        runs = running.store_runs(settings, store, train_here=False)
         if not runs:
             raise ValueError("all runs have finished: leave out --print to see them")
         for command in stack.write_commands(runs, settings):

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
@@ -35,22 +35,50 @@ def run_all(settings: Study) -> list[Record]:
     """
     with store_of(settings) as store:
         runs = all_runs(settings, store.records)
-        missing = [run for run in runs if run not in store]
-        if len(missing) < len(runs):
-            say(f"{len(runs) - len(missing)} of {len(runs)} runs are there already")
-        unfinished: list[Run] = []
-        if isinstance(settings, StackStudy) and (settings.out / stack.COMMANDS).is_file():
-            unfinished = unfinished_runs(settings, store)
-            _report_unfinished(unfinished, runs)
-            missing = [run for run in missing if run not in unfinished]
-        starts = prepare(settings)
+        there = sum(run in store for run in runs)
+        if there:
+            say(f"{there} of {len(runs)} runs are there already")
+        is_printed = isinstance(settings, StackStudy) and (settings.out / stack.COMMANDS).is_file()
+        unfinished = store_runs(settings, store, train_here=not is_printed)
+        runs = all_runs(settings, store.records)
+        incomplete = {_pair(run, settings) for run in unfinished}
+        complete = [run for run in runs if _pair(run, settings) not in incomplete]
+        if unfinished:
+            count = f"{len(unfinished)} of {len(runs)} runs have not finished"
+            count += f", first {unfinished[0].name}"
+            advice = (
+                f"--print writes their commands; without {stack.COMMANDS} they are trained here"
+            )
+            if not any(run.seed in settings.seed_range for run in complete):
+                raise ValueError(f"{count}, and no seed is whole; {advice}")
+            say(f"note: {count}: without their seeds here; {advice}", error=True)
+        return [store.records[run] for run in complete]
+
+
+def _pair(run: Run, settings: Study) -> Hashable:
+    """What is shown only as a whole: with a budget, the seed of every split."""
+    return run.seed if settings.budget else run.pair
+
+
+def store_runs(settings: Study, store: Store, *, train_here: bool) -> list[Run]:
+    """Stores the runs of the study, with a budget stage by stage.
+
+    Those that have not finished are trained, or else returned: of the stage that they stop.
+    """
+    starts = prepare(settings)
+    while True:
+        missing = [run for run in all_runs(settings, store.records) if run not in store]
+        unfinished = [run for run in missing if not train_here and not _finished(run, settings)]
+        ready = [run for run in missing if run not in unfinished]
         _check_starts(missing, starts, store)
-        while missing:
-            _train(missing, settings, store, starts)
-            runs = all_runs(settings, store.records)  # with a budget, more of them
-            missing = [run for run in runs if run not in store and run not in unfinished]
-        incomplete = {run.pair for run in unfinished}
-        return [store.records[run] for run in runs if run.pair not in incomplete]
+        if not ready:
+            return unfinished
+        _train(ready, settings, store, starts)
+
+
+def _finished(run: Run, settings: Study) -> bool:
+    """Whether a cluster has trained it."""
+    return isinstance(settings, StackStudy) and stack.finished(run, settings)
 
 
 def store_of(settings: Study) -> Store:
@@ -63,26 +91,6 @@ def store_of(settings: Study) -> Store:
         "files": settings.files(),
     }
     return Store(settings.out / f"runs-{settings.engine}.jsonl", identity, Run._fields)
-
-
-def unfinished_runs(settings: StackStudy, store: Store) -> list[Run]:
-    """The stack runs that a cluster still has to train."""
-    return [
-        run
-        for run in all_runs(settings, store.records)
-        if run not in store and not stack.finished(run, settings)
-    ]
-
-
-def _report_unfinished(unfinished: Sequence[Run], runs: Sequence[Run]) -> None:
-    """Prints which runs are left out. Raises ValueError if no seed is complete."""
-    if not unfinished:
-        return
-    count = f"{len(unfinished)} of {len(runs)} runs have not finished, first {unfinished[0].name}"
-    advice = f"--print writes their commands; without {stack.COMMANDS} they are trained here"
-    if {run.pair for run in unfinished} == {run.pair for run in runs}:
-        raise ValueError(f"{count}, and no seed is whole; {advice}")
-    say(f"note: {count}: without their seeds here; {advice}", error=True)
 
 
 def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) -> None:

@@ -14,6 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from answer_graders.programs.settings import SettingsError
 from baseline_research.cli import study as cli
 from baseline_research.study import running, stack
+from baseline_research.study.budget import all_runs
 from baseline_research.study.design import StackStudy
 from baseline_research.study.inline import prompts
 from baseline_research.study.stack import Scalars
@@ -128,6 +129,34 @@ def test_a_cluster_gets_the_runs_that_have_not_finished(tmp_path, capsys):
     data.write_text("{ }")  # other data under the same name are no pairs
     with pytest.raises(ValueError, match="holds records of other settings"):
         running.run_all(settings)
+
+
+def test_a_cluster_gets_a_budget_stage_by_stage(tmp_path, monkeypatch, capsys):
+    data = tmp_path / "d.jsonl"
+    data.write_text("{}")
+    changes = {"budget": 8, "splits": [2, 4], "learning_rates": [1e-4], "choice_seeds": "100-101"}
+    train = ["--data.prompt_dataset", str(data), *EVALUATION]
+    settings = study(tmp_path, train=train, **changes)
+    printed = settings.model_copy(update={"print": True})
+    monkeypatch.setattr(stack, "supervised", None)  # nothing is trained here
+    stages = []
+    for _ in range(3):
+        capsys.readouterr()
+        cli.work(printed)
+        commands = capsys.readouterr().out.splitlines()
+        assert (tmp_path / "commands.txt").read_text().splitlines() == commands
+        with pytest.raises(ValueError, match=r"have not finished.*no seed is whole"):
+            running.run_all(settings)
+        with running.store_of(settings) as store:
+            runs = [run for run in all_runs(settings, store.records) if run not in store]
+        stages.append({run.seed for run in runs})
+        assert commands == [shlex.join(stack.training_command(run, settings)) for run in runs]
+        for run in runs:
+            trained(run, settings)
+    assert stages == [{100, 101}, {100, 101}, {0, 1}]  # splits, their neighbours, final seeds
+    with pytest.raises(ValueError, match="all runs have finished"):
+        cli.work(printed)
+    assert {record["seed"] for record in running.run_all(settings)} == {0, 1, 100, 101}
 
 
 def test_data_and_models_are_known_by_their_contents(tmp_path):
