@@ -38,7 +38,7 @@ def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str])
     pass_k = measured(row.quantity for row in findings.means)
     columns = ("task", "estimator", "prompts x responses", "rate", "pass@1")
     columns += (f"over `{findings.reference}`", f"over `{OURS}`")
-    columns += ("share of samples", MEASURED[pass_k], "nats a token")
+    columns += ("share of samples", MEASURED[pass_k], "nats per token")
     print(f"\n| {' | '.join(columns)} |\n|---|---|---|{'---:|' * (len(columns) - 3)}")
     for cell in cells:
         means = by_estimator(findings.means, cell)
@@ -83,7 +83,7 @@ def shown_difference(findings: Findings, cell: str, estimator: str) -> str:
 
 
 def print_splits(tried: list[Tried]) -> None:
-    """pass@1 of each split at its best rate, on the seeds of the choice."""
+    """pass@1 of each split at its best rate, on the choice seeds."""
     by_cell = grouped(tried, lambda row: row.cell)
     tables = {cell: choice_table(rows) for cell, rows in by_cell.items()}
     columns = next(iter(tables.values()))[0]
@@ -104,7 +104,7 @@ def print_settings(runs: Iterable[RunRecord]) -> None:
     pass_k = measured(name for name, value in runs[0].items() if value is not None)
     print(
         "\n| task | estimator | prompts x responses | rate | runs | ruined | pass@1 | lowest | "
-        f"{MEASURED[pass_k]} | nats a token |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
+        f"{MEASURED[pass_k]} | nats per token |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
     )
     names = ("task", "estimator", "responses", "learning_rate")
     by_setting = grouped(runs, lambda run: tuple(run[name] for name in names))
@@ -180,7 +180,7 @@ def print_study(settings: InlineStudy, path: Path, images: Path) -> Findings:
         print_results(findings, over_ours, cells)
         finished = [row for row in tried if row.cell in cells]
         picture_of(findings, finished, images / f"results_{name}.png")
-    print("\nOn the seeds of the choice")
+    print("\nOn the choice seeds")
     print_splits(tried)
     also = HERE / f"{name}{ALSO}.jsonl.xz"
     if also.is_file():

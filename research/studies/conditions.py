@@ -32,7 +32,7 @@ def kept(name: str) -> list[RunRecord]:
 def print_table() -> None:
     """Each estimator under each condition, in percent, and its points over RLOO."""
     columns = ("task", "condition", "prompts x responses", "estimator", "rate", "pass@1")
-    columns += ("lowest", f"over `{REFERENCE}`", "pass@16", "nats a token")
+    columns += ("lowest", f"over `{REFERENCE}`", "pass@16", "nats per token")
     print(f"| {' | '.join(columns)} |\n|---|---|---|---|{'---:|' * (len(columns) - 4)}")
     for name, condition in CONDITIONS.items():
         chosen = grouped(chosen_runs(kept(name)), setting_of)

@@ -1,7 +1,7 @@
 """The same number of responses for every estimator, each at its own best split and learning rate.
 
 A split is a number of responses to each prompt: 128 responses are 16 prompts x 8, or 128 x 1. On
-the seeds of the choice, each estimator tries every split at the given learning rates. Then it tries
+the choice seeds, each estimator tries every split at the given learning rates. Then it tries
 the neighbours of its best setting, half and twice the rate and the next splits, until none of them
 is better. The other seeds train at that setting.
 """
@@ -52,7 +52,7 @@ def budget_cells(settings: Study) -> list[Cell]:
 def search(
     cell: Cell, estimator: str, settings: Study, records: Records
 ) -> tuple[list[Setting], Setting | None]:
-    """The settings to try on the seeds of the choice; the best one, or None until all are tried."""
+    """The settings to try on the choice seeds; the best one, or None until all are tried."""
     sizes = _sizes(estimator, settings)
     tried = [
         Setting(prompts, responses, rate)
@@ -74,7 +74,7 @@ def search(
 
 
 class Tried(NamedTuple):
-    """A split at its best learning rate, on the seeds of the choice."""
+    """A split at its best learning rate, on the choice seeds."""
 
     cell: str  # title
     estimator: str

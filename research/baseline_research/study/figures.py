@@ -33,7 +33,7 @@ class Figures(NamedTuple):
     length: float | None = None
     """Mean tokens of a response, late in training."""
     entropy: float | None = None
-    """Of the policy at the sampled tokens, in nats a token, late in training."""
+    """Of the policy at the sampled tokens, in nats per token, late in training."""
     rewards_in_unit: bool = True
     """Whether every reward may lie in [0, 1]."""
 

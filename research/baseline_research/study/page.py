@@ -26,7 +26,7 @@ ROWS = "rows.csv"
 STEPS = Axis("step", "training step")
 RATES = Axis("learning_rate", "learning rate", "log2")
 SPLITS = Axis("responses", "responses to each prompt", "log2")
-CHOSEN_ON = "each split at its best learning rate, on the seeds of the choice"
+CHOSEN_ON = "each split at its best learning rate, on the choice seeds"
 OVER_SEEDS = "mean over seeds, 95 % intervals"
 
 

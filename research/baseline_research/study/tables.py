@@ -142,7 +142,7 @@ def results_table(findings: Findings, cell: str, quantities: Sequence[str] = OUT
 
 
 def choice_table(tried: Sequence[Tried]) -> Table:
-    """pass@1 of each split at its best learning rate on the seeds of the choice, in percent."""
+    """pass@1 of each split at its best learning rate on the choice seeds, in percent."""
     results = {
         (row.estimator, row.split): f"{100 * row.pass1:.1f} at {row.learning_rate:g}"
         for row in tried

@@ -18,7 +18,7 @@ CAUSES = {
     "gradient_snr": "gradient signal / noise",
     "dead": "groups with equal rewards",
     "length": "tokens of a response, late",
-    "entropy": "nats a token, late",
+    "entropy": "nats per token, late",
 }
 SHARES = ("pass4", "pass16", "dead")  # which lie in [0, 1] whatever the rewards are
 # Their advantages and gradients are divided by a standard deviation, so in other units.

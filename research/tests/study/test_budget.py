@@ -176,7 +176,7 @@ def test_the_first_table_of_the_readme_is_that_of_the_kept_records(printed, name
     (row,) = [cells_of(line) for line in readme if line.startswith(f"| {named} |")]
     finals = {}
     (first,) = [place for place, line in enumerate(printed) if line.startswith(f"{study}: ")]
-    for line in printed[first : printed.index("On the seeds of the choice", first)]:
+    for line in printed[first : printed.index("On the choice seeds", first)]:
         if line.startswith(f"| {task} |"):
             cells = cells_of(line)
             finals[cells[1].strip("`")] = cells

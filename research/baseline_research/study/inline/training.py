@@ -47,7 +47,7 @@ class PolicyGradient(NamedTuple):
     sums: GradientSums
     entropy: float
     """The mean of -log pi over the sampled tokens, which is the policy's entropy there but for
-    noise: nats a token."""
+    noise: nats per token."""
 
 
 class Objective(NamedTuple):
