@@ -29,6 +29,8 @@ GOOD = {
     "train.batch_size": "8",
     "vllm.num_engines": "1",
     "actor.num_gpus_per_node": "1",
+    "ref.num_gpus_per_node": "1",
+    "reward.num_gpus_per_node": "1",
 }
 PARSER = upstream_parser()
 flags.add_flags(PARSER)

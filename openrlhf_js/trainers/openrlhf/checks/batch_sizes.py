@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from openrlhf_js.trainers.openrlhf.flags import Flat
 
@@ -25,8 +25,7 @@ def batch_size_problems(flat: Flat, prompts: int | None) -> list[str]:
         problems.append("--vllm.num_engines must be at least 1: vLLM writes the responses")
     else:
         problems += _placement_problems(flat)
-    for role in ("actor", "critic") if flat["algo.advantage.estimator"] == "gae" else ("actor",):
-        problems += _rank_problems(flat, role)
+    problems += _rank_problems(flat)
     problems += multiple_problems(
         batch * responses,
         of=train,
@@ -93,10 +92,35 @@ def _layout(flat: Flat, role: str) -> tuple[int, int]:
     return flat[f"{role}.num_nodes"], flat[f"{role}.num_gpus_per_node"]
 
 
-def _rank_problems(flat: Flat, role: str) -> list[str]:
-    """Whether the data-parallel ranks get equal shares of the optimizer's batch and the rollout."""
+def _rank_problems(flat: Flat) -> list[str]:
+    """Whether the data-parallel ranks of every model get equal shares of all batches."""
+    micro_batch = flat["train.micro_batch_size"]
+    dynamic = flat["train.dynamic_batch_enable"]
+    trained = 1 if dynamic else micro_batch
+    roles = {"actor": trained}
+    if flat["algo.advantage.estimator"] == "gae":
+        roles["critic"] = trained
+    # DeepSpeed wants a batch of whole micro-batches also for those that are not trained.
+    if flat["algo.kl.init_coef"] > 0:
+        roles["ref"] = micro_batch
+    if not (flat["reward.remote_url"] or flat["train.agent_func_path"]):
+        roles["reward"] = micro_batch
+    problems = []
+    found: dict[tuple[int, int], list[str]] = {}  # one role speaks for all that are laid out alike
+    for role, of in roles.items():
+        size = math.prod(_layout(flat, role)), of
+        if size not in found:
+            found[size] = _problems_of_ranks(flat, role, micro_batch=of)
+            problems += found[size]
+    if dynamic and not problems:
+        problems += _dynamic_problems(flat, roles)
+    return problems
+
+
+def _problems_of_ranks(flat: Flat, role: str, *, micro_batch: int) -> list[str]:
+    """Whether one model's ranks get equal shares of the optimizer's batch and the rollout."""
     gpus = math.prod(_layout(flat, role))
-    gpus_per_rank = flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"]
+    gpus_per_rank = _gpus_per_rank(flat)
     problems = multiple_problems(
         gpus,
         of=gpus_per_rank,
@@ -107,15 +131,16 @@ def _rank_problems(flat: Flat, role: str) -> list[str]:
     if problems:
         return problems
     ranks = gpus // gpus_per_rank
-    dynamic = flat["train.dynamic_batch_enable"]
     problems = multiple_problems(
         flat["train.batch_size"],
-        of=ranks * (1 if dynamic else flat["train.micro_batch_size"]),
+        of=ranks * micro_batch,
         what="--train.batch_size",
         why=f"--train.micro_batch_size x {ranks} ranks of the {role}",
     )
     if ranks > 1:  # one rank takes every sample, whatever the size of the last micro-batch
-        rollout_multiple = ranks * (1 if dynamic else flat["rollout.micro_batch_size"])
+        rollout_multiple = ranks
+        if not flat["train.dynamic_batch_enable"]:
+            rollout_multiple *= flat["rollout.micro_batch_size"]
         problems += multiple_problems(
             flat["rollout.batch_size"] * flat["rollout.n_samples_per_prompt"],
             of=rollout_multiple,
@@ -124,6 +149,26 @@ def _rank_problems(flat: Flat, role: str) -> list[str]:
             use=_larger(flat, rollout_multiple),
         )
     return problems
+
+
+def _dynamic_problems(flat: Flat, roles: Iterable[str]) -> Iterator[str]:
+    """Ranks that would get unequal numbers of dynamic batches, or none.
+
+    Upstream makes as many batches as the actor has ranks, or a multiple of these.
+    """
+    actors = math.prod(_layout(flat, "actor")) // _gpus_per_rank(flat)
+    for role in roles:
+        ranks = math.prod(_layout(flat, role)) // _gpus_per_rank(flat)
+        if actors % ranks:
+            yield (
+                f"--train.dynamic_batch_enable makes batches for the {actors} ranks of the actor, "
+                f"which {ranks} ranks of the {role} cannot share equally: change "
+                f"--{role}.num_gpus_per_node"
+            )
+
+
+def _gpus_per_rank(flat: Flat) -> int:
+    return int(flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"])
 
 
 def multiple_problems(size: int, of: int, what: str, why: str, use: str = "") -> list[str]:
