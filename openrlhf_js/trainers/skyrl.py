@@ -65,7 +65,8 @@ def _spread(token_level_rewards: Any, response_mask: Any, **_: Any) -> tuple[Any
 
 
 for name in set(ESTIMATORS) - set(AdvantageEstimatorRegistry.list_available()):
-    AdvantageEstimatorRegistry.register(name, _spread)
+    if not (ESTIMATORS[name].needs_greedy or ESTIMATORS[name].needs_shrinkage):
+        AdvantageEstimatorRegistry.register(name, _spread)
 
 
 class Experiment(main_base.BasePPOExp):

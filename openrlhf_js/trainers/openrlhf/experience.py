@@ -26,7 +26,7 @@ from openrlhf_js.estimators.group_stats import checked_statistics
 from openrlhf_js.trainers.openrlhf.flags import means_over_tokens
 from openrlhf_js.trainers.openrlhf.memory import keep_memory, resume_memory, start_estimator
 from openrlhf_js.trainers.openrlhf.records import Sample
-from openrlhf_js.trainers.openrlhf.upstream import BadReward
+from openrlhf_js.trainers.openrlhf.upstream import BadInput, BadReward
 
 
 class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
@@ -88,7 +88,8 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def compute_advantages_and_returns(self, experiences: list[Sample]) -> list[Sample]:
         """Upstream's step, with our baseline in place of upstream's where the estimator is ours.
 
-        Raises BadReward if a reward is not finite or, with masking, if too many are not.
+        Raises BadReward if a reward is not finite or, with masking, if too many are not, and
+        BadInput for rewards that the estimator does not take.
         """
         self.step += 1
         order = PromptOrder(experiences, self.args.rollout.n_samples_per_prompt)
@@ -100,15 +101,18 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             super().compute_advantages_and_returns(experiences)
         rewards = order.gather([e.rewards for e in experiences])
         make = make_batch if self.estimator is None else self.estimator.batch
-        self.batch = make(
-            rewards,
-            mask=valid,
-            lengths=order.gather([e.action_mask.sum(1) for e in experiences]),
-            squared_score_norms=norms,
-            greedy_rewards=order.greedy_rewards(),
-            keys=order.prompt_keys(),
-            step=self.step,
-        )
+        try:
+            self.batch = make(
+                rewards,
+                mask=valid,
+                lengths=order.gather([e.action_mask.sum(1) for e in experiences]),
+                squared_score_norms=norms,
+                greedy_rewards=order.greedy_rewards(),
+                keys=order.prompt_keys(),
+                step=self.step,
+            )
+        except ValueError as error:  # of rewards that the estimator does not take
+            raise BadInput(f"--algo.advantage.estimator: {error}") from error
         self.metrics = self._estimate(self.batch, order, rewards)
         if self.args.js.save_batches:
             path = Path(self.args.js.save_batches, f"batch_{self.step:06d}.npz")
@@ -214,14 +218,15 @@ class ShrinkageExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         greedy_rewards = order.greedy_rewards()
         if greedy_rewards is not None:
             valid &= greedy_rewards.isfinite().unsqueeze(1)
-        share = 1 - valid.double().mean().item()
+        bad = int((~valid).sum())
+        share = bad / valid.numel()
         allowed = 0.0
         if self.args.js.on_bad_reward == "mask":
             allowed = self.args.js.max_masked_share
         if share == 0 or (share < 1 and share <= allowed):
             return valid
         raise BadReward(
-            f"{share:.0%} of a step's {valid.numel()} responses have no reward "
+            f"{bad:,} of a step's {valid.numel():,} responses have no reward "
             "(--js.on_bad_reward mask leaves them out, up to --js.max_masked_share). "
             f"The first: {order.first_error() or 'the greedy one'}"
         )

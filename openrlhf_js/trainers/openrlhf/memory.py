@@ -12,6 +12,7 @@ from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 # The key in a checkpoint's states that holds the name and the state of an estimator.
 ESTIMATOR = "js_estimator"
+FLAG = "algo.advantage.estimator"
 
 
 def start_estimator(args: Any) -> LiveEstimator | None:
@@ -29,28 +30,26 @@ def keep_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: A
 def resume_memory(states: dict[str, Any], estimator: LiveEstimator | None, args: Any) -> None:
     """Restores an estimator's memory from a checkpoint, unless its weights have another unit.
 
-    Raises BadInput for a checkpoint without memory, or with that of another estimator or version.
+    Raises BadInput for a checkpoint without memory, or with that of another estimator or version,
+    unless `--js.changed` names the estimator: then it begins with an empty one.
     """
     if estimator is None or estimator.memory is None:
         return
     name = estimator.record.name
-    if ESTIMATOR not in states:
+    kept = states.get(ESTIMATOR)
+    if kept is None or not is_memory_of(kept, estimator):
+        if FLAG in (args.js.changed or ()):
+            print(f"openrlhf_js: {name} begins with an empty memory", flush=True)
+            return
+        of_what = "no memory" if kept is None else "the memory of another estimator or version"
         raise BadInput(
-            f"--ckpt.load_enable: that checkpoint holds no memory, and {name} would begin with an "
-            "empty one: resume it with its own estimator, or start afresh without "
-            "--ckpt.load_enable"
-        )
-    kept = states[ESTIMATOR]
-    if not is_memory_of(kept, estimator):
-        raise BadInput(
-            "--ckpt.load_enable: that checkpoint holds the memory of another estimator, or of "
-            "another version of openrlhf_js: resume it with that one, or start afresh without "
-            "--ckpt.load_enable"
+            f"--ckpt.load_enable: that checkpoint holds {of_what}, not that of {name}: resume it "
+            f"as it was, or begin with an empty memory by --js.changed {FLAG}"
         )
     if has_other_weights(kept, estimator, over_tokens=means_over_tokens(args)):
         print(
-            f"openrlhf_js: the loss now weighs responses otherwise: {name} begins with what it "
-            "knew at the start",
+            f"openrlhf_js: the loss now weighs responses differently: {name} begins with an empty "
+            "memory",
             flush=True,
         )
     else:

@@ -19,6 +19,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import ray
@@ -362,20 +363,30 @@ class CheckedRollout(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[
         return responses[:num_samples]
 
     def _settle(self, responses: list[dict[str, Any]], prompt: Prompt) -> list[str | None]:
-        """Settles the rewards of a group; returns for each why it is masked, or None.
-
-        With dynamic filtering a group of equal rewards is filtered out, whatever their value.
-        """
+        """Settles the rewards of a group; returns for each why it is masked, or None."""
         errors: list[str | None] = [None] * len(responses)
         # without endpoints of its own, a reward model in Ray grades the response later
         if getattr(self.executor, "reward_endpoints", True):
             on_bad_reward = self.run_args.js.on_bad_reward
             errors = [settle(response, on_bad_reward) for response in responses]
         filters = self.run_args.algo.dynamic_filtering_enable and prompt.is_trained
-        if filters and len({response["reward"] for response in responses}) == 1:
+        if filters and not self._passes_filter(responses, errors):
             for response in responses:
                 response["scores"] = math.nan  # outside any range of upstream's filter
         return errors
+
+    def _passes_filter(self, responses: list[dict[str, Any]], errors: list[str | None]) -> bool:
+        """Whether dynamic filtering keeps a group: by its responses that are not masked.
+
+        Equal rewards are filtered out, whatever their value.
+        """
+        valid = [
+            response for response, error in zip(responses, errors, strict=True) if error is None
+        ]
+        if len({response["reward"] for response in valid}) <= 1:
+            return False
+        low, high = self.run_args.algo.dynamic_filtering_range
+        return bool(low < fmean(response["scores"] for response in valid) < high)
 
 
 def _changed(sampling_params: Any, **changes: Any) -> Any:

@@ -34,6 +34,7 @@ from openrlhf_js.trainers.openrlhf.upstream import TRAINER, BadInput, plain_clas
 
 STEP = "js_global_step"  # key in the data loader's state, which a checkpoint keeps
 PROMPTS = "js_prompts"  # key there, too: the hash of the prompts that the loader reads
+DRAWN = "_iterator_finished"  # torchdata's key there: nothing is left to draw in the episode
 KL_COEFFICIENT = "js_kl_coefficient"  # key in the states that upstream saves with the actor
 EVALUATED = "js_eval_dataset"  # and the data set of the evaluations
 EVALUATED_WITH = ("temperature", "n_samples_per_prompt")
@@ -141,6 +142,8 @@ class Training(ppo_trainer.BasePPOTrainer):  # type: ignore[misc]
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         states: dict[str, Any] = super().init_checkpoint_states()
+        if states["data_loader_state_dict"].get(DRAWN):  # only what was sampled ahead was left
+            states["episode"] += 1
         self.experience_maker.resume(states)
         if self.args.algo.kl.target:  # else the flag sets it
             self.kl_ctl.value = states.get(KL_COEFFICIENT, self.kl_ctl.value)

@@ -24,7 +24,7 @@ from openrlhf_js.trainers.openrlhf.experience import (
     save_batch,
 )
 from openrlhf_js.trainers.openrlhf.records import Outcome, Sample
-from openrlhf_js.trainers.openrlhf.upstream import BadReward
+from openrlhf_js.trainers.openrlhf.upstream import BadInput, BadReward
 
 N = 6
 M = 4
@@ -203,10 +203,17 @@ def test_masks_that_leave_too_little_stop_with_the_graders_first_error(rewards):
         return maker.metrics["js/masked_responses"]
 
     assert masked(graded, 0.5) == half - 1
-    with pytest.raises(BadReward, match=f"46% of a step's {N * M} .* The first: KeyError: gone"):
+    with pytest.raises(
+        BadReward, match=f"{half - 1} of a step's {N * M} .* The first: KeyError: gone"
+    ):
         masked(graded, 0.45)
-    with pytest.raises(BadReward, match=f"100% of a step's {N * M} responses have no reward"):
+    with pytest.raises(BadReward, match=f"{N * M} of a step's {N * M} responses have no reward"):
         masked(torch.full_like(rewards, math.nan), 1.0)
+
+
+def test_a_reward_outside_an_estimators_range_is_bad_input(rewards):
+    with pytest.raises(BadInput, match=r"--algo.advantage.estimator: maxrl takes rewards between"):
+        our_maker("maxrl").compute_advantages_and_returns(make_experiences(rewards - 5))
 
 
 def test_a_bad_reward_stops_with_its_prompt(rewards):

@@ -70,9 +70,9 @@ def test_saved_with_real_files_and_restored(tmp_path, capsys):
     other_loss = LiveEstimator("js_grad")
     resume_memory(loaded, other_loss, upstream_args(js__loss="sequence_mean"))
     assert other_loss.batch(torch.zeros(3, 1), keys=keys).past is None
-    assert "js_grad begins with what it knew at the start" in capsys.readouterr().out
+    assert "js_grad begins with an empty memory" in capsys.readouterr().out
     del loaded[ESTIMATOR]["state"]["moments"]
-    with pytest.raises(BadInput, match="of another version of openrlhf_js: resume it with that"):
+    with pytest.raises(BadInput, match="of another estimator or version, not that of js_grad"):
         resume_memory(loaded, fresh, ARGS)
 
 
@@ -88,11 +88,14 @@ def test_a_class_of_the_users_own_is_restored_and_no_other(tmp_path):
         resume_memory(states, LiveEstimator(f"{moved}:Other"), ARGS)
 
 
-def test_a_resumed_run_does_not_begin_with_an_empty_memory():
+def test_a_resumed_run_begins_with_an_empty_memory_only_if_told_to(capsys):
     states = {}
     for forgetful in (None, LiveEstimator("js")):
         keep_memory(states, forgetful, ARGS)
         resume_memory(states, forgetful, ARGS)
     assert states == {}
-    with pytest.raises(BadInput, match="holds no memory, and js_grad would begin with an empty"):
-        resume_memory(states, LiveEstimator("js_grad"), ARGS)
+    fresh = LiveEstimator("js_grad")
+    with pytest.raises(BadInput, match="holds no memory, not that of js_grad: resume it as it was"):
+        resume_memory(states, fresh, ARGS)
+    resume_memory(states, fresh, upstream_args(js__changed=["algo.advantage.estimator"]))
+    assert "js_grad begins with an empty memory" in capsys.readouterr().out

@@ -332,14 +332,14 @@ def test_an_agent_that_ends_python_is_an_error_and_its_actor_lives(engine, user_
     assert asyncio.run(run()) == "lives"
 
 
-def filtered(engine, rewards, number=0, filters=True):
+def filtered(engine, rewards, number=0, filters=True, **settings):
     """The scores, by which upstream filters, of a group with these rewards."""
 
     class Graded(_Rollout):
         pass
 
     Graded.rewards = iter(rewards)
-    actor = engine(Graded, algo__dynamic_filtering_enable=filters)
+    actor = engine(Graded, algo__dynamic_filtering_enable=filters, **settings)
     return [response["scores"] for response in asked(actor, number, count=len(rewards))[0]]
 
 
@@ -455,6 +455,10 @@ def test_filtering_drops_groups_of_equal_rewards_whatever_they_are(monkeypatch, 
     assert filtered(engine, [0.5, 0.25]) == [0.5, 0.25]
     assert filtered(engine, [0.5, 0.5], number=EVALUATION) == [0.5, 0.5]
     assert filtered(engine, [0.5, 0.5], filters=False) == [0.5, 0.5]
+    masks = {"js__on_bad_reward": "mask", "algo__dynamic_filtering_range": (0.3, 1)}
+    assert all(map(math.isnan, filtered(engine, [0.5, None, 0.5], **masks)))
+    assert all(map(math.isnan, filtered(engine, [0.5, None, 0.0], **masks)))
+    assert filtered(engine, [0.5, None, 0.25], **masks) == [0.5, None, 0.25]  # upstream keeps it
 
     equal, varied = [0.5, 0.5], [0.5, 0.25]
     as_graded = _Rollouts(monkeypatch, [equal, varied], algo__dynamic_filtering_enable=True)

@@ -402,6 +402,8 @@ def test_a_dead_engine_a_killed_actor_and_a_full_disk_are_one_line():
     ):
         said, status = failures.explained(error)
         assert named in said and "\n" not in said and status == 1
+    users_own = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")  # of a tool
+    assert failures.explained(users_own) is None
 
 
 # --- checkpoints and restarts -----------------------------------------------------------------

@@ -22,6 +22,7 @@ from openrlhf_js.trainers.openrlhf.memory import keep_memory
 from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
 from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples
 from openrlhf_js.trainers.openrlhf.trainer import (
+    DRAWN,
     AsyncGenerator,
     AsyncTrainer,
     ShrinkageTrainer,
@@ -261,6 +262,10 @@ def test_a_resumed_run_counts_its_prompts_on(start):
     assert not half._should_eval(0)
     for generator in (generators[0], half.samples_generator):
         assert (generator._drawn, generator.steps_left) == (24, 7)
+    actor.disk |= {"episode": 1, "data_loader_state_dict": {DRAWN: False}}
+    assert actor.init_checkpoint_states()["episode"] == 1
+    actor.disk["data_loader_state_dict"] = {DRAWN: True}
+    assert actor.init_checkpoint_states()["episode"] == 2  # not the drawn one once more
 
 
 def test_a_run_is_evaluated_before_its_first_step_and_at_its_last(start):
@@ -459,6 +464,7 @@ def test_a_place_in_the_data_is_one_in_these_prompts(changed, capsys):
     resumed = loader_of(9, generator_seed=1)
     resumed.load_state_dict(state)
     assert list(resumed) == list(rows)  # in the checkpoint's order
+    assert (state[DRAWN], first.state_dict()[DRAWN]) == (False, True)
 
     other = loader_of(10)
     if changed == ["data.prompt_dataset"]:

@@ -133,6 +133,11 @@ def flag_problems(flat: Flat) -> Iterator[str]:
     yield from gradient_problems(flat)
     yield from correction_problems(flat)
     yield from lora_problems(flat)
+    if flat["ds.param_dtype"] != "bf16":
+        yield (
+            f"--ds.param_dtype {flat['ds.param_dtype']}: OpenRLHF's vLLM engines hold bfloat16 and "
+            "take no other weights: leave it out"
+        )
     max_len = flat["data.max_len"]
     max_new_tokens = flat["rollout.max_new_tokens"]
     if max_new_tokens is not None and max_new_tokens >= max_len:

@@ -9,7 +9,6 @@ from openrlhf_js.trainers.openrlhf.checks.batch_sizes import multiple_problems
 from openrlhf_js.trainers.openrlhf.flags import Flat
 
 MEASURABLE = {  # the values with which some rank sees whole, final gradients
-    "ds.param_dtype": ("bf16", "fp32"),  # fp16 has a loss scale that changes
     "actor.optim": ("adam",),  # DeepSpeed's norm for Muon is that of Muon's update
     "ds.zero_stage": (1, 2, 3),  # without ZeRO DeepSpeed does not always compute a norm
     "ds.deepcompile": (False,),

@@ -156,7 +156,7 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
         """Trains on one micro-batch; the last one of an optimizer step also takes the step."""
         mark_last_micro_batch(self, self.actor.model, step)
         denominators = self._denominators(experience, step, loss_batch_info)
-        with self._measuring(len(experience.action_mask)):
+        with self._measuring(int(experience.action_mask.any(1).sum())):
             status: dict[str, Any] = super().training_step(experience, kl_ctl, step, denominators)
         if not experience.action_mask.any():
             log_as_zero(status)

@@ -46,9 +46,10 @@ def explained(error: BaseException) -> tuple[str, int] | None:
     if message.startswith(("All images failed to load", "VLM prompt length")):  # upstream's
         return message[:500], 2
     if type(error).__name__ == "EngineDeadError":
-        return "a vLLM engine died; why stands in the log, unless it was killed for its memory", 1
+        return "a vLLM engine died; the log says why, unless the system killed it for its memory", 1
     is_lost = any(kind.__name__ in LOST_PROCESS for kind in type(error).__mro__)
-    is_cut_off = re.search("(closed|reset) by peer", message)  # Gloo's words
+    # Gloo's words; an OSError with the same is of a user's own connection
+    is_cut_off = isinstance(error, RuntimeError) and re.search("(closed|reset) by peer", message)
     if (is_lost or is_cut_off) and "creation task" not in message:
         return f"a process of the run died: {' '.join(message.split())}", 1
     return None
