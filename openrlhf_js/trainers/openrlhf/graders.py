@@ -144,7 +144,7 @@ def answer_problem(reward_func: Callable[..., Any], trial: Trial, file: Path) ->
     try:
         answer = call_grader(reward_func, *rows, [trial.datasource])
     except SystemExit:
-        return f"{TRIED} ends Python"
+        return f"{TRIED} exits Python"
     except Exception as error:
         if trial.may_fail:
             return None
@@ -174,7 +174,7 @@ def load(path: str, name: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except SystemExit:
-        raise BadInput("cannot be loaded: it ends Python") from None
+        raise BadInput("cannot be loaded: it exits Python") from None
     except Exception as error:
         raise BadInput(f"cannot be loaded: {error_in_file(error, Path(path))}") from None
     if not hasattr(module, name):

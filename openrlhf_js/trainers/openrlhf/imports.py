@@ -5,9 +5,8 @@ Ray starts many workers, and most never use DeepSpeed or vLLM, whose import take
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
@@ -27,16 +26,3 @@ def around_import(name: str, context: Context) -> None:
     """Makes module `name` execute inside `context(module)`, if it is not imported yet."""
     SourceFileLoader.exec_module = _execute_in_context  # type: ignore[assignment, method-assign]
     _contexts[name] = context  # installing twice does no harm
-
-
-def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Runs `action(module)` once `name` is imported, or at once if it already is."""
-
-    @contextmanager
-    def context(module: ModuleType) -> Iterator[None]:
-        yield
-        action(module)
-
-    around_import(name, context)
-    if name in sys.modules:
-        action(sys.modules[name])

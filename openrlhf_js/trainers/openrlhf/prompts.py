@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from openrlhf.datasets import PromptDataset
 
 from answer_graders.labels import label_text
 from openrlhf_js.trainers.openrlhf.checks.lengths import measured
 from openrlhf_js.trainers.openrlhf.checks.rewards import grades_with_our_task
-from openrlhf_js.trainers.openrlhf.records import Label, prompt_key
+from openrlhf_js.trainers.openrlhf.records import Label
 
 
 class CheckedPrompts(PromptDataset):  # type: ignore[misc]
@@ -30,12 +29,6 @@ class CheckedPrompts(PromptDataset):  # type: ignore[misc]
     def __getitem__(self, idx: int) -> tuple[Any, ...]:
         datasource, prompt, _, images = super().__getitem__(idx)
         return datasource, prompt, self._label(idx), images
-
-    def keys(self) -> torch.Tensor:
-        """(N,) keys by which an estimator's memory identifies the prompts."""
-        rows = enumerate(zip(self.prompts, self.images, strict=True))
-        keys = [prompt_key(text, self._label(place), images) for place, (text, images) in rows]
-        return torch.tensor(keys)
 
     def _label(self, place: int) -> Label:
         datasource = self.datasources[place]

@@ -64,10 +64,12 @@ class Sample(Experience):  # type: ignore[misc]
 
 
 def prompt_key(text: str, label: Label, images: Any = None) -> int:
-    """The key of a prompt in an estimator's memory: from text, label, datasource and images."""
+    """The key of a prompt in an estimator's memory: from text, label, datasource and images.
+
+    A whole number as a label is the same as its digits.
+    """
     value = label.value
     datasource = label.datasource if type(value) in (str, int) else ""
-    # pass@k, whose samples may warm-start the memory, stores whole numbers as text
     listed = images if isinstance(images, list) else [images]
     pictures = [_content_of(image) for image in listed if image]
     return key_of(text, str(value) if isinstance(value, int) else value, datasource, *pictures)

@@ -47,7 +47,7 @@ On several GPUs, through DeepSpeed's launcher, with the same flags:
 
 Each line of a preference file has a chosen and a rejected side: two conversations that differ in
 their last message, or two texts, whose prompt may stand under a key of its own (--data.prompt_key).
-The flags that this program adds to OpenRLHF's stand at the end, under "openrlhf_js".
+The flags that this program adds to OpenRLHF's are listed at the end, under "openrlhf_js".
 """
 DATA = {"data.dataset": "data.dataset_split", "eval.dataset": "eval.split"}  # flag -> split's flag
 LOSSES = ("sigmoid", "logexp")  # upstream takes any other word for logexp

@@ -145,7 +145,7 @@ class Watch:
             except Exception as error:  # whatever Ray raises: keep watching
                 failures += 1
                 if failures == MOST_FAILURES:
-                    death = f"Ray, which no longer tells who is alive ({error}), died"
+                    death = f"Ray, which no longer answers ({error}), died"
             if death is not None and not ended.is_set():
                 self.death = death
                 signal.pthread_kill(main, DEATH_SIGNAL)

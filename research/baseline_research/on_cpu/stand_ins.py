@@ -16,13 +16,13 @@ import multiprocessing
 import random
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 from openrlhf_js.common.processors import leave_out_videos
 from openrlhf_js.trainers.openrlhf import flash_attn
-from openrlhf_js.trainers.openrlhf.imports import after_import
+from openrlhf_js.trainers.openrlhf.imports import around_import
 
 GPU_MEMORY = ("vllm.enable_sleep", "ds.enable_sleep", "ds.adam_offload")  # memory-saving switches
 PORTS = range(20_000, 30_000)  # above those of Ray's workers in a cluster
@@ -285,6 +285,19 @@ def _fork_engines(module: ModuleType) -> None:
     @_replace(module, "get_mp_context")
     def _() -> Any:
         return multiprocessing.get_context("fork")
+
+
+def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
+    """Runs `action(module)` once `name` is imported, or at once if it already is."""
+
+    @contextlib.contextmanager
+    def context(module: ModuleType) -> Iterator[None]:
+        yield
+        action(module)
+
+    around_import(name, context)
+    if name in sys.modules:
+        action(sys.modules[name])
 
 
 @functools.cache  # a forked engine inherits what was installed

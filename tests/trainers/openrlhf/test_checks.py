@@ -358,7 +358,7 @@ def test_a_reward_model_in_ray_must_have_the_policys_tokens_a_head_and_its_scale
         (scorer, False): None,
         (scorer, True): "mean and std",
         (policy, False): "no value head",
-        (other, False): "which would read other text than was written",
+        (other, False): "which would read different text from what was written",
     }
     for (folder, normalize), said in expected.items():
         problems = list(reward_model_problems(str(folder), str(policy), "score", normalize))

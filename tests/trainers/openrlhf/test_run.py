@@ -373,8 +373,8 @@ def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
          "def reward_func(queries, prompts, labels): ...", None),
         ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
         ("def reward(queries, prompts, labels): ...", "it defines no reward_func"),
-        ("raise SystemExit", "it ends Python"),
-        ("while True: pass", "its import took over 1 s (--js.reward_timeout_seconds)"),
+        ("raise SystemExit", "it exits Python"),
+        ("while True: pass", "its import took more than 1 s (--js.reward_timeout_seconds)"),
     ],
 )  # fmt: skip
 def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
@@ -444,7 +444,7 @@ def test_a_damaged_checkpoint_is_skipped_for_the_newest_that_is_whole_of_every_m
     assert latest_checkpoint(flat).read_text() == "global_step90"
     for step in (2, 90):
         damage(flat, f"global_step{step}")
-    with pytest.raises(BadInput, match=r"no checkpoint in .*checkpoints is whole"):
+    with pytest.raises(BadInput, match=r"checkpoints has no complete checkpoint"):
         choose_checkpoint(flat)
 
 

@@ -25,7 +25,8 @@ from openrlhf_js.trainers.openrlhf.checks.lengths import (
     prompts_left,
 )
 from openrlhf_js.trainers.openrlhf.checks.models import (
-    check_hub_models,
+    MODELS,
+    code_problems,
     lora_problems,
     model_problems,
 )
@@ -44,8 +45,8 @@ from openrlhf_js.trainers.openrlhf.graders import Trial
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 NO_ESTIMATOR = (
-    "--algo.advantage.estimator is missing: what judges a response. Take js_grad, or --help shows "
-    "the others (OpenRLHF by itself would take gae, which trains a critic)"
+    "--algo.advantage.estimator is missing: it says how advantages are computed. Take js_grad; "
+    "--help lists the others (OpenRLHF by itself would take gae, which trains a critic)"
 )
 
 
@@ -91,8 +92,9 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
         problems += data_problems
         if not of_flags and not of_models:
             with collecting(problems):
-                if download:
-                    check_hub_models(flat)
+                of_code = code_problems(flat, MODELS, on_hub=True) if download else []
+                if of_code:
+                    raise BadInput("\n".join(of_code))
                 tokenizer = load_tokenizer(flat, download)
             with collecting(problems):
                 lengths = check_lengths(flat, tokenizer)

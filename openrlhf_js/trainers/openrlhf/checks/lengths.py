@@ -54,8 +54,8 @@ class Lengths(NamedTuple):
         """The prompts that are too long, in words."""
         longest = max(self.known)
         return (
-            f"prompts of more than {self.room:,} tokens, which --data.max_len {self.max_len} "
-            f"leaves beside {self.response} for the response: {len(self.too_long):,} of "
+            f"prompts longer than {self.room:,} tokens (--data.max_len {self.max_len}, less "
+            f"{self.response} for the response): {len(self.too_long):,} of "
             f"{len(self.tokens):,}, up to {longest:,} in row {self.tokens.index(longest) + 1:,}"
         )
 

@@ -16,7 +16,6 @@ from openrlhf_js.reward_model.checkpoint import checkpoint_problems
 from openrlhf_js.trainers.openrlhf.data_files import looks_local
 from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.imports import around_import
-from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 MODELS = tuple(f"{role}.model_name_or_path" for role in ("actor", "critic", "reward"))
 TRUST = "js.trust_remote_code"
@@ -68,13 +67,6 @@ def _torch_hidden(_: ModuleType) -> Iterator[None]:
         del os.environ[advice]
         if before is not None:
             os.environ[advice] = before
-
-
-def check_hub_models(flat: Flat) -> None:
-    """Raises BadInput at a run's start for hub models that would run their own Python code."""
-    problems = code_problems(flat, MODELS, on_hub=True)
-    if problems:
-        raise BadInput("\n".join(problems))
 
 
 def code_problems(flat: Flat, flags: Sequence[str], on_hub: bool) -> list[str]:
@@ -160,7 +152,7 @@ def reward_model_problems(
     if other > RENAMED_SHARE * len(written):
         yield (
             f"--reward.model_name_or_path: {other:,} of the policy's {len(written):,} tokens have "
-            f"another number in {folder}, which would read other text than was written: use a "
-            "reward model with the policy's tokenizer, or, if it knows the policy's chat template, "
-            "serve it (`openrlhf-js rm serve`, --reward.remote_url)"
+            f"another number in {folder}, which would read different text from what was written: "
+            "use a reward model with the policy's tokenizer, or, if it knows the policy's chat "
+            "template, serve it (`openrlhf-js rm serve`, --reward.remote_url)"
         )

@@ -85,9 +85,11 @@ def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -
     """Why the process that loads a file did not report everything it should."""
     last_words = errors.decode(errors="replace").strip().rpartition("\n")[2]
     if not said:
-        cause = last_words or "it ends Python"
-        return f"its import took over {limit}" if is_late else f"cannot be loaded: {cause}"
-    cause = f"takes over {limit}" if is_late else f"ends Python ({last_words or 'in silence'})"
+        cause = last_words or "it exits Python"
+        return f"its import took more than {limit}" if is_late else f"cannot be loaded: {cause}"
+    cause = (
+        f"takes more than {limit}" if is_late else f"exits Python ({last_words or 'in silence'})"
+    )
     return f"{TRIED} {cause}"
 
 

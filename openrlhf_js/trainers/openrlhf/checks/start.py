@@ -43,7 +43,7 @@ def start_problems(flat: Flat) -> list[str]:
     for flag in filter(flat.get, EARLIER_RUNS):
         folder = existing_folder(flat[flag])
         if not os.access(folder, os.W_OK | os.X_OK):
-            problems.append(f"--{flag} {flat[flag]}: {folder} is no folder that can be written")
+            problems.append(f"--{flag} {flat[flag]}: {folder} is not a writable folder")
     return problems
 
 

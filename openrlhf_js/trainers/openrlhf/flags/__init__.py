@@ -247,8 +247,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     ),
     "requeued": dict(
         action="store_true",
-        help="resume the last checkpoint of this run, or begin again if it has none yet, as where "
-        "a scheduler starts the same command once more",
+        help="resume the last checkpoint of this run, or begin again if it has none yet, for "
+        "example when a scheduler reruns the command",
     ),
     "changed": dict(
         nargs="+",
@@ -314,7 +314,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=stop_string,
         metavar="STRING",
-        help="end a response after any of these strings, which belong to it, in training and in "
+        help="end a response after any of these strings, which stay part of it, in training and in "
         "evaluations (default: only at the model's own end, or at --rollout.max_new_tokens)",
     )
     group.add_argument(

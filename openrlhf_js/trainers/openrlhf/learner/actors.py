@@ -110,8 +110,7 @@ class PromptGroups(NaiveReplayBuffer):
         group = self.items[start : start + self._responses]
         if len({prompt for item in group for prompt in item.prompts}) != 1:
             raise UpstreamMismatch(
-                "--js.group_micro_batches: the responses to a prompt are on two ranks: make "
-                "--rollout.batch_size and --data.max_samples multiples of the actor's ranks"
+                "--js.group_micro_batches: a rank got the responses of its prompts in another order"
             )
         return group
 

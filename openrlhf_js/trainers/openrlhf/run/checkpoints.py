@@ -12,7 +12,7 @@ from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 
 def latest_checkpoint(flat: Flat, role: str = "actor") -> Path:
-    """The file that names the checkpoint to resume; DeepSpeed writes it last."""
+    """The file that names the checkpoint to resume."""
     return Path(flat["ckpt.path"], f"_{role}", "latest")
 
 
@@ -45,7 +45,10 @@ def choose_checkpoint(flat: Flat) -> None:
     latest_files = [latest_checkpoint(flat, role) for role in roles]
     whole = set.intersection(*(_whole_checkpoints(flat, role) for role in roles))
     if not whole:
-        raise BadInput(f"--ckpt.load_enable: no checkpoint in {flat['ckpt.path']} is whole")
+        raise BadInput(
+            f"--ckpt.load_enable: {flat['ckpt.path']} has no complete checkpoint: remove it to "
+            "begin again"
+        )
     latest = latest_files[0].read_text(encoding="utf-8").strip()
     tag = latest
     if latest not in whole:

@@ -204,7 +204,7 @@ def _check_nodes(args: argparse.Namespace) -> None:
     for address, seen in nodes.items():
         if isinstance(seen, Exception):
             problems.append(
-                f"the node {address} starts no worker with {sys.executable}: {type(seen).__name__}"
+                f"node {address} cannot start a worker with {sys.executable}: {type(seen).__name__}"
             )
             continue
         versions_there, missing_files = seen

@@ -77,7 +77,7 @@ def recorded(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Itera
     if earlier.is_file():
         before = read_yaml(earlier)
         if RECORD not in before:
-            raise BadInput(f"{earlier} is no file that a run has left: give it another name")
+            raise BadInput(f"{earlier} was not written by a run: rename it")
         if flags["ckpt.load_enable"] or before[RUN_NAME] == flags[RUN_NAME]:
             record["earlier_starts"] = _starts(before, parser)
     of_any_start = flags | {name: parser.get_default(name) for name in OF_ONE_START}
