@@ -379,6 +379,11 @@ class InlineStudy(StudySettings):
     kl: float = Field(
         0.0, ge=0, description="coefficient of the KL divergence from the start, in the loss"
     )
+    loss: Literal["token_mean", "constant"] = Field(
+        "token_mean",
+        description="what the tokens' losses are divided by: the tokens of the batch; or, for a "
+        "gradient that is unbiased, the most tokens that its responses may have",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
         description="where the model is trained; auto: the pretrained one on a GPU if there is "
@@ -399,7 +404,7 @@ class InlineStudy(StudySettings):
     def identity(self) -> dict[str, Any]:
         """The settings that all runs of a study share: with others, they are no pairs."""
         identity = super().identity()
-        for name in ("warm_up", "passes", "clip", "kl"):  # newer than some stores
+        for name in ("warm_up", "passes", "clip", "kl", "loss"):  # newer than some stores
             if getattr(self, name) != type(self).model_fields[name].default:
                 identity[name] = getattr(self, name)
         if self.device_name != "cpu":

@@ -318,3 +318,18 @@ def test_the_rate_rises_over_the_warm_up_and_every_pass_is_an_update(policy, mon
     for number in range(5):
         training.step(number, problems)
     assert rates == pytest.approx([1e-4, 1e-4, 2e-4, 2e-4, 3e-4, 3e-4] + 4 * [4e-4])
+
+
+def test_a_constant_loss_divides_by_the_most_tokens_that_responses_may_have(policy):
+    run = Run("sort", "natural", 4, 2, "rloo", learning_rate=1e-4, seed=0)
+    problems = [TASKS["sort"].problem(digits) for digits in ("21", "312", "4321", "54")]
+    sampled = rollout.sample(policy, TASKS["sort"], problems, 2, policy.generator(0))
+    advantages = torch.tensor([[1.0, -1.0]] * 4)
+    gradients = []
+    for objective in (Objective(), Objective(divides_by_constant=True)):
+        loss = Training(run, policy, "rloo", objective)._loss(sampled)
+        set_gradient(policy, sampled, advantages, 1, loss)
+        gradients.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
+    tokens = int(rollout.valid_tokens(policy, sampled.responses).sum())
+    share = tokens / (8 * TASKS["sort"].max_new_tokens)
+    assert torch.allclose(gradients[1], share * gradients[0], rtol=1e-4, atol=1e-8)

@@ -31,7 +31,11 @@ def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures
     problems = training_problems(run, settings)
     estimator = settings.estimator_name(run.estimator)
     objective = Objective(
-        warm_up=settings.warm_up, passes=settings.passes, clip=settings.clip, kl=settings.kl
+        warm_up=settings.warm_up,
+        passes=settings.passes,
+        clip=settings.clip,
+        kl=settings.kl,
+        divides_by_constant=settings.loss == "constant",
     )
     training = Training(run, policy, estimator, objective)
     steps: list[Step] = []

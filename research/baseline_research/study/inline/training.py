@@ -57,6 +57,7 @@ class Objective(NamedTuple):
     passes: int = 1  # optimizer steps with each batch
     clip: float = 0.2  # from 1, of the ratio of probabilities in later passes; 0: none
     kl: float = 0.0  # coefficient of the divergence from the start, in the loss
+    divides_by_constant: bool = False  # the loss: by the most tokens that responses may have
 
 
 ONE_PASS = Objective()
@@ -129,7 +130,12 @@ class Training:
             with torch.no_grad():
                 reference = self.start.log_probs(rollout.prompts, rollout.responses)
             reference = reference.where(valid, 0.0)
-        return Loss(reference=reference, clip=self.objective.clip, kl=self.objective.kl)
+        return Loss(
+            reference=reference,
+            clip=self.objective.clip,
+            kl=self.objective.kl,
+            tokens_each=self.task.max_new_tokens if self.objective.divides_by_constant else None,
+        )
 
     def _estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
         """The advantages of a rollout, from which the estimator then learns."""
@@ -172,6 +178,8 @@ class Loss(NamedTuple):
     """(n * m, T) log-probabilities under the start; None without a KL term."""
     clip: float = 0.0
     kl: float = 0.0
+    tokens_each: int | None = None
+    """What the sum is divided by, for each response; None: by the batch's tokens."""
 
     def of(self, log_probs: Tensor, advantages: Tensor, rows: slice) -> Tensor:
         """(b, T) losses of these rows; PPO's (arXiv:1707.06347) if another policy sampled.
@@ -243,6 +251,8 @@ def _micro_batches(
 ) -> Iterator[_MicroBatch]:
     prompts, responses = advantages.shape
     tokens = int(valid.sum())
+    if loss.tokens_each is not None:
+        tokens = prompts * responses * loss.tokens_each
     of_responses = advantages.reshape(-1, 1)
     parameters = list(policy.model.parameters())
     for places in torch.arange(prompts).tensor_split(count):
