@@ -11,6 +11,7 @@ from openrlhf_js.cli import train
 RUN = """
 algo.advantage.estimator: js_grad
 actor: {model_name_or_path: policy, num_gpus_per_node: 1}
+ref.num_gpus_per_node: 1
 data: {prompt_dataset: prompts.jsonl, label_key: label, max_len: 32}
 reward.remote_url: grader.py
 rollout: {batch_size: 8, n_samples_per_prompt: 4, max_new_tokens: 8, micro_batch_size: 8}

@@ -131,11 +131,13 @@ def _problems_of_ranks(flat: Flat, role: str, *, micro_batch: int) -> list[str]:
     if problems:
         return problems
     ranks = gpus // gpus_per_rank
+    or_other_ranks = "" if role == "actor" else f", or change --{role}.num_gpus_per_node"
     problems = multiple_problems(
         flat["train.batch_size"],
         of=ranks * micro_batch,
         what="--train.batch_size",
         why=f"--train.micro_batch_size x {ranks} ranks of the {role}",
+        also=or_other_ranks,
     )
     if ranks > 1:  # one rank takes every sample, whatever the size of the last micro-batch
         rollout_multiple = ranks
@@ -147,6 +149,7 @@ def _problems_of_ranks(flat: Flat, role: str, *, micro_batch: int) -> list[str]:
             what="responses of a rollout:",
             why=f"--rollout.micro_batch_size x {ranks} ranks of the {role}",
             use=_larger(flat, rollout_multiple),
+            also=or_other_ranks,
         )
     return problems
 
@@ -171,8 +174,10 @@ def _gpus_per_rank(flat: Flat) -> int:
     return int(flat["ds.ring_attn_size"] * flat["ds.tensor_parallel_size"])
 
 
-def multiple_problems(size: int, of: int, what: str, why: str, use: str = "") -> list[str]:
-    advice = use or f"use {math.ceil(size / of) * of}"
+def multiple_problems(
+    size: int, of: int, what: str, why: str, use: str = "", also: str = ""
+) -> list[str]:
+    advice = (use or f"use {math.ceil(size / of) * of}") + also
     return [f"{what} {size} is not a multiple of {why} = {of}: {advice}"] if size % of else []
 
 
