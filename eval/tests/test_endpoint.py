@@ -24,6 +24,7 @@ def hurry(monkeypatch):
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.001)
     monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.01)
     monkeypatch.setattr(endpoint, "RETRIES", 3)
+    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
 
 
 def ask(url, **parameters):
@@ -51,7 +52,7 @@ PARTS = [
     ("answer", "expected"),
     [
         (reply("x", tokens=None), Reply("x", "", "stop", None, None)),
-        (reply(None, "content_filter"), Reply("", "", "content_filter", 2, 3)),
+        (reply(None, refusal="I cannot"), Reply("I cannot", "", "stop", 2, 3)),
         (reply(17, None), Reply("", "", "", 2, 3)),
         (reply("x", reasoning_content="hm"), Reply("x", "hm", "stop", 2, 3)),
         (reply("x", reasoning="hm"), Reply("x", "hm", "stop", 2, 3)),
@@ -68,7 +69,7 @@ def test_replies_of_all_forms(answer, expected):
     ]
 
 
-@pytest.mark.parametrize("status", [500, 429])
+@pytest.mark.parametrize("status", [500, 503])
 def test_what_may_pass_is_retried_and_then_unanswered(status):
     answers = [(status, b"oops")] * 2 + [GOOD]
     with serving(lambda _, number: answers[number - 1]) as served:
@@ -123,11 +124,35 @@ def test_retry_after_is_waited_for():
     assert 1 <= second - first < 3
 
 
+def test_a_limited_rate_is_waited_for():
+    limited = (429, b'{"error": "requests per minute"}')
+    with serving(lambda _, number: limited if number < 11 else GOOD) as served:
+        assert ask(served.url).text == "yes"
+    with serving(lambda *_: limited) as served, pytest.raises(NoReply) as raised:
+        ask(served.url)
+    assert "no reply within 5 s" in str(raised.value)
+    assert "lower --concurrency" in str(raised.value)
+    assert not raised.value.refused
+    quota = (429, b'{"error": {"code": "insufficient_quota"}}')
+    with serving(lambda *_: quota) as served, pytest.raises(EndpointError, match="quota"):
+        ask(served.url)
+
+
+@pytest.mark.parametrize("text", [None, "The first step"])
+def test_a_reply_that_a_filter_cut_off_is_refused(text):
+    answer = reply(text, "content_filter")
+    with serving(lambda *_: answer) as served, pytest.raises(NoReply, match="filter") as raised:
+        ask(served.url)
+    assert raised.value.refused
+
+
 def test_the_model_of_an_address():
     with serving() as served:
         assert Endpoint(served.url).connect().model == "small"
         assert Endpoint(f"{served.url}/#other/name").connect().model == "other/name"
     with serving(models=("one", "two")) as served, pytest.raises(ValueError, match="name one, as"):
+        Endpoint(served.url).connect()
+    with serving(models=()) as served, pytest.raises(ValueError, match="lists no models: correct"):
         Endpoint(served.url).connect()
     same = ("http://x/v1", "http://x/v1/", " http://x/v1/chat/completions ")
     assert {Endpoint(each, "m").base_url for each in same} == {"http://x/v1"}
@@ -220,11 +245,8 @@ def signalled():
 
 
 @pytest.mark.parametrize(("limit", "last"), [(30, 6), (0.2, 5)])
-def test_a_signal_waits_for_the_replies_under_way_but_not_for_long(
-    signalled, monkeypatch, capsys, limit, last
-):
+def test_a_signal_waits_for_the_replies_under_way_but_not_for_long(signalled, capsys, limit, last):
     """A second signal ends the wait at once: tests/cli/test_eval_arena.py."""
-    monkeypatch.setattr(run_all, "LAST_REPLIES_SECONDS", limit)
     kept = []
 
     async def work(job):
@@ -235,7 +257,7 @@ def test_a_signal_waits_for_the_replies_under_way_but_not_for_long(
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        collect("http://127.0.0.1:9/v1", range(100), 1, work, kept.extend)
+        collect("http://127.0.0.1:9/v1", range(100), 1, work, kept.extend, timeout_seconds=limit)
     assert kept == [(i, i) for i in range(last)]
     assert time.monotonic() - began < 20
     assert "replies under way, which may be paid for" in capsys.readouterr().err

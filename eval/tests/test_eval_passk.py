@@ -125,6 +125,13 @@ def test_a_served_model(given, tmp_path, monkeypatch, capsys):
     assert results(tmp_path)["model"] == f"{served.url}#small"
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"secret-of-mine" not in path.read_bytes()
+    with serving() as served:
+        strict = [*call[:2], served.url, *tasks, "--out", str(tmp_path / "strict")]
+        assert main([*strict, "--omit", "top_p", "temperature"]) == 0
+        assert {"top_p", "temperature"}.isdisjoint(served.requests[0])
+        assert "seed" in served.requests[0]
+        assert main(strict) == 2  # these would be other samples
+        assert "omitted" in capsys.readouterr().err
     with serving() as served:  # at another port, with all the samples there
         call[2] = served.url
         assert main(call) == 2

@@ -62,7 +62,7 @@ class RewardEvalSettings(Settings):
         description="read the columns as messages, and write them in the tokenizer's chat template",
     )
     input_template: str | None = Field(
-        None, description="text around a prompt, such as 'User: {}\\nAssistant: '"
+        None, description="text around a prompt, {}, such as $'User: {}\\nAssistant: ' in bash"
     )
     max_len: int = Field(default=2048, ge=1, description="tokens of a text at most, as in training")
     dtype: Dtype = Field("bf16", description="dtype of the weights")

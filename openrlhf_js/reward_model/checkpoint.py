@@ -102,7 +102,9 @@ def normalisation(config: Any) -> Normalisation | None:
         return None
     if _is_finite(mean) and _is_finite(std) and std > 0:
         return Normalisation(mean, std)
-    raise ValueError(f"config.json has mean {mean!r:.40}, std {std!r:.40}: not finite and above 0")
+    raise ValueError(
+        f"config.json has mean {mean!r:.40}, std {std!r:.40}: both must be finite, and std above 0"
+    )
 
 
 def _is_finite(value: Any) -> bool:

@@ -35,7 +35,7 @@ def texts_of(
     for pair in pairs:
         try:
             made = rendered(pair, template, input_template)
-        except ValueError as error:
+        except (ValueError, LookupError) as error:  # LookupError: of other braces in a template
             raise ValueError(f"{pair.place}: {error}") from None
         texts.append((made.chosen, made.rejected))
     return texts

@@ -170,7 +170,11 @@ def rendered(
     if template is None:
         if prompt is None:
             return RenderedPair(chosen, rejected)
-        text = input_template.format(prompt) if input_template else prompt
+        text = prompt
+        if input_template:
+            if "{}" not in input_template:
+                raise ValueError(f"--input_template {input_template!r} has no {{}} for the prompt")
+            text = input_template.format(prompt)
         return RenderedPair(text + chosen, text + rejected)
     if prompt is None:
         return RenderedPair(_applied(template, chosen), _applied(template, rejected))

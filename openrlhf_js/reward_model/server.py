@@ -16,6 +16,7 @@ import math
 import re
 import resource
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -70,6 +71,7 @@ class Batcher:
     def __init__(self, score: Scorer, batching: Batching):
         self.batching = batching
         self.failures_in_a_row = 0
+        self.began: float | None = None  # when the batch that is being scored did
         self._score = score
         self._queue: asyncio.Queue[tuple[str, asyncio.Future[float]]] = asyncio.Queue()
 
@@ -111,6 +113,7 @@ class Batcher:
 
     async def _score_batch(self, batch: list[tuple[str, asyncio.Future[float]]]) -> None:
         texts = [text for text, _ in batch]
+        self.began = time.monotonic()
         try:
             scores = await asyncio.to_thread(self._score, texts)
             for (_, future), score in zip(batch, scores, strict=True):
@@ -123,6 +126,8 @@ class Batcher:
             for _, future in batch:
                 if not future.done():
                     future.set_exception(HTTPException(500, "the model failed on this batch"))
+        finally:
+            self.began = None
 
 
 def make_app(
@@ -159,7 +164,8 @@ def make_app(
 
     @app.get("/health")  # probes have no token, and see only the status
     async def health(response: Response, knows: bool = Depends(knows_token)) -> dict[str, Any]:
-        failing = batcher.failures_in_a_row >= FAILURES_IN_A_ROW
+        hangs = batcher.began is not None and time.monotonic() - batcher.began > answer_seconds
+        failing = hangs or batcher.failures_in_a_row >= FAILURES_IN_A_ROW
         response.status_code = 503 if failing else 200
         status: dict[str, Any] = {"status": "failing" if failing else "ok"}
         if not knows:
@@ -200,7 +206,9 @@ async def _finite_scores(
 async def _queries(request: Request) -> list[str]:
     """The texts of a request, whose length is checked before it is read."""
     if int(request.headers.get("content-length", BODY_BYTES + 1)) > BODY_BYTES:
-        raise HTTPException(413, f"the body has no length, or one over {BODY_BYTES} bytes")
+        raise HTTPException(
+            413, f"the request has no Content-Length, or one over {BODY_BYTES} bytes"
+        )
     try:
         return RewardRequest.model_validate_json(await request.body()).query
     except ValidationError as error:

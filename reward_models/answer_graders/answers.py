@@ -16,6 +16,7 @@ from answer_graders.thinking import after_thinking
 _BRACES = re.compile(
     r"\\(?:(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
+_MAY_BE_ANSWER = re.compile(r"\d|\A[^\W\d_][.,;]?\Z")  # a number, or a letter
 _NOTHING = re.compile(r"(?:[\s.\u2026]|\\[lcd]?dots(?![A-Za-z]))*")  # such as \boxed{...}
 _BEGIN_OF_BOX = "<|begin_of_box|>"  # GLM's
 _END_OF_BOX = "<|end_of_box|>"
@@ -34,8 +35,9 @@ def last_boxed(response: str) -> str | None:
     """The content of the last complete `\\boxed{...}` or `\\fbox{...}`, with balanced braces.
 
     An empty box, or one that holds only dots, counts only if there is no other. Where boxes are
-    nested, the outer one counts. `\\boxed 7` holds the next word. Some models write
-    `<|begin_of_box|>7<|end_of_box|>` instead. None if there is no box.
+    nested, the outer one counts. `\\boxed 7` holds the next word, `\\boxed notation` only where no
+    box has braces. Some models write `<|begin_of_box|>7<|end_of_box|>` instead. None if there is no
+    box.
     """
     if "box" not in response:  # ten times as fast as the pattern
         return None
@@ -47,7 +49,8 @@ def last_boxed(response: str) -> str | None:
         if match["box"]:
             starts.append(match.end())
         elif match["word"]:
-            content = _later(content, match.span("word"), response)
+            if content is None or _MAY_BE_ANSWER.search(match["word"]):
+                content = _later(content, match.span("word"), response)
         elif match[0] == "{":
             starts.append(None)
         elif match[0] == "}" and starts:

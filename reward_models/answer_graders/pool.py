@@ -36,7 +36,7 @@ _CHILD = (
     "_serve(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))"
 )
 _REFUSED = re.compile(
-    r"socket\.(bind|connect)|subprocess\.Popen|pty\.spawn|os\.(chmod|chown|exec|fork|forkpty|kill"
+    r"socket\.(bind|connect|sendto|sendmsg)|subprocess\.Popen|pty\.spawn|os\.(chmod|chown|exec|fork|forkpty|kill"
     r"|killpg|link|mkdir|posix_spawn|remove|rename|rmdir|symlink|system|truncate|utime)"
 )
 
@@ -221,6 +221,9 @@ def _graded(grader: Callable[[str, str], Score], request: bytes, timeout_seconds
     try:
         answer, label = json.loads(request.decode("utf-8", "surrogatepass"))
         score = grader(answer, label)
+        if not isinstance(score, Score):
+            raise TypeError(f"a grader returns a Score, not {type(score).__name__}")
+        score = Score(float(score.value), score.status, str(score.detail))
     except BaseException as error:  # whatever an answer raises costs only that answer
         # str(error) could fail, or take very long
         reasons = [reason for reason in error.args if isinstance(reason, str)]

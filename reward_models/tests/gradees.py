@@ -16,6 +16,11 @@ def compare(answer: str, label: str) -> Score:
     return scored("correct" if answer == label else "wrong", str(len(answer)))
 
 
+def plain_number(answer: str, label: str) -> float:
+    """Not what a grader returns."""
+    return 1.0
+
+
 def digest(answer: str, label: str) -> Score:
     return scored("correct", hashlib.md5(answer.encode("utf8", "surrogatepass")).hexdigest())
 

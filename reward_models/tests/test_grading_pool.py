@@ -57,6 +57,12 @@ def test_the_function_decides(pool):
         assert pool.grade("gradees:digest", answer, answer).detail == expected
 
 
+def test_a_grader_that_returns_a_plain_number_is_told_so(patient):
+    score = patient.grade("gradees:plain_number", "1", "1")
+    assert (score.status, score.value) == ("error", 0.0)
+    assert score.detail == "TypeError: a grader returns a Score, not float"
+
+
 def test_a_score_that_uses_the_pool_is_no_workers_function(patient):
     score = patient.grade("answer_graders.tasks.math:score", r"\boxed{\int_0^1 x dx}", "\\frac12")
     assert (score.status, score.value) == ("error", 0)

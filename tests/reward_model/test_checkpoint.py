@@ -107,13 +107,15 @@ def test_a_model_without_mean_and_std_is_not_normalised(tmp_path: Path) -> None:
     assert normalisation(SimpleNamespace(mean=1, std=0.5)) == (1.0, 0.5)
     assert normalisation(SimpleNamespace()) is None
     for mean, std in ((0, -1), (float("nan"), 1), (0, float("inf")), (None, 1), ("a", 1)):
-        with pytest.raises(ValueError, match="not finite and above 0"):
+        with pytest.raises(ValueError, match="both must be finite, and std above 0"):
             normalisation(SimpleNamespace(mean=mean, std=std))
     save_reward_model(tmp_path)
     assert checkpoint_problems(tmp_path) == []
     assert "no mean and std" in only(checkpoint_problems(tmp_path, normalize=True))
     change_json(tmp_path / "config.json", mean=0.0, std=0.0)
-    assert "not finite and above 0" in only(checkpoint_problems(tmp_path, normalize=True))
+    assert "both must be finite, and std above 0" in only(
+        checkpoint_problems(tmp_path, normalize=True)
+    )
 
 
 def test_an_errors_first_line_has_words():

@@ -45,6 +45,13 @@ def test_the_margin_loss_wants_a_finite_number(margin):
     assert pair(row | {"margin": -1.5}, Keys(margin="margin"), "")
 
 
+def test_a_template_has_a_place_for_the_prompt():
+    sides = PreferencePair("4?", " 4", " 5", "")
+    assert rendered(sides, input_template="Q: {}").chosen == "Q: 4? 4"
+    with pytest.raises(ValueError, match="'Q: ' has no {} for the prompt"):
+        rendered(sides, input_template="Q: ")
+
+
 def test_text_and_messages_are_not_confused():
     flags = r"--data\.apply_chat_template \(--apply_chat_template of `rm eval`\) is for sides"
     with pytest.raises(ValueError, match=flags):

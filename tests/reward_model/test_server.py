@@ -132,6 +132,14 @@ def test_health_and_a_model_that_fails() -> None:
         assert server.client.get("/health").json()["status"] == "ok"
 
 
+def test_health_and_a_model_that_hangs() -> None:
+    with stub(answer_seconds=0.2) as server:
+        assert server.post(["hold"]).status_code == 503
+        until(lambda: server.client.get("/health").status_code == 503)
+        server.scorer.gate.set()
+        until(lambda: server.client.get("/health").json()["status"] == "ok")
+
+
 def test_a_busy_model_a_full_queue_and_a_time_out() -> None:
     with (
         stub(batching=Batching(64, 0.003, 2), answer_seconds=1.5) as server,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
@@ -59,17 +60,25 @@ def boards(
     for pool in pools:
         alone = [[judge] for judge in pool.judges]
         for judges in [*alone, pool.judges] if len(alone) > 1 else alone:
-            try:
-                for interval in intervals:
+            for interval in intervals:
+                with collected(scored.problems):
                     scored.boards.append(board(pool, judges, interval, models))
-                for a, b in pairs:
+            for a, b in pairs:
+                with collected(scored.problems):
                     judged = f"{pool.category}, judged by {' + '.join(judges)}"
                     scored.comparisons.append(f"{judged}: {compare(pool, judges, a, b)}")
-            except ValueError as error:  # another category may have it
-                scored.problems.append(str(error))
     if not scored.boards or (pairs and not scored.comparisons):
         raise ValueError("\n".join(scored.problems))
     return scored
+
+
+@contextmanager
+def collected(problems: list[str]) -> Iterator[None]:
+    """Adds the message of a ValueError to `problems`: another category or judge may do."""
+    try:
+        yield
+    except ValueError as error:
+        problems.append(str(error))
 
 
 def board(
@@ -88,7 +97,10 @@ def board(
             f"{' + '.join(judges)} has no complete judgment of {', '.join(models or ['any model'])}"
             f" in {pool.category}; it judged {', '.join(sorted(judged.model.unique()))}"
         )
+    not_judged = sorted(set(models) - set(shown))
     scores, notes = _scores_and_notes(pool, counted, interval)
+    if not_judged:
+        notes.append(f"Not judged here: {', '.join(not_judged)}.")
     deviations = _deviations(pool, judges, judged[judged.model.isin(shown)])
     if deviations:
         notes.append(f"Not the official protocol: {'; '.join(deviations)}.")
@@ -155,7 +167,9 @@ def _deviations(pool: Pool, judges: Sequence[str], judged: pd.DataFrame) -> list
             known = judged.settings == (protocol.digest(identity) if identity else None)
             models = sorted(judged.model[(judged.judge == judge) & ~known].unique())
             if models:
-                lines.append(f"nothing tells how {judge} judged {', '.join(models[:5])}")
+                lines.append(
+                    f"no record tells with which settings {judge} judged {', '.join(models[:5])}"
+                )
     return lines
 
 

@@ -35,8 +35,8 @@ class Generated(NamedTuple):
         empty = sum(not _text_and_thinking(answer)[0].strip() for answer in self.answers)
         if empty:
             yield (
-                f"{empty} answers are empty, thinking apart: most often cut off while thinking "
-                "(--max_new_tokens)"
+                f"{empty} answers are empty once their thinking is removed: most often cut off "
+                "while thinking (--max_new_tokens)"
             )
         for open_questions, outcome in (
             (self.failed, "failed (--retry_failed asks them again)"),

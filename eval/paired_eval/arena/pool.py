@@ -75,6 +75,8 @@ def load(
         category_baseline = data.file_name(bench.category(category).baseline)
         kept = _judged_against(judged, category, category_baseline)
         if kept.empty:
+            if categories:
+                log.warning("%s: no judgment of it", category)
             continue
         asked = data.select(questions, [category])
         models = sorted({category_baseline, *kept.model})
@@ -107,7 +109,7 @@ def _judged_rows(
                 else:
                     left_out += 1
             if left_out:
-                message = "%s: %d of no known question, or of a judge, are left out"
+                message = "%s: %d judgments left out: of an unknown question, or of a judge"
                 log.warning(message, path, left_out)
 
 

@@ -9,6 +9,7 @@ independent, so these intervals are too narrow: on Arena-Hard by a factor of 1.6
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -124,16 +125,32 @@ class ModelComparison(NamedTuple):
         outcome = "no difference is shown"
         if difference.p_value < 0.05:
             outcome = f"{self.a if difference.value > 0 else self.b} is better"
-        detectable = stats.detectable_effect(
-            difference.standard_error, difference.degrees_of_freedom
-        )
-        return (
+        points = f"{100 * difference.value:+.1f} points"
+        if self.has_spread:
+            points += f" (95 %: {100 * difference.low:.1f} to {100 * difference.high:.1f}), "
+            points += f"{p_value}; {outcome}"
+        text = (
             f"{self.a} against {self.b}, paired by question: {self.score_a:.1f} - "
-            f"{self.score_b:.1f} = {100 * difference.value:+.1f} points (95 %: "
-            f"{100 * difference.low:.1f} to {100 * difference.high:.1f}), {p_value}; {outcome}. On "
-            f"the {self.questions} questions of both ({self.left_out} judgments of one alone left "
-            f"out); a difference of {100 * detectable:.1f} points would have been found with a "
-            "probability of 80 %."
+            f"{self.score_b:.1f} = {points}. On the {self.questions} questions of both "
+            f"({self.left_out} judgments of one alone left out)"
+        )
+        if not self.has_spread:
+            return f"{text}, which differ too little among themselves for an interval."
+        return (
+            f"{text}; a difference of {100 * self.detectable:.1f} points would have been found "
+            "with a probability of 80 %."
+        )
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the questions differ in their differences, so that there is an interval."""
+        return 0 < self.difference.standard_error < math.inf
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference that would be found with a probability of 80 %."""
+        return stats.detectable_effect(
+            self.difference.standard_error, self.difference.degrees_of_freedom
         )
 
 
@@ -152,8 +169,8 @@ def compare(pool: Pool, judges: Sequence[str], a: str, b: str) -> ModelCompariso
     if a == b or not both.any():
         models = ", ".join(sorted(rows.model.unique()))
         raise ValueError(
-            f"{a} and {b} have no question in common, or are the same; of questions that count "
-            f"there are those of {models}"
+            f"{a} and {b} have no completely judged question in common, or are the same model; "
+            f"there are complete judgments of {models}"
         )
     won = won[both]
     weight = weight[both]

@@ -87,7 +87,7 @@ def _fetch(settings: FetchSettings) -> int:
     if clone:
         protocol.fetch_texts(folder, bench, clone)
     if bench.judges and not (folder.root / protocol.PROMPTS_FILE).exists():
-        missing.append("the official judge's texts (--texts CLONE); ours are taken")
+        missing.append("the official judge's texts (--texts CLONE); ours are used instead")
     say(f"{folder.root}: {'complete' if not missing else 'incomplete'}")
     for line in missing:
         say(f"missing: {line}")
@@ -286,12 +286,12 @@ class ScoreSettings(BenchSettings, ThinkingSettings):
     )
     verdict: Literal["unquoted", "official"] | None = Field(
         None,
-        description="verdict of a reply: its last label that is no quotation, or official, its "
-        "last label as the bench's own script reads it, which --ci official takes too (default: "
-        "unquoted)",
+        description="how a verdict is read; unquoted: the last label outside quotations; official: "
+        "the last label anywhere (default: official with --ci official, else unquoted)",
     )
     style_control: bool = Field(
-        False, description="show a table at equal length and markup as well"
+        False,
+        description="show a table with length and markup at the mean of the judged models as well",
     )
     compare: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = Field(
         (),
@@ -299,7 +299,7 @@ class ScoreSettings(BenchSettings, ThinkingSettings):
         "repeated",
     )
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = Field(
-        None, description="JSON file to write all figures to"
+        None, description="JSON file to write the leaderboards to"
     )
     html: Path | None = Field(None, description="HTML page to write")
 

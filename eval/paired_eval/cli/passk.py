@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_uppercase
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PASSK = "openrlhf-js eval passk"
 OVERRIDES = ("samples", "temperature", "top_p", "max_new_tokens")
 KEYS = ("input_key", "response_key", "label_key")  # flags of --responses alone
+WITH_COMPARE = {"compare", "tasks", "out", "metric", "thinking_mark"}
 WITH_RESPONSES = {"responses", "tasks", "out", "items", "metric", "thinking_mark", *KEYS}
 
 
@@ -113,6 +114,10 @@ class PasskSettings(ServerSettings, ThinkingSettings):
         for name in KEYS:
             if self._is_given(name):
                 raise ValueError(f"--{name} is for --responses FILE, which is missing")
+        if self.model and self._is_given("metric"):
+            raise ValueError("--metric is for --compare and --responses: leave it out")
+        if self.compare:
+            self._check_only(WITH_COMPARE, "--compare", "these results exist already")
         if self.compare and not 2 <= len(self.compare) <= len(ascii_uppercase):
             raise ValueError("--compare takes 2 to 26 folders of results")
         if self.model and not (self.tasks and self.out):
@@ -121,16 +126,17 @@ class PasskSettings(ServerSettings, ThinkingSettings):
 
     def _check_responses(self) -> None:
         """ValueError for a flag that does not go with --responses, which needs no model."""
-        for name in type(self).model_fields:
-            if name not in WITH_RESPONSES and self._is_given(name):
-                raise ValueError(
-                    f"--{name} does not go with --responses: these responses exist already; leave "
-                    "one of the two out"
-                )
+        self._check_only(WITH_RESPONSES, "--responses", "these responses exist already")
         if len(self.tasks) != 1 or not self.out:
             raise ValueError("--responses needs --out, and in --tasks the one task that grades")
         if len(self.responses) > len(ascii_uppercase):
             raise ValueError("--responses takes at most 26 files")
+
+    def _check_only(self, allowed: Collection[str], flag: str, reason: str) -> None:
+        """ValueError for a setting that does not go with a flag."""
+        for name in type(self).model_fields:
+            if name not in allowed and self._is_given(name):
+                raise ValueError(f"--{name} does not go with {flag}: {reason}; leave one out")
 
     def _is_given(self, name: str) -> bool:
         """Whether a setting is not at its default."""
@@ -255,9 +261,13 @@ def _complete_and_show(
     """Samples and grades what is missing in a folder, then writes and shows its results."""
     from paired_eval.pages import passk as report
     from paired_eval.passk.evaluate import evaluate as results_of
-    from paired_eval.passk.summary import FILE
+    from paired_eval.passk.summary import FILE, read_results
 
     results = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
+    if (out / FILE).is_file():  # another run may have left its own meanwhile
+        own = {one.benchmark.name for one in asked}
+        others = read_results(out)["tasks"]
+        results["tasks"] |= {name: task for name, task in others.items() if name not in own}
     write_json(out / FILE, results)
     scores = report.scores(results)
     say(f"\n{results['model']}")

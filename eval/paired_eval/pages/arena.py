@@ -16,7 +16,7 @@ from paired_eval.arena.verdicts import MARGIN_OF_A, Rule
 from paired_eval.pages import figures
 from paired_eval.pages.forest import Forest, ForestRow
 from paired_eval.pages.pages import render, script_of
-from paired_eval.pages.text import with_interval
+from paired_eval.pages.text import beginning, with_interval
 
 LONGEST_MARKDOWN = 50_000  # characters of a text; longer ones are shown as they are
 # Text stays text: no HTML, and links and pictures are shown as written and load nothing.
@@ -135,6 +135,7 @@ def page(pools: Sequence[Pool], scored: Boards) -> str:
     answers = {name: data.read_answers(pools[0].folder, name) for name in {*shown, *baselines}}
     text = render(
         "arena.html",
+        beginning=beginning,
         title=f"{pools[0].bench.name}, judged by {', '.join(judges)}",
         boards=[(board, cells(board), figures.page([forest(board)])) for board in scored.boards],
         compared=scored.comparisons,

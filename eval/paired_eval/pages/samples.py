@@ -17,6 +17,7 @@ from answer_graders.programs.files import atomic_write
 from answer_graders.programs.store import read_store
 from paired_eval.pages.pages import embedded, render, script_of
 from paired_eval.pages.passk import PasskRun, Table
+from paired_eval.pages.text import beginning
 from paired_eval.passk.evaluate import UNGRADED
 from paired_eval.passk.grading import NOT_VOTING, graded_part
 from paired_eval.passk.summary import FILE as RESULTS
@@ -227,18 +228,12 @@ def _row(task: int, item: Item, groups: Sequence[Sequence[ShownResponse]]) -> di
     """What the page shows of a problem before it is opened."""
     return {
         "task": task,
-        "prompt": _beginning(item["messages"][-1]["content"], PROMPT_CHARACTERS),
-        "gold": _beginning(item["label"], GOLD_CHARACTERS),
+        "prompt": beginning(item["messages"][-1]["content"], PROMPT_CHARACTERS),
+        "gold": beginning(item["label"], GOLD_CHARACTERS),
         "kinds": [[response.kind.name for response in group] for group in groups],
         "statuses": [[response.status for response in group] for group in groups],
         "tokens": [[response.tokens for response in group] for group in groups],
     }
-
-
-def _beginning(text: str, longest: int) -> str:
-    """The text on one line, with an ellipsis where it goes on."""
-    line = " ".join(text.split())
-    return line if len(line) <= longest else f"{line[:longest]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _texts(item: Item, groups: Sequence[Sequence[ShownResponse]]) -> list[Any]:

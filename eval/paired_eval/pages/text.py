@@ -63,3 +63,9 @@ def printable(name: str) -> str:
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name
     )
+
+
+def beginning(text: str, longest: int) -> str:
+    """The text on one line, with an ellipsis where it goes on."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[:longest]}\N{HORIZONTAL ELLIPSIS}"

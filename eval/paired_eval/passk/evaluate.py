@@ -6,6 +6,7 @@ In the folder of results, `samples/NAME.jsonl` holds every response (`programs.s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -117,16 +118,25 @@ def _task_results(
         keep=_without_texts,
         may_replace=_may_replace,
     ) as store:
-        with atomic_write(path.with_suffix(ITEMS)) as file:  # for whoever looks at the samples
-            for uid, item in items.items():
-                columns = {name: getattr(item, name) for name in COLUMNS}
-                file.write(json_line({"uid": uid, **columns}))
+        _add_items(path.with_suffix(ITEMS), items)
         regrade(store, items)
         sample_missing(store, asked, sampler, seed, retry_failed)
         groups = [
             [Sample.of(store.records[uid, draw]) for draw in asked.draws(uid)] for uid in items
         ]
         return {"settings": store.identity, **summarise(items, groups)}
+
+
+def _add_items(path: Path, items: Mapping[str, Example]) -> None:
+    """Writes the items for whoever looks at the samples; those of earlier results stay."""
+    lines = {}
+    if path.is_file():
+        lines = {json.loads(line)["uid"]: line for line in path.read_bytes().splitlines(True)}
+    for uid, item in items.items():
+        columns = {name: getattr(item, name) for name in COLUMNS}
+        lines[uid] = json_line({"uid": uid, **columns})
+    with atomic_write(path) as file:
+        file.writelines(lines.values())
 
 
 def _without_texts(record: Record) -> Record:

@@ -124,9 +124,11 @@ class Triage:
         refusals = len(self._held_refusals)
         if refusals >= MOST_REFUSALS or (at_end and refusals):
             _, first = self._held_refusals[0]
+            count = f"{refusals:,} requests were" if refusals > 1 else "the request was"
             raise AllRefusedError(
-                f"{refusals:,} requests were refused and none was answered; the first: {first}. "
-                "Nothing was recorded: correct the model, the key or the setting that this names"
+                f"{count} refused and none was answered; the first: {first}. Nothing was recorded: "
+                "correct the model, the key or the setting that this names (--omit leaves out a "
+                "field that the server does not take)"
             )
         if self._failures >= MOST_FAILURES:
             _, last = self.unanswered[-1]
@@ -178,7 +180,7 @@ def complete(
         with progress(title, len(jobs), unit) as bar:
             work(jobs, keep)
         triage.check(at_end=True)
-    except (EndpointError, AllRefusedError):
+    except BaseException:
         if not store.records:  # an empty store would bind the next call to these settings
             store.path.unlink()
         raise

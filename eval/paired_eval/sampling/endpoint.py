@@ -20,12 +20,14 @@ import openai
 CONNECT_SECONDS = 4.0
 LISTING_SECONDS = 5.0
 RETRIES = 16  # about two minutes of back-off
+PAUSE_SECONDS = 8.0  # after these, where the server limits the rate
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 LARGEST_COUNT = 10**9  # of tokens
 EXCERPT_CHARACTERS = 300
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CHAT_PATH = "/chat/completions"
 
+FILTERED = "content_filter"  # a finish reason
 REFUSALS = (400, 403, 413, 422)  # of this request, or of all: see `complete.Triage`
 TEMPORARY = (408, 409, 429)  # and all from 500 on
 ADVICE = {
@@ -87,6 +89,11 @@ class Endpoint:
     def connect(self) -> Endpoint:
         """Checks within seconds that a server answers; fills in the name of its only model."""
         roots = self._listed_models()
+        if not self.model and not roots:
+            raise ValueError(
+                f"{self.base_url} lists no models: correct the address, which usually ends in /v1, "
+                f"or name a model, as in {self.base_url}#NAME"
+            )
         if not self.model and len(roots) != 1:
             names = ", ".join(list(roots)[:8])
             raise ValueError(
@@ -115,7 +122,7 @@ class Endpoint:
             cause = self._cause(error)
             raise EndpointError(f"no server answers at {self.base_url}: {cause}") from None
         except openai.APIStatusError as error:  # not every endpoint lists its models
-            if error.status_code in (401, 403) or not self.model:
+            if error.status_code == 401 or not self.model:
                 message = str(self._error(error.status_code, error.response.text))
                 raise EndpointError(message) from None
         except (ValueError, TypeError, AttributeError):
@@ -140,13 +147,25 @@ class Endpoint:
         assert self._client, "an endpoint is used inside `async with`"
         sent = {name: value for name, value in parameters.items() if value is not None}
         body = {"model": self.model, "messages": list(messages), **sent}
+        limited = None
         try:
             with anyio.fail_after(self.timeout_seconds):
-                text = await self._client.post(CHAT_PATH, cast_to=str, body=body)
+                while True:
+                    try:
+                        text = await self._client.post(CHAT_PATH, cast_to=str, body=body)
+                        break
+                    except openai.RateLimitError as error:
+                        limited = self._error(error.status_code, error.response.text)
+                        if isinstance(limited, EndpointError):  # its quota is used up
+                            raise limited from None
+                        await anyio.sleep(PAUSE_SECONDS)
         except openai.APIStatusError as error:
             raise self._error(error.status_code, error.response.text) from None
         except TimeoutError:
-            raise NoReply(f"no reply within {self.timeout_seconds:g} s") from None
+            message = f"no reply within {self.timeout_seconds:g} s"
+            if limited is not None:
+                message += f": {limited}; it limits your rate: lower --concurrency"
+            raise NoReply(message) from None
         except (openai.APIConnectionError, aiohttp.ClientError) as error:
             raise NoReply(f"connection lost: {self._cause(error)}") from None
         return _reply(self._scrubbed(text))
@@ -179,7 +198,7 @@ def _checked_host(address: str) -> str:
     """The host of an address; ValueError if it has none, or may hold a secret."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{address!r} is no address; give one like http://localhost:8000/v1")
+        raise ValueError(f"{address!r} is not an address; give one like http://localhost:8000/v1")
     if parts.username or parts.query:  # would be saved beside the results
         raise ValueError("an address with a user or a query may hold a secret; use --key_env")
     return parts.hostname
@@ -204,19 +223,23 @@ def _reply(body: str) -> Reply:
         usage = completion.get("usage") or {}
         choice = completion["choices"][0]
         message = choice["message"]
-        content = message.get("content")
+        content = message.get("content") or message.get("refusal")
+        finish_reason = _text(choice.get("finish_reason"), "")
         reasoning = message.get("reasoning_content") or message.get("reasoning")
         thinking_parts = _text(content, "thinking") if isinstance(content, list) else ""
-        return Reply(
+        reply = Reply(
             text=_text(content, "text"),
             thinking=_text(reasoning, "text") or thinking_parts,
-            finish_reason=_text(choice.get("finish_reason"), ""),
+            finish_reason=finish_reason,
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=_completion_tokens(usage),
         )
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
         excerpt = _excerpt(body[:EXCERPT_CHARACTERS])
         raise NoReply(f"the answer holds no chat completion: {excerpt!r}") from None
+    if finish_reason == FILTERED:
+        raise NoReply("the server's filter cut the reply off", refused=True)
+    return reply
 
 
 def _completion_tokens(usage: Mapping[str, Any]) -> int | None:

@@ -1,7 +1,7 @@
 """Sends many requests to an endpoint at a time, and hands over each reply as it comes.
 
 An error, Ctrl-C or SIGTERM ends a run: it sends no more requests, but waits for the replies under
-way, which may be paid for, up to `LAST_REPLIES_SECONDS`. A second signal ends the wait at once.
+way, which may be paid for, as long as one may take. A second signal ends the wait at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Generic, TypeVar
 from answer_graders.programs.console import say
 from paired_eval.sampling.endpoint import Endpoint, NoReply
 
-LAST_REPLIES_SECONDS = 120.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Job = TypeVar("Job")
@@ -123,12 +122,13 @@ class _Run(Generic[Job, Result]):
         """Waits for the replies under way, and cancels those that take too long."""
         under_way = sum(not worker.done() for worker in self.workers)
         if under_way:
+            longest = self.endpoint.timeout_seconds
             say(
-                f"stopping: waiting up to {LAST_REPLIES_SECONDS:g} s for {under_way} replies under "
+                f"stopping: waiting up to {longest:g} s for {under_way} replies under "
                 "way, which may be paid for (Ctrl-C ends this at once)",
                 error=True,
             )
-            await asyncio.wait(self.workers, timeout=LAST_REPLIES_SECONDS)
+            await asyncio.wait(self.workers, timeout=longest)
         self.cancel()
 
 

@@ -186,9 +186,15 @@ class LocalSampler:
         length = len(prompt.tokens)
         if context is None or length + parameters.max_new_tokens <= context:
             return None
+        room = context - parameters.max_new_tokens
+        if room <= 0:
+            message = (
+                f"--max_new_tokens {parameters.max_new_tokens} alone fills the model's context"
+            )
+            return NoReply(f"{message} of {context} tokens", refused=True)
         return NoReply(
-            f"the prompt has {length} tokens, and --max_new_tokens leaves room for "
-            f"{context - parameters.max_new_tokens} in the model's context of {context}",
+            f"the prompt has {length} tokens, and --max_new_tokens leaves room for {room} in the "
+            f"model's context of {context}",
             refused=True,
         )
 
@@ -235,11 +241,13 @@ class ServedSampler:
         endpoint: Endpoint,
         concurrency: int = 64,
         max_tokens_name: str = "max_tokens",
+        omit: Sequence[str] = (),
         same_model: bool = False,
     ):
         self.endpoint = endpoint
         self.concurrency = concurrency
         self.max_tokens_name = max_tokens_name
+        self.omit = tuple(omit)
         self.same_model = same_model
         self.name = f"{endpoint.base_url}#{endpoint.model}"
         self.identity: Record = {
@@ -247,6 +255,8 @@ class ServedSampler:
             "served_root": endpoint.root,
             "url": endpoint.base_url,
         }
+        if self.omit:
+            self.identity["omitted"] = sorted(self.omit)
 
     def make_room(self, requests: Sequence[Request], parameters: Parameters) -> None:
         """Checks that the images of these requests exist."""
@@ -262,14 +272,15 @@ class ServedSampler:
 
         async def ask(request: Request) -> Sampled:
             seed = key(parameters.seed, request.number, request.draw) >> SEED_SHIFT
-            limit = {self.max_tokens_name: parameters.max_new_tokens}
-            reply = await self.endpoint.chat(
-                messages_of(request),
-                temperature=parameters.temperature,
-                top_p=parameters.top_p,
-                seed=seed,
-                **limit,
-            )
+            sent: dict[str, Any] = {
+                "temperature": parameters.temperature,
+                "top_p": parameters.top_p,
+                "seed": seed,
+                self.max_tokens_name: parameters.max_new_tokens,
+            }
+            for name in self.omit:
+                del sent[name]
+            reply = await self.endpoint.chat(messages_of(request), **sent)
             return Sampled(
                 text=reply.text,
                 thinking=reply.thinking,
@@ -333,6 +344,7 @@ def sampler_of(settings: ServerSettings, model: str, prompt_form: PromptForm = "
         endpoint.connect(),
         concurrency=settings.concurrency,
         max_tokens_name=settings.max_tokens_name,
+        omit=settings.omit,
         same_model=settings.same_model,
     )
 

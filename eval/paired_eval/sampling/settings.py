@@ -91,6 +91,9 @@ class ServerSettings(EngineSettings):
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="name under which the server takes --max_new_tokens"
     )
+    omit: tuple[Literal["temperature", "top_p", "seed"], ...] = Field(
+        (), description="fields that the server does not take, and is not sent"
+    )
     same_model: bool = Field(
         False,
         description="resume although the server gives another address, name or folder of the model",

@@ -248,7 +248,7 @@ def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
     assert "66.7 - 33.3 = +33.3" in sentence
     assert "On the 3 questions of both (2 judgments of one alone left out)" in sentence
     for a, b in (("a", "a"), ("a", "base"), ("nobody", "b"), ("nobody", "base")):
-        with pytest.raises(ValueError, match="have no question in common, or are the same"):
+        with pytest.raises(ValueError, match="no completely judged question in common"):
             compare(two_models, ["j"], a, b)
 
 

@@ -115,8 +115,8 @@ def _values(
 
     Units of the same kind are converted, unless the label asks for its own. If only one side has a
     unit, degrees may also be compared in radians, and a percentage as its hundredth; the number
-    before the percent sign counts only if the gold number is at least 1. Letters that may be
-    factors, as in `5 h`, are not a unit that may be left out.
+    before the sign counts only if the gold number is rational, with a percent sign at least 1.
+    Letters that may be factors, as in `5 h`, are not a unit that may be left out.
     """
     answer_value, answer_unit = quantity(answer)
     gold_value, gold_unit = quantity(gold)
@@ -132,11 +132,13 @@ def _values(
         return
     unit = answer_unit or gold_unit or ()
     sign = unit[0][0] if len(unit) == 1 else ""
-    size = rational(gold_value)
-    if sign != "percent" or size is None or abs(size) >= 1:
-        yield answer_value, gold_value
     if sign not in SIGN_UNITS:
+        yield answer_value, gold_value
         return
+    size = rational(gold_value)
+    is_irrational = size is None and not names(gold_value) - {"\\pi", "e"}
+    if not is_irrational and (sign != "percent" or size is None or abs(size) >= 1):
+        yield answer_value, gold_value
     if answer_unit:
         yield node(sign, answer_value), gold_value
     else:

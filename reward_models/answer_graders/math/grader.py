@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from answer_graders import pool
 from answer_graders.math.compare import Judge, Undecided, matched, members
@@ -64,6 +64,29 @@ class _Fields(BaseModel, extra="forbid", strict=True):
     unit: str | None = None
     tolerance: str | None = None
 
+    @property
+    def answers(self) -> list[str]:
+        """All gold answers."""
+        return [self.answer] if isinstance(self.answer, str) else self.answer
+
+
+def _fields_of(label: str) -> _Fields:
+    """The fields of a label, which is plain text or JSON; ValueError for other JSON."""
+    if not re.match(r'\s*\{\s*"', label):
+        return _Fields(answer=label)
+    try:
+        return _Fields.model_validate_json(label)
+    except ValidationError:
+        raise ValueError(
+            'a label in JSON has "answer" (a text, or a list of texts), and may have "unit" and '
+            f'"tolerance" (texts): got {label!a:.80}'
+        ) from None
+
+
+def answers_of(label: str) -> list[str]:
+    """The gold answers of a label, as they are written; ValueError if it is malformed."""
+    return _fields_of(label).answers
+
 
 @lru_cache(maxsize=1 << 15)
 def golds_of(label: str) -> tuple[Gold, ...]:
@@ -74,9 +97,8 @@ def golds_of(label: str) -> tuple[Gold, ...]:
     """
     if not isinstance(label, str) or not label.strip():
         raise ValueError(f"label is {label!a:.80}: give the gold answer as text, not empty")
-    is_json = re.match(r'\s*\{\s*"', label)
-    fields = _Fields.model_validate_json(label) if is_json else _Fields(answer=label)
-    answers = [fields.answer] if isinstance(fields.answer, str) else fields.answer
+    fields = _fields_of(label)
+    answers = fields.answers
     may_be_lists = len(answers) > 1 or fields.tolerance  # "-1,7"
     golds: list[Gold] = []
     for answer in answers:

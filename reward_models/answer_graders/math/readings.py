@@ -14,6 +14,9 @@ _SO = r"(?:so |thus |therefore |hence )?"
 _ANNOUNCED = re.compile(
     rf"{_SO}(?:the |our |my )?(?:final |correct )?"
     r"(?:answer|result|value|total)(?: is| equals|:| =)+[:}\s]*"
+    r"|(?:答案[是为]?|ответ|(?:la )?respuesta(?: es)?|(?:la )?réponse(?: est)?"
+    r"|(?:die )?antwort(?: ist)?):? ?(?=[^ a-zA-Z])"
+    r"|[a-z] (?:is|equals) (?=[^ a-zA-Z])"
     r"|there (?:is|are) (?:exactly |a total of )?(?=\d+ [a-z]+\Z)"
     r"|exactly (?=[^a-zA-Z])"
     rf"|{_SO}the (?:[a-z]+ ){{1,8}}(?:is|are|equals):? ?(?=[^ a-zA-Z])"
@@ -42,11 +45,16 @@ _DATE = re.compile(
 )
 _YEAR_FIRST = re.compile(r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d)(?P=sign)(?P<day>\d\d)\Z")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})\Z")
-_YES_OR_NO = re.compile(r"(yes|no)[,.](?!.*\b(?:no|not|but|only|if|yes)\b)", re.IGNORECASE)
+_YES_OR_NO = re.compile(
+    r"(yes|no)[,.](?!.*(?:\b(?:no|not|but|only|if|yes|unless|except|provided|false|fails?|wrong)\b"
+    r"|n't\b))",
+    re.IGNORECASE,
+)
 _CHOICE = re.compile(  # perhaps followed by its value, which does not begin like an operation
     r"(?:(?:[Oo]ption|[Cc]hoice):? )?(?:\((?P<enclosed>[A-J])\)|(?P<bare>[A-J])(?:[.):]|\Z))[ .:]*"
     r"(?=\Z|[^\s.:+^!=/*_'|,<>%])(?!\\(?:cup|cap|setminus|pm|approx|pmod)(?![a-z]))"
 )
+_DENIED = re.compile(r"\b(?:answer|think|maybe|perhaps|also)\b|\b(?:not|be) \(?[A-J]\b")
 _SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
 _STATEMENTS = re.compile(r"(?:\(\d{1,2}\)(?:[ ,;和与與及]|and\b)*){2,}")  # `(1)(3)` or `①、③`
 _CAPITALS = re.compile("[A-Z]{2,}")
@@ -114,6 +122,8 @@ def _choice(text: str) -> tuple[Tree | None, str]:
     value = text[choice.end() :]
     if re.search(r"[,;]|\b(?:or|and)\b", value):
         return None, text
+    if _DENIED.search(value):
+        return node("text", text), ""
     if re.fullmatch(r"\(?[A-J]\)?", value):  # two letters are no answer
         return node("text", text), ""
     return node("sym", choice["enclosed"] or choice["bare"]), value

@@ -85,10 +85,14 @@ def same_set(left: Tree, right: Tree, sizes_of: SizesOf) -> bool:
     if numbers is None:
         return False
     sizes |= zip(ends, numbers, strict=True)
+    is_empty = True
     for point in _points_to_try(sizes):
-        if _holds(domains[0], sizes, point) != _holds(domains[1], sizes, point):
+        holds = _holds(domains[0], sizes, point)
+        if holds != _holds(domains[1], sizes, point):
             return False
-    return True
+        is_empty = is_empty and not holds
+    # An empty set is only what says so: a pair such as (5, 2) is a point, not an interval.
+    return not is_empty or any(is_set(tree) and not items_of(tree) for tree in (left, right))
 
 
 def _sides(domains: list[Tree]) -> Iterator[Tree]:

@@ -11,7 +11,7 @@ _SIGNS = {  # a spelling, and the signs that it replaces
     "-": "−–—‐‑‒", "*": "×·⋅∙∗✕", "/": "÷⁄∕", r" \pm ": "±", r" \mp ": "∓", r" \infty ": "∞",
     r" \sqrt ": "√", r" \sqrt[3] ": "∛", r" \sqrt[4] ": "∜", r"^{\circ}": "°º˚", r" \hbar ": "ℏ",
     r" \leq ": "≤⩽", r" \geq ": "≥⩾", r" \neq ": "≠", r" \approx ": "≈", r" \equiv ": "≡",
-    r" \cup ": "∪", r" \cap ": "∩", r" \setminus ": "∖", r" \in ": "∈", r" \emptyset ": "∅",
+    r" \cup ": "∪⋃", r" \cap ": "∩", r" \setminus ": "∖", r" \in ": "∈", r" \emptyset ": "∅",
     r" \mathbb{R} ": "ℝ", r" \mathbb{Z} ": "ℤ", r" \mathbb{N} ": "ℕ", r" \mathbb{Q} ": "ℚ",
     r" \mathbb{C} ": "ℂ", r" \vee ": "∨", r" \wedge ": "∧", r" \neg ": "¬", r" \rightarrow ": "→",
     r" \langle ": "⟨", r" \rangle ": "⟩", r" \lfloor ": "⌊", r" \rfloor ": "⌋",

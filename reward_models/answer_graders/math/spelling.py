@@ -144,11 +144,13 @@ TYPESETTING = Rules([
          (r"\measuredangle ABC", r"\angle ABC"), where="angle"),
     Rule(r"\\(?:text)?color\s?(?:\[[a-zA-Z]{1,20}\])?\s?\{[^{}]{1,40}\}", "",
          (r"\color{red} 12", " 12"), where="color"),
+    Rule(r"\\(?:therefore|implies|Rightarrow|checkmark|blacksquare)(?![a-zA-Z])", "",
+         (r"\therefore 42", " 42")),
     Rule(r"\\(?:tiny|small|normalsize|large|Large|LARGE|[hH]uge|bf|it|rm)(?![a-zA-Z])", "",
          (r"\bf 12", " 12")),
     Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=[{\d])", "",
          (r"\bm{12}", "{12}")),
-    Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
+    Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|tt|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
          r"\\text", (r"\textbf{5}", r"\text{5}"), where="{"),
     Rule(r"\\(?:math|text)(?:rm|bf|sf) ([A-Z])(?![a-zA-Z])", r"\1", (r"\mathrm T", "T")),
     Rule(r"\\(?:vec|hat) (?=[a-z](?![a-zA-Z]))", "", (r"2\vec i", "2i"), where=" "),
@@ -346,6 +348,7 @@ def layout(text: str) -> str:
 _PAIRS = r"(?:(?:\{,\}|,)\d\d){1,4}(?:\{,\}|,)"  # of digits, grouped as in India
 _TENS = dict(thirty=30, forty=40, fifty=50, sixty=60, seventy=70, eighty=80, ninety=90)
 _NUMBERS = NUMBER_WORDS | _TENS
+_ONES = [word for word, value in NUMBER_WORDS.items() if 0 < value < 10]
 
 
 def _joined(number: re.Match[str]) -> str:
@@ -365,6 +368,11 @@ def _without_spelt_out(number: re.Match[str]) -> str:
         return number[0]
     value = sum(_NUMBERS[word] for word in words)
     return number[1] if value == int(number[1]) else f"{number[1]}, {value}"
+
+
+def _in_digits(number: re.Match[str]) -> str:
+    tens, ones = number[1].lower(), (number[2] or "zero").lower()
+    return str(_NUMBERS[tens] + _NUMBERS[ones])
 
 
 NUMBERS = Rules([
@@ -404,6 +412,8 @@ NUMBERS = Rules([
     Rule(r"(?<![\d.,])(\d{1,3}) ?\(([a-zA-Z]{3,9}(?:-[a-z]{3,5})?)\)", _without_spelt_out,
          ("10 (ten)", "10"), where="("),
     Rule(r"(\A|[=,] ?)\+ ?- ?|\+/- ?", r"\1\\pm ", ("+- 7", r"\pm 7"), where="+"),
+    Rule(rf"(?i)(?<![a-z-])(twenty|{'|'.join(_TENS)})(?:[- ]({'|'.join(_ONES)}))?(?![a-z-])",
+         _in_digits, ("forty-two", "42"), where="ty"),
 ])  # fmt: skip
 
 
@@ -482,6 +492,10 @@ for _spelling, _signs in {
 COLLECTIONS = Rules([
     Rule(r"\[ ?(\[[^\[\]]*\](?: ?, ?\[[^\[\]]*\])+) ?\]", r"(\1)",
          ("[[1,2],[3,4]]", "([1,2],[3,4])"), where="]"),
+    Rule(r"(?<=[)\]]) ?U ?(?=[(\[])", r"\\cup ", ("(1,2)U(3,4)", r"(1,2)\cup (3,4)"), where="U"),
+    Rule(r"(?<=[)\]]) ?union ?(?=[(\[])", r"\\cup ",
+         ("(1,2) union (3,4)", r"(1,2)\cup (3,4)"), where="union"),
+    Rule(r"(?<![a-zA-Z])oo(?![a-zA-Z])", r"\\infty", ("(1,oo)", r"(1,\infty)"), where="oo"),
     Rule(r"(?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))", "", ("A(3,4)", "(3,4)"), where="("),
     Rule(r"""(?x) [ ,]+ for\ (?:all|any|every)[ ]
                   (?:(?:real|positive|values|numbers?|integers?|of)\ )* [a-zA-Z](?![a-zA-Z])

@@ -14,14 +14,20 @@ SHORT_WORDS = words(  # units and other words that are not products of letters
 )
 _NOT_THE_VALUE = words(  # said of a number, they make another one of it
     """not no none isn't except half double twice thrice triple negative opposite inverse reciprocal
-    wrong incorrect false invalid impossible rejected extraneous discarded excluded"""
+    wrong incorrect false invalid impossible rejected extraneous discarded excluded but error"""
 )
+_CHANGES_THE_ANSWER = words(  # `the square of the answer`, but not `the area of the square`
+    "square squared cube cubed root times log logarithm product difference sum"
+)
+_ANSWER = words("answer result value")
 # Words, not units: they put the number into a sentence, or change its value or meaning.
 _SENTENCE = _NOT_THE_VALUE | words(
     """is are was than more less least most if when where over time but plus minus because since
     however wait maybe either neither between below under beneath factorial doubled tripled halved
     divided raised too root fewer score gross grand thou mil wan basis ppm ppb repeating
-    recurring"""
+    recurring unless provided guess nope contradiction octal binary hexadecimal
+    milliard milliarde milliarden millionen millones tausend mille dutzend docena douzaine
+    nicht kein keine oder ou"""
 )
 _LEAVES_OPEN = words("least most than over under below plus minus")  # as the last word: `At least:`
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
@@ -55,8 +61,9 @@ def singular(word: str) -> str:
 
 def announces(phrase: Sequence[str]) -> bool:
     """Whether words before a number only announce it: `Final answer`, but not `Half of`."""
-    *_, last_word = phrase
-    return last_word not in _LEAVES_OPEN and _NOT_THE_VALUE.isdisjoint(phrase)
+    if not _ANSWER.isdisjoint(phrase) and not _CHANGES_THE_ANSWER.isdisjoint(phrase):
+        return False
+    return _LEAVES_OPEN.isdisjoint(phrase[-1:]) and _NOT_THE_VALUE.isdisjoint(phrase)
 
 
 def is_sentence(phrase: Iterable[str]) -> bool:

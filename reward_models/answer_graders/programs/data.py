@@ -44,10 +44,13 @@ class BuildSettings(Settings):
 
     out: Path = Field(description="folder that the file is written to")
     count: int | None = Field(
-        None, ge=1, description="number of problems (default: all; of puzzles, as in the paper)"
+        None,
+        ge=1,
+        description="number of problems (default: all; of generated puzzles, the paper's number)",
     )
     seed: int = Field(
-        0, description="random seed of what is generated, or drawn where the data has more"
+        0,
+        description="random seed for generating problems, or for drawing --count of them from more",
     )
     name: str | None = Field(
         None, description="name of the file, without its ending (default: TASK-SPLIT)"
@@ -154,7 +157,7 @@ class CheckSettings(Settings):
         description="prompt files, which are checked as one data set"
     )
     against: tuple[Path, ...] = Field(
-        (), description="prompt files that may share no prompt with these"
+        (), description="prompt files that must not share a prompt with these"
     )
     input_key: str = Field("input", description="column of the rows that holds the prompt")
     label_key: str = Field("label", description="column of the rows that holds the label")

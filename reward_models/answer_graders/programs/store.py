@@ -58,7 +58,9 @@ class Store:
             self._load(notes)
         except BlockingIOError:
             self._file.close()
-            raise ValueError(f"another process writes {path}: let it end") from None
+            raise ValueError(
+                f"another process is writing {path}: wait until it has finished"
+            ) from None
         except BaseException:
             self._file.close()
             raise
@@ -128,7 +130,7 @@ class Store:
         for name in self.key_fields:
             if isinstance(record.get(name, []), list | dict):
                 raise ValueError(
-                    f"{self.path}, line {number} is no record of this file, for want of {name!r}: "
+                    f"{self.path}, line {number} is no record of this file: it has no {name!r}; "
                     "delete that line, or the file"
                 )
 
@@ -147,7 +149,7 @@ class Store:
         if left:
             say(
                 f"{self.path}, line {number + 1}: an interrupted run left 1 line half written "
-                f"({left:,} bytes); it is dropped, and made anew if it is needed",
+                f"({left:,} bytes); it is dropped, and computed again if needed",
                 error=True,
             )
             os.ftruncate(self._file.fileno(), whole)

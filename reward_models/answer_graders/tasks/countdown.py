@@ -124,7 +124,7 @@ class CountdownProblem(BaseModel, strict=True):
 
 @lru_cache(maxsize=4096)
 def _problem(label: str) -> CountdownProblem:
-    form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole from 1'
+    form = 'JSON like {"numbers": [55, 53, 59, 22], "target": 71}, all whole numbers from 1'
     return read_label(label, CountdownProblem.model_validate, form)
 
 

@@ -292,7 +292,7 @@ def _solution(label: str) -> Solution:
             raise ValueError("no solution")
         return Solution(roles, pair)
 
-    form = f"a JSON object from different names, one word each, to roles of one pair of {ROLES}"
+    form = f"a JSON object that gives different one-word names the roles of one pair of {ROLES}"
     return read_label(label, read, form)
 
 

@@ -168,8 +168,7 @@ def wrong_response(label: str) -> str:
 
 def _gold(label: str) -> str:
     """The gold answer of a label; several are joined by commas."""
-    answer = json.loads(label)["answer"] if label.startswith('{"answer"') else label
-    return answer if isinstance(answer, str) else ", ".join(answer)
+    return ", ".join(grader.answers_of(label))
 
 
 def same_answer(a: str, b: str) -> bool:

@@ -222,7 +222,7 @@ def score(response: str, label: str) -> Score:
         if maze.cells[place] == "*":
             return scored("wrong", f"move {number}, {move}, runs into a wall")
     if maze.cells[place] != "E":
-        return scored("wrong", f"its {len(moves)} moves do not end at E")
+        return scored("wrong", f"it does not end at E, after {len(moves)} moves")
     return scored("correct", f"{len(moves)} moves to E")
 
 

@@ -24,16 +24,23 @@ const right = (problem, run) => count(problem, run, "right");
 const share = (problem, run) => // of the responses that are in the figures
   right(problem, run) / (problem.kinds[run].length - count(problem, run, "masked") || 1);
 const any = kind => problem => runs.some((_, run) => count(problem, run, kind));
-const outcomes = runs.length > 1 ? {
-  "A right, B wrong": problem => right(problem, 0) > 0 && right(problem, 1) === 0,
-  "B right, A wrong": problem => right(problem, 1) > 0 && right(problem, 0) === 0,
+const noneRight = problem => runs.every((_, run) => right(problem, run) === 0);
+const against = run => ({ // the first run
+  [`A right, ${runs[run]} wrong`]: problem => right(problem, 0) > 0 && right(problem, run) === 0,
+  [`${runs[run]} right, A wrong`]: problem => right(problem, run) > 0 && right(problem, 0) === 0,
+});
+const outcomes = runs.length > 2 ? {
+  ...Object.assign({}, ...runs.slice(1).map((_, place) => against(place + 1))),
+  "none right": noneRight,
+} : runs.length > 1 ? {
+  ...against(1),
   "A more often right": problem => share(problem, 0) > share(problem, 1),
   "B more often right": problem => share(problem, 1) > share(problem, 0),
-  "none right": problem => right(problem, 0) + right(problem, 1) === 0,
+  "none right": noneRight,
 } : {
   "all right": problem => share(problem, 0) === 1,
   "some right": problem => right(problem, 0) > 0 && share(problem, 0) < 1,
-  "none right": problem => right(problem, 0) === 0,
+  "none right": noneRight,
 };
 const rare = { "cut off": any("cut"), "not graded": any("ungraded"), masked: any("masked") };
 const chips = { all: () => true, ...outcomes };
