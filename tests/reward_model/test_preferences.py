@@ -48,7 +48,7 @@ def test_the_margin_loss_wants_a_finite_number(margin):
 def test_a_template_has_a_place_for_the_prompt():
     sides = PreferencePair("4?", " 4", " 5", "")
     assert rendered(sides, input_template="Q: {}").chosen == "Q: 4? 4"
-    with pytest.raises(ValueError, match="'Q: ' has no {} for the prompt"):
+    with pytest.raises(ValueError, match=r"'Q: ' has no \{\} for the prompt"):
         rendered(sides, input_template="Q: ")
 
 
