@@ -19,7 +19,15 @@ from baseline_research.study.values import RunRecord, grouped
 HERE = Path(__file__).parent
 REFERENCES = ("rloo", "bloo")  # the latter with one response per prompt
 SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first one present, with its interval
-OF_OTHERS = ("parts", "chains_mix_also", "rates", "rates_warm_up")  # kept records of other scripts
+OF_OTHERS = (  # kept records of other scripts
+    "parts",
+    "chains_mix_also",
+    "rates",
+    "rates_warm_up",
+    "kl",
+    "constant",
+    "long",
+)
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 
 
