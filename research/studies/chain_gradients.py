@@ -39,6 +39,8 @@ IMAGES = HERE.parents[1] / "docs/images"
 KEPT = HERE / "chain_gradients.csv.xz"
 gradients = runpy.run_path(str(HERE / "gradients.py"))
 CHAINS = ("walk_60", "swaps_60", "product_60")
+FAMILIES = ("walk", "swaps", "product")
+PANEL_WIDTH = 250  # pixels
 MIXES = ("natural", "mixed")
 ESTIMATORS = ("js", "js_grad", "bloo", "no_baseline", "weighted_rloo", "opo", "ebpo", LIMIT)
 SAME_M = (2, 4, 8, 16)
@@ -207,8 +209,9 @@ def picture_of_lengths(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             line = f"{row['m']} responses"
             points.append({"family": family, "tokens": int(tokens), "line": line, **point})
             panels[family] = Panel(family, "% below RLOO", intervals="bars", reference=0)
-    drawings = draw(points, panels, LENGTHS, line="line", panel="family")
-    style.save_png(figures.picture(drawings), path)
+    in_order = {family: panels[family] for family in FAMILIES if family in panels}
+    drawings = draw(points, in_order, LENGTHS, line="line", panel="family")
+    style.save_png(figures.picture(drawings, [PANEL_WIDTH] * len(drawings)), path)
 
 
 def read_kept() -> list[dict[str, Any]]:
