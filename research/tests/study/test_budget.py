@@ -143,7 +143,7 @@ def printed(tmp_path_factory):
     """What these scripts print of the kept records."""
     images = tmp_path_factory.mktemp("images")
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as shown:
-        for script in (SCRIPT, SCRIPT.with_name("rates.py")):
+        for script in (SCRIPT, SCRIPT.with_name("rates.py"), SCRIPT.with_name("conditions.py")):
             patch.setattr(sys, "argv", [script.name, str(images)])
             runpy.run_path(str(script))["main"]()
     assert (images / "results_rates.png").is_file()
