@@ -182,7 +182,7 @@ def complete(
         triage.check(at_end=True)
     except BaseException:
         if not store.records:  # an empty store would bind the next call to these settings
-            store.path.unlink()
+            store.path.unlink(missing_ok=True)
         raise
     return triage.unanswered
 

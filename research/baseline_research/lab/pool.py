@@ -240,7 +240,9 @@ def _complete_draws(responses: Collection[ResponseKey], prompts: int) -> int:
 
 
 def _records(path: Path) -> Iterator[Record]:
-    """The records of a store, without the first line, its identity."""
+    """The records of a store, without the first line, its identity; none before the first one."""
+    if not path.is_file():
+        return iter(())
     _, records = read_store(path)
     return records
 
