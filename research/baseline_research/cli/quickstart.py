@@ -38,7 +38,7 @@ class QuickstartSettings(Settings):
     start with rloo, js and js_grad at 16 prompts x 2 responses, paired by seed.
 
     examples:
-      bash scripts/quickstart.sh                              # some four minutes on two cores
+      bash scripts/quickstart.sh                              # some three minutes on two cores
       bash scripts/quickstart.sh --seeds 0                    # the real stack alone
       bash scripts/quickstart.sh --compare rloo,js,js_grad    # three estimators on the real stack
       bash scripts/quickstart.sh --task maze --out runs/mine  # a stopped one resumes with its --out
@@ -115,7 +115,7 @@ def work(settings: QuickstartSettings) -> None:
     folder = (settings.out or default_folder).absolute()
     make_folder(folder)
     say(f"quickstart: {settings.task}, {MODEL}, seed {settings.seed}")
-    say(f"{settings.plan}; by default some four minutes on two cores")
+    say(f"{settings.plan}; by default some three minutes on two cores")
     say(f"if stopped, it resumes with --out {folder}")
     prepare_libraries()
     _train_on_the_stack(settings, folder)
