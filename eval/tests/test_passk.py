@@ -408,3 +408,12 @@ def test_a_damaged_line_is_refused(tmp_path, place, line, message):
     path.write_bytes(b"".join(text))
     with pytest.raises(ValueError, match=rf"toy\.jsonl, {message}"):
         evaluated(tmp_path, Fake())
+
+
+def test_the_items_of_earlier_results_stay(tmp_path):
+    path = tmp_path / "toy.items.jsonl"
+    known = items()
+    evaluate._add_items(path, known)
+    first = next(iter(known))
+    evaluate._add_items(path, {first: known[first]})  # a trial of fewer items
+    assert [row["uid"] for row in read_lines(path)] == list(known)

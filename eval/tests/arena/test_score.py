@@ -238,6 +238,13 @@ def test_the_jackknife_by_question_with_weights(pool):
     assert difference.high - difference.low < 0.9 * math.hypot(*widths)
 
 
+def test_equal_differences_have_no_interval_and_no_power(pool):
+    rows = judged_alike([1, 1, 1], model="a") + judged_alike([-1, -1, -1], model="b")
+    sentence = str(compare(pool(rows), ["j"], "a", "b"))
+    assert "= +100.0 points. On the 3 questions of both" in sentence
+    assert sentence.endswith("which differ too little among themselves for an interval.")
+
+
 def test_questions_of_one_model_alone_are_left_out_and_counted(pool):
     rows = judged_alike([1, 1, -1, 1, -1], model="a")
     rows += judged_alike([1, -1, -1], model="b", first=1)
