@@ -496,7 +496,7 @@ COLLECTIONS = Rules([
     Rule(r"(?<=[)\]]) ?union ?(?=[(\[])", r"\\cup ",
          ("(1,2) union (3,4)", r"(1,2)\cup (3,4)"), where="union"),
     Rule(r"(?<![a-zA-Z])oo(?![a-zA-Z])", r"\\infty", ("(1,oo)", r"(1,\infty)"), where="oo"),
-    Rule(r"(?<![\w\\])[A-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))", "", ("A(3,4)", "(3,4)"), where="("),
+    Rule(r"(?<![\w\\])[A-TV-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))", "", ("A(3,4)", "(3,4)"), where="("),
     Rule(r"""(?x) [ ,]+ for\ (?:all|any|every)[ ]
                   (?:(?:real|positive|values|numbers?|integers?|of)\ )* [a-zA-Z](?![a-zA-Z])
                   (?:\ ?(?:\\?in\b|[<>,!]|and\ )[^={}]{0,40}(?:\{[A-Z]\})?)? \Z""",
