@@ -28,11 +28,11 @@ from baseline_research.lab.gradient import Measured, measure, truths_of
 from baseline_research.lab.sampling import sampled
 from baseline_research.lab.score_pool import open_score_pool
 from baseline_research.lab.settings import LIMIT, GradientSettings
+from baseline_research.plot import Axis, Panel, draw
 from baseline_research.study.design import InlineStudy, Run
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import find_estimator
 from paired_eval.pages import figures, style
-from paired_eval.pages.plot import Axis, Panel, draw
 
 HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"

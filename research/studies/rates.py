@@ -10,9 +10,10 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
+from baseline_research import plot
 from baseline_research.study.page import RATES
 from baseline_research.study.values import RunRecord, grouped
-from paired_eval.pages import figures, plot, style
+from paired_eval.pages import figures, style
 
 HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import textwrap
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, Protocol
 
 import altair as alt
 from markupsafe import Markup
 
 from paired_eval.pages import style
 from paired_eval.pages.forest import Forest
-from paired_eval.pages.plot import Drawing
 from paired_eval.pages.text import printable
 
 PANEL_WIDTH = 330  # pixels
@@ -27,7 +26,18 @@ FIGURE = Markup(
 )
 
 
-Figure: TypeAlias = Drawing | Forest  # a chart with a title, a note and a description
+class Figure(Protocol):
+    """A chart with a title and a note, and what it shows in words."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def note(self) -> str: ...
+
+    def chart(self) -> Any: ...
+
+    def sentence(self) -> str: ...
 
 
 def picture(

@@ -31,8 +31,8 @@ class Script(NamedTuple):
     policy: str
 
 
-def render(template: str, **context: Any) -> str:
-    """A page from a template; every text is escaped, since names may come from files."""
+def render(template: str | jinja2.Template, **context: Any) -> str:
+    """A page from a template or its name; all text is escaped: names may come from files."""
     return TEMPLATES.get_template(template).render(
         written=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,

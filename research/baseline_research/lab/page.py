@@ -12,8 +12,9 @@ import altair as alt
 import numpy as np
 
 from answer_graders.programs.console import cell
-from paired_eval.pages import figures, plot, style
-from paired_eval.pages.plot import Axis, Panel, Row
+from baseline_research import plot
+from baseline_research.plot import Axis, Panel, Row
+from paired_eval.pages import figures, style
 from paired_eval.pages.text import with_interval
 
 Summary = Mapping[str, Any]

@@ -10,14 +10,15 @@ import altair as alt
 import pandas as pd
 
 from answer_graders.programs.files import atomic_write
+from baseline_research import plot
+from baseline_research.plot import Axis, Panel
 from baseline_research.study import tables
 from baseline_research.study.analysis import Average, CurvePoint, Findings, StudyRow
 from baseline_research.study.budget import Tried
 from baseline_research.study.values import grouped
-from paired_eval.pages import figures, plot, style
+from paired_eval.pages import figures, style
 from paired_eval.pages.forest import Forest, ForestRow
-from paired_eval.pages.pages import render
-from paired_eval.pages.plot import Axis, Panel
+from paired_eval.pages.pages import TEMPLATES, render
 from paired_eval.pages.text import short_names
 
 PAGE = "study.html"
@@ -32,8 +33,9 @@ OVER_SEEDS = "mean over seeds, 95 % intervals"
 
 def write(folder: Path, findings: Findings, title: str, tried: Sequence[Tried] = ()) -> Path:
     """Writes page, picture and rows; returns the page. `tried` has the splits of a budget."""
+    template = (Path(__file__).parent / "templates" / "study.html").read_text()
     text = render(
-        "study.html",
+        TEMPLATES.from_string(template),
         title=title,
         runs=sum(row.seeds for row in findings.means_at_each_rate if row.quantity == "reward"),
         reference=findings.reference,
