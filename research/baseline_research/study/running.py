@@ -193,7 +193,7 @@ def _train_one(run: Run, settings: Study, note: Callable[[str], None]) -> Record
     else:
         from baseline_research.study.inline import engine  # slow to import
 
-        figures = engine.train(run, settings)
+        figures = engine.train(run, settings, note)
     return {**run._asdict(), **figures._asdict()}
 
 

@@ -58,6 +58,13 @@ def train(settings, **changes):
     return engine.train(first_run(settings, **changes), settings)
 
 
+def test_a_run_tells_its_steps(settings):
+    notes = []
+    run = first_run(settings)
+    engine.train(run, settings.model_copy(update={"steps": 2}), notes.append)
+    assert notes == [f"{run.name}, step 0 of 2", f"{run.name}, step 1 of 2"]
+
+
 def sampled(policy, problems, greedy=False):
     generator = torch.Generator().manual_seed(0)
     return rollout.sample(policy, TASKS["sort"], problems, 2, generator, greedy=greedy)

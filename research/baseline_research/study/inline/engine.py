@@ -7,7 +7,7 @@ after its warm-up, gradient norm clipped at 1, mean over tokens, temperature 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from baseline_research.study.design import InlineStudy, Run
@@ -21,13 +21,19 @@ LATE_SHARE = 4  # the last fourth of the steps
 ROUNDING = 1e-3  # of a number of right responses, from a mean in float32
 
 
-def train(run: Run, settings: InlineStudy) -> Figures:
-    """Trains from the warm start, and returns what was measured."""
-    return train_policy(policy_in(settings.start_of(run.task), settings), run, settings)
+def silent(note: str) -> None:
+    """Shows no progress."""
 
 
-def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures:
-    """Trains a policy in place, and returns what was measured."""
+def train(run: Run, settings: InlineStudy, note: Callable[[str], None] = silent) -> Figures:
+    """Trains from the warm start, and returns what was measured; `note` gets the progress."""
+    return train_policy(policy_in(settings.start_of(run.task), settings), run, settings, note)
+
+
+def train_policy(
+    policy: TinyPolicy, run: Run, settings: InlineStudy, note: Callable[[str], None] = silent
+) -> Figures:
+    """Trains a policy in place, and returns what was measured; `note` gets the progress."""
     problems = training_problems(run, settings)
     estimator = settings.estimator_name(run.estimator)
     objective = Objective(
@@ -40,6 +46,7 @@ def train_policy(policy: TinyPolicy, run: Run, settings: InlineStudy) -> Figures
     training = Training(run, policy, estimator, objective)
     steps: list[Step] = []
     for number in range(settings.steps):
+        note(f"{run.name}, step {number} of {settings.steps}")
         first = number * run.prompts
         steps.append(training.step(number, problems[first : first + run.prompts]))
     rates = held_out_rates(run.task, settings, policy, settings.samples)
