@@ -4,7 +4,7 @@
 
 SmolLM2 writes sentences with two given words. The rule of the task draws preferences between its
 sentences, and `openrlhf-js rm train` trains a Bradley-Terry model on them. Then each estimator
-trains on its scores, with a KL term, at the same number of samples. Every ten steps the held-out
+trains on its scores, with a KL term, at the same number of samples. Every five steps the held-out
 sentences are judged twice: by the reward model, the proxy, and by the rule.
 """
 
@@ -44,10 +44,10 @@ from paired_eval.stats import clustered_mean
 TASK = "sentences"
 PAIRS = {"train": 640, "held_out": 128}
 PROMPTS_AT_ONCE = 32
-LOG_ODDS = 4.0  # of a preference, for a difference of 1 in the rule
+LOG_ODDS = 10.0  # of a preference, for a difference of 1 in the rule
 SPLITS = {"rloo": (8, 4), "grpo": (8, 4), "js": (16, 2), "js_grad": (16, 2)}
-STEPS = 40
-STEPS_PER_JUDGEMENT = 10
+STEPS = 20
+STEPS_PER_JUDGEMENT = 5
 HELD_OUT = 64
 RESPONSES = 2  # to a held-out prompt
 KL = 0.02
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="folder of SmolLM2")
     parser.add_argument("out", type=Path, help="folder of the pairs, the reward model and records")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
-    parser.add_argument("--learning_rate", type=float, default=1e-5)
+    parser.add_argument("--learning_rate", type=float, default=2e-5)
     arguments = parser.parse_args()
     settings = InlineStudy(
         model=arguments.model, tasks=[TASK], held_out=HELD_OUT, steps=STEPS, out=arguments.out
@@ -112,9 +112,10 @@ def trained_reward_model(start: Path, settings: InlineStudy) -> Path:
     train = [*program, "train", "--js.device", "cpu", "--model.model_name_or_path", start]
     train += ["--eval.dataset", files["held_out"]]
     train += ["--data.dataset", files["train"], "--data.max_len", 128, "--data.apply_chat_template"]
-    train += ["--train.batch_size", 32, "--train.micro_batch_size", 8, "--adam.lr", 2e-5]
+    train += ["--train.batch_size", 32, "--train.micro_batch_size", 8, "--adam.lr", 5e-5]
     train += ["--ckpt.path", settings.out / "checkpoints", "--ckpt.output_dir", folder]
     evaluate = [*program, "eval", files["held_out"], "--model", folder, "--apply_chat_template"]
+    evaluate += ["--dtype", "float32"]  # bf16 is slow on a CPU
     evaluate += ["--out", folder / "eval"]
     train += [word for name, value in columns for word in (f"--data.{name}", value)]
     evaluate += [word for name, value in columns for word in (f"--{name}", value)]
