@@ -8,7 +8,7 @@ from openrlhf.datasets import PromptDataset
 
 from answer_graders.labels import label_text
 from openrlhf_js.trainers.openrlhf.checks.lengths import measured
-from openrlhf_js.trainers.openrlhf.checks.rewards import grades_with_our_task
+from openrlhf_js.trainers.openrlhf.checks.rewards import is_our_task
 from openrlhf_js.trainers.openrlhf.records import Label
 
 
@@ -43,8 +43,8 @@ class CheckedPrompts(PromptDataset):  # type: ignore[misc]
             try:
                 label_text(label)
             except ValueError as error:
-                ours = grades_with_our_task(self.strategy.args)
-                return f"row {number:,}: {error}" if ours else None
+                is_ours = is_our_task(self.strategy.args.js.task)
+                return f"row {number:,}: {error}" if is_ours else None
         return None
 
     def _leave_out_long(self) -> str | None:

@@ -43,7 +43,6 @@ DRIVER = "driver"
 TRAINER = "trainer"  # the actor that has the prompts or makes experience
 LEARNER = "learner"  # the actors with the weights of policy and critic
 REWARD_TRAINING = "reward training"
-COMMAND_LINE = "command line"
 
 
 class Replacement(NamedTuple):
@@ -230,43 +229,6 @@ REPLACED = (
         read_by=REWARD_TRAINING,
         why="a resumed run leaves out pairs, and the last update is not evaluated",
         ends_when="`fit` resumes at the next pair, and evaluates at the end",
-    ),
-    # nothing is replaced: the source is parsed, and a part of it is executed separately
-    Replacement(
-        module="openrlhf.cli.train_ppo_ray",
-        name="__main__",
-        parameters="",
-        ours="openrlhf_js.trainers.openrlhf.flags.parser.read_program",
-        read_by=COMMAND_LINE,
-        why="the flags and their validation stand below `if __name__`, behind slow imports",
-        ends_when="a light module has a function that returns the parser and one that validates",
-    ),
-    Replacement(
-        module="openrlhf.cli.train_rm",
-        name="__main__",
-        parameters="",
-        ours="openrlhf_js.trainers.openrlhf.flags.parser.read_program",
-        read_by=COMMAND_LINE,
-        why="the flags and their validation stand below `if __name__`, behind slow imports",
-        ends_when="a light module has a function that returns the parser and one that validates",
-    ),
-    Replacement(
-        module="openrlhf.utils.config",
-        name="hierarchize",
-        parameters="args",
-        ours="openrlhf_js.trainers.openrlhf.flags.parser._light_config",
-        read_by=COMMAND_LINE,
-        why="the package around this light module imports torch and transformers",
-        ends_when="`openrlhf.utils` imports nothing by itself",
-    ),
-    Replacement(
-        module="openrlhf.datasets.prompts_dataset",
-        name="preprocess_data",
-        parameters="data input_template input_key label_key apply_chat_template",
-        ours="openrlhf_js.trainers.openrlhf.flags.parser.upstream_function",
-        read_by=COMMAND_LINE,
-        why="the checks measure prompts as upstream makes them, before torch is imported",
-        ends_when="the module imports torch where it needs it",
     ),
 )
 

@@ -9,17 +9,16 @@ import ray.cloudpickle
 from kit import upstream_args
 
 from answer_graders.rewards import reward_function
-from openrlhf_js.trainers.openrlhf.checks import rewards as label_checks
-from openrlhf_js.trainers.openrlhf.checks.rewards import UserFile
 from openrlhf_js.trainers.openrlhf.prompts import CheckedPrompts
 from openrlhf_js.trainers.openrlhf.records import Label
 from openrlhf_js.trainers.openrlhf.rewards import Answer, RewardServers
 from openrlhf_js.trainers.openrlhf.rollout import CheckedExecutor
 
 
-def data_of(rows, tokenizer=None, **settings):
-    """Our data set of rows."""
+def data_of(rows, tokenizer=None, task="", **settings):
+    """Our data set of rows, in a run whose reward file grades `task`."""
     args = upstream_args(**{"data__label_key": "label", **settings})
+    args.js.task = task
     if tokenizer is None:
         args.train.agent_func_path = "agent"  # prompts are not measured
     strategy = SimpleNamespace(args=args, is_rank_0=lambda: False)
@@ -93,17 +92,16 @@ def test_other_prompts_that_do_not_fit_are_refused_unless_they_are_not_what_the_
 # --- labels of data sets on a hub, which a run sees late ------------------------------------------
 
 
-def labelled(labels):
+def labelled(labels, task=""):
     """The data set of rows with these labels."""
     rows = [{"input": "2 + 2?", "label": label, "datasource": "math/a"} for label in labels]
-    return data_of(rows, reward__remote_url=["reward.py"])
+    return data_of(rows, task=task, reward__remote_url=["reward.py"])
 
 
 @pytest.mark.parametrize("label", [None, 0.5, True, ["4"], {"answer": 4}])
-def test_labels_that_a_task_of_ours_cannot_read_are_refused_with_their_row(label, monkeypatch):
-    monkeypatch.setattr(label_checks, "grader_of", lambda **_: UserFile(None, "math"))
-    assert labelled(["4", label]).problem.startswith("row 2: a label must be text")
-    data = labelled([4, "4", 5])
+def test_labels_that_a_task_of_ours_cannot_read_are_refused_with_their_row(label):
+    assert labelled(["4", label], "math").problem.startswith("row 2: a label must be text")
+    data = labelled([4, "4", 5], "math")
     assert data.problem is None
     values = [data[row][2].value for row in range(3)]
     rewards = reward_function("math")(["\\boxed{4}"] * 3, [""] * 3, values)["rewards"]
@@ -112,7 +110,6 @@ def test_labels_that_a_task_of_ours_cannot_read_are_refused_with_their_row(label
 
 @pytest.mark.parametrize("served", [False, True])
 def test_labels_of_every_kind_reach_the_users_own_reward(served, tmp_path, monkeypatch):
-    monkeypatch.setattr(label_checks, "grader_of", lambda **_: UserFile(None, ""))
     labels = [["4"], None, {"answer": {"is": [4, 1.5]}}, 4, "4", 1.5, True, []]
     data = labelled(labels)
     assert data.problem is None

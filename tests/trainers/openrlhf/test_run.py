@@ -25,12 +25,10 @@ from baseline_research.tiny import model as tiny
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.common.environment import RUN_ID
 from openrlhf_js.trainers.openrlhf import flash_attn, upstream
-from openrlhf_js.trainers.openrlhf.checks.rewards import load_file
+from openrlhf_js.trainers.openrlhf.checks.rewards import loading
 from openrlhf_js.trainers.openrlhf.flags import add_flags
 from openrlhf_js.trainers.openrlhf.flags.parser import (
     changed,
-    read_program,
-    source_path,
     upstream_parser,
 )
 from openrlhf_js.trainers.openrlhf.run import failures, leftovers, ray_session
@@ -98,14 +96,11 @@ def test_a_run_joins_no_ray_but_the_one_that_ray_address_names(monkeypatch, addr
 
 @pytest.mark.parametrize("row", upstream.REPLACED, ids=lambda row: f"{row.module}.{row.name}")
 def test_a_name_that_we_replace_is_there_and_so_is_our_part(row):
-    """It has the parameters that ours counts on; the flags are where they are read."""
+    """It has the parameters that ours counts on."""
     module_name, _, name = row.ours.rpartition(".")
     assert callable(getattr(importlib.import_module(module_name), name))
-    if row.name == "__main__":
-        read_program(source_path(row.module.rpartition(".")[2]))
-    else:
-        assert row.parameters
-        upstream.check([{row.module: {row.path: row.parameters}}])
+    assert row.parameters
+    upstream.check([{row.module: {row.path: row.parameters}}])
 
 
 def test_each_name_is_replaced_once_and_says_why():
@@ -380,7 +375,9 @@ def test_a_runs_file_has_settings_versions_and_each_start(tmp_path):
 def test_a_grader_is_loaded_before_the_run(code, said, tmp_path):
     path = tmp_path / "grader.py"
     path.write_text(code)
-    found = load_file(str(path), "reward_func", "cpu", 1 if "while" in code else 100)
+    limit_seconds = 1 if "while" in code else 100
+    with loading(str(path), "reward_func", "cpu", limit_seconds) as finish:
+        found = finish(None)
     assert found.problem == said if said is None else said in found.problem
 
 

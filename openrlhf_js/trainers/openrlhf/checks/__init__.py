@@ -7,7 +7,7 @@ something else. Names on a hub and upstream's own validation are left to upstrea
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from openrlhf_js.trainers.openrlhf.checks.models import (
     lora_problems,
     model_problems,
 )
-from openrlhf_js.trainers.openrlhf.checks.prompts import check_prompts, data_sets, usable_rows
+from openrlhf_js.trainers.openrlhf.checks.prompts import DataSet, check_prompts
 from openrlhf_js.trainers.openrlhf.checks.rewards import (
     grader_loading,
     is_our_task,
@@ -73,10 +73,11 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
         download: whether tokenizers and columns may be fetched from a hub, as when a run starts.
     """
     flat: Flat = vars(args)
-    nested = tokenizer = unnested = None
+    nested: Any = None
+    tokenizer = unnested = None
     lengths: Mapping[str, list[Lengths | None]] = {}
     with grader_loading(flat) as finish_grader:
-        data_problems, prompts = check_prompts(flat, download)
+        data_problems, data_sets, prompts = check_prompts(flat, download)
         of_flags = [*flag_problems(flat), *batch_size_problems(flat, prompts)]
         with collecting(of_flags):
             try:
@@ -97,24 +98,21 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
                     raise BadInput("\n".join(of_code))
                 tokenizer = load_tokenizer(flat, download)
             with collecting(problems):
-                lengths = check_lengths(flat, tokenizer)
+                lengths = check_lengths(data_sets, flat, tokenizer)
                 if prompts is None:
                     prompts = prompts_left(flat, lengths)
-        grader = finish_grader(_trial(flat, tokenizer))
+        grader = finish_grader(_trial(data_sets, flat, tokenizer))
     of_labels: list[str] = []
     if grader and is_our_task(grader.task):
-        of_labels += label_problems(flat, grader.task)
+        of_labels += label_problems(data_sets, flat, grader.task)
     problems += of_labels or reward_problems(flat, grader)
     if problems:
         raise BadInput("\n".join(dict.fromkeys(problems)))
     if unnested is not None:
         raise unnested
-    return Checked(
-        prompts=prompts,
-        task=grader.task if grader else "",
-        lengths=lengths,
-        nested=nested,
-    )
+    task = grader.task if grader else ""
+    nested.js.task = task  # for the trainer, which sees the labels of data sets on a hub
+    return Checked(prompts=prompts, task=task, lengths=lengths, nested=nested)
 
 
 @contextmanager
@@ -155,14 +153,15 @@ def flag_problems(flat: Flat) -> Iterator[str]:
         )
 
 
-def _trial(flat: Flat, tokenizer: Any) -> Trial | None:
+def _trial(data_sets: Sequence[DataSet], flat: Flat, tokenizer: Any) -> Trial | None:
     """A call of the reward function for the first row of the data, as a run would make it.
 
     Without the chat template or a row it shows less. An agent is not called.
     """
     if flat["train.agent_func_path"]:
         return None
-    row = _first_row(flat)
+    trained = [each.rows for each in data_sets if each.flag == "data.prompt_dataset"]
+    row = next((rows[0] for rows in trained if rows is not None), None)
     prompt = None
     if row is not None:
         with suppress(Exception):  # of a chat template; `check_lengths` reports it
@@ -177,16 +176,3 @@ def _trial(flat: Flat, tokenizer: Any) -> Trial | None:
         datasource=datasource if isinstance(datasource, str) else "",
         may_fail=not (prompt and is_as_in_a_run) or flat["js.on_bad_reward"] == "mask",
     )
-
-
-def _first_row(flat: Flat) -> Mapping[str, Any] | None:
-    """The first row of the first local data set that can be used; None without one."""
-    for name in data_sets(flat, "data.prompt_dataset"):
-        try:
-            rows = usable_rows(name, "data.prompt_dataset", flat)
-        except BadInput:
-            continue
-        if rows is not None:
-            first: Mapping[str, Any] = rows[0]
-            return first
-    return None

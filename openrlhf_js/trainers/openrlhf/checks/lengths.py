@@ -16,7 +16,7 @@ from openrlhf_js.common.processors import load_processor
 from openrlhf_js.reward_model.checkpoint import first_line
 from openrlhf_js.trainers.openrlhf.checks.batch_sizes import too_few_prompts
 from openrlhf_js.trainers.openrlhf.checks.models import TRUST
-from openrlhf_js.trainers.openrlhf.checks.prompts import SPLITS, data_sets, usable_rows
+from openrlhf_js.trainers.openrlhf.checks.prompts import SPLITS, DataSet
 from openrlhf_js.trainers.openrlhf.data_files import first_rows
 from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.flags.parser import upstream_function
@@ -96,7 +96,9 @@ def measured(
     return Lengths(tokens=tokens, max_len=max_len, response=max_new_tokens or 1)
 
 
-def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]:
+def check_lengths(
+    data_sets: Sequence[DataSet], flat: Flat, tokenizer: Any
+) -> dict[str, list[Lengths | None]]:
     """The lengths of the prompts, by the flag of their data sets; None for data sets on a hub.
 
     Without a tokenizer (`load_tokenizer`) nothing is measured here; the trainer measures later. An
@@ -105,26 +107,20 @@ def check_lengths(flat: Flat, tokenizer: Any) -> dict[str, list[Lengths | None]]
     """
     if tokenizer is None or flat["train.agent_func_path"]:
         return {}
-    found: dict[str, list[Lengths | None]] = {}
+    found: dict[str, list[Lengths | None]] = {flag: [] for flag in SPLITS}
     problems = []
     may_drop = flat["js.on_long_prompt"] == "drop"
-    for flag in SPLITS:
-        found[flag] = []
-        for name in data_sets(flat, flag):
-            lengths = problem = None
-            try:
-                rows = usable_rows(name, flag, flat)
-            except BadInput:  # `check_prompts` reports it
-                rows = None
-            try:
-                if rows is not None:
-                    lengths = _lengths(rows, flat, tokenizer)
-                    problem = lengths.problem(may_drop)
-            except BadInput as error:
-                problem = str(error)
-            found[flag].append(lengths)
-            if problem:
-                problems.append(f"--{flag} {name.strip()}: {problem}")
+    for data_set in data_sets:
+        lengths = problem = None
+        try:
+            if data_set.rows is not None:
+                lengths = _lengths(data_set.rows, flat, tokenizer)
+                problem = lengths.problem(may_drop)
+        except BadInput as error:
+            problem = str(error)
+        found[data_set.flag].append(lengths)
+        if problem:
+            problems.append(f"--{data_set.flag} {data_set.name}: {problem}")
     if problems:
         raise BadInput("\n".join(problems))
     return found
@@ -135,8 +131,9 @@ def prompts_left(flat: Flat, lengths: Mapping[str, list[Lengths | None]]) -> int
 
     Raises BadInput for too few.
     """
-    measured_sets = [one for one in lengths.get("data.prompt_dataset", ()) if one is not None]
-    is_known = 0 < len(measured_sets) == len(data_sets(flat, "data.prompt_dataset"))
+    all_sets = lengths.get("data.prompt_dataset", [])
+    measured_sets = [one for one in all_sets if one is not None]
+    is_known = 0 < len(measured_sets) == len(all_sets)
     if not is_known or flat["data.prompt_probs"] is not None:
         return None
     fits = [(count or 0) <= one.room for one in measured_sets for count in one.tokens]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from openrlhf_js.trainers.openrlhf.data_files import (
     columns_on_hub,
@@ -24,55 +24,54 @@ SPLITS = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.spli
 BASE64_CHARACTERS = 256  # a longer text is an image to upstream, a shorter one a path
 
 
-def data_sets(flat: Flat, flag: str) -> list[str]:
-    """The names in a comma-separated list of data sets."""
-    return flat[flag].split(",") if flat[flag] else []
+class DataSet(NamedTuple):
+    """A data set that a flag names."""
+
+    flag: str
+    name: str
+    rows: Any
+    """As `read_local` returns them; None if it is on a hub or cannot be used."""
 
 
-def check_prompts(flat: Flat, download: bool = False) -> tuple[list[str], int | None]:
-    """The problems of both data sets, and the number of prompts per episode.
+class Prompts(NamedTuple):
+    """What `check_prompts` has found out."""
 
-    The number is None if only the trainer can find it, by loading and measuring the prompts.
-    `download` says whether a hub may be asked.
-    """
+    problems: list[str]
+    data_sets: list[DataSet]
+    per_episode: int | None
+    """None if only the trainer can find it, by loading and measuring the prompts."""
+
+
+def check_prompts(flat: Flat, download: bool = False) -> Prompts:
+    """Reads the data sets of both flags; `download` says whether a hub may be asked."""
     if not flat["data.prompt_dataset"]:
-        return ["--data.prompt_dataset is missing: a file, a folder or a name on a hub"], None
-    problems, sizes = _check_data_sets(flat, "data.prompt_dataset", download)
-    problems += _check_data_sets(flat, "eval.dataset", download)[0]
+        missing = "--data.prompt_dataset is missing: a file, a folder or a name on a hub"
+        return Prompts([missing], [], None)
+    problems: list[str] = []
+    data_sets: list[DataSet] = []
+    for flag in SPLITS:
+        for name in flat[flag].split(",") if flat[flag] else ():
+            rows = None
+            try:
+                rows = _usable_rows(name, flag, flat, download)
+            except BadInput as error:
+                problems.append(f"--{flag} {name.strip() or repr(name)}: {error}")
+            data_sets.append(DataSet(flag, name.strip(), rows))
+    trained = [each.rows for each in data_sets if each.flag == "data.prompt_dataset"]
     shares = flat["data.prompt_probs"]
     if shares is not None:
         try:
-            parse_probabilities(shares, len(sizes))
+            parse_probabilities(shares, len(trained))
         except BadInput as error:
             problems.append(str(error))
-    known = [size for size in sizes if size is not None]
     drops = flat["js.on_long_prompt"] == "drop" and not flat["train.agent_func_path"]
-    if shares is not None or len(known) < len(sizes) or drops:
-        return problems, None
-    return problems, min(sum(known), flat["data.max_samples"])
+    is_unseen = any(rows is None for rows in trained)
+    if shares is not None or is_unseen or drops:
+        return Prompts(problems, data_sets, None)
+    return Prompts(problems, data_sets, min(sum(map(len, trained)), flat["data.max_samples"]))
 
 
-def _check_data_sets(flat: Flat, flag: str, download: bool) -> tuple[list[str], list[int | None]]:
-    """The problems of a list of data sets, and the size of each, None if unseen."""
-    problems: list[str] = []
-    sizes: list[int | None] = []
-    for name in data_sets(flat, flag):
-        size = None
-        try:
-            rows = usable_rows(name, flag, flat)
-            if rows is not None:
-                size = min(len(rows), flat["data.max_samples"])
-            elif download and not flat["use_ms"]:
-                columns = columns_on_hub(name, flat[SPLITS[flag]])
-                if columns is not None:
-                    _check_columns(columns, flat)
-        except BadInput as error:
-            problems.append(f"--{flag} {name.strip() or repr(name)}: {error}")
-        sizes.append(size)
-    return problems, sizes
-
-
-def usable_rows(name: str, flag: str, flat: Flat) -> Any:
+def _usable_rows(name: str, flag: str, flat: Flat, download: bool) -> Any:
     """The rows of a local data set, as `read_local` returns them; None for one on a hub.
 
     Raises BadInput unless they have the run's columns and every row has a prompt.
@@ -83,6 +82,10 @@ def usable_rows(name: str, flag: str, flat: Flat) -> Any:
         columns = (flat["data.input_key"], flat["data.image_key"])
         for number, row in enumerate(first_rows(rows, flat["data.max_samples"], columns), 1):
             _check_row(number, row, flat)
+    elif download and not flat["use_ms"]:
+        column_names = columns_on_hub(name, flat[SPLITS[flag]])
+        if column_names is not None:
+            _check_columns(column_names, flat)
     return rows
 
 

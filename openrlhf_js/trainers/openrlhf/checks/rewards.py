@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pickle
@@ -14,11 +13,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from answer_graders.programs.console import progress
-from openrlhf_js.trainers.openrlhf.checks.prompts import SPLITS, data_sets, usable_rows
+from openrlhf_js.trainers.openrlhf.checks.prompts import DataSet
 from openrlhf_js.trainers.openrlhf.data_files import DATASOURCE, first_rows
 from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.graders import AGENT, REWARD_FUNCTION, TRIED, Trial
-from openrlhf_js.trainers.openrlhf.upstream import BadInput
 
 # The current folder is left out until everything is imported: a user's file there may have the
 # name of a standard module.
@@ -93,12 +91,6 @@ def _unfinished(said: Sequence[Any], errors: bytes, is_late: bool, limit: str) -
     return f"{TRIED} {cause}"
 
 
-def load_file(path: str, name: str, device: str, limit_seconds: float) -> UserFile:
-    """Whether a Python file has the `name` that upstream looks for."""
-    with loading(path, name, device, limit_seconds) as finish:
-        return finish(None)
-
-
 def grader_file(agent: str | None, addresses: Sequence[str]) -> tuple[str, str] | None:
     """The file of a run's agent, or its reward file in place of addresses, and the name that
     upstream looks for in it; None without such a file."""
@@ -107,14 +99,6 @@ def grader_file(agent: str | None, addresses: Sequence[str]) -> tuple[str, str] 
     if addresses and addresses[0].endswith(".py"):
         return addresses[0], REWARD_FUNCTION
     return None
-
-
-def grader_of(
-    agent: str | None, addresses: Sequence[str], device: str, limit_seconds: float
-) -> UserFile | None:
-    """The agent of the run, or its reward file in place of addresses; None without either."""
-    file = grader_file(agent, addresses)
-    return None if file is None else load_file(*file, device, limit_seconds)
 
 
 @contextmanager
@@ -169,36 +153,17 @@ def is_our_task(name: str) -> bool:
     return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
 
 
-def grades_with_our_task(args: argparse.Namespace) -> bool:
-    """Whether the reward file or agent in these nested arguments grades with one of our tasks."""
-    grader = grader_of(
-        agent=args.train.agent_func_path,
-        addresses=args.reward.remote_url or (),
-        device=args.js.device,
-        limit_seconds=args.js.reward_timeout_seconds,
-    )
-    return grader is not None and is_our_task(grader.task)
-
-
-def label_problems(flat: Flat, task_name: str) -> Iterator[str]:
+def label_problems(data_sets: Sequence[DataSet], flat: Flat, task_name: str) -> Iterator[str]:
     """Labels in local files that the run's grader would refuse hours later."""
     key = flat["data.label_key"]
     if key is None:
         yield f"--data.label_key is missing: {task_name} grades against the label of a row"
         return
-    for flag in SPLITS:
-        for name in data_sets(flat, flag):
-            try:
-                rows = usable_rows(name, flag, flat)
-            except BadInput:  # `check_prompts` reports it
-                continue
-            used = (
-                ()
-                if rows is None
-                else first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
-            )
+    for flag, name, rows in data_sets:
+        if rows is not None:
+            used = first_rows(rows, flat["data.max_samples"], (key, DATASOURCE))
             for problem in _refused_labels(used, key, task_name):
-                yield f"--{flag} {name.strip()}: {problem}"
+                yield f"--{flag} {name}: {problem}"
 
 
 def _refused_labels(rows: Sequence[Any], key: str, task_name: str) -> list[str]:
