@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# in every process of a run, or of a program that `study` starts, to find and end them by
+# in every process of a run, to find and end them by
 RUN_ID = "OPENRLHF_JS_RUN"
-SUPERVISED = "OPENRLHF_JS_SUPERVISED"
 DEVICE = "OPENRLHF_JS_DEVICE"  # "cpu": vLLM's processes load `baseline_research.on_cpu`
 
 VLLM_ON_CPU = {
@@ -21,8 +20,6 @@ VLLM_ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each engine takes the same cores
     "TORCHDYNAMO_DISABLE": "1",  # else vLLM compiles a sampler, which wants a C++ compiler
 }
-VLLM_QUIET = {"VLLM_LOGGING_LEVEL": "ERROR"}
-VLLM_IN_THIS_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # whose seeds and threads it sets
 TRAINING_ON_CPU = {
     "DS_ACCELERATOR": "cpu",
     "RAY_prestart_worker_first_driver": "0",  # workers are forks of the nursery
@@ -61,20 +58,6 @@ def of_workers(device: str, run: str) -> dict[str, str]:
             environment[f"TQDM_{name.upper()}"] = f"{number:g}"
     if device == "cpu":
         environment.update(training_on_cpu())
-    return environment
-
-
-def of_quickstart(cache: str) -> dict[str, str]:
-    """For training on our own tasks: a separate Ray, a `cache` of prompts, no network."""
-    environment = {
-        **os.environ,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "PYTHONUNBUFFERED": "1",  # its log is read while it runs
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": cache,
-    }
-    environment.pop("RAY_ADDRESS", None)
     return environment
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from answer_graders.labels import IMAGE_TAG
 
 MEDIA_TOKENS = ("image_token_id", "video_token_id", "audio_token_id")  # in model configurations
 FORBIDDEN = -100.0  # the logit, or logit bias, of a token that must not be sampled
@@ -19,17 +16,6 @@ def media_tokens(config: Any) -> list[int]:
     fail."""
     tokens = [getattr(config, name, None) for name in MEDIA_TOKENS]
     return [token for token in tokens if token is not None]
-
-
-def parts(content: str) -> str | list[dict[str, str]]:
-    """The content for a vision model's chat template: text and images, split as OpenRLHF does."""
-    if IMAGE_TAG not in content:
-        return content
-    pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
-    return [
-        {"type": "image"} if piece == IMAGE_TAG else {"type": "text", "text": piece}
-        for piece in pieces
-    ]
 
 
 @functools.cache

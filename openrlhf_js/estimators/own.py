@@ -11,7 +11,6 @@ docs/baselines.md goes from the idea to a learning curve.
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import itertools
 import pickle
@@ -51,17 +50,6 @@ def parse_own(spec: str) -> OwnName | None:
     """Return the file and the name in it; None for anything but `FILE.py:NAME`."""
     match = SPEC.fullmatch(spec)
     return None if match is None else OwnName(Path(match["file"]), match["name"])
-
-
-def label_of(estimator: str) -> str:
-    """An estimator's name in saved results; for a user's own, with a hash of its file."""
-    own = parse_own(estimator)
-    if own is None:
-        return estimator
-    if not own.file.is_file():
-        raise ValueError(f"{estimator}: there is no such file.")
-    version = hashlib.sha256(own.file.read_bytes()).hexdigest()[:8]
-    return f"{own.file.name}:{own.name}@{version}"
 
 
 def load_own(spec: str) -> Estimator:

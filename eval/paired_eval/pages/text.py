@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 22  # characters of a series that a picture has room for
-VERSION = re.compile(r"(?<=\w)@[0-9a-f]{8}$")  # that `estimators.own.label_of` appends to a name
+VERSION = re.compile(r"(?<=\w)@[0-9a-f]{8}$")  # that a study appends to a name
 
 
 def with_interval(

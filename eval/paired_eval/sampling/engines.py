@@ -18,11 +18,14 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from openrlhf_js.common.environment import VLLM_IN_THIS_PROCESS, VLLM_ON_CPU, VLLM_QUIET, or_as_set
+from openrlhf_js.common.environment import VLLM_ON_CPU, or_as_set
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
 from paired_eval.sampling.models import ModelFiles
 from paired_eval.sampling.parameters import Images, Parameters, Response
 from paired_eval.sampling.settings import EngineSettings
+
+VLLM_QUIET = {"VLLM_LOGGING_LEVEL": "ERROR"}
+VLLM_IN_THIS_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # whose seeds and threads it sets
 
 
 class Transformers:

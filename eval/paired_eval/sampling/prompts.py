@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from answer_graders.labels import check_images, label_text
+from answer_graders.labels import IMAGE_TAG, check_images, label_text
 from answer_graders.programs.files import read_rows
 
 Row = dict[str, Any]
@@ -103,10 +104,8 @@ def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:
     if form.apply_chat_template:
         chat = [{"role": "user", "content": value}] if isinstance(value, str) else value
         if images:
-            from openrlhf_js.common.processors import parts  # of models in this process
-
             check_images(chat, images)
-            chat = [{**message, "content": parts(message["content"])} for message in chat]
+            chat = [{**message, "content": _parts(message["content"])} for message in chat]
         template = (processor or tokenizer).apply_chat_template
         return str(template(chat, tokenize=False, add_generation_prompt=True))
     if not isinstance(value, str):
@@ -115,6 +114,17 @@ def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:
             f"{form.input_key!r} holds {kind}, not text; messages need --apply_chat_template"
         )
     return form.input_template.format(value) if form.input_template else value
+
+
+def _parts(content: str) -> str | list[dict[str, str]]:
+    """The content for a vision model's chat template: text and images, split as OpenRLHF does."""
+    if IMAGE_TAG not in content:
+        return content
+    pieces = [piece.strip() for piece in re.split(f"({IMAGE_TAG})", content) if piece.strip()]
+    return [
+        {"type": "image"} if piece == IMAGE_TAG else {"type": "text", "text": piece}
+        for piece in pieces
+    ]
 
 
 def _value(row: Row, key: str, flag: str) -> Any:

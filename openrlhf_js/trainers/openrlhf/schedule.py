@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 from typing import Any, NamedTuple
-
-FLAGS = (  # the flags that determine how long a run is
-    "rollout.batch_size",
-    "rollout.n_samples_per_prompt",
-    "rollout.vllm_generate_batch_size",
-    "train.batch_size",
-    "train.max_epochs",
-    "train.num_episodes",
-    "train.async_enable",
-    "train.async_queue_size",
-    "js.max_steps",
-)
 
 
 class Schedule(NamedTuple):
@@ -29,20 +18,20 @@ class Schedule(NamedTuple):
     """The most policy updates between sampling a response and its last use."""
 
     @classmethod
-    def of(cls, prompts: int, values: dict[str, Any]) -> Schedule:
-        """The schedule for this number of prompts and these values of `FLAGS`.
+    def of(cls, prompts: int, value: Callable[[str], Any]) -> Schedule:
+        """The schedule for this number of prompts; `value` returns the value of a flag.
 
         With a queue of rollouts, or several generated at once, a response waits while earlier ones
         are trained on.
         """
-        batch = values["rollout.batch_size"]
-        responses = batch * values["rollout.n_samples_per_prompt"]
-        rollouts = prompts // batch * values["train.num_episodes"]
-        if values["js.max_steps"]:
-            rollouts = min(rollouts, values["js.max_steps"])
-        updates = responses * values["train.max_epochs"] // values["train.batch_size"]
-        at_once = values["rollout.vllm_generate_batch_size"] or batch
+        batch = value("rollout.batch_size")
+        responses = batch * value("rollout.n_samples_per_prompt")
+        rollouts = prompts // batch * value("train.num_episodes")
+        if value("js.max_steps"):
+            rollouts = min(rollouts, value("js.max_steps"))
+        updates = responses * value("train.max_epochs") // value("train.batch_size")
+        at_once = value("rollout.vllm_generate_batch_size") or batch
         waits = (batch - gcd(batch, at_once) + at_once - 1) // batch  # rollouts
-        if values["train.async_enable"]:
-            waits += values["train.async_queue_size"]
+        if value("train.async_enable"):
+            waits += value("train.async_queue_size")
         return cls(rollouts, updates, oldest=(waits + 1) * updates - 1)

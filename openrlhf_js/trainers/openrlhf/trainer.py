@@ -17,6 +17,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from openrlhf_js.trainers.openrlhf.checks.batch_sizes import too_few_prompts
 from openrlhf_js.trainers.openrlhf.experience import ShrinkageExperienceMaker
 from openrlhf_js.trainers.openrlhf.learner import actors
 from openrlhf_js.trainers.openrlhf.rollout import OrderedSamples
-from openrlhf_js.trainers.openrlhf.schedule import FLAGS, Schedule
+from openrlhf_js.trainers.openrlhf.schedule import Schedule
 from openrlhf_js.trainers.openrlhf.upstream import TRAINER, BadInput, plain_class, replace_names
 
 STEP = "js_global_step"  # key in the data loader's state, which a checkpoint keeps
@@ -293,11 +294,8 @@ def refuse_prompts(trainer: Any) -> None:
 
 def schedule_of(trainer: Any) -> Schedule:
     """How long a run is, from a trainer that has the prompts."""
-    values = {}
-    for flag in FLAGS:
-        section, _, name = flag.partition(".")
-        values[flag] = getattr(getattr(trainer.args, section), name)
-    return Schedule.of(len(trainer.prompts_dataloader.dataset), values)
+    prompts = len(trainer.prompts_dataloader.dataset)
+    return Schedule.of(prompts, lambda flag: attrgetter(flag)(trainer.args))
 
 
 def metrics_by_datasource(loader: Any, samples: list[Any], responses: int) -> dict[str, float]:

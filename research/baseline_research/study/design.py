@@ -18,7 +18,7 @@ from answer_graders.programs.settings import Field, Settings
 from baseline_research.tiny.record import TinyTask
 from baseline_research.tiny.tasks import INLINE, PRETRAINED, TASKS
 from openrlhf_js.estimators.catalogue import find_estimator, in_training
-from openrlhf_js.estimators.own import label_of, parse_own
+from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.record import Estimator
 from paired_eval.sampling.settings import DTYPES
 
@@ -268,7 +268,7 @@ class StudySettings(Settings):
         names = {}
         for name in self.estimators:
             own = parse_own(name)
-            names[label_of(name)] = name if own is None else own.spec
+            names[_label_of(name)] = name if own is None else own.spec
         return names
 
     def estimator_name(self, label: str) -> str:
@@ -498,6 +498,17 @@ class StackStudy(StudySettings):
                     files = [file for file in path.rglob("*") if file.is_file()]
                     fingerprints[str(path)] = fingerprint(files)
         return fingerprints
+
+
+def _label_of(estimator: str) -> str:
+    """An estimator's name in saved results; for a user's own, with a hash of its file."""
+    own = parse_own(estimator)
+    if own is None:
+        return estimator
+    if not own.file.is_file():
+        raise ValueError(f"{estimator}: there is no such file.")
+    version = hashlib.sha256(own.file.read_bytes()).hexdigest()[:8]
+    return f"{own.file.name}:{own.name}@{version}"
 
 
 def seeds_of(text: str) -> range:

@@ -24,7 +24,6 @@ from baseline_research.study.design import OWN, Run, StackStudy, training_flags
 from baseline_research.study.figures import Figures, learning_curve, may_be_in_unit
 from baseline_research.tiny.supervise import ProgramFailed, supervised
 from baseline_research.tiny.tasks import TASKS, write_lines
-from openrlhf_js.common.environment import of_quickstart
 from openrlhf_js.estimators.catalogue import in_training
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
@@ -223,7 +222,7 @@ def _train(run: Run, settings: StackStudy, note: Callable[[str], None]) -> None:
     log = folder / "train.log"
     scalars = Scalars(log_of(run, settings))
     with tempfile.TemporaryDirectory() as cache:
-        environment = os.environ if run.task == OWN else of_quickstart(cache)
+        environment = os.environ if run.task == OWN else _environment(cache)
         with supervised([*command, "--js.verbose"], log, environment) as process:
             while process.poll() is None:
                 time.sleep(POLL_SECONDS)
@@ -231,6 +230,20 @@ def _train(run: Run, settings: StackStudy, note: Callable[[str], None]) -> None:
                 note(_progress(run, settings, scalars))
             if process.returncode:
                 raise ProgramFailed(process.returncode, log)
+
+
+def _environment(cache: str) -> dict[str, str]:
+    """For training on our own tasks: a separate Ray, a `cache` of prompts, no network."""
+    environment = {
+        **os.environ,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONUNBUFFERED": "1",  # its log is read while it runs
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": cache,
+    }
+    environment.pop("RAY_ADDRESS", None)
+    return environment
 
 
 def _progress(run: Run, settings: StackStudy, scalars: Scalars) -> str:

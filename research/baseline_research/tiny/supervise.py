@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 from rich.text import Text
 
-from openrlhf_js.common.environment import SUPERVISED
 from openrlhf_js.common.processes import end_processes
 
+SUPERVISED = "OPENRLHF_JS_SUPERVISED"  # in every process of a program, to find and end them by
 PATIENCE_SECONDS = 20.0  # for the program to end by itself
 KILL_AFTER_SECONDS = 5.0  # for processes that are still alive then
 

@@ -43,7 +43,7 @@ def arguments(**changes):
     ],
 )
 def test_a_run_has_as_many_rollouts_as_fill_and_updates_of_each(changes, rollouts, updates, oldest):
-    assert Schedule.of(GSM8K, vars(arguments(**changes))) == (rollouts, updates, oldest)
+    assert Schedule.of(GSM8K, vars(arguments(**changes)).__getitem__) == (rollouts, updates, oldest)
 
 
 def trainer(prompts, **changes):

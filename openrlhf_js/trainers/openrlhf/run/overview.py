@@ -171,7 +171,7 @@ def _rewards(flat: Flat, task: str) -> Rows:
 
 
 def _updates(flat: Flat, prompts: int | None) -> Rows:
-    schedule = Schedule.of(prompts or 0, flat)
+    schedule = Schedule.of(prompts or 0, flat.__getitem__)
     batch = flat["rollout.batch_size"]
     responses = flat["rollout.n_samples_per_prompt"]
     longest = flat["rollout.max_new_tokens"] or flat["data.max_len"]
