@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# in every process of a run, to find and end them by
-RUN_ID = "OPENRLHF_JS_RUN"
+RUN_ID = "OPENRLHF_JS_RUN"  # in every process of a run, to find and end them by
 DEVICE = "OPENRLHF_JS_DEVICE"  # "cpu": vLLM's processes load `baseline_research.on_cpu`
 
 VLLM_ON_CPU = {

@@ -267,6 +267,12 @@ def test_a_checkpoint_is_resumed_on_the_ranks_that_it_is_of(ranks):
     assert f"{checkpoint} is of {ranks} ranks" in problem
 
 
+@pytest.mark.parametrize(("file", "task"), [("graders/any.py", ""), ("mathematics.py", "math")])
+def test_the_trainer_is_told_which_task_the_reward_file_grades(file, task):
+    checked = check(PARSER.parse_args(argv({"reward.remote_url": file})))
+    assert checked.task == checked.nested.js.task == task
+
+
 # --- a resumed run ------------------------------------------------------------------------------
 
 
