@@ -1,4 +1,4 @@
-"""Prints the tables of trained models in docs/results.md.
+"""Prints the tables of trained models in docs/results.md and docs/reproduce.md.
 
 .venv/bin/python research/studies/results.py                 # of the records in this folder
 .venv/bin/python research/studies/results.py runs/results    # of a study's folder

@@ -4,7 +4,7 @@
 
 SmolLM2 writes sentences with two given words. The rule of the task draws preferences between its
 sentences, and `openrlhf-js rm train` trains a Bradley-Terry model on them. Then each estimator
-trains on its scores, with a KL term, at the same number of samples. Every five steps the held-out
+trains on its scores, with a KL term, at the same number of samples. Every ten steps the held-out
 sentences are judged twice: by the reward model, the proxy, and by the rule.
 """
 
@@ -45,9 +45,9 @@ TASK = "sentences"
 PAIRS = {"train": 640, "held_out": 128}
 PROMPTS_AT_ONCE = 32
 LOG_ODDS = 10.0  # of a preference, for a difference of 1 in the rule
-SPLITS = {"rloo": (8, 4), "grpo": (8, 4), "js": (16, 2), "js_grad": (16, 2)}
+SPLITS = {"rloo": (8, 4), "js_grad": (16, 2), "grpo": (8, 4), "js": (16, 2)}
 STEPS = 20
-STEPS_PER_JUDGEMENT = 5
+STEPS_PER_JUDGEMENT = 10
 HELD_OUT = 64
 RESPONSES = 2  # to a held-out prompt
 KL = 0.02
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="folder of SmolLM2")
     parser.add_argument("out", type=Path, help="folder of the pairs, the reward model and records")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
+    parser.add_argument("--estimators", nargs="+", choices=SPLITS, default=list(SPLITS))
     parser.add_argument("--learning_rate", type=float, default=2e-5)
     arguments = parser.parse_args()
     settings = InlineStudy(
@@ -68,13 +69,17 @@ def main() -> None:
     start = warm_start(TASK, settings, lambda step: None)
     reward_model = trained_reward_model(start, settings)
     proxy = RewardModel.load(reward_model, dtype="float32")
+    policy = policy_in(start, settings)
+    at_start = {"step": 0, **judged(policy, scored_by(proxy, policy), settings)}
     make_folder(arguments.out / "runs")
     for seed in arguments.seeds:
-        for estimator in SPLITS:
+        for estimator in arguments.estimators:
             run = run_of(estimator, seed, arguments.learning_rate)
             record = arguments.out / "runs" / f"{run.name}.json"
             if not record.is_file():
-                write_json(record, {**run._asdict(), **trained(run, start, settings, proxy)})
+                result = trained(run, start, settings, proxy)
+                result["judgements"].insert(0, at_start)
+                write_json(record, {**run._asdict(), **result})
     print_results([json.loads(path.read_text()) for path in arguments.out.glob("runs/*.json")])
 
 
@@ -169,23 +174,27 @@ def proxy_score(response: str, label: str, *, proxy: RewardModel, policy: TinyPo
     return Score(value, "wrong", "a score")
 
 
+def scored_by(proxy: RewardModel, policy: TinyPolicy) -> TinyTask:
+    """The task with the reward model's scores as rewards."""
+    return replace(sentences, score=partial(proxy_score, proxy=proxy, policy=policy))
+
+
 def trained(run: Run, start: Path, settings: InlineStudy, proxy: RewardModel) -> dict[str, Any]:
     """Trains, and returns the judgements of the held-out prompts and the entropy of each step."""
     policy = policy_in(start, settings)
-    score = partial(proxy_score, proxy=proxy, policy=policy)
     training = Training(run, policy, run.estimator, Objective(kl=KL))
-    training.task = replace(sentences, score=score)
+    training.task = scored_by(proxy, policy)
     problems = training_problems(run, settings)
     judgements = []
     entropy = []
-    for number in range(STEPS + 1):
-        if number % STEPS_PER_JUDGEMENT == 0:
-            judgements.append({"step": number, **judged(policy, training.task, settings)})
+    for number in range(STEPS):
+        first = number * run.prompts
+        step = training.step(number, problems[first : first + run.prompts])
+        entropy.append(step.entropy)
+        if (number + 1) % STEPS_PER_JUDGEMENT == 0:
+            judgement = judged(policy, training.task, settings)
+            judgements.append({"step": number + 1, **judgement})
             print(run.name, judgements[-1], flush=True)
-        if number < STEPS:
-            first = number * run.prompts
-            step = training.step(number, problems[first : first + run.prompts])
-            entropy.append(step.entropy)
     return {"kl": KL, "judgements": judgements, "entropy": entropy}
 
 

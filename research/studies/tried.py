@@ -1,4 +1,4 @@
-"""Other forms of `js_grad` that were tried, and not taken (docs/results.md).
+"""Other forms of `js_grad` that were tried, and not taken (docs/report.md).
 
 python research/studies/tried.py OUT [TASK ...]      # OUT: a study's folder, with its warm starts
 

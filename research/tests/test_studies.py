@@ -170,12 +170,18 @@ def test_the_form_without_the_group_is_the_mean_of_all_others():
     assert torch.allclose(constant, torch.full_like(constant, 0.25))
 
 
-def test_the_results_page_has_what_the_parts_are_worth(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["parts.py"])
-    runpy.run_path(str(STUDIES / "parts.py"))["main"]()
+@pytest.mark.parametrize(
+    ("script", "heading"),
+    [("parts", "## What is each part worth?"), ("words", "### SmolLM2 on word problems")],
+)
+def test_the_tables_of_a_section_are_those_that_its_script_prints(
+    monkeypatch, capsys, script, heading
+):
+    monkeypatch.setattr(sys, "argv", [f"{script}.py"])
+    runpy.run_path(str(STUDIES / f"{script}.py"))["main"]()
     printed = capsys.readouterr().out.splitlines()
     page = (STUDIES.parents[1] / "docs/results.md").read_text(encoding="utf-8")
-    section = page.partition("## What is each part worth?\n")[2].partition("\n## ")[0]
+    section = page.partition(f"{heading}\n")[2].partition("\n##")[0]
     assert [row for row in section.splitlines() if row.startswith("|")] == printed
 
 
