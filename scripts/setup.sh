@@ -115,6 +115,12 @@ from_pip() { # a setting of pip, from the environment or else its files, becomes
 }
 
 uv_install() {
+    from_pip index-url UV_DEFAULT_INDEX
+    from_pip extra-index-url UV_INDEX
+    from_pip find-links UV_FIND_LINKS
+    from_pip trusted-host UV_INSECURE_HOST
+    from_pip cert SSL_CERT_FILE
+    export UV_INDEX_STRATEGY=unsafe-best-match # as pip: the newest release of all indexes
     UV_CACHE_DIR=$cache UV_PYTHON_DOWNLOADS=never DS_BUILD_OPS=0 \
         in_background "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "$@"
 }
@@ -123,7 +129,7 @@ explain_failure() {
     local package
     package=$(sed -n -E "s/.*Failed to (download|build|fetch)[^\`]*\`([^\`]+)\`.*/\\2/p" "$log" | tail -n 1)
     if grep -q 'No space left on device' "$log"; then
-        fail "the disk filled up: free $venv_mb MB and run again (log: $log)"
+        fail "the disk filled up: free ${venv_mb:-some thousand} MB and run again (log: $log)"
     elif grep -q 'Failed to build' "$log"; then
         fail "building $package failed: read the end of $log, then run again"
     fi
@@ -158,12 +164,6 @@ build() {
     # Torch alone comes in two builds with needs of their own, and the indexes decide which one
     # a machine without a GPU gets. The lock is complete, so that nothing else is resolved.
     in_background "$venv/bin/python" -m pip install --disable-pip-version-check "$(grep '^uv==' scripts/locks/"$mode".txt)"
-    from_pip index-url UV_DEFAULT_INDEX
-    from_pip extra-index-url UV_INDEX
-    from_pip find-links UV_FIND_LINKS
-    from_pip trusted-host UV_INSECURE_HOST
-    from_pip cert SSL_CERT_FILE
-    export UV_INDEX_STRATEGY=unsafe-best-match # as pip: the newest release of all indexes
     if [ "$mode" = cpu ]; then
         say "torch"
         uv_install "$(grep '^torch==' scripts/locks/cpu-torch.txt)" --constraint scripts/locks/cpu-torch.txt

@@ -121,11 +121,15 @@ class Batcher:
                     future.set_result(score)
             self.failures_in_a_row = 0
         except Exception:  # whatever the model does, the next batch is scored
-            log.exception("the model failed")
+            log.exception("the model failed on %d texts", len(batch))
+            if len(batch) > 1:  # of several requests: one bad text must not fail them all
+                for alone in batch:
+                    await self._score_batch([alone])
+                return
             self.failures_in_a_row += 1
             for _, future in batch:
                 if not future.done():
-                    future.set_exception(HTTPException(500, "the model failed on this batch"))
+                    future.set_exception(HTTPException(500, "the model failed on a text"))
         finally:
             self.began = None
 

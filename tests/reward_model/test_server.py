@@ -101,7 +101,7 @@ def test_concurrent_requests_share_batches() -> None:
         assert max(sizes) <= 7
 
 
-def test_a_failure_is_that_of_its_own_batch() -> None:
+def test_a_failure_is_that_of_its_own_text() -> None:
     with stub() as server, ThreadPoolExecutor(4) as threads:
         first = threads.submit(server.post, ["hold"])
         until(server.scorer.holding.is_set)
@@ -109,10 +109,10 @@ def test_a_failure_is_that_of_its_own_batch() -> None:
         until(lambda: server.waiting() == 3)
         server.scorer.gate.set()
         assert first.result().json()["rewards"] == [0.0]
-        for task in tasks:
-            assert task.result().json() == {"detail": "the model failed on this batch"}
-        assert server.post(["4"]).json()["rewards"] == [4.0]
-        assert [len(batch) for batch in server.scorer.batches] == [1, 3, 1]
+        one, failed, three = (task.result().json() for task in tasks)
+        assert failed == {"detail": "the model failed on a text"}
+        assert (one["rewards"], three["rewards"]) == ([1.0], [3.0])
+        assert [len(batch) for batch in server.scorer.batches] == [1, 3, 1, 1, 1]
 
 
 def test_health_and_a_model_that_fails() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from kit import noisy, qwen, save_scorer, save_seeing_policy, upstream_args
 from openrlhf.models import PolicyLoss
+from openrlhf.models.loss import aggregate_loss
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray import ppo_actor
 from openrlhf.utils.deepspeed import DeepspeedStrategy
@@ -133,6 +134,16 @@ def test_micro_batches_are_prompt_groups_where_the_flag_says_so(settings, expect
     assert (buffer.sample_batch_size if isinstance(buffer, PromptGroups) else 0) == expected
 
 
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("make", [policy_trainer, critic_trainer])
+def test_dynamic_batches_are_cut_from_responses_in_random_order(make, dynamic):
+    trainer = make(train__dynamic_batch_enable=dynamic)
+    trainer.replay_buffer.items = list(range(100))  # upstream's order
+    actors.shuffle_responses(trainer)
+    assert (trainer.replay_buffer.items == list(range(100))) is not dynamic
+    assert sorted(trainer.replay_buffer.items) == list(range(100))
+
+
 def test_a_trainer_that_is_not_ours_stops_the_run():
     actors.refuse_other_trainer(policy_trainer(), actors.OurPolicyTrainer)
     with pytest.raises(UpstreamMismatch, match="is OurCriticTrainer, not OurPolicyTrainer"):
@@ -167,6 +178,8 @@ def trainer_of(monkeypatch):
             loss_fn(log_probs, old, experience.advantages, mask, **info)[0].backward()
             tokens = mask.sum()
             metrics = {"ppo_kl": (0 * log_probs * mask).sum() / tokens, "actor_lr": 1e-3}
+            metrics["entropy_loss"] = aggregate_loss(torch.ones(mask.shape), mask, **info)
+            metrics["kl"] = torch.ones(len(mask))  # of the rollout, for each response
             return {"metrics": metrics, "num_action_tokens": float(tokens)}
 
         monkeypatch.setattr(actors.OurPolicyTrainer.__base__, "training_step", training_step)
@@ -213,6 +226,16 @@ def test_a_constant_denominator_leaves_the_gradient_unbiased(trainer_of, baselin
     torch.testing.assert_close(
         expected_gradient(trainer_of, "constant", baseline, masked), expected
     )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_logged_entropy_is_per_token_whatever_the_loss_is_divided_by(trainer_of, loss):
+    trainer = trainer_of(torch.zeros(2, requires_grad=True), loss)
+    mask = torch.tensor([[1, 0, 0], [1, 1, 0]], dtype=torch.bool)
+    batch = SimpleNamespace(action_mask=mask, advantages=torch.zeros(mask.shape))
+    metrics = trainer.training_step(batch, 0, 0)["metrics"]
+    torch.testing.assert_close(metrics["entropy_loss"], torch.ones(()))
+    assert metrics["kl"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

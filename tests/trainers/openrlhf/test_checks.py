@@ -265,6 +265,8 @@ def test_a_checkpoint_is_resumed_on_the_ranks_that_it_is_of(ranks):
     assert problems({**resumed, "actor.num_gpus_per_node": str(ranks)}) == []
     problem = the_problem({**resumed, "actor.num_gpus_per_node": str(3 - ranks)})
     assert f"{checkpoint} is of {ranks} ranks" in problem
+    (checkpoint.parent / "latest").write_text("")
+    assert problems({**resumed, "actor.num_gpus_per_node": str(ranks)}) == []
 
 
 @pytest.mark.parametrize(("file", "task"), [("graders/any.py", ""), ("mathematics.py", "math")])

@@ -74,19 +74,14 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
     """
     flat: Flat = vars(args)
     nested: Any = None
-    tokenizer = unnested = None
+    tokenizer = None
     lengths: Mapping[str, list[Lengths | None]] = {}
     with grader_loading(flat) as finish_grader:
         data_problems, data_sets, prompts = check_prompts(flat, download)
         of_flags = [*flag_problems(flat), *batch_size_problems(flat, prompts)]
-        with collecting(of_flags):
-            try:
-                nested = validate_upstream(args)
-            except (
-                AttributeError,
-                TypeError,
-            ) as error:  # a flag is missing, which is reported below
-                unnested = error
+        # an AttributeError or TypeError: a flag is missing, which is reported below
+        with collecting(of_flags), suppress(AttributeError, TypeError):
+            nested = validate_upstream(args)
         of_models = list(model_problems(flat))
         problems = [*of_flags, *of_models, *start_problems(flat)]
         problems += earlier_run_problems(flat)
@@ -108,8 +103,8 @@ def check(args: argparse.Namespace, download: bool = False) -> Checked:
     problems += of_labels or reward_problems(flat, grader)
     if problems:
         raise BadInput("\n".join(dict.fromkeys(problems)))
-    if unnested is not None:
-        raise unnested
+    if nested is None:
+        nested = validate_upstream(args)  # raises what was suppressed
     task = grader.task if grader else ""
     nested.js.task = task  # for the trainer, which sees the labels of data sets on a hub
     return Checked(prompts=prompts, task=task, lengths=lengths, nested=nested)

@@ -159,15 +159,20 @@ def _dynamic_problems(flat: Flat, roles: Iterable[str]) -> Iterator[str]:
 
     Upstream makes as many batches as the actor has ranks, or a multiple of these.
     """
-    actors = math.prod(_layout(flat, "actor")) // _gpus_per_rank(flat)
+    actors = data_parallel_ranks(flat, "actor")
     for role in roles:
-        ranks = math.prod(_layout(flat, role)) // _gpus_per_rank(flat)
+        ranks = data_parallel_ranks(flat, role)
         if actors % ranks:
             yield (
                 f"--train.dynamic_batch_enable makes batches for the {actors} ranks of the actor, "
                 f"which {ranks} ranks of the {role} cannot share equally: change "
                 f"--{role}.num_gpus_per_node"
             )
+
+
+def data_parallel_ranks(flat: Flat, role: str) -> int:
+    """The ranks of a model, each of which has a share of every batch."""
+    return math.prod(_layout(flat, role)) // _gpus_per_rank(flat)
 
 
 def _gpus_per_rank(flat: Flat) -> int:

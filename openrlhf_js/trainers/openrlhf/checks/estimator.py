@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from openrlhf_js.estimators.catalogue import ADDED, in_training
-from openrlhf_js.trainers.openrlhf.checks.batch_sizes import multiple_problems
+from openrlhf_js.trainers.openrlhf.checks.batch_sizes import data_parallel_ranks, multiple_problems
 from openrlhf_js.trainers.openrlhf.flags import Flat
 
 MEASURABLE = {  # the values with which some rank sees whole, final gradients
@@ -97,4 +97,10 @@ def gradient_problems(flat: Flat) -> Iterator[str]:
             of=flat["rollout.n_samples_per_prompt"],
             what="--js.group_micro_batches: --train.micro_batch_size",
             why="the responses to a prompt",
+        )
+        yield from multiple_problems(
+            flat["rollout.batch_size"],
+            of=data_parallel_ranks(flat, "actor"),
+            what="--js.group_micro_batches: --rollout.batch_size",
+            why="the ranks of the actor",
         )

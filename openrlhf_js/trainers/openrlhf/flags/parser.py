@@ -254,7 +254,18 @@ def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") 
             exec(read_program(source_path(program))[1], names)
     except AssertionError as error:
         raise BadInput(str(error)) from error
-    return names["args"]
+    nested = names["args"]
+    nested.logger.wandb.key = nested.logger.wandb.key and Secret(nested.logger.wandb.key)
+    return nested
+
+
+class Secret(str):
+    """A string that is not shown where upstream prints or uploads the arguments."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(HIDDEN)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 from openrlhf.trainer.ray import ppo_actor, ppo_critic
 from openrlhf.utils import get_tokenizer
 from openrlhf.utils.loss_utils import get_loss_batch_info
+from torch import Tensor
 from transformers import set_seed
 
 from openrlhf_js.common.processors import FORBIDDEN, media_tokens
@@ -154,22 +156,26 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Trains on one micro-batch; the last one of an optimizer step also takes the step."""
         mark_last_micro_batch(self, self.actor.model, step)
-        denominators = self._denominators(experience, step, loss_batch_info)
+        counts = self._counts(experience, step, loss_batch_info)
+        denominators = counts
+        if self.tokens_each is not None:
+            tokens = counts["global_batch_size"] * self.tokens_each
+            denominators = {**counts, "batch_num_tokens": tokens}
         with self._measuring(int(experience.action_mask.any(1).sum())):
             status: dict[str, Any] = super().training_step(experience, kl_ctl, step, denominators)
+        log_token_means(
+            status["metrics"], denominators["batch_num_tokens"] / counts["batch_num_tokens"]
+        )
         if not experience.action_mask.any():
             log_as_zero(status)
         return status
 
-    def _denominators(
-        self, experience: Any, step: int, info: dict[str, Any] | None
-    ) -> dict[str, Any]:
-        """What upstream divides the loss by: the counts of tokens and of responses.
+    def _counts(self, experience: Any, step: int, info: dict[str, Any] | None) -> dict[str, Any]:
+        """The tokens and the responses of the batch, by which upstream divides the loss.
 
-        With the sum of all tokens' losses divided by (responses x `tokens_each`), the expected
-        gradient is the true one times a constant, whatever the baseline (docs/report.md).
-        Upstream divides by the tokens that the batch happens to have; with `tokens_each` None that
-        stays. Masked responses have no action tokens, and count in neither.
+        With the sum of all tokens' losses divided by (responses x `tokens_each`) instead, the
+        expected gradient is the true one times a constant, whatever the baseline (docs/report.md).
+        Masked responses have no action tokens, and count in neither.
         """
         info = info or get_loss_batch_info(
             self.strategy,
@@ -180,8 +186,6 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
         )
         responses = info["global_batch_size"].clamp(min=NEXT_TO_NONE)
         tokens = info["batch_num_tokens"].clamp(min=NEXT_TO_NONE)
-        if self.tokens_each is not None:
-            tokens = responses * self.tokens_each
         return {**info, "global_batch_size": responses, "batch_num_tokens": tokens}
 
     def _measuring(self, responses: int) -> contextlib.AbstractContextManager[None]:
@@ -203,6 +207,28 @@ class OurPolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
                 super().broadcast_to_vllm()
             finally:
                 self.actor = policy
+
+
+def log_token_means(metrics: dict[str, Any], factor: Tensor) -> None:
+    """Logs entropy and KL loss per token, whatever the loss is divided by.
+
+    Upstream logs them as it adds them to the loss, and steers an adaptive KL by the latter. Per
+    response the KL has a row for each.
+    """
+    for name in ("entropy_loss", "kl"):
+        if name in metrics and metrics[name].dim() == 0:
+            metrics[name] = metrics[name] * factor
+
+
+def shuffle_responses(trainer: Any) -> None:
+    """Shuffles a rank's responses for dynamic batches, which upstream sorts by length.
+
+    It sorts to balance the ranks, and cuts the order into the batches of the optimizer's steps: the
+    shortest and the longest responses would train together, apart from the rest. All ranks have
+    seeded this step alike, so they stay balanced.
+    """
+    if trainer.args.train.dynamic_batch_enable:
+        random.shuffle(trainer.replay_buffer.items)
 
 
 def log_as_zero(status: dict[str, Any]) -> None:
@@ -287,6 +313,7 @@ class OurPolicy(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
 
     def fit(self, kl_ctl: float = 0) -> dict[str, Any]:
         seed_step(self.strategy.args.train.seed, self.actor.model)
+        shuffle_responses(self.trainer)
         status = super().fit(kl_ctl)
         recorder = self.trainer.gradient_variance
         return {**status, **(recorder.metrics() if recorder else {})}
@@ -312,6 +339,7 @@ class OurCritic(plain_class(ppo_critic.CriticModelActor)):  # type: ignore[misc]
 
     def fit(self) -> dict[str, Any]:
         seed_step(self.strategy.args.train.seed, self.critic)
+        shuffle_responses(self.trainer)
         return super().fit()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from zipfile import is_zipfile
@@ -23,23 +24,25 @@ def rank_problems(flat: Flat) -> Iterator[str]:
     cannot reshard them.
     """
     for role in ("actor", "critic"):
-        latest = latest_checkpoint(flat, role)
-        if not latest.is_file() or flat["ds.use_universal_ckpt"]:
-            continue
-        checkpoint = latest.with_name(latest.read_text(encoding="utf-8").strip())
-        saved = _saved_ranks(checkpoint)
+        folder = latest_checkpoint(flat, role).parent
+        sharded = [path for path in folder.glob("*") if _saved_ranks(path)]
         ranks = _ranks(flat, role)
-        if saved not in (0, ranks):
+        if flat["ds.use_universal_ckpt"] or ranks in map(_saved_ranks, sharded):
+            continue
+        if sharded:
+            newest = max(sharded, key=_changed_at)
+            saved = _saved_ranks(newest)
             yield (
-                f"--ckpt.load_enable: {checkpoint} is of {saved} ranks, and --{role}.num_nodes x "
+                f"--ckpt.load_enable: {newest} is of {saved} ranks, and --{role}.num_nodes x "
                 f"--{role}.num_gpus_per_node is {ranks}: resume it on {saved}"
             )
 
 
 def choose_checkpoint(flat: Flat) -> None:
-    """Makes `--ckpt.load_enable` resume the newest complete checkpoint.
+    """Makes `--ckpt.load_enable` resume the newest complete checkpoint; removes incomplete ones.
 
-    Raises BadInput if there is none.
+    When upstream makes room for the next checkpoint, it counts the incomplete ones, and would
+    remove a complete one, which is older. Raises BadInput if there is no complete one.
     """
     roles = ["actor", "critic"] if flat["algo.advantage.estimator"] == "gae" else ["actor"]
     latest_files = [latest_checkpoint(flat, role) for role in roles]
@@ -52,12 +55,20 @@ def choose_checkpoint(flat: Flat) -> None:
     latest = latest_files[0].read_text(encoding="utf-8").strip()
     tag = latest
     if latest not in whole:
-        parent = latest_files[0].parent
-        tag = max(whole, key=lambda name: (parent / name).stat().st_mtime)
-        say(f"openrlhf_js: warning: checkpoint {latest} is damaged, {tag} is resumed", error=True)
+        tag = max(whole, key=lambda name: _changed_at(latest_files[0].with_name(name)))
+        damaged = latest or "named in `latest`"
+        say(f"openrlhf_js: warning: checkpoint {damaged} is damaged, {tag} is resumed", error=True)
     for file in latest_files:
         if not file.is_file() or file.read_text(encoding="utf-8").strip() != tag:
             file.write_text(tag, encoding="utf-8")
+        for checkpoint in file.parent.glob("global_step*"):
+            if checkpoint.name not in whole and not flat["ds.use_universal_ckpt"]:
+                shutil.rmtree(checkpoint)
+
+
+def _changed_at(path: Path) -> float:
+    """When a file or folder was last changed, in seconds."""
+    return path.stat().st_mtime
 
 
 def _whole_checkpoints(flat: Flat, role: str) -> set[str]:

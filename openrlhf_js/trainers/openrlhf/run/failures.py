@@ -21,6 +21,7 @@ LOST_PROCESS = {  # errors of Ray and torch
     "WorkerCrashedError",
     "DistBackendError",
 }
+CUT_SHORT = "inline_container"  # where PyTorch fails to write a checkpoint
 
 
 def complain(message: str, status: int) -> int:
@@ -43,6 +44,8 @@ def explained(error: BaseException) -> tuple[str, int] | None:
         return message, 1
     if getattr(error, "errno", None) == errno.ENOSPC:
         return f"no space is left on the disk: {error}", 1
+    if isinstance(error, RuntimeError) and CUT_SHORT in message:
+        return f"a checkpoint was cut short, as on a full disk (--ckpt.path): {message[:200]}", 1
     if message.startswith(("All images failed to load", "VLM prompt length")):  # upstream's
         return message[:500], 2
     if type(error).__name__ == "EngineDeadError":
