@@ -80,8 +80,16 @@ class OnlineBaseline:
         self._lock = threading.RLock()
 
     def begin(self, step: int) -> None:
-        """Learns what was handed over. Call it before the policy of `step` begins to sample."""
+        """Learns what was handed over. Call it before the policy of `step` begins to sample.
+
+        Raises ValueError for a step before all that are known, as of a count that began again.
+        """
         with self._lock:
+            if self._states and step < min(self._states):
+                raise ValueError(
+                    f"step {step} is before all that are known, {min(self._states)} to "
+                    f"{max(self._states)}: count on after a restart, or keep more (steps_kept)."
+                )
             if self._states and step <= max(self._states):
                 return
             state = _copy(self._state_at(step))

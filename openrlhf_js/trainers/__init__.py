@@ -32,7 +32,8 @@ def _known_by(value: Any) -> Any:
         value = value.cpu().numpy()
     if isinstance(value, np.ndarray) and value.dtype.hasobject:  # an array of messages
         return value.tolist()
-    return digest_of(value) if hasattr(value, "tobytes") else repr(value)
+    has_bytes = isinstance(value, bytes) or hasattr(value, "tobytes")
+    return digest_of(value) if has_bytes else repr(value)
 
 
 def check_prompts(record: Estimator, batch: Batch) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
+
+from torch import Tensor
 
 from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 from openrlhf_js.trainers import check_settings, check_source, learn_from_ranks, tried_with
@@ -25,7 +29,8 @@ class ShrinkageActor(PPOActor):
     def __init__(self, config: Any, engine: Any):
         super().__init__(config, engine)
         check_settings(config, {"reward_norm": None, "adv_norm": None})
-        self.live, self.step = LiveEstimator("js_grad"), 0
+        self.live = LiveEstimator("js_grad")
+        self.step = 0
 
     def compute_advantages(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         self.groups = [number for number, item in enumerate(data) for _ in item["input_ids"]]
@@ -35,12 +40,11 @@ class ShrinkageActor(PPOActor):
         data, self.step = super()._compute_advantages(data), self.step + 1
         written, policy = data["loss_mask"], data.get("prox_logp")  # both at the token before
         norms = squared_score_norms(data["logprobs"] if policy is None else policy, written)
-        starts = zip(data["input_ids"].tolist(), written.argmax(1) + 1, strict=True)
         advantages, figures = learn_from_ranks(
             self.engine.data_parallel_group,
             self.live,
             self.groups,
-            keys=[key_of(str(tokens[:start])) for tokens, start in starts],
+            keys=self._keys(data["input_ids"], written),
             rewards=data["tot_rewards"].sum(1),
             lengths=written.sum(1),
             squared_score_norms=norms,
@@ -49,6 +53,14 @@ class ShrinkageActor(PPOActor):
         data["advantages"] = advantages[:, None].to(written) * written
         stats_tracker.scalar(**figures)
         return data
+
+    def _keys(self, tokens: Tensor, written: Tensor) -> list[int]:
+        """The key of each row's prompt: the tokens before the first that its group trains on."""
+        keys: dict[int, int] = {}
+        for number, row, mask in zip(self.groups, tokens.tolist(), written, strict=True):
+            if number not in keys and mask.any():
+                keys[number] = key_of(str(row[: int(mask.int().argmax()) + 1]))
+        return [keys.get(number, 0) for number in self.groups]
 
 
 class FSDPActor(FSDPPPOActor):
@@ -71,10 +83,13 @@ class ShrinkageTrainer(PPOTrainer):
             engine.actor = ShrinkageActor(actor_config, engine)  # what is used without controller
         return engine
 
-    def train(self, workflow: Any = None, **settings: Any) -> None:
+    @functools.wraps(PPOTrainer.train)
+    def train(self, *args: Any, **settings: Any) -> None:
         """AReaL's method, where an agent's turns make one row and no group is left out."""
+        given = inspect.signature(PPOTrainer.train).bind(self, *args, **settings).arguments
+        workflow = given.get("workflow")
         if workflow is None or self._requires_proxy_workflow(workflow):
             check_settings(self.config.rollout.agent, {"export_style": "concat"})
-        if settings.get("dynamic_filter_fn"):
+        if given.get("dynamic_filter_fn"):
             raise ValueError("dynamic_filter_fn leaves out groups by reward: js_grad needs them.")
-        super().train(workflow, **settings)
+        super().train(*args, **settings)

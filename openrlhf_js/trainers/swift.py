@@ -30,7 +30,12 @@ class ShrinkageGRPOTrainer(GRPOTrainer):
     """ms-swift's GRPO trainer with our advantages while it trains."""
 
     estimator: ClassVar[str] = RECOMMENDED
-    needed: ClassVar = {"scale_rewards": "none", "dynamic_sample": False, "kl_in_reward": False}
+    needed: ClassVar = {
+        "scale_rewards": "none",
+        "dynamic_sample": False,
+        "kl_in_reward": False,
+        "advantage_estimator": "grpo",
+    }
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)

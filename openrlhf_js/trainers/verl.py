@@ -13,7 +13,7 @@ the authors' own code, a fork of verl, leaves it out: its coefficient is n/(n-1)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -86,7 +86,7 @@ class OutcomeAdvantage:
             rewards=token_level_rewards.sum(-1),
             lengths=response_mask.sum(-1),
             squared_score_norms=norms,
-            keys=self._keys(columns),
+            keys=self._keys(columns, index.tolist()),
             step=self._step,
         )
         advantages = of_responses.to(token_level_rewards)[:, None] * response_mask
@@ -102,12 +102,14 @@ class OutcomeAdvantage:
                 "gradient: leave it out."
             )
 
-    def _keys(self, columns: Mapping[str, Any]) -> list[int] | None:
+    def _keys(self, columns: Mapping[str, Any], uids: Sequence[Any]) -> list[int] | None:
         """The key of each response's prompt; None if no prompt is remembered or known."""
         if not self._live.record.remembers_prompts:
             return None
         if PROMPT in columns:
-            return [prompt_key(prompt) for prompt in columns[PROMPT]]
+            prompts = dict(zip(uids, columns[PROMPT], strict=True))  # images take long
+            keys = {uid: prompt_key(prompt) for uid, prompt in prompts.items()}
+            return [keys[uid] for uid in uids]
         if self._live.record.needs_keys:
             raise ValueError(
                 f"{self._live.record.name} remembers prompts, and this trainer's batch has no "
@@ -167,8 +169,9 @@ _fetch_prompts: ContextVar[Callable[[], list[Any]] | None] = ContextVar("prompts
 
 
 def _prepare_v1_trainers() -> None:
-    """Lets the v1 trainers, verl's default, check the settings at start, and estimators fetch the
-    prompts of a batch, which are in verl's queue under the keys of its responses."""
+    """Lets the v1 trainers, verl's default, check the settings at start and log our figures, and
+    estimators fetch the prompts of a batch, which are in verl's queue under the keys of its
+    responses."""
     try:
         import transfer_queue
         from verl.trainer.ppo.v1.trainer_base import PPOTrainer
@@ -185,7 +188,7 @@ def _prepare_v1_trainers() -> None:
         start(self, config)
 
     @functools.wraps(compute_advantage)
-    def with_prompts(self: Any, batch: Any, *args: Any, **settings: Any) -> Any:
+    def with_prompts(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
         def fetch() -> list[Any]:
             found = transfer_queue.kv_batch_get(
                 keys=batch.keys, partition_id=batch.partition_id, select_fields=[PROMPT]
@@ -194,9 +197,13 @@ def _prepare_v1_trainers() -> None:
 
         token = _fetch_prompts.set(fetch)
         try:
-            return compute_advantage(self, batch, *args, **settings)
+            computed = compute_advantage(self, batch, metrics)
         finally:
             _fetch_prompts.reset(token)
+        estimator = ADV_ESTIMATOR_REGISTRY.get(self.config.algorithm.adv_estimator)
+        if isinstance(estimator, OutcomeAdvantage):
+            metrics.update(estimator.metrics)
+        return computed
 
     PPOTrainer.__init__ = checked_start
     PPOTrainer._compute_advantage = with_prompts

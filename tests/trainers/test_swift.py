@@ -269,6 +269,7 @@ def test_rows_of_one_request_are_one_response(trainer: Any) -> None:
     [
         ({"scale_rewards": "group"}, "set scale_rewards='none'"),
         ({"kl_in_reward": "true"}, "set kl_in_reward=False"),
+        ({"advantage_estimator": "reinforce_plus_plus"}, "set advantage_estimator='grpo'"),
     ],
 )
 def test_what_cannot_work_raises(tmp_path: Path, settings: Any, message: str) -> None:

@@ -330,7 +330,9 @@ def test_the_default_trainer_has_weights_prompts_and_masks(
         queue = Queue(rows)
         monkeypatch.setattr("transfer_queue.kv_batch_get", queue.kv_batch_get)
         monkeypatch.setattr("transfer_queue.kv_batch_put", queue.kv_batch_put)
-        trainer._compute_advantage(queue.batch(), metrics={})
+        logged: dict[str, float] = {}
+        trainer._compute_advantage(queue.batch(), metrics=logged)
+        assert logged == js_grad.metrics and "js/share_of_equal_groups" in logged
         check_rows(rows, rewards, live, step, responses, means=True)
     assert len(js_grad._live.memory.table) == 3
 
