@@ -5,7 +5,8 @@
 SmolLM2 writes sentences with two given words. The rule of the task draws preferences between its
 sentences, and `openrlhf-js rm train` trains a Bradley-Terry model on them. Then each estimator
 trains on its scores, with a KL term, at the same number of samples. Every ten steps the held-out
-sentences are judged twice: by the reward model, the proxy, and by the rule.
+sentences are judged twice: by the reward model, the proxy, and by the rule. All estimators have
+the same rate and split, which were not chosen.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from answer_graders.programs.files import make_folder, write_json
 from answer_graders.record import Score
 from baseline_research.study.design import InlineStudy, Run
@@ -31,7 +34,7 @@ from baseline_research.study.inline.prompts import (
     training_problems,
     warm_start,
 )
-from baseline_research.study.inline.rollout import MEASURING_SEED, sample
+from baseline_research.study.inline.rollout import MEASURING_SEED, sample, valid_tokens
 from baseline_research.study.inline.training import Objective, Training
 from baseline_research.study.values import grouped
 from baseline_research.tiny.policy import TinyPolicy
@@ -45,11 +48,12 @@ TASK = "sentences"
 PAIRS = {"train": 640, "held_out": 128}
 PROMPTS_AT_ONCE = 32
 LOG_ODDS = 10.0  # of a preference, for a difference of 1 in the rule
-SPLITS = {"rloo": (8, 4), "js_grad": (16, 2), "grpo": (8, 4), "js": (16, 2)}
+ESTIMATORS = ("rloo", "js_grad", "grpo", "js")
+PROMPTS, RESPONSES = 8, 4  # of a step
 STEPS = 20
 STEPS_PER_JUDGEMENT = 10
 HELD_OUT = 64
-RESPONSES = 2  # to a held-out prompt
+HELD_OUT_RESPONSES = 2
 KL = 0.02
 
 
@@ -60,7 +64,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="folder of SmolLM2")
     parser.add_argument("out", type=Path, help="folder of the pairs, the reward model and records")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
-    parser.add_argument("--estimators", nargs="+", choices=SPLITS, default=list(SPLITS))
+    parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=ESTIMATORS)
     parser.add_argument("--learning_rate", type=float, default=2e-5)
     arguments = parser.parse_args()
     settings = InlineStudy(
@@ -70,7 +74,7 @@ def main() -> None:
     reward_model = trained_reward_model(start, settings)
     proxy = RewardModel.load(reward_model, dtype="float32")
     policy = policy_in(start, settings)
-    at_start = {"step": 0, **judged(policy, scored_by(proxy, policy), settings)}
+    at_start = {"step": 0, **judged(policy, policy, scored_by(proxy, policy), settings)}
     make_folder(arguments.out / "runs")
     for seed in arguments.seeds:
         for estimator in arguments.estimators:
@@ -84,12 +88,11 @@ def main() -> None:
 
 
 def run_of(estimator: str, seed: int, learning_rate: float) -> Run:
-    prompts, responses = SPLITS[estimator]
     return Run(
         task=TASK,
         mix="natural",
-        prompts=prompts,
-        responses=responses,
+        prompts=PROMPTS,
+        responses=RESPONSES,
         estimator=estimator,
         learning_rate=learning_rate,
         seed=seed,
@@ -192,36 +195,48 @@ def trained(run: Run, start: Path, settings: InlineStudy, proxy: RewardModel) ->
         step = training.step(number, problems[first : first + run.prompts])
         entropy.append(step.entropy)
         if (number + 1) % STEPS_PER_JUDGEMENT == 0:
-            judgement = judged(policy, training.task, settings)
+            judgement = judged(policy, training.start, training.task, settings)
             judgements.append({"step": number + 1, **judgement})
             print(run.name, judgements[-1], flush=True)
     return {"kl": KL, "judgements": judgements, "entropy": entropy}
 
 
-def judged(policy: TinyPolicy, task: TinyTask, settings: InlineStudy) -> dict[str, float]:
-    """The mean proxy, rule and number of words of responses to the held-out prompts."""
+def judged(
+    policy: TinyPolicy, start: TinyPolicy, task: TinyTask, settings: InlineStudy
+) -> dict[str, float]:
+    """The mean proxy, rule and words of responses to the held-out prompts, and their KL.
+
+    The divergence from the start is in nats per response.
+    """
     problems = held_out(TASK, settings)
-    rollout = sample(policy, task, problems, RESPONSES, policy.generator(MEASURING_SEED))
+    generator = policy.generator(MEASURING_SEED)
+    rollout = sample(policy, task, problems, HELD_OUT_RESPONSES, generator)
     texts = [text_of(response, policy) for response in policy.texts(rollout.responses)]
-    labels = [problem.label for problem in problems for _ in range(RESPONSES)]
+    labels = [problem.label for problem in problems for _ in range(HELD_OUT_RESPONSES)]
+    with torch.no_grad():
+        at_start = start.log_probs(rollout.prompts, rollout.responses)
+    valid = valid_tokens(policy, rollout.responses)
+    divergence = (rollout.log_probs - at_start).where(valid, 0.0).sum(1).mean()
     return {
         "proxy": rollout.rewards.mean().item(),
         "rule": fmean(map(rule, texts, labels)),
         "words": fmean(len(text.split()) for text in texts),
+        "kl": divergence.item(),
     }
 
 
 def print_results(records: Sequence[dict[str, Any]]) -> None:
     """Both judgements by step, and the differences to rloo on the same seeds after the last."""
-    print("\n| estimator | step | seeds | proxy | rule | words |\n|---|---:|---:|---:|---:|---:|")
+    columns = ("proxy", "rule", "words", "kl")
+    print(f"\n| estimator | step | seeds | {' | '.join(columns)} |\n|---|{'---:|' * 6}")
     for estimator, runs in grouped(records, itemgetter("estimator")).items():
         for at_step in zip(*(run["judgements"] for run in runs), strict=True):
-            means = [fmean(row[name] for row in at_step) for name in ("proxy", "rule", "words")]
+            means = [fmean(row[name] for row in at_step) for name in columns]
             shown = " | ".join(f"{mean:.3f}" for mean in means)
             print(f"| `{estimator}` | {at_step[0]['step']} | {len(runs)} | {shown} |")
     last = {(run["estimator"], run["seed"]): run["judgements"][-1] for run in records}
     print("\n| estimator | judged by | over `rloo` | low | high |\n|---|---|---:|---:|---:|")
-    for estimator in list(SPLITS)[1:]:
+    for estimator in ESTIMATORS[1:]:
         seeds = [seed for name, seed in last if name == estimator and ("rloo", seed) in last]
         for name in ("proxy", "rule") if len(seeds) > 1 else ():
             over = clustered_mean(
