@@ -15,6 +15,7 @@ import torch
 from answer_graders.labels import call_grader
 from answer_graders.rewards import RewardFunction, reward_by_datasource
 from openrlhf_js import __version__
+from openrlhf_js.estimators.own import error_in_file
 from paired_eval.stats.estimate import Floats
 
 
@@ -61,7 +62,10 @@ class Grader:
 
 def file_grader(path: Path) -> Grader:
     """The `reward_func` of a Python file."""
-    names = runpy.run_path(str(path))
+    try:
+        names = runpy.run_path(str(path))
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"--reward {path}: {error_in_file(error, path)}") from error
     if "reward_func" not in names:
         raise ValueError(f"--reward {path} gives no reward_func(queries, prompts, labels)")
     return Grader(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -87,9 +88,10 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A name for files."""
+        """A name for files; without the signs at which upstream cuts the path of a data set."""
         cell = f"{self.task}-{self.mix}-{self.prompts}x{self.responses}"
-        return f"{cell}-{self.estimator}-{self.learning_rate:g}-{self.seed}"
+        estimator = re.sub("[:@]", "-", self.estimator)
+        return f"{cell}-{estimator}-{self.learning_rate:g}-{self.seed}"
 
 
 class StudySettings(Settings):
@@ -194,8 +196,17 @@ class StudySettings(Settings):
                     f"--splits: {split} responses to each prompt do not divide --budget "
                     f"{self.budget}; choose from {', '.join(map(str, divisors))}"
                 )
+            if self.budget == split:
+                raise ValueError(
+                    f"--splits: {split} responses leave one prompt in a batch of --budget "
+                    f"{self.budget}; leave this split out"
+                )
         if "mixed" in self.mixes and min(cell.prompts for cell in self.cells()) < 3:
             raise ValueError("the mix 'mixed' needs 3 prompts in a batch")
+        if self.budget and not self.choice:
+            raise ValueError(
+                f"--choice_seeds {self.choice_seeds}: give a number above 0, or FIRST-LAST: 100-101"
+            )
         if set(self.choice) & set(self.seed_range):
             raise ValueError(
                 "--choice_seeds and --seeds must differ: no run takes part in its own choice"

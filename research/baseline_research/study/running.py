@@ -24,7 +24,7 @@ from baseline_research.study.design import OWN, Cell, Run, StackStudy, Study, ta
 from baseline_research.tiny.supervise import prepare_libraries
 from baseline_research.tiny.tasks import TASKS
 
-METHOD = 1  # increases when a run trains or measures differently: such runs must not mix
+METHOD = 2  # increases when a run trains or measures differently: such runs must not mix
 INLINE_ENGINE = "baseline_research.study.inline.engine"
 
 

@@ -22,11 +22,11 @@ def _split(seed: int, held_out: int) -> TinySplit:
     """Pairs of words, those held out in no training prompt."""
     rng = random.Random(seed)
     words = WORDS.split()
-    pairs: dict[tuple[str, str], None] = {}
+    pairs: dict[frozenset[str], tuple[str, str]] = {}
     while len(pairs) < held_out + TRAINING_ITEMS:
         first, second = rng.sample(words, 2)
-        pairs[first, second] = None
-    items = list(pairs)
+        pairs.setdefault(frozenset((first, second)), (first, second))
+    items = list(pairs.values())
     return TinySplit([items[held_out:]], items[:held_out])
 
 

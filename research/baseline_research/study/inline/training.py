@@ -111,7 +111,7 @@ class Training:
         lengths = valid.sum(1).float()
         return Step(
             reward=_learnable_reward(problems, rollout.rewards),
-            equal_groups=int(all_equal.sum()),
+            equal_groups=int(all_equal.sum()) if self.run.responses > 1 else 0,
             length=lengths.mean().item(),
             entropy=gradient.entropy,
             logged=estimated.logged,
