@@ -86,12 +86,14 @@ def name_marks(names: Iterable[str]) -> None:
                 f"{name!r:.80} cannot name the mark of a thought: give what stands between its "
                 "brackets, such as think for <think>"
             )
-        _named_marks.add(_kind_of(mark[0]).name)
+        kind = _kind_of(mark[0])
+        if not kind.says_thinking:  # else it is known without
+            _named_marks.add(kind.name)
     _kind_of.cache_clear()
 
 
 def named_marks() -> tuple[str, ...]:
-    """The names that `name_marks` was given in this process, sorted."""
+    """The names that `name_marks` has added in this process, sorted."""
     return tuple(sorted(_named_marks))
 
 

@@ -27,6 +27,7 @@ MAX_CHARS = 2_000  # of an answer
 _NUMERAL = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?\Z", re.ASCII)
 _WITH_UNITS = ("measure", "quantity", "degree", "percent")  # kinds of trees
 _METRIC = "gmL"  # units of a gold numeral; other letters, as in `5 h`, are variables
+_BLANK = re.compile(r"(?<!\w) +| +(?!\w)")  # that separates nothing
 _SPACED = re.compile(r"-?[\d.,]+ [^\d]", re.ASCII)  # a number, a space, other text
 _OPTION = re.compile(r"\(?[a-e]\)?")  # an option's letter
 _RATIO = re.compile(r"\d{1,3} ?: ?\d\d(?: ?: ?\d\d)?", re.ASCII)
@@ -200,7 +201,7 @@ def grade(answer: str | None, label: str) -> Score:
 def decide(text: str, golds: tuple[Gold, ...], judge: Judge) -> bool:
     """Whether the canonical text equals the gold answer; NotRead if either cannot be read."""
     first = golds[0]
-    if len(golds) == 1 and text.replace(", ", ",") == first.text.replace(", ", ","):
+    if len(golds) == 1 and _BLANK.sub("", text) == _BLANK.sub("", first.text):
         return True
     if not all(gold.trees for gold in golds):
         raise NotRead("a label that is no plain answer")

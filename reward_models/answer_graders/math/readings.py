@@ -46,15 +46,18 @@ _DATE = re.compile(
 _YEAR_FIRST = re.compile(r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d)(?P=sign)(?P<day>\d\d)\Z")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})\Z")
 _YES_OR_NO = re.compile(
-    r"(yes|no)[,.](?!.*(?:\b(?:no|not|but|only|if|yes|unless|except|provided|false|fails?|wrong)\b"
-    r"|n't\b))",
+    r"(yes|no)[,.](?!.*\b(?:but|only|if|yes|unless|except|provided)\b)"
+    r"(?!(?<=yes[,.]).*(?:\b(?:no|not|false|fails?|wrong)\b|n't\b))",
     re.IGNORECASE,
 )
 _CHOICE = re.compile(  # perhaps followed by its value, which does not begin like an operation
     r"(?:(?:[Oo]ption|[Cc]hoice):? )?(?:\((?P<enclosed>[A-J])\)|(?P<bare>[A-J])(?:[.):]|\Z))[ .:]*"
     r"(?=\Z|[^\s.:+^!=/*_'|,<>%])(?!\\(?:cup|cap|setminus|pm|approx|pmod)(?![a-z]))"
 )
-_DENIED = re.compile(r"\b(?:answer|think|maybe|perhaps|also)\b|\b(?:not|be) \(?[A-J]\b")
+_DENIED = re.compile(
+    r"\b(?:answer|think|maybe|perhaps|also)\b|\b(?:not|be) \(?[A-J]\b"
+    r"|\bis (?:wrong|false|incorrect|not)\b"
+)
 _SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
 _STATEMENTS = re.compile(r"(?:\(\d{1,2}\)(?:[ ,;和与與及]|and\b)*){2,}")  # `(1)(3)` or `①、③`
 _CAPITALS = re.compile("[A-Z]{2,}")

@@ -20,7 +20,7 @@ _SIGNS = {  # a spelling, and the signs that it replaces
     r" \krw ": "₩", r" \rub ": "₽", r" \ils ": "₪", r" \php ": "₱", r" \ngn ": "₦",
     r" \vnd ": "₫", r" \uah ": "₴", r" \btc ": "₿", r" \thb ": "฿", " angstrom ": "Å\u212b",
     r"^{\circ}C ": "℃", r"^{\circ}F ": "℉", r" \Omega ": "\u2126", r" \mu ": "\u00b5",
-    "''": "″",
+    " or ": "或", " and ": "和且", "''": "″",
     "`": "’‘", "'": "´′", '"': "“”", ",": "，、", ";": "；", ".": "。", ":": "∶",
 }
 # fmt: on

@@ -136,7 +136,7 @@ TYPESETTING = Rules([
     Rule(r"\\(?:begin|end)\{(?:equation|math|displaymath)\*?\}", "",
          (r"\begin{equation}x\end{equation}", "x"), where="{"),
     Rule(r"\{[dr]cases\}", "{cases}", (r"\begin{dcases}", r"\begin{cases}"), where="cases"),
-    Rule(r"\\(?:left|right|[bB]igg?[lrm]?|triangle)(?![a-zA-Z])\s?\.?", "",
+    Rule(r"\\(?:left|right|middle|[bB]igg?[lrm]?|triangle)(?![a-zA-Z])\s?\.?", "",
          (r"\left(1, 2\right)", "(1, 2)")),
     Rule(r"\\(?:measured)?angle(?! ?\{? ?[A-Z]{3}(?![A-Za-z]))(?![a-zA-Z])\s?\.?", "",
          (r"\angle A", "A"), where="angle"),
@@ -150,6 +150,10 @@ TYPESETTING = Rules([
          (r"\bf 12", " 12")),
     Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=[{\d])", "",
          (r"\bm{12}", "{12}")),
+    Rule(r"\\(?:mathbf|Bbb) ?(?:\{ ?([RZNQ]) ?\}|([RZNQ])(?![a-zA-Z]))", r"\\mathbb{\1\2}",
+         (r"\mathbf{R}", r"\mathbb{R}")),
+    Rule(r"(?<=\\in)(?: |\{\})?([RZNQ])(?![a-zA-Z_(\d'])", r"\\mathbb{\1}",
+         (r"x\in R", r"x\in\mathbb{R}"), where=r"\in"),
     Rule(r"\\(?:(?:math|text)(?:rm|bf|it|sf|tt|cal|normal)?|[mh]box|operatorname)\*?\s?(?=\{)",
          r"\\text", (r"\textbf{5}", r"\text{5}"), where="{"),
     Rule(r"\\(?:math|text)(?:rm|bf|sf) ([A-Z])(?![a-zA-Z])", r"\1", (r"\mathrm T", "T")),
@@ -245,6 +249,10 @@ _LABELLED_ROW = re.compile(r"(?:\\text\{)?\(?[a-z0-9]{1,4}\)")
 _CONDITION_ROW = re.compile(rf"(?s)(?=.*(?:{_RELATION_SIGN.pattern}))[^,&]*\Z")
 
 ENVIRONMENTS = Rules([
+    Rule(r"(?:[,;]\s*)?&\s*[,;]?\s*(?:\\text\{\s*(?:if|for|when|where)\s*\})?\s*", "& ",
+         (r"\begin{cases} 1, & \text{if } n=1", r"\begin{cases} 1& n=1"), where="{cases}"),
+    Rule(r"\s*[.,;]\s*(?=\\\\|\\end\{cases\})", "", (r"n\ge 2.\end{cases}", r"n\ge 2\end{cases}"),
+         where="{cases}"),
     Rule(r"""(?xs) (?:\\\{\s*)? \\begin\{(?P<name> (?P<table>array|cases) | (?:aligned|alignedat
                       |gathered|split|align|alignat|gather|eqnarray)\*? )\}
                     (?:\[[tbc]\])? (?:\{[lcr|@\d ]*\})?
@@ -322,6 +330,7 @@ LAYOUT = Rules([
          (r" 42\quad", " 42 "), where="\\"),
     Rule(r"(?<![\w~)}\]])~~(?!and|or)([^\s~\\](?:[^~]*[^\s~,;])?)~~(?![\w~])", r"\\cancel{\1}",
          ("~~18~~", r"\cancel{18}"), where="~~"),
+    Rule(r"(?<![a-zA-Z}\]^_])\{([A-Za-z])\}(?=[_^])", r"\1", ("{a}_{n}", "a_{n}"), where="{"),
     Rule(r"~|\s", " ", ("5~m", "5 m")),
     Rule(r"\b(sq|cu|ft|in|yd|mi|lbs?|oz|hrs?|mins?|secs?|[ckm]m|kg|gal|pt|qt|units)\.(?![\w.])",
          r"\1", ("3 ft.", "3 ft"), where="."),

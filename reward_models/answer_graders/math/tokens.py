@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import string
 from fractions import Fraction
 from typing import NamedTuple
 
 from answer_graders.math.tree import NotRead, words
-from answer_graders.math.units import Unit, unit_at
+from answer_graders.math.units import Unit, is_known, unit_at
 from answer_graders.math.vocabulary import NUMBER_WORDS, SHORT_WORDS
 
 MAX_DIGITS = 400  # of one number
@@ -17,6 +18,7 @@ FUNCTIONS = words(
     """sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan arccot arcsec arccsc arcsinh
     arccosh arctanh ln log lg exp gcd lcm max min sqrt det diag cis abs floor ceil"""
 )
+_ALIASES = {"tg": "tan", "ctg": "cot", "arctg": "arctan", "arcctg": "arccot"}
 _TIMES = ("min", "sec")  # without an argument, minutes and seconds
 _ARGUMENT = re.compile(r"\s*(?:\^\s*(?:\{[^{}]{1,9}\}|\d)\s*)?(?:[({\[\\\d]|[a-zA-Z](?![a-zA-Z]))")
 _SPELT_OUT = dict(
@@ -83,13 +85,14 @@ def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[To
             last_kind = tokens[-1].kind if tokens else ""
             if len(tokens) > 1 and tokens[-1].text == "/" and tokens[-2].kind == "word":
                 last_kind = "word"  # `eggs/day`
-            may_be_function = piece not in _TIMES or bool(_ARGUMENT.match(text, position))
+            needs_argument = piece in _TIMES or piece in _ALIASES
+            may_be_function = not needs_argument or bool(_ARGUMENT.match(text, position))
             tokens += _tokens_of_letters(piece, last_kind, alone, may_be_function)
         elif kind == "based":
             numeral, base = re.findall(r"[^{}_]+", piece)
             tokens.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
         elif kind == "command":
-            tokens.append(Token("sign", piece))
+            tokens.append(Token("sign", _ALIASES.get(piece, piece)))
         elif kind != "space":
             tokens.append(Token(kind, piece))
         after_space = kind == "space"
@@ -109,8 +112,9 @@ def _tokens_of_letters(
         return [Token("sign", lower)]
     if lower == "to":
         return [Token("sign", ":")]
-    if letters in FUNCTIONS and may_be_function:
-        return [Token("sign", letters)]
+    function = _ALIASES.get(letters, letters)
+    if function in FUNCTIONS and may_be_function:
+        return [Token("sign", function)]
     if letters in _SPELT_OUT:
         return [Token("sign", _SPELT_OUT[letters])]
     if lower in NUMBER_WORDS and last_kind != "word":
@@ -124,8 +128,18 @@ def _is_word(letters: str, last_kind: str, alone: bool) -> bool:
     if len(letters) == 1:
         return False
     is_inches = letters == "in" and last_kind == "number"
-    is_unit = is_inches or letters in SHORT_WORDS or last_kind == "word"
-    return is_unit or len(letters) >= 4 or (alone and len(letters) == 3)
+    if is_inches or letters in SHORT_WORDS or last_kind == "word":
+        return True
+    is_long = len(letters) >= 4 or (alone and len(letters) == 3)
+    return is_long and not _is_product(letters)
+
+
+def _is_product(letters: str) -> bool:
+    """Whether letters are variables side by side, such as `xyz`, `abcd` and `mgR`."""
+    lower = letters.lower()
+    if letters.isupper() or is_known(letters) or len(set(lower)) < len(letters):
+        return False
+    return lower in string.ascii_lowercase or set("aeiou").isdisjoint(lower)
 
 
 # commas

@@ -105,6 +105,11 @@ def unit_name(word: str) -> str:
     return lower.replace("metre", "meter").replace("litre", "liter")
 
 
+def is_known(word: str) -> bool:
+    """Whether a word or symbol, such as `hrs` or `kHz`, is that of a unit."""
+    return word in SYMBOLS or singular(word) in _WORDS
+
+
 def merged(factors: Iterable[tuple[str, int]]) -> Unit:
     """The unit with these factors, each name once."""
     powers: Counter[str] = Counter()

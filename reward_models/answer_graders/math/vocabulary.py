@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ from answer_graders.math.tree import words
 SHORT_WORDS = words(  # units and other words that are not products of letters
     """cm mm km ft yd mi sec ms min hr hrs yr kg mg lb lbs oz ml mL dl dL kl kL gal qt pt kj kJ kw
     kW hz Hz khz kHz mhz MHz pa Pa kpa kPa kb KB mb MB gb GB tb TB usd eur gbp yen jpy rs Rs inr
-    deg rad pct sq cu per kmh kph am pm AM PM of is an no No"""
+    deg rad pct sq cu per kmh kph rpm rps bps fps ppm ppb am pm AM PM of is an no No"""
 )
 _NOT_THE_VALUE = words(  # said of a number, they make another one of it
     """not no none isn't except half double twice thrice triple negative opposite inverse reciprocal
@@ -66,10 +67,17 @@ def announces(phrase: Sequence[str]) -> bool:
     return _LEAVES_OPEN.isdisjoint(phrase[-1:]) and _NOT_THE_VALUE.isdisjoint(phrase)
 
 
+_ORDINAL = re.compile(  # `fifth`, `twentieth`, `hundredths`; also `million`, but no `length`
+    r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|.*(?:teen|tie|hundred|thousand|illion))th"
+    r"|.*illion"
+)
+_COUNTED = words("roots zeros zeroes")  # things, unlike `root` and `zero`
+
+
 def is_sentence(phrase: Iterable[str]) -> bool:
     """Whether the words make a statement about a number, not a count of things: `12 below zero`."""
     for word in phrase:
-        for form in (word, singular(word)):
-            if form in _CHANGES_A_NUMBER or (form.endswith(("th", "illion")) and form != "month"):
+        for form in (word, word if word in _COUNTED else singular(word)):
+            if form in _CHANGES_A_NUMBER or _ORDINAL.fullmatch(form):
                 return True
     return False
