@@ -21,6 +21,7 @@
 #   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
 #   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
 #   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
+#   GENERATE_FLAGS, JUDGE_FLAGS        more flags of `eval arena generate` and `judge`
 #   RETRY_FAILED 1: asks games again that have no verdict, or were refused
 #   OUT          folder of the results (default: runs/arena-hard/NAME)
 #   COMPARE      another model that was judged: the paired difference to it
@@ -59,16 +60,19 @@ arena() {
     "$python" -m openrlhf_js.cli.main eval arena "$@" && return
     local status=$?
     [[ $status -eq 3 ]] || echo "Here a flag is a variable, such as TEXTS=... for --texts; only" \
-        "--source is FROM, --url is JUDGE_URL, and --key_env is JUDGE_KEY." >&2
+        "--source is FROM, --url is JUDGE_URL, and the judge's --key_env is JUDGE_KEY. All others" \
+        "go into GENERATE_FLAGS='...' and JUDGE_FLAGS='...'." >&2
     return "$status"
 }
 
+read -r -a generate_flags <<<"${GENERATE_FLAGS:-}"
+read -r -a judge_flags <<<"${JUDGE_FLAGS:-}"
 categories=(${CATEGORY:+--category "$CATEGORY"})
 place=(--data "$data" --bench "$bench")
 against=("${place[@]}" ${BASELINE:+--baseline "$BASELINE"})
 judging=("${against[@]}" "${categories[@]}" --models "$name" --judge "$judge"
     --settings "$settings" ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"}
-    ${RETRY_FAILED:+--retry_failed})
+    ${RETRY_FAILED:+--retry_failed} "${judge_flags[@]}")
 paying=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
 [[ $key == none ]] || paying+=(--key_env "$key")
 [[ ${BUDGET:-none} == none ]] || paying+=(--budget "$BUDGET")
@@ -82,7 +86,8 @@ fi
 
 # Unanswered questions do not keep the answered ones from being judged.
 arena generate "${place[@]}" "${categories[@]}" --model "$checkpoint" --name "$name" \
-    --max_new_tokens "${MAX_NEW_TOKENS:-4096}" --temperature "${TEMPERATURE:-0}" &&
+    --max_new_tokens "${MAX_NEW_TOKENS:-4096}" --temperature "${TEMPERATURE:-0}" \
+    "${generate_flags[@]}" &&
     answered=0 || answered=$?
 [[ $answered -eq 0 || $answered -eq 3 ]] || exit "$answered"
 

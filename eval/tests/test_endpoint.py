@@ -131,7 +131,7 @@ def test_a_limited_rate_is_waited_for():
     with serving(lambda *_: limited) as served, pytest.raises(NoReply) as raised:
         ask(served.url)
     assert "no reply within 5 s" in str(raised.value)
-    assert "lower --concurrency" in str(raised.value)
+    assert "lower the concurrency" in str(raised.value)
     assert not raised.value.refused
     quota = (429, b'{"error": {"code": "insufficient_quota"}}')
     with serving(lambda *_: quota) as served, pytest.raises(EndpointError, match="quota"):

@@ -111,6 +111,23 @@ def test_what_is_not_the_same_is_refused(field, name, value, message):
         compare(A, other)
 
 
+def test_the_sign_test_of_a_mean_counts_the_items_that_differ():
+    a = evaluated("a", [0.0, 0.0], ("few",))
+    b = evaluated("b", [1.0, 1.0], ("few",))
+    equal = evaluated("", [0.0] * 12, ("equal",))["tasks"]
+    few, _, mean = compare({**a, "tasks": a["tasks"] | equal}, {**b, "tasks": b["tasks"] | equal})[
+        "rows"
+    ]
+    assert few["p_value"] == mean["p_value"] == 0.5
+
+
+def test_a_field_that_one_of_them_was_not_sent_is_refused():
+    other = copy.deepcopy(B)
+    other["tasks"]["toy"]["settings"]["omitted"] = ["temperature"]
+    with pytest.raises(ValueError, match="--omit"):
+        compare(A, other)
+
+
 def test_a_server_may_be_compared_with_a_folder():
     served = copy.deepcopy(B)
     del served["tasks"]["toy"]["settings"]["prompt_form"]

@@ -6,13 +6,13 @@ read what is written here. Unreadable lines are logged and left out.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from answer_graders.programs import as_typed
+from answer_graders.programs.console import say
 from answer_graders.programs.files import atomic_write, read_rows
 from answer_graders.programs.model_folders import local_folder
 from answer_graders.programs.store import json_line
@@ -20,7 +20,6 @@ from answer_graders.thinking import split_thinking
 from paired_eval.arena import verdicts
 from paired_eval.arena.style import style_of
 
-log = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -206,12 +205,7 @@ def records(path: Path, read: Callable[[Row], T]) -> Iterator[T]:
         except (ValueError, LookupError, TypeError) as error:
             bad_rows.append(f"{row.place}: {type(error).__name__} {error}")
     if bad_rows:
-        log.warning(
-            "%s: %d rows are left out, such as %s",
-            path,
-            len(bad_rows),
-            bad_rows[0],
-        )
+        say(f"{path}: {len(bad_rows)} rows are left out, such as {bad_rows[0]}", error=True)
 
 
 def read_questions(folder: Folder) -> dict[str, Question]:

@@ -8,17 +8,15 @@ with the same answer, finds the reply that is there.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from answer_graders.programs.console import say
 from answer_graders.programs.store import Record, Store
 from paired_eval.arena import data, protocol, verdicts
-
-log = logging.getLogger(__name__)
 
 TRIES = 2  # replies without a verdict before a game is given up
 
@@ -196,12 +194,10 @@ def pairs_of(
         else:
             missing += 1
     if missing:
-        log.warning(
-            "%d questions lack an answer of %s or %s to their present text, and are not judged "
-            "(generate or fetch them)",
-            missing,
-            model,
-            ledger.baseline,
+        say(
+            f"{missing} questions lack an answer of {model} or {ledger.baseline} to their present "
+            "text, and are not judged (generate or fetch them)",
+            error=True,
         )
     return pairs
 

@@ -72,6 +72,8 @@ def generate(
         for number, (uid, question) in enumerate(questions.items())
         if uid in wanted
     ]
+    if requests:
+        sampler.make_room(requests, parameters)
     with open_store(
         path,
         sampler,
@@ -84,8 +86,6 @@ def generate(
         open_uids |= {uid for uid, question in wanted.items() if not _record(store, question)}
         open_requests = [request for request in requests if request.uid in open_uids]
         try:
-            if open_requests:
-                sampler.make_room(open_requests, parameters)
             unanswered = complete(
                 store,
                 open_requests,
@@ -95,12 +95,13 @@ def generate(
                 unit="answers",
             )
         finally:
-            _export(
-                path=folder.answers(name),
-                store=store,
-                questions=questions,
-                count_tokens=count_tokens,
-            )
+            if store.records:  # else a first call would take the file for another program's
+                _export(
+                    path=folder.answers(name),
+                    store=store,
+                    questions=questions,
+                    count_tokens=count_tokens,
+                )
     records = [_record(store, question) for question in wanted.values()]
     samples = [Sample.of(record) for record in records if record]
     return Generated(

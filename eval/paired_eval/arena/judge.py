@@ -8,22 +8,19 @@ A call writes its judgments when it ends, even after an error.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from answer_graders.programs.console import progress
+from answer_graders.programs.console import progress, say
 from answer_graders.programs.store import Record, Store
 from paired_eval.arena import data, protocol
 from paired_eval.arena.games import TRIES, AnswerPair, Game, Ledger, pairs_of
 from paired_eval.sampling.complete import Triage
 from paired_eval.sampling.endpoint import Endpoint, NoReply, Reply
 from paired_eval.sampling.run_all import run_all
-
-log = logging.getLogger(__name__)
 
 NO_REPLY: Record = {"text": "", "thinking": "", "prompt_tokens": 0, "completion_tokens": 0}
 BYTES_PER_TOKEN = 4  # of English prose and code; formulas have fewer
@@ -162,7 +159,8 @@ class Judging:
         )
         deviations = protocol.deviations(assignment.bench, category, {assignment.judge: identity})
         if deviations:
-            log.warning("%s: not the official protocol: %s", category, "; ".join(deviations))
+            said = "; ".join(deviations)
+            say(f"{category}: not the official protocol: {said}", error=True)
         path = assignment.folder.ledger(assignment.judge, category)
         try:
             store = Store(path, identity, key=("game", "attempt"))
@@ -184,9 +182,15 @@ class Judging:
         judge_model = data.file_name(assignment.settings.judge_model)
         for model in assignment.models:
             if model in (ledger.baseline, assignment.judge, judge_model):
-                log.warning("%s is the baseline of %s, or the judge: not judged", model, category)
+                why = f"the baseline of {category}, or the judge"
+                say(f"{model} is {why}: not judged", error=True)
                 continue
             judged = data.read_judgments(assignment.folder.judgments(assignment.judge, model))
+            if not judged and not assignment.folder.answers(model).is_file():
+                raise ValueError(
+                    f"{model} has no answers in {assignment.folder.answers(model)}: generate or "
+                    "fetch them, or correct the name"
+                )
             self.pairs += pairs_of(assignment.folder, ledger, model, questions, judged)
 
     def _refuse_empty_answers(self) -> None:

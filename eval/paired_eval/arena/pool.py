@@ -6,17 +6,15 @@ worse.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
+from answer_graders.programs.console import say
 from paired_eval.arena import data, style
 from paired_eval.arena.verdicts import MARGIN_OF_A, Rule
-
-log = logging.getLogger(__name__)
 
 Questions = Mapping[str, data.Question]
 
@@ -76,7 +74,7 @@ def load(
         kept = _judged_against(judged, category, category_baseline)
         if kept.empty:
             if categories:
-                log.warning("%s: no judgment of it", category)
+                say(f"{category}: no judgment of it", error=True)
             continue
         asked = data.select(questions, [category])
         models = sorted({category_baseline, *kept.model})
@@ -99,7 +97,7 @@ def load(
 def _judged_rows(
     folder: data.Folder, judges: Sequence[str], questions: Questions, rule: Rule
 ) -> Iterator[JudgedRow]:
-    """A row for each usable judgment of these judges; the number of others is logged."""
+    """A row for each usable judgment of these judges; the number of others is printed."""
     for judge in judges:
         for path in sorted(folder.judgments(judge, "any").parent.glob("*.jsonl")):
             left_out = 0
@@ -109,8 +107,8 @@ def _judged_rows(
                 else:
                     left_out += 1
             if left_out:
-                message = "%s: %d judgments left out: of an unknown question, or of a judge"
-                log.warning(message, path, left_out)
+                why = "of an unknown question, or of a judge"
+                say(f"{path}: {left_out} judgments left out: {why}", error=True)
 
 
 def _judged_row(judge: str, judgment: data.Judgment, rule: Rule) -> JudgedRow:
@@ -142,13 +140,10 @@ def _judged_against(judged: pd.DataFrame, category: str, baseline: str) -> pd.Da
     fits = rows.baseline.isin(["", baseline])
     others = rows.baseline[~fits]
     if len(others):
-        log.warning(
-            "%d of %d judgments of %s are against %s, not %s (--baseline), and are left out",
-            len(others),
-            len(rows),
-            category,
-            others.mode()[0],
-            baseline,
+        say(
+            f"{len(others)} of {len(rows)} judgments of {category} are against "
+            f"{others.mode()[0]}, not {baseline} (--baseline), and are left out",
+            error=True,
         )
     return rows[fits]
 

@@ -11,7 +11,6 @@ each z-scored over the weighted rows, as in v2.0's show_result.py.
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -23,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from answer_graders.programs.console import say
 from paired_eval.stats import Estimate
 from paired_eval.stats.estimate import t_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logging.getLogger(__name__)
 Floats: TypeAlias = NDArray[np.float64]
 CountTokens = Callable[[str], int]
 
@@ -91,7 +90,8 @@ def load_tokenizer(bench: str) -> CountTokens | None:
     try:
         encoding = loading.get(60)  # seconds; its threads do not keep the program from ending
     except (OSError, TimeoutError):
-        log.warning("style is not counted: tiktoken cannot download its tokenizer; try again later")
+        why = "tiktoken cannot download its tokenizer; try again later"
+        say(f"style is not counted: {why}", error=True)
         return None
     return lambda text: len(encoding.encode(text, disallowed_special=()))
 
@@ -124,9 +124,10 @@ def control(games: pd.DataFrame) -> dict[str, Estimate]:
     one_hot = np.eye(len(models))[model_number]
     features = _standardised(games[list(FEATURES)], weight)
     fit = _fit(games, design=np.column_stack([one_hot, features]), weight=weight)
-    degrees = games.uid.nunique() - 1
+    questions = games.groupby("model").uid.nunique()
     scores = {}
     for model, theta, error in zip(models, fit.params, fit.bse, strict=False):  # beta comes last
+        degrees = questions[model] - 1
         score, low, high = special.expit(t_estimate(theta, error, degrees)).tolist()
         scores[str(model)] = Estimate(score, low, high)
     return scores

@@ -133,8 +133,8 @@ def _generate(settings: GenerateSettings) -> int:
 
     name_marks(settings.thinking_mark)
     questions = data.read_questions(settings.folder)
-    first = dict(list(questions.items())[: settings.questions])
-    wanted = data.select(first, settings.category)
+    of_category = data.select(questions, settings.category)
+    wanted = dict(list(of_category.items())[: settings.questions])
     sampler = sampler_of(settings, settings.model, settings.prompt_form)
     name = settings.name or sampler.name.rpartition("#")[2]
     generated = answer(

@@ -172,7 +172,10 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
     """Compares results item by item with those of the first folder."""
     from paired_eval.pages import passk as report
     from paired_eval.passk.compare import compare as compared
+    from paired_eval.stats import holm
 
+    if settings.out and settings.out.resolve() in [folder.resolve() for folder in folders]:
+        raise ValueError(f"--out {settings.out} is one of the compared folders: give another")
     runs = _runs_of(settings, folders)
     say("")
     for one in runs:
@@ -181,8 +184,16 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
     comparisons = {}
     for other in others:
         comparisons[other.label] = compared(first.results, other.results, settings.metric)
-    differences = []
     notes = []
+    if len(comparisons) > 1:
+        last_rows = [comparison["rows"][-1] for comparison in comparisons.values()]
+        corrected = holm([row["p_value"] for row in last_rows])
+        for row, p_value in zip(last_rows, corrected, strict=True):
+            row["p_value"] = p_value
+        notes.append(
+            f"p is corrected by Holm's method in each last row, for {len(comparisons)} comparisons."
+        )
+    differences = []
     for label, comparison in comparisons.items():
         differences += report.differences(comparison, label)
         notes.append(report.conclusion(comparison, label))
@@ -261,13 +272,13 @@ def _complete_and_show(
     """Samples and grades what is missing in a folder, then writes and shows its results."""
     from paired_eval.pages import passk as report
     from paired_eval.passk.evaluate import evaluate as results_of
-    from paired_eval.passk.summary import FILE, read_results
+    from paired_eval.passk.evaluate import results_of_others
+    from paired_eval.passk.summary import FILE
 
     results = results_of(sampler, asked, out, settings.seed, settings.retry_failed)
-    if (out / FILE).is_file():  # another run may have left its own meanwhile
-        own = {one.benchmark.name for one in asked}
-        others = read_results(out)["tasks"]
-        results["tasks"] |= {name: task for name, task in others.items() if name not in own}
+    own = {one.benchmark.name for one in asked}
+    others = results_of_others(out, sampler)  # another run may have left its own meanwhile
+    results["tasks"] |= {name: task for name, task in others.items() if name not in own}
     write_json(out / FILE, results)
     scores = report.scores(results)
     say(f"\n{results['model']}")

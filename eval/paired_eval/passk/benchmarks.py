@@ -72,7 +72,9 @@ def named_benchmark(name: str) -> Benchmark:
 
 def name_of(task: str) -> str:
     """The name of a benchmark in results and files."""
-    return re.sub(r"[^\w.-]", "_", Path(task).stem if Path(task).suffix else task)
+    path = Path(task)
+    is_file = path.suffix in (".yaml", ".yml", *ROW_FORMATS)
+    return re.sub(r"[^\w.-]", "_", path.stem if is_file else task)
 
 
 def read_benchmark(path: Path) -> Benchmark:

@@ -54,12 +54,13 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
         notes += _notes_of_recorded(name, task_a, task_b)
     if len(rows) > 1:
         items = sum(row["items"] for row in rows)
+        differing = [row["items"] for row, one in zip(rows, differences, strict=True) if one.value]
         mean_row = _row(
             name="mean",
             items=items,
             mean_a=sum(row["a"] for row in rows) / len(rows),
             mean_b=sum(row["b"] for row in rows) / len(rows),
-            difference=mean_difference(differences, items),
+            difference=mean_difference(differences, clusters=sum(differing)),
         )
         rows.append(mean_row)
     return {
@@ -106,9 +107,7 @@ def _places_of_shared(a: TaskResults, b: TaskResults) -> tuple[list[int], list[i
 
 
 def _check_equal_votes(name: str, a: TaskResults, b: TaskResults) -> None:
-    """ValueError if one has more recorded responses to an item: more votes win more often."""
-    if not _any_recorded(a, b):
-        return
+    """ValueError if one has more responses to an item: more votes win more often."""
     answered_a = a["per_item"]["answered"]
     answered_b = b["per_item"]["answered"]
     uneven = sum(
@@ -233,6 +232,8 @@ def _problems(a: TaskResults, b: TaskResults) -> list[str]:
         for name in SETTINGS
         if name in of_a and name in of_b and of_a[name] != of_b[name]
     ]
+    if of_a.get("omitted", []) != of_b.get("omitted", []):
+        problems.append(f"--omit is {of_a.get('omitted', [])} and {of_b.get('omitted', [])}")
     if a["samples"] != b["samples"] and not _any_recorded(a, b):
         problems.append(f"samples are {a['samples']} and {b['samples']}")
     uids_a = a["per_item"]["uid"]

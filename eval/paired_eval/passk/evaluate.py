@@ -45,6 +45,19 @@ NOT_IN_MEMORY = ("text", "thinking")  # of a sample
 ABOUT_RESPONSE = ("digest", "finish_reason", "tokens", "seed")  # not about its grade
 
 
+def results_of_others(out: Path, sampler: Sampler) -> Results:
+    """The results that a folder has of this model by now; ValueError for those of another."""
+    tasks: Results = read_results(out)["tasks"] if (out / FILE).is_file() else {}
+    for name, task in tasks.items():
+        differences = model_differences(task["settings"], sampler)
+        if differences:
+            raise ValueError(
+                f"{out} has results of another model ({name}: {'; '.join(differences)}): "
+                f"{advice_on_another_model(sampler, 'another --out')}"
+            )
+    return tasks
+
+
 def evaluate(
     sampler: Sampler, asked: Sequence[Asked], out: Path, seed: int, retry_failed: bool = False
 ) -> Results:
@@ -53,14 +66,7 @@ def evaluate(
     ValueError: the folder has samples of other settings, or the model refuses all. EndpointError:
     some replies are missing; the others are kept.
     """
-    tasks = read_results(out)["tasks"] if (out / FILE).is_file() else {}
-    for name, task in tasks.items():
-        differences = model_differences(task["settings"], sampler)
-        if differences:
-            raise ValueError(
-                f"{out} has results of another model ({name}: {'; '.join(differences)}): "
-                f"{advice_on_another_model(sampler, 'another --out')}"
-            )
+    tasks = results_of_others(out, sampler)
     for items_of_one in asked:
         parameters = parameters_of(items_of_one.benchmark, seed)
         sampler.make_room(requests_of(items_of_one, most=1), parameters)

@@ -163,8 +163,11 @@ def read_results(folder: Path, tasks: Sequence[str] = ()) -> Results:
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no {FILE}: give the --out of a finished evaluation")
-    results: Results = json.loads(path.read_bytes())
-    if results.get("format") != FORMAT:
+    try:
+        results: Results = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}: delete it, and evaluate again") from None
+    if not isinstance(results, dict) or results.get("format") != FORMAT:
         raise ValueError(
             f"{path} does not hold results of this version of `eval passk`: delete it, and the "
             "same evaluation makes it anew from samples/"

@@ -127,8 +127,8 @@ class Triage:
             count = f"{refusals:,} requests were" if refusals > 1 else "the request was"
             raise AllRefusedError(
                 f"{count} refused and none was answered; the first: {first}. Nothing was recorded: "
-                "correct the model, the key or the setting that this names (--omit leaves out a "
-                "field that the server does not take)"
+                "correct the model, the key or the setting that this names (--omit, or null in a "
+                "judge's parameters, leaves out a field that the server does not take)"
             )
         if self._failures >= MOST_FAILURES:
             _, last = self.unanswered[-1]

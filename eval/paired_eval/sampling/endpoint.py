@@ -164,7 +164,7 @@ class Endpoint:
         except TimeoutError:
             message = f"no reply within {self.timeout_seconds:g} s"
             if limited is not None:
-                message += f": {limited}; it limits your rate: lower --concurrency"
+                message += f": {limited}; it limits your rate: lower the concurrency"
             raise NoReply(message) from None
         except (openai.APIConnectionError, aiohttp.ClientError) as error:
             raise NoReply(f"connection lost: {self._cause(error)}") from None

@@ -106,8 +106,13 @@ def _text(row: Row, form: Form, tokenizer: Any, processor: Any) -> str:
         if images:
             check_images(chat, images)
             chat = [{**message, "content": _parts(message["content"])} for message in chat]
+        from jinja2 import TemplateError
+
         template = (processor or tokenizer).apply_chat_template
-        return str(template(chat, tokenize=False, add_generation_prompt=True))
+        try:
+            return str(template(chat, tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:  # some know no system message
+            raise ValueError(f"the model's chat template refuses the messages: {error}") from error
     if not isinstance(value, str):
         kind = type(value).__name__
         raise ValueError(

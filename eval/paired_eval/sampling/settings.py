@@ -87,7 +87,9 @@ class ServerSettings(EngineSettings):
         None, description="environment variable that holds the server's API key"
     )
     concurrency: int = Field(64, ge=1, description="requests to the server at the same time")
-    timeout: float = Field(600.0, gt=0, description="seconds to wait for one reply")
+    timeout: float = Field(
+        600.0, gt=0, allow_inf_nan=False, description="seconds to wait for one reply"
+    )
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="name under which the server takes --max_new_tokens"
     )

@@ -12,6 +12,7 @@ from scipy import special
 Floats: TypeAlias = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-12  # a smaller standard error is that of equal values
 
 
 class Estimate(NamedTuple):
@@ -61,6 +62,8 @@ def t_difference(value: float, error: float, degrees: float, clusters: int) -> D
 
     Without spread there is no t test; p is then that of the sign test, 2^(1 - clusters).
     """
+    if error <= ROUNDING * max(1.0, abs(value)):
+        error = 0.0
     interval = t_estimate(value, error, degrees)
     if degrees <= 0:
         p_value = 1.0

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path, "own")
 
 
-def test_questions(folder, caplog):
+def test_questions(folder, capsys):
     rows = [
         {"uid": "a", "category": "c", "prompt": "p\u2028q", "subcategory": "s"},
         {"uid": "7", "category": V1, "cluster": "d", "prompt": "q"},
@@ -50,7 +50,7 @@ def test_questions(folder, caplog):
         Question("a", "c", "p\u2028q"),
         Question("7", V1, "q"),
     ]
-    assert "3 rows are left out" in caplog.text
+    assert "3 rows are left out" in capsys.readouterr().err
     assert list(select(found, [V1])) == ["7"]
     with pytest.raises(ValueError, match="no question is of the category 'x'"):
         select(found, ["x"])
@@ -59,7 +59,7 @@ def test_questions(folder, caplog):
         read_questions(folder)
 
 
-def test_answers(folder, caplog):
+def test_answers(folder, capsys):
     rows = [
         answer_row("a", "m", "<think>hm</think>yes", counts(9)),
         answer_row("b", "m", "plain", counts(3, 1)),
@@ -75,11 +75,11 @@ def test_answers(folder, caplog):
         "d": ModelAnswer("d", "fine", thinking="apart"),
         "f": ModelAnswer("f", "yes", prompt="really?"),
     }
-    assert "line 4" in caplog.text
+    assert "line 4" in capsys.readouterr().err
     assert read_answers(folder, "other") == {}
 
 
-def test_judgments(folder, caplog):
+def test_judgments(folder, capsys):
     games = [
         {"score": "A<B", "judgment": "text", "user_prompt": "u"},
         {"score": None, "judgment": ""},
@@ -99,7 +99,7 @@ def test_judgments(folder, caplog):
     assert found["b"].games == (GameResult("text", "B>A", "B>A"), GameResult("", None, None))
     assert [found[uid].complete for uid in "abc"] == [False, False, True]
     assert found["c"].games[0].unquoted == "A>B"  # the last one counts
-    assert "line 5" in caplog.text
+    assert "line 5" in capsys.readouterr().err
 
 
 def test_v01_as_it_was_first_published(tmp_path):

@@ -89,6 +89,15 @@ def test_a_stop_loses_nothing_and_the_same_call_resumes(place):
     assert place(pytest.fail)[2] == []
 
 
+def test_a_stop_before_the_first_answer_leaves_nothing_behind(place):
+    def stopped(number):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place(stopped)
+    assert len(place(lambda number: "a")[0]) == 3
+
+
 def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     def say(number):
         if number == 2:

@@ -179,7 +179,7 @@ def test_answers_that_changed_are_judged_anew(place):
     assert "another answer" in shown["q1"]
 
 
-def test_what_has_no_answer_to_its_present_text_is_not_judged(place, caplog):
+def test_what_has_no_answer_to_its_present_text_is_not_judged(place, capsys):
     prompts = {uid: f"What is {uid}?" for uid in ("q0", "q1", "q2", "q3")}
     rows = [answer_row(uid, "m", "m says", prompt=prompts[uid]) for uid in prompts]
     write_lines(place.folder.answers("m"), rows[1:])
@@ -188,7 +188,7 @@ def test_what_has_no_answer_to_its_present_text_is_not_judged(place, caplog):
     write_lines(place.folder.questions, questions)
     assert place.judge(models=("m", BASELINE, "j")) == 0
     assert sorted(row["uid"] for row in place.rows()) == ["q2", "q3"]
-    assert "2 questions lack an answer of m" in caplog.text
+    assert "2 questions lack an answer of m" in capsys.readouterr().err
 
 
 def test_games_without_a_verdict_or_a_reply(place):

@@ -186,13 +186,13 @@ def two_categories(tmp_path):
     return Folder(tmp_path, V2)
 
 
-def test_categories_judges_and_deviations(two_categories, caplog):
+def test_categories_judges_and_deviations(two_categories, capsys):
     hard, creative = load(two_categories, ["gpt-4.1"])
     assert hard.category == "hard_prompt"
     assert hard.baseline == HARD["baseline"]
     assert creative.category == "creative_writing"
     assert creative.baseline == CREATIVE["baseline"]
-    assert "1 of 13 judgments of hard_prompt are against another" in caplog.text
+    assert "1 of 13 judgments of hard_prompt are against another" in capsys.readouterr().err
     assert len(board(creative, ["gpt-4.1"]).rows[0]["deviations"]) == 2
     with pytest.raises(ValueError, match="m7"):
         board(hard, ["gpt-4.1"], models=["m7"])
