@@ -4,8 +4,8 @@ python research/studies/chain_gradients.py                # tables and picture o
 python research/studies/chain_gradients.py OUT [TASK ...]       # measures; resumes
 
 Few prompts with many responses, of the model before training, or after some steps of it with RLOO
-(--after): estimators at the same m, beside the best constant baseline of each prompt. Prints tables,
-and writes OUT/chain_gradients.csv.xz.
+(--after): estimators at the same m, beside the best constant baseline of each prompt. Prints
+tables, and writes OUT/chain_gradients.csv.xz.
 """
 
 import argparse
