@@ -3,7 +3,8 @@
 #   sbatch --nodes 2 --gpus-per-node 8 scripts/cluster/slurm.sh --train.colocate_all --vllm.num_engines 16 ...
 # Call it from the repository's folder. The arguments are those of `openrlhf-js train`; actor and reference
 # get all nodes and GPUs of the job unless they say otherwise. The folder, the data and --ckpt.path must be on a disk
-# that all nodes see. A requeued job resumes from its last checkpoint.
+# that all nodes see. A requeued job resumes from its last checkpoint; a new job that goes on with an earlier one's needs
+# --js.requeued and that job's --logger.wandb.run_name.
 #SBATCH --job-name openrlhf_js
 #SBATCH --ntasks-per-node 1
 #SBATCH --exclusive
@@ -48,8 +49,10 @@ if [ -n "$gpus" ]; then
 fi
 again=()
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || again=(--js.requeued)
+name=() # the same after each start, for one log and one curve
+[ -z "${SLURM_JOB_ID:-}" ] || name=(--logger.wandb.run_name "slurm-$SLURM_JOB_ID")
 status=0
-.venv/bin/openrlhf-js train "${layout[@]}" "$@" "${again[@]}" || status=$?
+.venv/bin/openrlhf-js train "${layout[@]}" "${name[@]}" "$@" "${again[@]}" || status=$?
 mapfile -t rays < <(jobs -p)
 kill "${rays[@]}" 2>/dev/null || true
 exit "$status"

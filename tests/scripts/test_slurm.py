@@ -26,6 +26,7 @@ def test_models_get_the_gpus_of_the_job_if_it_asks_for_some(tmp_path, gpus):
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "SLURM_SUBMIT_DIR": str(tmp_path),
         "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_JOB_ID": "7",
     }
     if gpus:
         environment["SLURM_GPUS_ON_NODE"] = gpus
@@ -36,5 +37,6 @@ def test_models_get_the_gpus_of_the_job_if_it_asks_for_some(tmp_path, gpus):
     if gpus:
         layout = ["--actor.num_nodes", "2", "--actor.num_gpus_per_node", "8"]
         layout += ["--ref.num_nodes", "2", "--ref.num_gpus_per_node", "8"]
-    assert ran.stdout.split() == ["train", *layout, "run.yaml"]
+    name = ["--logger.wandb.run_name", "slurm-7"]
+    assert ran.stdout.split() == ["train", *layout, *name, "run.yaml"]
     assert ran.stderr.count("--num-gpus 8") == (2 if gpus else 0)

@@ -32,10 +32,11 @@ UNUSABLE_ANSWERS = 3  # after so many, blame the query, or servers that are not 
 BUSY = (408, 425, 429, 502, 503, 504)  # statuses after which a retry may succeed
 
 
-def address_problems(addresses: Sequence[str]) -> Iterator[str]:
-    """The problems of the servers in `--reward.remote_url`."""
+def address_problems(addresses: Sequence[str], may_start_later: bool) -> Iterator[str]:
+    """The problems of the servers in `--reward.remote_url`, which may start beside a restart."""
     problems = {url: _url_problem(url) for url in addresses}
-    if not any(problems.values()) and all(map(_refuses, addresses)):
+    must_be_there = not may_start_later and not any(problems.values())
+    if must_be_there and all(map(_refuses, addresses)):
         problems[addresses[0]] = "no server there (connection refused)"
     for url, problem in problems.items():
         if problem:

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import pickle
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -262,3 +263,14 @@ def test_only_finite_numbers_ever_come_out(rewards, scores, logs):
 
 
 # --- before a run ----------------------------------------------------------------------------
+
+
+def test_a_server_must_be_there_unless_it_starts_beside_a_restart():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/get_reward"
+    (problem,) = rewards_module.address_problems([address], may_start_later=False)
+    assert "no server there" in problem
+    assert list(rewards_module.address_problems([address], may_start_later=True)) == []
+    (problem,) = rewards_module.address_problems(["http:/x"], may_start_later=True)
+    assert "neither" in problem

@@ -125,7 +125,8 @@ def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
     if url and grader is None:
         from openrlhf_js.trainers.openrlhf.rewards import address_problems
 
-        yield from address_problems([address.strip() for address in url.split(",")])
+        addresses = [address.strip() for address in url.split(",")]
+        yield from address_problems(addresses, may_start_later=flat["js.requeued"])
     elif grader:
         if grader.problem:
             yield f"--{flag} {agent or url.split(',')[0]}: {grader.problem}"
