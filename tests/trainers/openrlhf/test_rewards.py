@@ -272,5 +272,5 @@ def test_a_server_must_be_there_unless_it_starts_beside_a_restart():
     (problem,) = rewards_module.address_problems([address], may_start_later=False)
     assert "no server there" in problem
     assert list(rewards_module.address_problems([address], may_start_later=True)) == []
-    (problem,) = rewards_module.address_problems(["http:/x"], may_start_later=True)
+    (problem,) = rewards_module.address_problems(["ftp://x/r"], may_start_later=True)
     assert "neither" in problem
