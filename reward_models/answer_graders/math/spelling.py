@@ -150,6 +150,8 @@ TYPESETTING = Rules([
          (r"\bf 12", " 12")),
     Rule(r"\\(?:boxed|fbox|underline|uline|emph|pmb|boldsymbol|bm)\s?(?=[{\d])", "",
          (r"\bm{12}", "{12}")),
+    Rule(r"\\dot ?\{?(\d)\}? ?(\d{0,9}) ?\\dot ?\{?(\d)\}?", r"\\overline{\1\2\3}",
+         (r"0.\dot{3}\dot{6}", r"0.\overline{36}"), where="dot"),
     Rule(r"\\(?:mathbf|Bbb) ?(?:\{ ?([RZNQ]) ?\}|([RZNQ])(?![a-zA-Z]))", r"\\mathbb{\1\2}",
          (r"\mathbf{R}", r"\mathbb{R}")),
     Rule(r"(?<=\\in)(?: |\{\})?([RZNQ])(?![a-zA-Z_(\d'])", r"\\mathbb{\1}",
@@ -508,7 +510,7 @@ COLLECTIONS = Rules([
     Rule(r"(?<![\w\\])[A-TV-Z] ?(?=\([^()]*,[^()]*\)(?! ?=))", "", ("A(3,4)", "(3,4)"), where="("),
     Rule(r"""(?x) [ ,]+ for\ (?:all|any|every)[ ]
                   (?:(?:real|positive|values|numbers?|integers?|of)\ )* [a-zA-Z](?![a-zA-Z])
-                  (?:\ ?(?:\\?in\b|[<>,!]|and\ )[^={}]{0,40}(?:\{[A-Z]\})?)? \Z""",
+                  (?:\ ?(?:\\?in\b|[<>]=?|[,!]|and\ )[^={}]{0,40}(?:\{[A-Z]\}(?:\^[*+])?)?)? \Z""",
          "", ("2x for all x > 0", "2x"), where="for"),
     Rule(r"\A([^<>]*(?<![a-z\\])([kmn])(?![a-z])[^<>]*)[,(] ?\2 ?\\in ?\\mathbb\{Z\}[ .)]*\Z",
          r"\1", (r"k\pi, k\in\mathbb{Z}", r"k\pi"), where=r"\in"),
@@ -522,6 +524,9 @@ COLLECTIONS = Rules([
          _half_line, ("all positive reals", r"(0,\infty)"), where="real"),
     Rule(r"\\mathbb\{R\}(?!\^)", r"(-\\infty,\\infty)", (r"\mathbb{R}", r"(-\infty,\infty)"),
          where="R"),
+    Rule(r"\A ?(?:[aA]ll )?reals?(?: numbers?)? (?:except|excluding)(?: for)? (-?\d[-\d,/ ]{0,20})"
+         r"[ .]*\Z", r"(-\\infty,\\infty)\\setminus\\{\1\\}",
+         ("all real numbers except 2", r"(-\infty,\infty)\setminus\{2\}"), where="real"),
     Rule(r"\A ?(?:[aA]ll )?reals?(?: numbers)?[ .]*\Z", r"(-\\infty,\\infty)",
          (" all real numbers ", r"(-\infty,\infty)"), where="real"),
     Rule(r"""(?x) \A\ ?(?i: none | empty\ set

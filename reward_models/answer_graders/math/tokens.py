@@ -36,9 +36,10 @@ _TOKEN = re.compile(
 
 
 _NAMED_NUMBER = re.compile(  # `P(A \cap B) = 1/2`, `f(g(2)) = 5`: the left side is only a name
-    r"(?=[^=]*(?:\\(?:cap|cup|mid|Pr|phi|lim)(?![a-zA-Z])|[|^]|\([^()]*\())"
+    r"(?=[^=]*(?:\\(?:cap|cup|mid|Pr|phi|lim|sum|prod|int)(?![a-zA-Z])|[|^]|\([^()]*\())"
     r"((?:\\?Pr?|\\phi|[fghE]) ?(?:\^ ?\{ ?-1 ?\} ?)?\((?:[^()=<>]|\([^()=<>]*\)){1,60}\)"
-    r"|\\lim ?_ ?\{[^{}]{1,40}\}[^=<>]{1,60}?) ?"
+    r"|\\(?:lim|sum|prod|int) ?_ ?(?:\{[^{}]{1,40}\}|\w)(?: ?\^ ?(?:\{[^{}]{1,20}\}|\w|\\infty))?"
+    r"[^=<>]{1,60}?) ?"
     r"(?==[^<>a-zA-Z\\]*(?:\\[a-zA-Z]+[^<>a-zA-Z\\]*)*\Z)"
 )
 
