@@ -1,6 +1,7 @@
 """RLHF of SmolLM2 with a reward model of SmolLM2, in pairs, judged by the rule of the preferences.
 
-.venv/bin/python research/studies/rlhf_smollm2.py MODEL OUT [--seeds 0 1 2]     # resumes
+.venv/bin/python research/studies/rlhf_smollm2.py                               # the kept records
+.venv/bin/python research/studies/rlhf_smollm2.py MODEL OUT [--seeds 0 1 2]     # trains; resumes
 
 SmolLM2 writes sentences with two given words. The rule of the task draws preferences between its
 sentences, and `openrlhf-js rm train` trains a Bradley-Terry model on them. Then each estimator
@@ -11,6 +12,7 @@ the same rate and split, which were not chosen.
 
 import argparse
 import json
+import lzma
 import math
 import random
 import subprocess
@@ -44,6 +46,7 @@ from baseline_research.tiny.tasks import sample_items, write_lines
 from openrlhf_js.reward_model.model import RewardModel
 from paired_eval.stats import clustered_mean
 
+KEPT = Path(__file__).with_suffix(".jsonl.xz")
 TASK = "sentences"
 PAIRS = {"train": 640, "held_out": 128}
 PROMPTS_AT_ONCE = 32
@@ -61,12 +64,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", type=Path, help="folder of SmolLM2")
-    parser.add_argument("out", type=Path, help="folder of the pairs, the reward model and records")
+    parser.add_argument("model", type=Path, nargs="?", help="folder of SmolLM2")
+    parser.add_argument("out", type=Path, nargs="?", help="folder of pairs, reward model and runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
     parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=ESTIMATORS)
     parser.add_argument("--learning_rate", type=float, default=2e-5)
     arguments = parser.parse_args()
+    if arguments.out is None:
+        lines = lzma.decompress(KEPT.read_bytes()).decode().splitlines()
+        print_results([json.loads(line) for line in lines])
+        return
     settings = InlineStudy(
         model=arguments.model, tasks=[TASK], held_out=HELD_OUT, steps=STEPS, out=arguments.out
     )
@@ -227,9 +234,10 @@ def judged(
 
 def print_results(records: Sequence[dict[str, Any]]) -> None:
     """Both judgements by step, and the differences to rloo on the same seeds after the last."""
+    in_order = sorted(records, key=lambda run: (ESTIMATORS.index(run["estimator"]), run["seed"]))
     columns = ("proxy", "rule", "words", "kl")
-    print(f"\n| estimator | step | seeds | {' | '.join(columns)} |\n|---|{'---:|' * 6}")
-    for estimator, runs in grouped(records, itemgetter("estimator")).items():
+    print(f"| estimator | step | seeds | {' | '.join(columns)} |\n|---|{'---:|' * 6}")
+    for estimator, runs in grouped(in_order, itemgetter("estimator")).items():
         for at_step in zip(*(run["judgements"] for run in runs), strict=True):
             means = [fmean(row[name] for row in at_step) for name in columns]
             shown = " | ".join(f"{mean:.3f}" for mean in means)
