@@ -119,10 +119,16 @@ def test_the_sign_test_of_a_mean_counts_the_items_that_differ():
         "rows"
     ]
     assert few["p_value"] == mean["p_value"] == 0.5
+    b["tasks"]["down"] = evaluated("", [0.0] * 12, ("down",))["tasks"]["down"]
+    a["tasks"]["down"] = evaluated("", [1.0] * 12, ("down",))["tasks"]["down"]
+    *_, mean = compare(a, b)["rows"]
+    assert mean["p_value"] == 1  # one up, one down
 
 
 def test_a_field_that_one_of_them_was_not_sent_is_refused():
     other = copy.deepcopy(B)
+    other["tasks"]["toy"]["settings"]["omitted"] = ["seed"]
+    assert compare(A, other)["rows"] == compare(A, B)["rows"]
     other["tasks"]["toy"]["settings"]["omitted"] = ["temperature"]
     with pytest.raises(ValueError, match="--omit"):
         compare(A, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import os
 import threading
 import uuid
@@ -134,7 +135,8 @@ class OnlineBaseline:
         keys = torch.tensor([key_of(str(prompt_id))])
         with self._lock:
             step = max(self._states, default=-1) + 1 if step is None else step
-            self.begin(step)
+            if step > max(self._states, default=-math.inf):  # else it comes late
+                self.begin(step)
             state = self._state_at(step)
             batch = state.batch(rewards[None], squared_score_norms=weights, keys=keys, step=step)
             advantages = state.estimate(batch).advantages[0]

@@ -61,6 +61,9 @@ class Batching(NamedTuple):
 DEFAULT_BATCHING = Batching()
 
 
+Waiting = list[tuple[str, asyncio.Future[float]]]  # texts, and where their scores go
+
+
 class Batcher:
     """Scores texts of concurrent requests together, first come, first served.
 
@@ -111,27 +114,32 @@ class Batcher:
             if wanted:
                 await self._score_batch(wanted)
 
-    async def _score_batch(self, batch: list[tuple[str, asyncio.Future[float]]]) -> None:
-        texts = [text for text, _ in batch]
+    async def _score_batch(self, batch: Waiting) -> None:
+        """Scores a batch; where the model fails, text by text, so that one fails alone."""
         self.began = time.monotonic()
+        error = await self._error_on(batch)
+        works = error is None
+        if error is not None:
+            log.error("the model failed on %d texts", len(batch), exc_info=error)
+        if error is not None and len(batch) > 1:
+            open_texts = [each for each in batch if not each[1].done()]
+            works = any([await self._error_on([each]) is None for each in open_texts])
+        self.began = None
+        self.failures_in_a_row = 0 if works else self.failures_in_a_row + 1
+        for _, future in batch:
+            if not future.done():
+                future.set_exception(HTTPException(500, "the model failed on a text"))
+
+    async def _error_on(self, batch: Waiting) -> Exception | None:
+        """Hands each text of the batch its score; the error if the model fails."""
         try:
-            scores = await asyncio.to_thread(self._score, texts)
+            scores = await asyncio.to_thread(self._score, [text for text, _ in batch])
             for (_, future), score in zip(batch, scores, strict=True):
                 if not future.done():  # else its request was cancelled
                     future.set_result(score)
-            self.failures_in_a_row = 0
-        except Exception:  # whatever the model does, the next batch is scored
-            log.exception("the model failed on %d texts", len(batch))
-            if len(batch) > 1:  # of several requests: one bad text must not fail them all
-                for alone in batch:
-                    await self._score_batch([alone])
-                return
-            self.failures_in_a_row += 1
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(HTTPException(500, "the model failed on a text"))
-        finally:
-            self.began = None
+        except Exception as error:  # whatever the model does, the next batch is scored
+            return error
+        return None
 
 
 def make_app(

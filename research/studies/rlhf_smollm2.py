@@ -70,6 +70,8 @@ def main() -> None:
     parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=ESTIMATORS)
     parser.add_argument("--learning_rate", type=float, default=2e-5)
     arguments = parser.parse_args()
+    if arguments.model and not arguments.out:
+        parser.error("give MODEL and OUT, or neither")
     if arguments.out is None:
         lines = lzma.decompress(KEPT.read_bytes()).decode().splitlines()
         print_results([json.loads(line) for line in lines])

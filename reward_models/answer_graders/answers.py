@@ -14,7 +14,7 @@ from answer_graders.thinking import after_thinking
 
 # Each alternative begins with its own character, so that the engine skips plain text fast.
 _BRACES = re.compile(
-    r"\\\\?(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|\\[\\{}]|\{|\}"
+    r"\\(?:\\?(?:boxed|fbox)(?:\s{0,8}(?P<box>\{)|[ \t]{1,8}(?P<word>[^\s{}$\\]+))|[\\{}])|\{|\}"
 )
 _MAY_BE_ANSWER = re.compile(r"\d|\A[^\W\d_][.,;]?\Z")  # a number, or a letter
 _NOTHING = re.compile(r"(?:[\s.\u2026]|\\[lcd]?dots(?![A-Za-z]))*")  # such as \boxed{...}

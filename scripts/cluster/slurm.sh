@@ -51,8 +51,10 @@ again=()
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || again=(--js.requeued)
 name=() # the same after each start, for one log and one curve
 [ -z "${SLURM_JOB_ID:-}" ] || name=(--logger.wandb.run_name "slurm-$SLURM_JOB_ID")
+file=() # of settings, which must come first
+case "${1:-}" in *.yaml | *.yml) file=("$1") && shift ;; esac
 status=0
-.venv/bin/openrlhf-js train "${layout[@]}" "${name[@]}" "$@" "${again[@]}" || status=$?
+.venv/bin/openrlhf-js train "${file[@]}" "${layout[@]}" "${name[@]}" "$@" "${again[@]}" || status=$?
 mapfile -t rays < <(jobs -p)
 kill "${rays[@]}" 2>/dev/null || true
 exit "$status"

@@ -31,12 +31,16 @@ def test_models_get_the_gpus_of_the_job_if_it_asks_for_some(tmp_path, gpus):
     if gpus:
         environment["SLURM_GPUS_ON_NODE"] = gpus
     ran = subprocess.run(
-        ["bash", SCRIPT, "run.yaml"], env=environment, capture_output=True, text=True, check=True
+        ["bash", SCRIPT, "run.yaml", "--ds.zero_stage", "3"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     layout = []
     if gpus:
         layout = ["--actor.num_nodes", "2", "--actor.num_gpus_per_node", "8"]
         layout += ["--ref.num_nodes", "2", "--ref.num_gpus_per_node", "8"]
     name = ["--logger.wandb.run_name", "slurm-7"]
-    assert ran.stdout.split() == ["train", *layout, *name, "run.yaml"]
+    assert ran.stdout.split() == ["train", "run.yaml", *layout, *name, "--ds.zero_stage", "3"]
     assert ran.stderr.count("--num-gpus 8") == (2 if gpus else 0)

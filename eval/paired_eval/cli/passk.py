@@ -189,10 +189,8 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
         last_rows = [comparison["rows"][-1] for comparison in comparisons.values()]
         corrected = holm([row["p_value"] for row in last_rows])
         for row, p_value in zip(last_rows, corrected, strict=True):
-            row["p_value"] = p_value
-        notes.append(
-            f"p is corrected by Holm's method in each last row, for {len(comparisons)} comparisons."
-        )
+            row["p_holm"] = p_value
+        notes.append(f"The sentences correct p by Holm's method: {len(comparisons)} comparisons.")
     differences = []
     for label, comparison in comparisons.items():
         differences += report.differences(comparison, label)

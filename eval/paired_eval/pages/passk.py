@@ -98,7 +98,7 @@ def conclusion(comparison: Mapping[str, Any], label: str) -> str:
     average = f" on average over {benchmarks} benchmarks" if benchmarks else f" on {row['task']}"
     other = f"{label} ({comparison['b']})"
     first = f"A ({comparison['a']})"
-    if _without_test(row) or row["p_value"] >= 0.05:
+    if _without_test(row) or row.get("p_holm", row["p_value"]) >= 0.05:
         verdict = f"it is undecided whether {other} or {first} is better"
     else:
         better = "better" if row["value"] > 0 else "worse"

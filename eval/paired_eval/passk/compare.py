@@ -10,7 +10,7 @@ import numpy as np
 
 from paired_eval import stats
 from paired_eval.passk.summary import Results, is_recorded, responses_per_item
-from paired_eval.stats.estimate import t_difference, welch
+from paired_eval.stats.estimate import ROUNDING, t_difference, welch
 
 TaskResults = Mapping[str, Any]  # the results on one benchmark
 Row = dict[str, Any]
@@ -54,13 +54,20 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
         notes += _notes_of_recorded(name, task_a, task_b)
     if len(rows) > 1:
         items = sum(row["items"] for row in rows)
-        differing = [row["items"] for row, one in zip(rows, differences, strict=True) if one.value]
+        differing = [
+            row["items"]
+            for row, one in zip(rows, differences, strict=True)
+            if abs(one.value) > ROUNDING
+        ]
+        agree = all(one.value >= -ROUNDING for one in differences) or all(
+            one.value <= ROUNDING for one in differences
+        )
         mean_row = _row(
             name="mean",
             items=items,
             mean_a=sum(row["a"] for row in rows) / len(rows),
             mean_b=sum(row["b"] for row in rows) / len(rows),
-            difference=mean_difference(differences, clusters=sum(differing)),
+            difference=mean_difference(differences, clusters=sum(differing) if agree else 1),
         )
         rows.append(mean_row)
     return {
@@ -232,8 +239,9 @@ def _problems(a: TaskResults, b: TaskResults) -> list[str]:
         for name in SETTINGS
         if name in of_a and name in of_b and of_a[name] != of_b[name]
     ]
-    if of_a.get("omitted", []) != of_b.get("omitted", []):
-        problems.append(f"--omit is {of_a.get('omitted', [])} and {of_b.get('omitted', [])}")
+    omitted = [sorted({*settings.get("omitted", [])} - {"seed"}) for settings in (of_a, of_b)]
+    if omitted[0] != omitted[1]:
+        problems.append(f"--omit is {omitted[0]} and {omitted[1]}")
     if a["samples"] != b["samples"] and not _any_recorded(a, b):
         problems.append(f"samples are {a['samples']} and {b['samples']}")
     uids_a = a["per_item"]["uid"]

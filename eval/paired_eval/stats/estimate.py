@@ -71,7 +71,7 @@ def t_difference(value: float, error: float, degrees: float, clusters: int) -> D
     elif error > 0:
         p_value = float(2 * special.stdtr(degrees, -abs(value) / error))
     else:
-        p_value = 1.0 if value == 0 else 2.0 ** (1 - clusters)
+        p_value = 1.0 if abs(value) <= ROUNDING else 2.0 ** (1 - clusters)
     return Difference(
         value=value,
         low=interval.low,

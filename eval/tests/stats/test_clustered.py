@@ -195,6 +195,7 @@ def test_the_detectable_effect_is_that_of_statsmodels(items, expected):
 def test_equal_differences_have_the_sign_test_whatever_their_rounding():
     assert paired_difference([0.3, 0.4], [0.2, 0.3]).p_value == 0.5
     assert paired_difference([0.3, 0.4, 0.8], [0.2, 0.3, 0.7]).p_value == 0.25
+    assert paired_difference([0.1 + 0.2] * 10, [0.3] * 10).p_value == 1
 
 
 def test_p_values_of_any_order_are_corrected_and_no_p_values_are_none():

@@ -191,7 +191,7 @@ class StudySettings(Settings):
             raise ValueError(f"--seeds {self.seeds}: give a number above 0, or FIRST-LAST: 100-109")
         for split in self.splits if self.budget else []:
             if self.budget % split:
-                divisors = [n for n in range(1, self.budget + 1) if self.budget % n == 0]
+                divisors = [n for n in range(1, self.budget) if self.budget % n == 0]
                 raise ValueError(
                     f"--splits: {split} responses to each prompt do not divide --budget "
                     f"{self.budget}; choose from {', '.join(map(str, divisors))}"

@@ -46,8 +46,9 @@ _DATE = re.compile(
 _YEAR_FIRST = re.compile(r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d)(?P=sign)(?P<day>\d\d)\Z")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})\Z")
 _YES_OR_NO = re.compile(
-    r"(yes|no)[,.](?!.*\b(?:but|only|if|yes|unless|except|provided)\b)"
-    r"(?!(?<=yes[,.]).*(?:\b(?:no|not|false|fails?|wrong)\b|n't\b))",
+    r"(yes|no)[,.](?!.*\b(?:but|only|if|yes|unless|except|provided|false|fails?|wrong)\b)"
+    r"(?!(?<=yes[,.]).*(?:\b(?:no|not)\b|n't\b))"  # and after "no" one at most
+    r"(?!(?:(?!\b(?:no|not)\b|n't\b).)*(?:\b(?:no|not)\b|n't\b).*(?:\b(?:no|not)\b|n't\b))",
     re.IGNORECASE,
 )
 _CHOICE = re.compile(  # perhaps followed by its value, which does not begin like an operation
@@ -56,7 +57,7 @@ _CHOICE = re.compile(  # perhaps followed by its value, which does not begin lik
 )
 _DENIED = re.compile(
     r"\b(?:answer|think|maybe|perhaps|also)\b|\b(?:not|be) \(?[A-J]\b"
-    r"|\bis (?:wrong|false|incorrect|not)\b"
+    r"|\A\W*is (?:wrong|false|incorrect|not)\b"
 )
 _SEVERAL_CHOICES = re.compile("(?=.{2,5}$)A?B?C?D?E?")
 _STATEMENTS = re.compile(r"(?:\(\d{1,2}\)(?:[ ,;和与與及]|and\b)*){2,}")  # `(1)(3)` or `①、③`

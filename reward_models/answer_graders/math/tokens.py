@@ -18,7 +18,7 @@ FUNCTIONS = words(
     """sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan arccot arcsec arccsc arcsinh
     arccosh arctanh ln log lg exp gcd lcm max min sqrt det diag cis abs floor ceil"""
 )
-_ALIASES = {"tg": "tan", "ctg": "cot", "arctg": "arctan", "arcctg": "arccot"}
+_ALIASES = {"tg": "tan", "ctg": "cot", "arctg": "arctan", "arcctg": "arccot"}  # bare, tg is t g
 _TIMES = ("min", "sec")  # without an argument, minutes and seconds
 _ARGUMENT = re.compile(r"\s*(?:\^\s*(?:\{[^{}]{1,9}\}|\d)\s*)?(?:[({\[\\\d]|[a-zA-Z](?![a-zA-Z]))")
 _SPELT_OUT = dict(
@@ -42,6 +42,9 @@ _NAMED_NUMBER = re.compile(  # `P(A \cap B) = 1/2`, `f(g(2)) = 5`: the left side
     r"[^=<>]{1,60}?) ?"
     r"(?==[^<>a-zA-Z\\]*(?:\\[a-zA-Z]+[^<>a-zA-Z\\]*)*\Z)"
 )
+
+
+_OPERATOR = re.compile(r" ?[-+*^=]")
 
 
 class Token(NamedTuple):
@@ -84,11 +87,17 @@ def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[To
             following = text[position : position + 1]
             alone = after_space and following in " ,;.^/)}"
             last_kind = tokens[-1].kind if tokens else ""
+            last_text = tokens[-1].text if tokens else ""
             if len(tokens) > 1 and tokens[-1].text == "/" and tokens[-2].kind == "word":
                 last_kind = "word"  # `eggs/day`
             needs_argument = piece in _TIMES or piece in _ALIASES
             may_be_function = not needs_argument or bool(_ARGUMENT.match(text, position))
-            tokens += _tokens_of_letters(piece, last_kind, alone, may_be_function)
+            is_glued = bool(tokens) and not after_space and _ends_number(tokens[-1])
+            has_operator = _OPERATOR.match(text, position) or last_text in ("+", "-", "*", "^")
+            if _is_product(piece, is_glued=is_glued, has_operator=bool(has_operator)):
+                tokens += [Token("name", letter) for letter in piece]
+            else:
+                tokens += _tokens_of_letters(piece, last_kind, alone, may_be_function)
         elif kind == "based":
             numeral, base = re.findall(r"[^{}_]+", piece)
             tokens.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
@@ -113,7 +122,7 @@ def _tokens_of_letters(
         return [Token("sign", lower)]
     if lower == "to":
         return [Token("sign", ":")]
-    function = _ALIASES.get(letters, letters)
+    function = letters if letters == "tg" else _ALIASES.get(letters, letters)
     if function in FUNCTIONS and may_be_function:
         return [Token("sign", function)]
     if letters in _SPELT_OUT:
@@ -131,16 +140,22 @@ def _is_word(letters: str, last_kind: str, alone: bool) -> bool:
     is_inches = letters == "in" and last_kind == "number"
     if is_inches or letters in SHORT_WORDS or last_kind == "word":
         return True
-    is_long = len(letters) >= 4 or (alone and len(letters) == 3)
-    return is_long and not _is_product(letters)
+    return len(letters) >= 4 or (alone and len(letters) == 3)
 
 
-def _is_product(letters: str) -> bool:
-    """Whether letters are variables side by side, such as `xyz`, `abcd` and `mgR`."""
+def _is_product(letters: str, *, is_glued: bool, has_operator: bool) -> bool:
+    """Whether letters are variables side by side: `4abcd`, `abc+1`, `2+mgR`.
+
+    `is_glued`: they stand directly behind a number. `has_operator`: next to one.
+    """
     lower = letters.lower()
-    if letters.isupper() or is_known(letters) or len(set(lower)) < len(letters):
+    is_short = len(letters) < 3 or len(set(lower)) < len(letters)
+    if is_short or letters.isupper() or is_known(letters) or letters in FUNCTIONS:
         return False
-    return lower in string.ascii_lowercase or set("aeiou").isdisjoint(lower)
+    is_run = lower in string.ascii_lowercase
+    if is_glued:
+        return is_run
+    return has_operator and (is_run or set("aeiou").isdisjoint(lower))
 
 
 # commas

@@ -23,7 +23,8 @@ _CHANGES_THE_ANSWER = words(  # `the square of the answer`, but not `the area of
 _ANSWER = words("answer result value")
 # Words, not units: they put the number into a sentence, or change its value or meaning.
 _SENTENCE = _NOT_THE_VALUE | words(
-    """is are was than more less least most if when where over time but plus minus because since
+    """with both worth is are was than more less least most if when where over time but plus minus
+    because since
     however wait maybe either neither between below under beneath factorial doubled tripled halved
     divided raised too root fewer score gross grand thou mil wan basis ppm ppb repeating
     recurring unless provided guess nope contradiction octal binary hexadecimal
@@ -68,8 +69,8 @@ def announces(phrase: Sequence[str]) -> bool:
 
 
 _ORDINAL = re.compile(  # `fifth`, `twentieth`, `hundredths`; also `million`, but no `length`
-    r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|.*(?:teen|tie|hundred|thousand|illion))th"
-    r"|.*illion"
+    r"(?:[a-z]+-)*(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|n"
+    r"|[a-z]*(?:teen|tie|hundred|thousand|illion))th|.*illion"
 )
 _COUNTED = words("roots zeros zeroes")  # things, unlike `root` and `zero`
 

@@ -1,6 +1,7 @@
 """Upstream's parser, our flags in it, and what answers a mistake."""
 
 import math
+import pickle
 import re
 
 import pytest
@@ -10,7 +11,12 @@ from transformers import get_scheduler
 from openrlhf_js.estimators.catalogue import ADDED, OPENRLHF
 from openrlhf_js.trainers.openrlhf import flags
 from openrlhf_js.trainers.openrlhf.flags import parser
-from openrlhf_js.trainers.openrlhf.flags.parser import changed, settings_text, upstream_parser
+from openrlhf_js.trainers.openrlhf.flags.parser import (
+    changed,
+    settings_text,
+    upstream_parser,
+    validate_upstream,
+)
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
 
 PARSER = upstream_parser()
@@ -132,6 +138,13 @@ def test_what_is_wrong_in_a_file_is_one_line_with_its_name(text, said, tmp_path)
     assert str(caught.value).startswith(path)
     with pytest.raises(BadInput, match="No such file"):
         PARSER.parse_args([f"{path}.yaml"])
+
+
+def test_a_key_is_handed_over_and_not_shown():
+    nested = validate_upstream(PARSER.parse_args(["--logger.wandb.key", "s3cret"]))
+    key = pickle.loads(pickle.dumps(nested)).logger.wandb.key
+    assert key == "s3cret" and "s3cret" not in repr(nested)
+    assert validate_upstream(PARSER.parse_args([])).logger.wandb.key is None
 
 
 def test_the_settings_of_a_run_are_a_file_that_sets_the_same(tmp_path):

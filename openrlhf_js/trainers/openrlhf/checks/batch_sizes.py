@@ -172,7 +172,7 @@ def _dynamic_problems(flat: Flat, roles: Iterable[str]) -> Iterator[str]:
 
 def data_parallel_ranks(flat: Flat, role: str) -> int:
     """The ranks of a model, each of which has a share of every batch."""
-    return math.prod(_layout(flat, role)) // _gpus_per_rank(flat)
+    return max(1, math.prod(_layout(flat, role)) // _gpus_per_rank(flat))
 
 
 def _gpus_per_rank(flat: Flat) -> int:

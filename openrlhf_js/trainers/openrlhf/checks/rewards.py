@@ -126,7 +126,7 @@ def reward_problems(flat: Flat, grader: UserFile | None) -> Iterator[str]:
         from openrlhf_js.trainers.openrlhf.rewards import address_problems
 
         addresses = [address.strip() for address in url.split(",")]
-        yield from address_problems(addresses, may_start_later=flat["js.requeued"])
+        yield from address_problems(addresses, may_start_later=flat["ckpt.load_enable"])
     elif grader:
         if grader.problem:
             yield f"--{flag} {agent or url.split(',')[0]}: {grader.problem}"

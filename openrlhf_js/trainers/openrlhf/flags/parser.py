@@ -260,7 +260,7 @@ def validate_upstream(args: argparse.Namespace, program: str = "train_ppo_ray") 
 
 
 class Secret(str):
-    """A string that is not shown where upstream prints or uploads the arguments."""
+    """A string whose repr, which upstream prints and uploads, does not show it."""
 
     __slots__ = ()
 

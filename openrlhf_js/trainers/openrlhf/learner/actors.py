@@ -225,7 +225,7 @@ def shuffle_responses(trainer: Any) -> None:
 
     It sorts to balance the ranks, and cuts the order into the batches of the optimizer's steps: the
     shortest and the longest responses would train together, apart from the rest. All ranks have
-    seeded this step alike, so they stay balanced.
+    seeded this step alike, so those with equally many responses stay balanced.
     """
     if trainer.args.train.dynamic_batch_enable:
         random.shuffle(trainer.replay_buffer.items)

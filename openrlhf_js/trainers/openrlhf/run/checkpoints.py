@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from zipfile import is_zipfile
 from answer_graders.programs.console import say
 from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.upstream import BadInput
+
+CHECKPOINT = re.compile(r"global_step\d+")  # upstream's name of one that is no best evaluation's
 
 
 def latest_checkpoint(flat: Flat, role: str = "actor") -> Path:
@@ -24,16 +27,16 @@ def rank_problems(flat: Flat) -> Iterator[str]:
     cannot reshard them.
     """
     for role in ("actor", "critic"):
-        folder = latest_checkpoint(flat, role).parent
-        sharded = [path for path in folder.glob("*") if _saved_ranks(path)]
-        ranks = _ranks(flat, role)
-        if flat["ds.use_universal_ckpt"] or ranks in map(_saved_ranks, sharded):
+        latest = latest_checkpoint(flat, role)
+        name = latest.read_text(encoding="utf-8").strip() if latest.is_file() else ""
+        if not name or flat["ds.use_universal_ckpt"]:
             continue
-        if sharded:
-            newest = max(sharded, key=_changed_at)
-            saved = _saved_ranks(newest)
+        checkpoint = latest.with_name(name)
+        saved = _saved_ranks(checkpoint)
+        ranks = _ranks(flat, role)
+        if saved not in (0, ranks):
             yield (
-                f"--ckpt.load_enable: {newest} is of {saved} ranks, and --{role}.num_nodes x "
+                f"--ckpt.load_enable: {checkpoint} is of {saved} ranks, and --{role}.num_nodes x "
                 f"--{role}.num_gpus_per_node is {ranks}: resume it on {saved}"
             )
 
@@ -41,8 +44,9 @@ def rank_problems(flat: Flat) -> Iterator[str]:
 def choose_checkpoint(flat: Flat) -> None:
     """Makes `--ckpt.load_enable` resume the newest complete checkpoint; removes incomplete ones.
 
-    When upstream makes room for the next checkpoint, it counts the incomplete ones, and would
-    remove a complete one, which is older. Raises BadInput if there is no complete one.
+    Those are newer than the one to resume. Making room for the next checkpoint, upstream would
+    count them, and remove a complete one, which is older. Raises BadInput if there is no complete
+    one.
     """
     roles = ["actor", "critic"] if flat["algo.advantage.estimator"] == "gae" else ["actor"]
     latest_files = [latest_checkpoint(flat, role) for role in roles]
@@ -61,9 +65,11 @@ def choose_checkpoint(flat: Flat) -> None:
     for file in latest_files:
         if not file.is_file() or file.read_text(encoding="utf-8").strip() != tag:
             file.write_text(tag, encoding="utf-8")
-        for checkpoint in file.parent.glob("global_step*"):
-            if checkpoint.name not in whole and not flat["ds.use_universal_ckpt"]:
-                shutil.rmtree(checkpoint)
+        for checkpoint in file.parent.iterdir():
+            is_own = CHECKPOINT.fullmatch(checkpoint.name) and not checkpoint.is_symlink()
+            is_newer = _changed_at(checkpoint) > _changed_at(file.with_name(tag))
+            if is_own and checkpoint.is_dir() and is_newer and checkpoint.name not in whole:
+                shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def _changed_at(path: Path) -> float:
