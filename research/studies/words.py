@@ -1,4 +1,4 @@
-"""Prints SmolLM2's runs on word problems, a row a run, as docs/results.md shows them.
+"""Prints SmolLM2's runs on word problems, and the paired differences, as docs/results.md has them.
 
 .venv/bin/python research/studies/words.py
 """
@@ -7,18 +7,30 @@ import runpy
 from operator import itemgetter
 from pathlib import Path
 
+from paired_eval.stats import clustered_mean
+
 HERE = Path(__file__).parent
+QUANTITIES = {"pass@1": "pass1", "pass@4": "pass4", "training reward": "reward"}
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 
 def main() -> None:
-    columns = ("seed", "estimator", "pass@1", "pass@4", "training reward", "nats per token")
-    columns += ("variance of the gradient",)
+    runs = sorted(read(HERE / "smollm2_words.jsonl.xz"), key=itemgetter("seed"))
+    columns = ("seed", "estimator", *QUANTITIES, "nats per token", "variance of the gradient")
     print(f"| {' | '.join(columns)} |\n|---:|---|{'---:|' * (len(columns) - 2)}")
-    for run in sorted(read(HERE / "smollm2_words.jsonl.xz"), key=itemgetter("seed")):
-        passed = f"{100 * run['pass1']:.1f} | {100 * run['pass4']:.1f}"
-        shown = f"{run['reward']:.3f} | {run['entropy']:.3f} | {run['gradient_variance']:.3f}"
-        print(f"| {run['seed']} | `{run['estimator']}` | {passed} | {shown} |")
+    for run in runs:
+        percent = " | ".join(f"{100 * run[name]:.1f}" for name in QUANTITIES.values())
+        shown = f"{percent} | {run['entropy']:.3f} | {run['gradient_variance']:.3f}"
+        print(f"| {run['seed']} | `{run['estimator']}` | {shown} |")
+    print("\n| `js_grad` over `rloo` | points | low | high |\n|---|---:|---:|---:|")
+    for quantity, name in QUANTITIES.items():
+        of = {
+            estimator: [run[name] for run in runs if run["estimator"] == estimator]
+            for estimator in ("js_grad", "rloo")
+        }
+        over = clustered_mean([a - b for a, b in zip(of["js_grad"], of["rloo"], strict=True)])
+        shown = " | ".join(f"{100 * value:.1f}" for value in (over.value, over.low, over.high))
+        print(f"| {quantity} | {shown} |")
 
 
 if __name__ == "__main__":
