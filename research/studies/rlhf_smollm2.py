@@ -121,7 +121,8 @@ def trained_reward_model(start: Path, settings: InlineStudy) -> Path:
     for seed, (name, count) in enumerate(PAIRS.items()):
         files[name] = settings.out / f"pairs_{name}.jsonl"
         if not files[name].is_file():
-            chosen_items = sample_items(items, count, random.Random(seed))
+            own = [items[0][seed::2]]  # so that no prompt is in both
+            chosen_items = sample_items(own, count, random.Random(seed))
             problems = [sentences.problem(item) for item in chosen_items]
             write_lines(files[name], preferences(problems, policy_in(start, settings), seed))
     program = [sys.executable, "-m", "openrlhf_js.cli.main", "rm"]
@@ -242,10 +243,11 @@ def print_results(records: Sequence[dict[str, Any]]) -> None:
     for estimator, runs in grouped(in_order, itemgetter("estimator")).items():
         for at_step in zip(*(run["judgements"] for run in runs), strict=True):
             means = [fmean(row[name] for row in at_step) for name in columns]
-            shown = " | ".join(f"{mean:.3f}" for mean in means)
+            proxy, rule_, words, kl = means
+            shown = f"{proxy:.3f} | {rule_:.3f} | {words:.1f} | {round(kl, 1) + 0:.1f}"
             print(f"| `{estimator}` | {at_step[0]['step']} | {len(runs)} | {shown} |")
     last = {(run["estimator"], run["seed"]): run["judgements"][-1] for run in records}
-    print("\n| estimator | judged by | over `rloo` | low | high |\n|---|---|---:|---:|---:|")
+    rows = []
     for estimator in ESTIMATORS[1:]:
         seeds = [seed for name, seed in last if name == estimator and ("rloo", seed) in last]
         for name in ("proxy", "rule") if len(seeds) > 1 else ():
@@ -253,7 +255,10 @@ def print_results(records: Sequence[dict[str, Any]]) -> None:
                 [last[estimator, seed][name] - last["rloo", seed][name] for seed in seeds]
             )
             shown = f"{over.value:+.3f} | {over.low:+.3f} | {over.high:+.3f}"
-            print(f"| `{estimator}` | {name} | {shown} |")
+            rows.append(f"| `{estimator}` | {name} | {shown} |")
+    if rows:
+        print("\n| estimator | judged by | over `rloo` | low | high |\n|---|---|---:|---:|---:|")
+        print("\n".join(rows))
 
 
 if __name__ == "__main__":

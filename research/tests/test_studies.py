@@ -167,7 +167,11 @@ def test_the_form_without_the_group_is_the_mean_of_all_others():
 
 @pytest.mark.parametrize(
     ("script", "heading"),
-    [("parts", "## What is each part worth?"), ("words", "### SmolLM2 on word problems")],
+    [
+        ("parts", "## What is each part worth?"),
+        ("words", "### SmolLM2 on word problems"),
+        ("rlhf_smollm2", "### SmolLM2 with a reward model of its own"),
+    ],
 )
 def test_the_tables_of_a_section_are_those_that_its_script_prints(
     monkeypatch, capsys, script, heading
