@@ -205,7 +205,9 @@ def cells_of(row):
         ({"splits": [3]}, "3 responses to each prompt do not divide --budget 16; choose from 1, 2"),
         ({"splits": [1], "estimators": ["rloo"]}, "--budget, --splits: rloo needs at least 2"),
         ({"seeds": "99-105"}, "--choice_seeds and --seeds must differ"),
-        ({"splits": [16], "mixes": ["mixed"]}, "needs 3 prompts in a batch"),
+        ({"splits": [8], "mixes": ["mixed"]}, "needs 3 prompts in a batch"),
+        ({"splits": [16]}, "16 responses leave one prompt in a batch"),
+        ({"choice_seeds": "0"}, "--choice_seeds 0: give a number above 0"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):
