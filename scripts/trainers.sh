@@ -11,6 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What the tested modules import without, and what is large or needs a GPU, is left out.
 ours=(-e . -e reward_models)
+instead=() # of pins that do not fit ours
 case "${1:-}" in
     skyrl)
         python=${OPENRLHF_JS_PYTHON:-python3.12}
@@ -20,6 +21,7 @@ case "${1:-}" in
     areal)
         python=${OPENRLHF_JS_PYTHON:-.venv/bin/python}
         needed=(areal==1.0.4)
+        instead=("math-verify>=0.9,<0.10" "rich>=14.0")
         left_out=(torchaudio torchvision qwen-agent claude-agent-sdk litellm openhands langchain langchain-openai
             swanboard awex seaborn matplotlib cookiecutter h5py mathruler nltk distro-info python-debian)
         ;;
@@ -47,6 +49,7 @@ if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
     .venv/bin/uv venv --quiet --python "$python" "$venv"
     # a marker that no Python fulfils takes a package out
     for package in "${left_out[@]}"; do echo "$package ; python_version < '3'"; done >"$venv/left_out.txt"
+    printf '%s\n' "${instead[@]}" >>"$venv/left_out.txt"
     if [ "$name" = verifiers ]; then # its packages come before those of .venv, which has the trainers
         packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
         echo "import site; site.addsitedir('$packages')" >"$("$venv/bin/python" -c \
