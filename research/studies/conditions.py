@@ -19,7 +19,12 @@ HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"
 PANEL_WIDTH = 320  # pixels
 LONG = "long"
-CONDITIONS = {"kl": "KL 0.01", "constant": "constant loss", LONG: "300 steps"}
+CONDITIONS = {
+    "plain": "none",
+    "kl": "KL 0.01",
+    "constant": "constant loss",
+    LONG: "300 steps",
+}
 REFERENCE = "rloo"
 read = runpy.run_path(str(HERE / "results.py"))["read"]
 

@@ -27,6 +27,7 @@ OF_OTHERS = (  # kept records of other scripts
     "kl",
     "constant",
     "long",
+    "plain",
     "rlhf_smollm2",
 )
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
