@@ -45,6 +45,7 @@ _NAMED_NUMBER = re.compile(  # `P(A \cap B) = 1/2`, `f(g(2)) = 5`: the left side
 
 
 _OPERATOR = re.compile(r" ?[-+*^=]")
+_NO_PRODUCTS = SHORT_WORDS | FUNCTIONS
 
 
 class Token(NamedTuple):
@@ -150,7 +151,7 @@ def _is_product(letters: str, *, is_glued: bool, has_operator: bool) -> bool:
     """
     lower = letters.lower()
     is_short = len(letters) < 3 or len(set(lower)) < len(letters)
-    if is_short or letters.isupper() or is_known(letters) or letters in FUNCTIONS:
+    if is_short or letters.isupper() or letters in _NO_PRODUCTS or is_known(letters):
         return False
     is_run = lower in string.ascii_lowercase
     if is_glued:

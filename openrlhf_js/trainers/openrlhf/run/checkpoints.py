@@ -65,10 +65,12 @@ def choose_checkpoint(flat: Flat) -> None:
     for file in latest_files:
         if not file.is_file() or file.read_text(encoding="utf-8").strip() != tag:
             file.write_text(tag, encoding="utf-8")
+        chosen_at = _changed_at(file.with_name(tag))
         for checkpoint in file.parent.iterdir():
-            is_own = CHECKPOINT.fullmatch(checkpoint.name) and not checkpoint.is_symlink()
-            is_newer = _changed_at(checkpoint) > _changed_at(file.with_name(tag))
-            if is_own and checkpoint.is_dir() and is_newer and checkpoint.name not in whole:
+            if not CHECKPOINT.fullmatch(checkpoint.name) or checkpoint.name in whole:
+                continue
+            is_folder = checkpoint.is_dir() and not checkpoint.is_symlink()
+            if is_folder and _changed_at(checkpoint) > chosen_at:
                 shutil.rmtree(checkpoint, ignore_errors=True)
 
 
