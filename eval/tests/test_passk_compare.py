@@ -5,6 +5,7 @@ import pytest
 from passk_kit import group, items
 from scipy import stats
 
+from paired_eval.cli.passk import correct_p
 from paired_eval.pages import passk as report
 from paired_eval.passk.compare import compare, mean_difference, values_of
 from paired_eval.passk.summary import FORMAT, summarise
@@ -146,3 +147,15 @@ def test_a_difference_of_shares_stays_within_100_points():
     pair = [evaluated(name, shares) for name, shares in (("a", [0, 0]), ("b", [0, 1]))]
     (row,) = report.differences(compare(*pair), "B")
     assert row["difference to A, points"] == "+50.0 (-100.0 to 100.0)"
+
+
+def test_several_comparisons_are_concluded_by_holms_method():
+    comparisons = {label: copy.deepcopy(compare(A, B)) for label in "BC"}
+    for label, p_value in (("B", 0.03), ("C", 0.04)):
+        comparisons[label]["rows"][-1]["p_value"] = p_value
+    assert "undecided" not in report.conclusion(comparisons["B"], "B")
+    (note,) = correct_p(comparisons)
+    assert "2 comparisons" in note
+    assert [one["rows"][-1]["p_holm"] for one in comparisons.values()] == [0.06, 0.06]
+    assert "undecided" in report.conclusion(comparisons["B"], "B")
+    assert correct_p({"B": comparisons["B"]}) == []

@@ -236,29 +236,31 @@ def judged(
 
 
 def print_results(records: Sequence[dict[str, Any]]) -> None:
-    """Both judgements by step, and the differences to rloo on the same seeds after the last."""
+    """Both judgements by step, and the differences to rloo where there are several seeds."""
     in_order = sorted(records, key=lambda run: (ESTIMATORS.index(run["estimator"]), run["seed"]))
-    columns = ("proxy", "rule", "words", "kl")
-    print(f"| estimator | step | seeds | {' | '.join(columns)} |\n|---|{'---:|' * 6}")
+    print("| estimator | step | seeds | proxy | rule | words | kl |\n|---|" + "---:|" * 6)
     for estimator, runs in grouped(in_order, itemgetter("estimator")).items():
         for at_step in zip(*(run["judgements"] for run in runs), strict=True):
-            means = [fmean(row[name] for row in at_step) for name in columns]
-            proxy, rule_, words, kl = means
-            shown = f"{proxy:.3f} | {rule_:.3f} | {words:.1f} | {round(kl, 1) + 0:.1f}"
-            print(f"| `{estimator}` | {at_step[0]['step']} | {len(runs)} | {shown} |")
+            mean = {name: fmean(judgement[name] for judgement in at_step) for name in at_step[0]}
+            scores = f"{mean['proxy']:.3f} | {mean['rule']:.3f}"
+            others = f"{mean['words']:.1f} | {round(mean['kl'], 1) + 0:.1f}"  # no -0.0
+            print(f"| `{estimator}` | {mean['step']:.0f} | {len(runs)} | {scores} | {others} |")
+    if len({run["seed"] for run in records}) > 1:
+        print_differences(records)
+
+
+def print_differences(records: Sequence[dict[str, Any]]) -> None:
+    """The differences to rloo on the same seeds, after the last step."""
     last = {(run["estimator"], run["seed"]): run["judgements"][-1] for run in records}
-    rows = []
+    print("\n| estimator | judged by | over `rloo` | low | high |\n|---|---|---:|---:|---:|")
     for estimator in ESTIMATORS[1:]:
         seeds = [seed for name, seed in last if name == estimator and ("rloo", seed) in last]
-        for name in ("proxy", "rule") if len(seeds) > 1 else ():
-            over = clustered_mean(
-                [last[estimator, seed][name] - last["rloo", seed][name] for seed in seeds]
-            )
-            shown = f"{over.value:+.3f} | {over.low:+.3f} | {over.high:+.3f}"
-            rows.append(f"| `{estimator}` | {name} | {shown} |")
-    if rows:
-        print("\n| estimator | judged by | over `rloo` | low | high |\n|---|---|---:|---:|---:|")
-        print("\n".join(rows))
+        for name in ("proxy", "rule"):
+            differences = [last[estimator, seed][name] - last["rloo", seed][name] for seed in seeds]
+            if differences:
+                over = clustered_mean(differences)
+                shown = f"{over.value:+.3f} | {over.low:+.3f} | {over.high:+.3f}"
+                print(f"| `{estimator}` | {name} | {shown} |")
 
 
 if __name__ == "__main__":

@@ -172,7 +172,6 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
     """Compares results item by item with those of the first folder."""
     from paired_eval.pages import passk as report
     from paired_eval.passk.compare import compare as compared
-    from paired_eval.stats import holm
 
     if settings.out and settings.out.resolve() in [folder.resolve() for folder in folders]:
         raise ValueError(f"--out {settings.out} is one of the compared folders: give another")
@@ -184,13 +183,7 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
     comparisons = {}
     for other in others:
         comparisons[other.label] = compared(first.results, other.results, settings.metric)
-    notes = []
-    if len(comparisons) > 1:
-        last_rows = [comparison["rows"][-1] for comparison in comparisons.values()]
-        corrected = holm([row["p_value"] for row in last_rows])
-        for row, p_value in zip(last_rows, corrected, strict=True):
-            row["p_holm"] = p_value
-        notes.append(f"The sentences correct p by Holm's method: {len(comparisons)} comparisons.")
+    notes = correct_p(comparisons)
     differences = []
     for label, comparison in comparisons.items():
         differences += report.differences(comparison, label)
@@ -200,6 +193,19 @@ def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:
     if settings.out:
         _write_comparisons(settings.out, comparisons)
         _write_page(settings.out, runs, differences)
+
+
+def correct_p(comparisons: Mapping[str, Any]) -> list[str]:
+    """Adds `p_holm`, by which the sentences go, to the last rows of several comparisons."""
+    from paired_eval.stats import holm
+
+    if len(comparisons) < 2:
+        return []
+    last_rows = [comparison["rows"][-1] for comparison in comparisons.values()]
+    corrected = holm([row["p_value"] for row in last_rows])
+    for row, p_value in zip(last_rows, corrected, strict=True):
+        row["p_holm"] = p_value
+    return [f"The sentences correct p by Holm's method: {len(comparisons)} comparisons."]
 
 
 def _runs_of(settings: PasskSettings, folders: Sequence[Path]) -> list[PasskRun]:

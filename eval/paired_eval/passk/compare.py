@@ -54,20 +54,13 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
         notes += _notes_of_recorded(name, task_a, task_b)
     if len(rows) > 1:
         items = sum(row["items"] for row in rows)
-        differing = [
-            row["items"]
-            for row, one in zip(rows, differences, strict=True)
-            if abs(one.value) > ROUNDING
-        ]
-        agree = all(one.value >= -ROUNDING for one in differences) or all(
-            one.value <= ROUNDING for one in differences
-        )
+        clusters = _clusters_of_sign_test(rows, differences)
         mean_row = _row(
             name="mean",
             items=items,
             mean_a=sum(row["a"] for row in rows) / len(rows),
             mean_b=sum(row["b"] for row in rows) / len(rows),
-            difference=mean_difference(differences, clusters=sum(differing) if agree else 1),
+            difference=mean_difference(differences, clusters),
         )
         rows.append(mean_row)
     return {
@@ -77,6 +70,17 @@ def compare(a: Results, b: Results, metric: str = "mean") -> dict[str, Any]:
         "rows": rows,
         "notes": notes,
     }
+
+
+def _clusters_of_sign_test(rows: Sequence[Row], differences: Sequence[stats.Difference]) -> int:
+    """The items of the benchmarks that differ; 1, so no sign, where not all in one direction."""
+    items = 0
+    signs = set()
+    for row, difference in zip(rows, differences, strict=True):
+        if abs(difference.value) > ROUNDING:
+            items += row["items"]
+            signs.add(difference.value > 0)
+    return items if len(signs) == 1 else 1
 
 
 def _compared(

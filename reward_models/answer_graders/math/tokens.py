@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -85,20 +86,7 @@ def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[To
         kind = str(match.lastgroup)
         piece = match[kind]
         if kind == "letters":
-            following = text[position : position + 1]
-            alone = after_space and following in " ,;.^/)}"
-            last_kind = tokens[-1].kind if tokens else ""
-            last_text = tokens[-1].text if tokens else ""
-            if len(tokens) > 1 and tokens[-1].text == "/" and tokens[-2].kind == "word":
-                last_kind = "word"  # `eggs/day`
-            needs_argument = piece in _TIMES or piece in _ALIASES
-            may_be_function = not needs_argument or bool(_ARGUMENT.match(text, position))
-            is_glued = bool(tokens) and not after_space and _ends_number(tokens[-1])
-            has_operator = _OPERATOR.match(text, position) or last_text in ("+", "-", "*", "^")
-            if _is_product(piece, is_glued=is_glued, has_operator=bool(has_operator)):
-                tokens += [Token("name", letter) for letter in piece]
-            else:
-                tokens += _tokens_of_letters(piece, last_kind, alone, may_be_function)
+            tokens += _tokens_of_piece(piece, text[position:], tokens, after_space)
         elif kind == "based":
             numeral, base = re.findall(r"[^{}_]+", piece)
             tokens.append(Token("name", f"{numeral}_{NUMBER_WORDS.get(base, base)}"))
@@ -112,6 +100,22 @@ def tokens_of(text: str, thousands: bool = True, units: bool = False) -> list[To
 
 def _ends_number(token: Token) -> bool:
     return token.kind == "number" or (token.kind == "sign" and token.text in ("}", ")", "pi"))
+
+
+def _tokens_of_piece(
+    letters: str, rest: str, before: Sequence[Token], after_space: bool
+) -> list[Token]:
+    """The tokens of adjacent letters between the tokens before them and the rest of the text."""
+    last = before[-1] if before else Token("", "")
+    has_operator = last.text in ("+", "-", "*", "^") or bool(_OPERATOR.match(rest))
+    is_glued = not after_space and _ends_number(last)
+    if _is_product(letters, is_glued=is_glued, has_operator=has_operator):
+        return [Token("name", letter) for letter in letters]
+    alone = after_space and rest[:1] in " ,;.^/)}"
+    of_word = len(before) > 1 and last.text == "/" and before[-2].kind == "word"  # `eggs/day`
+    needs_argument = letters in _TIMES or letters in _ALIASES
+    may_be_function = not needs_argument or bool(_ARGUMENT.match(rest))
+    return _tokens_of_letters(letters, "word" if of_word else last.kind, alone, may_be_function)
 
 
 def _tokens_of_letters(
