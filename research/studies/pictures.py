@@ -31,10 +31,11 @@ IN_WORDS = results["IN_WORDS"]
 SETTINGS = {  # of the forest plot: a file of records, and the name for its runs
     "smollm2_js_grad": "SmolLM2",
     "smollm2_long": "SmolLM2, 150 steps",
+    "smollm2_words": "SmolLM2, word problems",
     "js_grad": "sort, larger model",
     "js_grad_stack": "sort, on the stack",
     "js_grad_grid": "four small tasks",
-    "js_grad_held_out": "two held-out tasks",
+    "js_grad_held_out": "two held-out short tasks",
     "js_grad_again": "prompts that come again",
     "js_grad_one": "one response, come again",
 }
