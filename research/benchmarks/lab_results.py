@@ -15,13 +15,13 @@ from pathlib import Path
 
 from answer_graders.programs.console import progress
 from answer_graders.programs.settings import Field, Settings, parse
-from answer_graders.tasks import GRADERS
 from baseline_research.cli import lab
 from baseline_research.tiny.model import warm_start
 from baseline_research.tiny.supervise import prepare_libraries
-from baseline_research.tiny.tasks import TASKS, sample_items, write_prompts
+from baseline_research.tiny.tasks import TASKS, sample_items, write_prompts, write_reward_file
 
-TASK = TASKS["sort"]
+NAME = "sort"
+TASK = TASKS[NAME]
 PROMPTS = 128
 HELD_OUT = 200  # task items, as in the quickstart
 
@@ -48,7 +48,8 @@ def prepare(settings: ExperimentSettings) -> None:
             )
     generator = random.Random(f"lab/{settings.seed}")
     chosen = sample_items(items, PROMPTS, generator)
-    write_prompts(settings.out / "prompts.jsonl", TASK, chosen, "sort")
+    write_prompts(settings.out / "prompts.jsonl", TASK, chosen, NAME)
+    write_reward_file(settings.out / "reward.py", NAME)
 
 
 def main() -> int:
@@ -57,7 +58,7 @@ def main() -> int:
     prepare_libraries()
     prepare(settings)
     out = str(settings.out)
-    samples = f"""--model {out}/model --prompts {out}/prompts.jsonl --reward {GRADERS / TASK.grader}
+    samples = f"""--model {out}/model --prompts {out}/prompts.jsonl --reward {out}/reward.py
         --prompts_count {PROMPTS} --responses 256 --max_new_tokens {TASK.max_new_tokens}
         --engine transformers --batch_size 512 --device cpu"""
     programs = {  # the first one samples, the others use its samples

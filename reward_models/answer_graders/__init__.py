@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from answer_graders.record import STATUSES, Item, Message, Score, Status, Task
     from answer_graders.rewards import reward_by_datasource, reward_function
-    from answer_graders.tasks import GRADED, GRADERS, TASKS, benchmarks, task_of
+    from answer_graders.tasks import GRADERS, TASKS, benchmarks, task_of
 
 __version__ = "0.5.0.dev0"
 
 __all__ = [
-    "GRADED",
     "GRADERS",
     "STATUSES",
     "TASKS",
@@ -33,7 +32,7 @@ __all__ = [
 _MODULES = {
     "record": ("STATUSES", "Item", "Message", "Score", "Status", "Task"),
     "rewards": ("reward_by_datasource", "reward_function"),
-    "tasks": ("GRADED", "GRADERS", "TASKS", "benchmarks", "task_of"),
+    "tasks": ("GRADERS", "TASKS", "benchmarks", "task_of"),
 }
 
 

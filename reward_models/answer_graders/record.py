@@ -155,8 +155,7 @@ class Task:
     """A response that scores 1, from a label."""
     wrong_response: Callable[[str], str]
     """A response that scores 0, from a label."""
-    problems: GeneratedProblems | PublishedProblems | None = None
-    """None for a task that only grades."""
+    problems: GeneratedProblems | PublishedProblems
     kind: Callable[[Item], str] | None = None
     """The kind of a problem: the second part of a row's datasource."""
     reward_file: str = "mixed.py"
@@ -172,8 +171,6 @@ class Task:
 
     def defaults(self) -> dict[str, Any]:
         """The options of its problems with their defaults."""
-        if self.problems is None:
-            return {}
         if isinstance(self.problems, GeneratedProblems):
             source = self.problems.generate
         else:

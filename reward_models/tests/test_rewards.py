@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from answer_graders.record import scored
 from answer_graders.rewards import response_of, reward_by_datasource, reward_function
-from answer_graders.tasks import GRADED, STATUSES, TASKS, countdown, knights_knaves
+from answer_graders.tasks import STATUSES, TASKS, countdown, knights_knaves
 
 REWARD_FILES = Path(__file__).parents[2] / "reward_models"
 LABEL = countdown.label({"numbers": [55, 53, 59, 22], "target": 71})
@@ -42,7 +42,7 @@ def grade_with(monkeypatch):
     """Replaces the grader of a task."""
 
     def install(name, score):
-        monkeypatch.setitem(GRADED, name, replace(GRADED[name], score=score))
+        monkeypatch.setitem(TASKS, name, replace(TASKS[name], score=score))
 
     return install
 
@@ -62,9 +62,9 @@ def test_each_reward_file_grades_its_own_task(name, grade_with):
     assert result["extra_logs"]["status/timeout"].tolist() == [1.0]
 
 
-def test_there_is_a_reward_file_for_each_task_and_three_more():
+def test_there_is_a_reward_file_for_each_task_and_two_more():
     names = {path.stem for path in REWARD_FILES.glob("*.py")}
-    assert names == TASKS.keys() | {"mixed", "tiny", "second_try"}
+    assert names == TASKS.keys() | {"mixed", "second_try"}
 
 
 def test_rewards_scores_and_logs_hold_one_number_per_response():
@@ -137,28 +137,28 @@ def test_a_missing_label_and_one_of_another_type_are_errors_in_every_task(task, 
         reward_function(task)(["? \\boxed{None}"], ["? "], [label])
 
 
-@pytest.mark.parametrize("task", GRADED)
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("label", [None, 0.5, True, {"answer": "3"}, ["3"], b"3"])
 def test_a_score_names_the_type_of_what_is_no_label(task, label):
     problem = f'a label must be text, as in "42", or a whole number, got {type(label).__name__}: '
     with pytest.raises(ValueError, match=re.escape(problem)):
-        GRADED[task].score(r"\boxed{3}", label)
+        TASKS[task].score(r"\boxed{3}", label)
     with pytest.raises(ValueError, match="a response must be text, got list: "):
-        GRADED[task].score([{"role": "assistant", "content": "3"}], "3")
+        TASKS[task].score([{"role": "assistant", "content": "3"}], "3")
 
 
-@pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k", "questions", "sort"])
+@pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k", "questions"])
 def test_a_score_takes_whole_numbers(task):
     for label in (3, "3"):
-        assert GRADED[task].score(GRADED[task].right_response("3"), label).status == "correct"
-        assert GRADED[task].score(GRADED[task].wrong_response("3"), label).value == 0
+        assert TASKS[task].score(TASKS[task].right_response("3"), label).status == "correct"
+        assert TASKS[task].score(TASKS[task].wrong_response("3"), label).value == 0
 
 
 @pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k"])
 def test_a_worked_solution_is_no_label(task):
     for label in ("#### 3", "1 + 2 = 3\n#### 3"):
         with pytest.raises(ValueError, match="give what follows its last ####"):
-            GRADED[task].score(r"\boxed{3}", label)
+            TASKS[task].score(r"\boxed{3}", label)
 
 
 @pytest.mark.parametrize("task", ["math", "gsm8k", "geometry3k"])
@@ -166,12 +166,6 @@ def test_a_whole_number_is_read_as_its_decimal_text(task):
     responses = ["\\boxed{42}", "\\boxed{42.0}", "\\boxed{43}"]
     graded = reward_function(task)(responses, [""] * 3, [42] * 3)
     assert graded["rewards"].tolist() == [1, 1, 0]
-
-
-@pytest.mark.parametrize("label", [None, "", ["42"], "None"])
-def test_so_they_are_in_the_quickstarts(label):
-    with pytest.raises(ValueError, match="label"):
-        load("tiny")(["sort(24)=24<eos>"], ["sort(24)="], [label])
 
 
 def test_mixed_data_is_graded_by_datasource():

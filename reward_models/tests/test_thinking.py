@@ -6,7 +6,7 @@ import pytest
 from thoughts import MARKS, rows
 
 from answer_graders import marks
-from answer_graders.tasks import GRADED
+from answer_graders.tasks import TASKS
 from answer_graders.thinking import after_thinking, split_thinking, with_opened_thinking
 
 ANALYSIS = "<|channel|>analysis<|message|>"
@@ -95,7 +95,7 @@ def test_a_thought_that_the_prompt_opens(opening):
 def test_what_thoughts_and_answers_earn():
     wrong = []
     for task, reply, reward in rows():
-        score = GRADED[task].score(reply, "18")
+        score = TASKS[task].score(reply, "18")
         if score.value != reward:
             wrong.append((task, reply, reward, score))
     assert not wrong
@@ -117,11 +117,11 @@ def test_a_mark_that_the_user_names(named):
         r"<|musing_start|>\boxed{18}",
     )
     for response in thoughts:
-        assert GRADED["math"].score(response, "18").value == 1
+        assert TASKS["math"].score(response, "18").value == 1
     named(["musing"])
     for response in thoughts:
-        assert GRADED["math"].score(response, "18").value == 0
-    assert GRADED["math"].score(r"<musing>17?</musing>\boxed{18}", "18").value == 1
+        assert TASKS["math"].score(response, "18").value == 0
+    assert TASKS["math"].score(r"<musing>17?</musing>\boxed{18}", "18").value == 1
     with pytest.raises(ValueError, match="'a b' cannot name the mark of a thought: give"):
         named(["a b"])
 

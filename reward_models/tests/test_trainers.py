@@ -16,7 +16,7 @@ import pytest
 from thoughts import MARKS
 
 from answer_graders.record import STATUSES, scored
-from answer_graders.tasks import GRADED
+from answer_graders.tasks import TASKS
 from answer_graders.trainers import CompletionReward, TraceReward, compute_score
 
 RIGHT, WRONG, NONE = r"Thus \boxed{\frac{1}{2}}.", r"\boxed{2}", "I give up"
@@ -42,7 +42,7 @@ def test_completions_are_texts_or_messages() -> None:
 
 
 def test_tokens_that_end_a_turn_are_no_part_of_a_response() -> None:
-    assert CompletionReward("sort")(["13<|im_end|>\n", "13 ok"], label=["13", "13"]) == [1, 0]
+    assert CompletionReward("questions")(["13<|im_end|>\n", "13 ok"], label=["13", "13"]) == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_completions_are_graded_in_threads(monkeypatch: pytest.MonkeyPatch) -> N
             all_at_once.wait()
         return scored("correct" if response == label else "wrong", "")
 
-    monkeypatch.setitem(GRADED, "sort", replace(GRADED["sort"], score=score))
+    monkeypatch.setitem(TASKS, "questions", replace(TASKS["questions"], score=score))
     texts = [str(number) for number in range(10)]
     labels = [str(number - number % 2) for number in range(10)]
-    assert CompletionReward("sort")(texts, label=labels) == [1.0, 0.0] * 5
+    assert CompletionReward("questions")(texts, label=labels) == [1.0, 0.0] * 5
 
 
 def test_statuses_are_logged_as_shares() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,8 @@ from transformers import (
 )
 
 import openrlhf_js.trainers.swift as ours
+from answer_graders.record import scored
+from answer_graders.tasks import TASKS
 from openrlhf_js.estimators import LiveEstimator, squared_score_norms
 
 M = 2
@@ -288,17 +291,21 @@ def test_a_renamed_method_stops_the_import(monkeypatch: pytest.MonkeyPatch) -> N
         importlib.reload(ours)
 
 
-def test_swift_trains_on_the_graders_rewards(tmp_path: Path) -> None:
+def test_swift_trains_on_the_graders_rewards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the columns `label` and `datasource`: any answer is right, or none is."""
+    by_label = replace(TASKS["questions"], score=lambda response, label: scored(label, ""))
+    monkeypatch.setitem(TASKS, "by_label", by_label)
     write_files(tmp_path)
     by_source = 'orms["by_source"] = lambda args: CompletionReward()'
     (tmp_path / "plugin.py").write_text(GRADERS + by_source)
-    labels = ["<solved>", "<unsolvable>"]
+    labels = ["correct", "wrong"]
     rows = [
         {
             "messages": [{"role": "user", "content": f"{row}?"}],
             "label": labels[row % 2],
-            "datasource": "sort",
+            "datasource": "by_label",
         }
         for row in range(8)
     ]

@@ -12,7 +12,7 @@ from answer_graders.programs.console import progress, say
 from answer_graders.programs.files import fingerprint, read_rows
 from answer_graders.programs.store import json_line
 from answer_graders.prompt_files import Example, example
-from answer_graders.tasks import GRADED, task_of
+from answer_graders.tasks import TASKS, task_of
 from answer_graders.tasks import benchmarks as task_benchmarks
 from answer_graders.thinking import with_opened_thinking
 from paired_eval.passk.benchmarks import Asked, Benchmark, name_of, uid_of
@@ -89,7 +89,7 @@ def _datasource(task: str) -> str:
     try:
         task_of(task)
     except ValueError:
-        known = ", ".join(sorted({*GRADED, *task_benchmarks()}))
+        known = ", ".join(sorted({*TASKS, *task_benchmarks()}))
         raise ValueError(f"no task {task!r} grades responses; choose from {known}") from None
     return task
 

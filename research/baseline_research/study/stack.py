@@ -19,15 +19,15 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from answer_graders.programs.files import atomic_write, read_yaml
-from answer_graders.tasks import GRADERS
 from baseline_research.study.design import OWN, Run, StackStudy, training_flags
 from baseline_research.study.figures import Figures, learning_curve, may_be_in_unit
 from baseline_research.tiny.supervise import ProgramFailed, supervised
-from baseline_research.tiny.tasks import TASKS, write_lines
+from baseline_research.tiny.tasks import TASKS, write_lines, write_reward_file
 from openrlhf_js.estimators.catalogue import in_training
 
 COMMANDS = "commands.txt"  # of the study: one line for each run that has not finished
 COMMAND = "command.txt"  # of a run
+REWARD_FILE = "reward.py"
 POLL_SECONDS = 0.5
 REWARD = "train/rollout/reward_mean"
 DEVIATION = "train/rollout/reward_std"
@@ -134,6 +134,7 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
             for problem in of_file
         ]
         write_lines(data / f"{name}.jsonl", rows)
+    write_reward_file(data / REWARD_FILE, run.task)
     batch_size = run.prompts * run.responses
     micro_batches = MICRO_BATCHES if run.prompts % MICRO_BATCHES == 0 else 1
     flags = {
@@ -141,7 +142,7 @@ def _tiny_words(run: Run, settings: StackStudy) -> list[str]:
         "actor.num_gpus_per_node": 1,
         "actor.lr_scheduler": "constant",
         "actor.lr_warmup_ratio": 0,
-        "reward.remote_url": GRADERS / task.grader,
+        "reward.remote_url": data / REWARD_FILE,
         "reward.num_gpus_per_node": 1,
         "ref.num_gpus_per_node": 1,
         "critic.num_gpus_per_node": 1,

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from answer_graders.record import Score, scored
-from answer_graders.tasks.sort import END
-from baseline_research.tiny.record import TinySplit, TinyTask
+from baseline_research.tiny.record import END, TinySplit, TinyTask
 
 DIGITS = "0123456789"
 BITS = "01"
@@ -311,7 +310,6 @@ def _task(family: Family, length: int) -> TinyTask:
         warm_start_steps=family.warm_start_steps,
         max_prompt_tokens=len(family.prompt(longest)),
         max_new_tokens=family.tokens(most_steps),
-        grader="",
         split=cache(partial(_split, family, most_steps)),
         prompt=family.prompt,
         label=family.right_response,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from answer_graders.tasks.sort import END
+from baseline_research.tiny.record import END
 
 LETTERS = "abcdefgh"
 TOKENS = ("=", *LETTERS)  # what prompts and responses are written with

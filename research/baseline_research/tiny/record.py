@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from answer_graders.record import Score
-from answer_graders.tasks.sort import SOLVED, UNSOLVABLE
+from answer_graders.rewards import in_threads
+
+END = "<eos>"  # the token that ends a response
+SOLVED, UNSOLVABLE = "<solved>", "<unsolvable>"  # labels for which every, or no, response is right
 
 
 class TinySplit(NamedTuple):
@@ -38,7 +41,6 @@ class TinyTask:
     warm_start_steps: int  # of imitation, enough for the right answer to become the most likely
     max_prompt_tokens: int
     max_new_tokens: int  # of the longest right response, with its end
-    grader: str  # the file in `reward_models/` that grades training
     split: Split
     prompt: Callable[[Any], str]
     label: Callable[[Any], str]
@@ -62,3 +64,17 @@ class TinyTask:
         if label in (SOLVED, UNSOLVABLE):
             return float(label == SOLVED)
         return self.score(response, label).value
+
+    def reward_func(
+        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """The rewards as a reward file returns them; a query is a prompt with its response."""
+        import torch  # slow to import, and not needed to list tasks
+
+        responses = []
+        for query, prompt in zip(queries, prompts, strict=True):
+            if not query.startswith(prompt):
+                raise ValueError(f"the query {query!r} does not begin with its prompt {prompt!r}")
+            responses.append(query[len(prompt) :])
+        rewards = torch.tensor(in_threads(self.reward, responses, labels))
+        return {"rewards": rewards, "scores": rewards, "extra_logs": {}}

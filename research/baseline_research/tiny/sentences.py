@@ -55,7 +55,6 @@ sentences = TinyTask(
     warm_start_steps=0,  # the model as it comes
     max_prompt_tokens=40,
     max_new_tokens=28,
-    grader="",
     split=_split,
     prompt=lambda words: f"Write one short sentence with the words {words[0]} and {words[1]}.",
     label=" ".join,

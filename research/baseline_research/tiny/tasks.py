@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from answer_graders.record import GeneratedProblems, Item, Score, Task, scored
-from answer_graders.tasks import GRADED
-from answer_graders.tasks.sort import END, score_ended
+from answer_graders.tasks import task_of
 from baseline_research.tiny import chains
-from baseline_research.tiny.record import Split, TinySplit, TinyTask
+from baseline_research.tiny.record import END, Split, TinySplit, TinyTask
 from baseline_research.tiny.sentences import sentences
 from baseline_research.tiny.word_problems import word_problems
 
 # The tasks of a pretrained model, with its own tokenizer and chat template.
 PRETRAINED = ("questions", "word_problems", "sentences")
-# These have no grader for the stack.
-INLINE = ("reverse", "unique", "odometer", "word_problems", "sentences", *chains.TASKS)
 OPEN = "<answer> "
 CLOSE = " </answer>"
 DIGITS = "0123456789"
@@ -49,6 +46,15 @@ def write_prompts(path: Path, task: TinyTask, items: Iterable[Any], source: str)
         for item in items
     ]
     write_lines(path, rows)
+
+
+def write_reward_file(path: Path, task: str) -> None:
+    """Writes the file for `--reward.remote_url` that grades a task by name."""
+    path.write_text(
+        "from baseline_research.tiny.tasks import TASKS\n\n"
+        f"reward_func = TASKS[{task!r}].reward_func\n",
+        encoding="utf-8",
+    )
 
 
 # Tasks that turn 2 to 5 digits into equally many others. Longer prompts are harder. The graders are
@@ -79,7 +85,6 @@ def _digits_task(
     label: Callable[[str], str],
     score: Callable[[str, str], Score],
     warm_start_steps: int = 300,
-    grader: str = "",
 ) -> TinyTask:
     """`name(7294)=`, whose label is its right response."""
     call = f"{name}()="
@@ -90,25 +95,12 @@ def _digits_task(
         warm_start_steps=warm_start_steps,
         max_prompt_tokens=len(call) + max(LENGTHS),
         max_new_tokens=max(LENGTHS) + 1,
-        grader=grader,
         split=_digits_split,
         prompt=lambda digits: f"{name}({digits})=",
         label=label,
         right_response=str,
         score=score,
     )
-
-
-# Sort: `sort(7294)=` -> `2479`.
-
-
-sort = _digits_task(
-    "sort",
-    label=lambda digits: GRADED["sort"].label({"digits": digits}),
-    score=score_ended,
-    warm_start_steps=200,
-    grader=GRADED["sort"].reward_file,
-)
 
 
 # Reverse: `reverse(7294)=` -> `4927`. Each digit in its right place earns its share.
@@ -127,8 +119,8 @@ def _reverse_score(response: str, label: str) -> Score:
 reverse = _digits_task("reverse", label=lambda digits: digits[::-1], score=_reverse_score)
 
 
-# Exact tasks: `unique(7274)=` -> `724` leaves out repeated digits; `odometer(7299)=` -> `7300` adds
-# one, and turns 9999 into 0000.
+# Exact tasks: `sort(7294)=` -> `2479`; `unique(7274)=` -> `724` leaves out repeated digits;
+# `odometer(7299)=` -> `7300` adds one, and turns 9999 into 0000.
 
 
 def _exact_score(response: str, label: str) -> Score:
@@ -142,6 +134,12 @@ def _odometer(digits: str) -> str:
     return f"{(int(digits) + 1) % 10**length:0{length}d}"
 
 
+sort = _digits_task(
+    "sort",
+    label=lambda digits: "".join(sorted(digits)),
+    score=_exact_score,
+    warm_start_steps=200,
+)
 unique = _digits_task(
     "unique", label=lambda digits: "".join(dict.fromkeys(digits)), score=_exact_score
 )
@@ -170,7 +168,6 @@ def _generated(
 
 def _graded_by(task: Task, **fields: Any) -> TinyTask:
     return TinyTask(
-        grader=task.reward_file,
         label=task.label,
         right_response=task.right_response,
         score=task.score,
@@ -182,7 +179,7 @@ def _graded_by(task: Task, **fields: Any) -> TinyTask:
 # numbers, or a token for each number, would be too much for this model.
 
 countdown = _graded_by(
-    GRADED["countdown"],
+    task_of("countdown"),
     tokens=(*"0123456789,=:", *OPERATORS, OPEN, CLOSE),
     slips=OPERATORS,
     slip=0.5,
@@ -190,7 +187,7 @@ countdown = _graded_by(
     max_prompt_tokens=len("12,34=56:"),
     max_new_tokens=len("12+34") + 3,  # the tags and the end
     split=_generated(
-        GRADED["countdown"],
+        task_of("countdown"),
         training_items=2400,
         kind=lambda item: len(item["numbers"]),
         numbers=(2,),
@@ -204,7 +201,7 @@ countdown = _graded_by(
 # leave out the outer walls. Smaller grids have too few wall patterns to hold any out.
 
 maze = _graded_by(
-    GRADED["maze"],
+    task_of("maze"),
     tokens=(*".*SE|:", *MOVES, OPEN, CLOSE),
     slips=MOVES,
     slip=0.3,
@@ -212,7 +209,7 @@ maze = _graded_by(
     max_prompt_tokens=len("S..*|.*..|..E*|....:"),
     max_new_tokens=len("DDRR") + 3,
     split=_generated(
-        GRADED["maze"],
+        task_of("maze"),
         training_items=8000,
         kind=lambda item: item["length"],
         size=6,
@@ -222,15 +219,15 @@ maze = _graded_by(
 )
 
 questions = _graded_by(
-    GRADED["questions"],
+    task_of("questions"),
     tokens=(),
     slips=(),
     slip=0.0,
     warm_start_steps=24,
     max_prompt_tokens=64,
     max_new_tokens=6,
-    split=_generated(GRADED["questions"], training_items=5000, kind=lambda item: item["kind"]),
-    prompt=lambda item: GRADED["questions"].prompt(item)[0]["content"],
+    split=_generated(task_of("questions"), training_items=5000, kind=lambda item: item["kind"]),
+    prompt=lambda item: task_of("questions").prompt(item)[0]["content"],
 )
 
 QUICKSTART = ("sort", "countdown", "maze")

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from answer_graders.record import Score
-from answer_graders.tasks import GRADED
+from answer_graders.tasks import gsm8k
 from baseline_research.tiny.record import TinySplit, TinyTask
 
-GSM8K = GRADED["gsm8k"]
 TRAINING_ITEMS = 5000
 STEPS = (2, 3)
 ANSWER = "The answer is "
@@ -185,7 +184,7 @@ def _split(seed: int, held_out: int) -> TinySplit:
 
 def _score(response: str, label: str) -> Score:
     """A label is a solution; the answer alone is compared."""
-    return GSM8K.score(response, label.rpartition(ANSWER)[2].removesuffix("."))
+    return gsm8k.score(response, label.rpartition(ANSWER)[2].removesuffix("."))
 
 
 word_problems = TinyTask(
@@ -195,7 +194,6 @@ word_problems = TinyTask(
     warm_start_steps=16,
     max_prompt_tokens=120,
     max_new_tokens=110,
-    grader="",
     split=_split,
     prompt=lambda problem: f"{problem.question} Work it out step by step.",
     label=lambda problem: problem.solution,

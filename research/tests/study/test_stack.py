@@ -47,8 +47,8 @@ def test_a_run_of_ones_own_is_the_given_flags_and_those_of_the_study(tmp_path):
     ("flags", "message"),
     [
         ({"mixes": ["alike"]}, "--mixes"),
-        ({"mixes": ["mixed"], "tasks": ["maze"]}, "--tasks sort"),
-        ({"tasks": ["unique"]}, "'unique'"),
+        ({"width": 64}, "--width"),
+        ({"tasks": ["uniq"]}, "unknown task 'uniq'"),
         ({"train": OWN[:-2]}, "--eval.steps"),
         ({"train": ["--data.prompt_dataset", "d"]}, "--actor.model_name_or_path MODEL"),
         ({"train": [*OWN[:4], *EVALUATION]}, "--reward.remote_url"),

@@ -5,9 +5,9 @@ from statistics import fmean
 
 import pytest
 
-from answer_graders.tasks.sort import END
 from baseline_research.tiny.chains import FAMILIES, LENGTHS
 from baseline_research.tiny.model import make_tokenizer
+from baseline_research.tiny.record import END
 from baseline_research.tiny.tasks import TASKS
 
 EXAMPLES = {

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from kit import read_lines
 
 from answer_graders.tasks import task_of
@@ -31,10 +30,9 @@ def test_imitation_lowers_the_loss_and_repeats_itself():
     assert losses() == first
 
 
-@pytest.mark.parametrize("name", ["sort", "countdown"])
-def test_rows_name_their_task_which_grades_as_the_quickstart_does(name, tmp_path):
-    task = TASKS[name]
-    write_prompts(tmp_path / "one.jsonl", task, task.split(0, 40).held_out[:1], name)
+def test_rows_name_their_task_which_grades_as_the_quickstart_does(tmp_path):
+    task = TASKS["countdown"]
+    write_prompts(tmp_path / "one.jsonl", task, task.split(0, 40).held_out[:1], "countdown")
     (row,) = read_lines(tmp_path / "one.jsonl")
     label = row["label"]
     response = task.right_response(label)

@@ -6,11 +6,17 @@ import runpy
 
 import pytest
 
-from answer_graders.tasks import GRADERS
-from answer_graders.tasks.sort import score_query
 from baseline_research.tiny import model
-from baseline_research.tiny.record import TinySplit, TinyTask
-from baseline_research.tiny.tasks import END, TASKS, odometer, reverse, sample_items, sort, unique
+from baseline_research.tiny.record import END, SOLVED, UNSOLVABLE, TinySplit, TinyTask
+from baseline_research.tiny.tasks import (
+    TASKS,
+    odometer,
+    reverse,
+    sample_items,
+    sort,
+    unique,
+    write_reward_file,
+)
 
 HELD_OUT = 200
 
@@ -59,7 +65,10 @@ def test_the_tokenizer_writes_back_the_very_text_within_the_lengths(task, split)
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_responses_score_the_same_here_and_in_the_runs_grader(task, split, right):
+def test_responses_score_the_same_here_and_in_a_reward_file(task, split, right, tmp_path):
+    (name,) = [name for name in TINY if TASKS[name] is task]
+    reward_file = tmp_path / "reward.py"
+    write_reward_file(reward_file, name)
     labels = [task.label(item) for item in split.held_out]
     prompts = [task.prompt(item) for item in split.held_out]
     responses = [task.right_response(label) + END for label in labels]
@@ -69,10 +78,11 @@ def test_responses_score_the_same_here_and_in_the_runs_grader(task, split, right
         task.score(response, label).value for response, label in zip(responses, labels, strict=True)
     ]
     assert (sum(scores) == len(scores)) == right
-    if task.grader:  # the others are for the inline engine alone
-        grade = runpy.run_path(str(GRADERS / task.grader))["reward_func"]
-        queries = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
-        assert grade(queries, prompts, labels)["rewards"].tolist() == scores
+    grade = runpy.run_path(str(reward_file))["reward_func"]
+    queries = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
+    assert grade(queries, prompts, labels)["rewards"].tolist() == pytest.approx(scores)
+    known = [SOLVED, UNSOLVABLE]
+    assert grade(queries[:2], prompts[:2], known)["rewards"].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.3])
@@ -106,7 +116,7 @@ def test_each_digit_that_reverse_has_in_place_earns_its_share():
 
 def test_a_query_without_its_prompt_is_an_error_and_not_a_zero():
     with pytest.raises(ValueError, match="does not begin with its prompt"):
-        score_query("sort( 7294)=2479<eos>", "sort(7294)=", "2479")
+        sort.reward_func(["sort( 7294)=2479<eos>"], ["sort(7294)="], ["2479"])
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from answer_graders.programs.settings import (
     program,
 )
 from answer_graders.prompt_files import check, items, write
-from answer_graders.record import GeneratedProblems, PublishedProblems, Task
-from answer_graders.tasks import GRADED, GRADERS, TASKS
+from answer_graders.record import GeneratedProblems, Task
+from answer_graders.tasks import GRADERS, TASKS
 
 PROG = "openrlhf-js data"
 PROGRAMS = {
@@ -61,14 +61,6 @@ class BuildSettings(Settings):
 def build(argv: list[str]) -> int:
     """`data build TASK`: the task's own options are flags too."""
     name = argv[0] if argv else "--help"
-    if name in GRADED and name not in TASKS:
-        say(
-            f"{PROG} build: {name} has no file to build: `openrlhf-js study --tasks {name}` and "
-            f"`openrlhf-js quickstart` draw its prompts as they train; rows of your own with the "
-            f"datasource {name} are graded",
-            error=True,
-        )
-        return 2
     if name not in TASKS:
         summaries = {task.name: ("", task.summary) for task in TASKS.values()}
         return choose(f"{PROG} build", summaries, argv, noun="task")
@@ -78,7 +70,7 @@ def build(argv: list[str]) -> int:
 
 def task_settings(task: Task) -> type[BuildSettings]:
     """The settings of a task: those of every task, its splits, and its own options."""
-    problems = _problems(task)
+    problems = task.problems
     fields: dict[str, Any] = {
         "split": (Literal[problems.splits], Field(description="split of the problems"))
     }
@@ -89,16 +81,11 @@ def task_settings(task: Task) -> type[BuildSettings]:
     return create_model(task.name, __base__=BuildSettings, __doc__=help_text, **fields)
 
 
-def _problems(task: Task) -> GeneratedProblems | PublishedProblems:
-    assert task.problems, f"{task.name} only grades"
-    return task.problems
-
-
 def _build(task: Task, settings: Any) -> None:
     path = settings.out / f"{settings.name or f'{task.name}-{settings.split}'}.jsonl"
     if path.exists() and not settings.force:
         raise SettingsError(f"{path} exists; --force replaces it, --name gives another")
-    problems = _problems(task)
+    problems = task.problems
     options = {name: getattr(settings, name) for name in problems.options}
     if "images_dir" in task.defaults():
         options["images_dir"] = str(settings.out / "images")

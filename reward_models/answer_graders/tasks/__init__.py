@@ -8,7 +8,6 @@ from pathlib import Path
 from answer_graders.record import STATUSES, BenchmarkRecord, Item, Message, Score, Status, Task
 
 __all__ = [
-    "GRADED",
     "GRADERS",
     "STATUSES",
     "TASKS",
@@ -21,7 +20,7 @@ __all__ = [
     "task_of",
 ]
 
-# The modules of the tasks, each named after its task, in the order of `data build --help`.
+# The modules of the tasks, each named after its task.
 NAMES = (
     "math",
     "gsm8k",
@@ -31,13 +30,9 @@ NAMES = (
     "maze",
     "questions",
     "reasoning_gym",
-    "sort",
 )
 
-GRADED: dict[str, Task] = {name: import_module(f"{__name__}.{name}").TASK for name in NAMES}
-
-# The tasks for which `data build` makes files.
-TASKS: dict[str, Task] = {name: task for name, task in GRADED.items() if task.problems}
+TASKS: dict[str, Task] = {name: import_module(f"{__name__}.{name}").TASK for name in NAMES}
 
 # The files for --reward.remote_url; in the repository they are in reward_models/.
 GRADERS = Path(str(resources.files("answer_graders") / "reward_files"))
@@ -46,10 +41,10 @@ GRADERS = Path(str(resources.files("answer_graders") / "reward_files"))
 def task_of(datasource: str) -> Task:
     """The task named before the first slash: `math` for `math/math500`; ValueError if unknown."""
     name = datasource.partition("/")[0]
-    if name not in GRADED:
-        known = f"it must be one of {', '.join(GRADED)}, or begin with one of them and a slash"
+    if name not in TASKS:
+        known = f"it must be one of {', '.join(TASKS)}, or begin with one of them and a slash"
         raise ValueError(f"no task grades the datasource {datasource!r}; {known}")
-    return GRADED[name]
+    return TASKS[name]
 
 
 def benchmarks() -> dict[str, tuple[Task, BenchmarkRecord]]:

@@ -12,7 +12,7 @@ import pytest
 from kit import until
 
 from answer_graders.programs import data
-from answer_graders.tasks import GRADED, TASKS
+from answer_graders.tasks import TASKS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -96,12 +96,7 @@ def test_an_interrupt_or_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_every_task_that_is_listed_is_built_and_others_say_where_they_are_used(capsys: Captured):
+def test_help_lists_every_task(capsys: Captured):
     assert run("build", "--help") == 0
     listed = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
     assert listed == list(TASKS)
-    for name in GRADED.keys() - TASKS.keys():
-        assert run("build", name, "--split", "train", "--out", "x") == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"openrlhf-js data build: {name} has no file to build")
-        assert f"`openrlhf-js study --tasks {name}`" in said

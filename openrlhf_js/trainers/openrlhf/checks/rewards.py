@@ -148,10 +148,10 @@ def is_our_task(name: str) -> bool:
         return False
     try:
         from answer_graders.rewards import BY_DATASOURCE
-        from answer_graders.tasks import GRADED
+        from answer_graders.tasks import TASKS
     except ModuleNotFoundError:  # without the extra, no file grades with our tasks
         return False
-    return name == BY_DATASOURCE or name.partition("/")[0] in GRADED
+    return name == BY_DATASOURCE or name.partition("/")[0] in TASKS
 
 
 def label_problems(data_sets: Sequence[DataSet], flat: Flat, task_name: str) -> Iterator[str]:

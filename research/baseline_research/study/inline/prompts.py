@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from answer_graders.programs.files import atomic_write
-from answer_graders.tasks.sort import SOLVED, UNSOLVABLE
 from baseline_research.study.design import Run, StudySettings
 from baseline_research.study.inline.rollout import (
     pass_rates,
@@ -27,7 +26,7 @@ from baseline_research.study.inline.rollout import (
 )
 from baseline_research.tiny import model
 from baseline_research.tiny.policy import TinyPolicy, load
-from baseline_research.tiny.record import Problem, TinySplit
+from baseline_research.tiny.record import SOLVED, UNSOLVABLE, Problem, TinySplit
 from baseline_research.tiny.tasks import TASKS, sample_items
 
 SCREENED = 1500  # prompts, of which the mix `alike` takes the middle third

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from answer_graders.tasks.sort import SOLVED, UNSOLVABLE
 from baseline_research.study.design import Run
 from baseline_research.study.inline.rollout import Rollout, sample, valid_tokens
 from baseline_research.tiny.policy import TinyPolicy
-from baseline_research.tiny.record import Problem
+from baseline_research.tiny.record import SOLVED, UNSOLVABLE, Problem
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import LiveEstimator, key_of, squared_score_norms
 from openrlhf_js.estimators.gradient import GradientMoments, GradientSums
