@@ -1,0 +1,168 @@
+"""The figures in the README's sentences are those of the kept records."""
+
+import re
+import runpy
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STUDIES = ROOT / "research/studies"
+README_LINES = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+README = " ".join(README_LINES)
+
+
+def printed(script, *arguments):
+    """The lines that a script prints."""
+    path = STUDIES / f"{script}.py"
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as shown:
+        patch.setattr(sys, "argv", [path.name, *map(str, arguments)])
+        runpy.run_path(str(path))["main"]()
+    return shown.getvalue().splitlines()
+
+
+def table(lines, heading, *, after=""):
+    """The rows of the first table with this heading, as cells by column."""
+    first = next(place for place, line in enumerate(lines) if line.startswith(after))
+    top = next(place for place in range(first, len(lines)) if lines[place].startswith(heading))
+    rows = []
+    for line in lines[top + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append(dict(zip(cells(lines[top]), cells(line), strict=True)))
+    return rows
+
+
+def cells(row):
+    return [re.sub("[`*]", "", cell).strip() for cell in row.strip("|").split("|")]
+
+
+def only(rows, **values):
+    """The only row with these values."""
+    (row,) = [row for row in rows if all(row[name] == value for name, value in values.items())]
+    return row
+
+
+def plain(number):
+    """A number without its sign of plus."""
+    return number.lstrip("+")
+
+
+def over(row, name="js_grad"):
+    """A difference and its interval, as a sentence has them."""
+    low, high = (plain(row[f"{name} {end}"]) for end in ("low", "high"))
+    return plain(row[name]), f"{low} to {high}"
+
+
+@pytest.fixture(scope="module")
+def of_budgets(tmp_path_factory):
+    return printed("budgets", tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="module")
+def of_results():
+    return printed("results")
+
+
+def test_a_pretrained_model(of_results):
+    rows = table(of_results, "| responses", after="smollm2_js_grad")
+    two, four = (only(rows, responses=responses) for responses in ("2", "4"))
+    assert f"ends {over(two)[0]} points ({over(two)[1]}) above `rloo` with two" in README
+    assert f"where no baseline gains {plain(two['no_baseline'])}, " in README
+    assert f"and {over(four)[0]} ({over(four)[1]}) with four" in README
+    words = table(printed("words"), "| `js_grad` over `rloo`")
+    reward = only(words, **{"js_grad over rloo": "training reward"})
+    pass1 = only(words, **{"js_grad over rloo": "pass@1"})
+    low_to_high = "by {points} points ({low} to {high})".format(**reward)
+    assert f"the higher training reward, {low_to_high}" in README
+    assert "nothing is decided: +{points} ({low} to {high})".format(**pass1) in README
+
+
+def test_where_it_loses(of_results):
+    rows = table(of_results, "| responses", after="js_grad_grid")
+    mix = only(rows, responses="2", prompts="mix")
+    drawn = only(rows, responses="2", prompts="as drawn")
+    assert f"({over(mix)[0]}, {over(mix)[1]}); as drawn {over(drawn)[0]}" in README
+
+
+def test_the_means_over_tasks(of_budgets):
+    rows = table(of_budgets, "| estimator | tasks |")
+    ours, without = (only(rows, estimator=name) for name in ("js_grad", "no_baseline"))
+    assert ours["tasks"] == without["tasks"] == "5"
+    value, half = ours["over rloo"].split(" ± ")
+    assert f"is {value} ± {half}, with each task as one draw" in README
+    none = without["over rloo"].split(" ± ")[0]
+    assert f"({none} on average, `js_grad` {value})" in README
+
+
+def test_what_the_first_table_shows():
+    rows = [cells(line) for line in README_LINES if re.search(r"\| 0\.\d\d \|$", line)]
+    assert len(rows) == 9
+    figures = [
+        [float(cell.split(" ")[0]) for cell in row[1:5] if cell != "not run"] for row in rows
+    ]
+    assert all(row[-1] >= max(row) - 1 for row in figures)
+    assert "In each of these settings `js_grad` is within a point of the best of the four" in README
+    best = sum(row[-1] == max(row) for row in figures)
+    assert best == 6 and "has the highest mean in six" in README
+    excluded = sum(float(re.search(r"\((-?[\d.]+) to", row[5])[1]) > 0 for row in rows)
+    assert excluded == 5 and "Five intervals over `rloo` exclude 0" in README
+
+
+def test_the_mix_with_a_better_choice_for_rloo(of_budgets):
+    rows = table(of_budgets, "| task | estimator", after="Not chosen")
+    better = only(rows, **{"prompts x responses": "32 x 4"})
+    over_it = better["js_grad over it"]
+    assert (
+        f"it reaches {better['pass@1']}, and the difference is {plain(over_it.split(' ')[0])}"
+        in README
+    )
+
+
+def test_what_the_table_of_settings_says(of_budgets, tmp_path):
+    """Of the numbers of responses, of the parts and of gradients."""
+    eight = differences_by_split(of_budgets, "chains", "16 x 8")
+    sixteen = differences_by_split(of_budgets, "chains", "8 x 16")
+    held_out = differences_by_split(of_budgets, "chains_held_out", "16 x 8")
+    assert f"with eight {eight[0]} to {eight[-1]} points over RLOO with eight on three" in README
+    assert f"{held_out[0]} and {held_out[-1]} on the held-out two" in README
+    assert f"with sixteen {sixteen[0]} to {sixteen[-1]} on three" in README
+    again = {
+        row["task"]: plain(row["over rloo"])
+        for row in table(of_budgets, "| task | estimator |", after="chains_again")
+        if row["estimator"] == "js_grad"
+    }
+    assert f"[{again['product_60']} points on one task and {again['walk_60']} on the" in README
+    constant = only(
+        table(printed("conditions", tmp_path), "| task | condition |"),
+        condition="constant loss",
+        estimator="js_grad",
+    )
+    assert f"it gained [{plain(constant['over rloo']).split(' ')[0]}](" in README
+    parts = only(table(printed("parts"), "| task |"), task="product_60, natural, 64 x 2")
+    assert f"and [{parts['rloo'].lstrip('-').split(' ')[0]}](" in README
+    chains = printed("chain_gradients", "--images", tmp_path)
+    row = {"task, prompts": "product_150, natural", "n x m": "16 x 2"}
+    near, direction = (
+        only(table(chains, "| task, prompts | n x m", after=kind), **row)["js_grad"]
+        for kind in ("reduction_percent", "reduction_normalized_percent")
+    )
+    assert f"was [{near} % below RLOO's](" in README
+    assert f"({direction} % with each gradient divided by its norm)" in README
+    stories = table(printed("pictures", tmp_path), "| setting | m |")
+    of_two = only(stories, setting="SmolLM2, stories", m="2")["js_grad"]
+    assert f"and [{of_two} %](docs/results.md#long-responses) on stories" in README
+
+
+def differences_by_split(lines, study, split):
+    """What js_grad has over RLOO at a split on the choice seeds, each at its best rate, sorted."""
+    values = {}
+    after = next(place for place, line in enumerate(lines) if line.startswith(f"{study}: "))
+    for row in table(lines[after:], "| task | estimator | 128 x 1 |"):
+        values[row["task"], row["estimator"]] = float(row[split].split(" at ")[0] or "nan")
+    tasks = dict.fromkeys(task for task, _ in values)
+    found = sorted(values[task, "js_grad"] - values[task, "rloo"] for task in tasks)
+    return [f"{value:.1f}" for value in found]
