@@ -17,8 +17,9 @@ from typing import Any
 from answer_graders.programs.files import read_yaml
 from baseline_research.study.analysis import Findings, analyse
 from baseline_research.study.budget import Tried, final_records, tried_splits
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.page import curves_of, results_by_split
+from baseline_research.study.runs import Run
 from baseline_research.study.tables import by_estimator, choice_table
 from baseline_research.study.values import RunRecord, grouped
 from paired_eval.pages import figures, style

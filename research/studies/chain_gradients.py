@@ -18,7 +18,8 @@ from typing import Any
 
 from baseline_research.lab.settings import LIMIT
 from baseline_research.plot import Axis, Panel, draw
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
+from baseline_research.study.runs import Run
 from paired_eval.pages import figures, style
 
 HERE = Path(__file__).parent

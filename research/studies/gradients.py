@@ -16,9 +16,10 @@ from random import Random
 from answer_graders.tasks.questions import WORDS
 from baseline_research.cli import lab
 from baseline_research.lab.pool import open_samples
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import policy_in, training_problems, warm_start
 from baseline_research.study.inline.training import Training
+from baseline_research.study.runs import Run
 from baseline_research.study.tables import MIXES_EXPLAINED
 from baseline_research.tiny.tasks import TASKS, write_lines
 

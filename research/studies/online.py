@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import (
     held_out_pass1,
     policy_in,
@@ -32,6 +32,7 @@ from baseline_research.study.inline.training import (
     keys_of,
     set_gradient,
 )
+from baseline_research.study.runs import Run
 from baseline_research.tiny.tasks import Problem
 from openrlhf_js.estimators import LiveEstimator, OnlineBaseline, advantage, squared_score_norms
 from paired_eval.stats import clustered_mean, paired_difference

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import held_out, held_out_pass1, policy_in, warm_start
+from baseline_research.study.runs import Run
 from baseline_research.tiny.policy import TinyPolicy
 from baseline_research.tiny.record import Problem
 from baseline_research.tiny.tasks import END, sample_items, sort, write_lines

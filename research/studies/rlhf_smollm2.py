@@ -29,7 +29,7 @@ import torch
 
 from answer_graders.programs.files import make_folder, write_json
 from answer_graders.record import Score
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import (
     held_out,
     policy_in,
@@ -38,6 +38,7 @@ from baseline_research.study.inline.prompts import (
 )
 from baseline_research.study.inline.rollout import MEASURING_SEED, sample, valid_tokens
 from baseline_research.study.inline.training import Objective, Training
+from baseline_research.study.runs import Run
 from baseline_research.study.values import grouped
 from baseline_research.tiny.policy import TinyPolicy
 from baseline_research.tiny.record import Problem, TinyTask

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.engine import train_policy
 from baseline_research.study.inline.prompts import held_out_rates, policy_in, warm_start
+from baseline_research.study.runs import Run
 
 QUESTIONS = "questions"
 ESTIMATORS = ("rloo", "js_grad")

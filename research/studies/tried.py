@@ -127,10 +127,11 @@ class OwnKappa(LongMemory):
 
 def weighted_errors(task: str, mix: str, responses: int, out: Path) -> dict[str, float]:
     """sum w (r - b)^2 of each estimator, in batches of the start's responses."""
-    from baseline_research.study.design import InlineStudy, Run
+    from baseline_research.study.design import InlineStudy
     from baseline_research.study.inline.prompts import policy_in, training_problems, warm_start
     from baseline_research.study.inline.rollout import sample, valid_tokens
     from baseline_research.study.inline.training import keys_of
+    from baseline_research.study.runs import Run
     from baseline_research.tiny import tasks
     from openrlhf_js.estimators import LiveEstimator, squared_score_norms
 

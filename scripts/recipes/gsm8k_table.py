@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from answer_graders.programs.store import Record, read_store
-from baseline_research.study.design import Run
+from baseline_research.study.runs import Run
 from baseline_research.study.stack import Scalars
 from baseline_research.study.values import grouped
 from paired_eval.stats import paired_difference

@@ -12,7 +12,9 @@ from typing import Any
 from answer_graders.programs.console import progress, say
 from answer_graders.programs.files import read_yaml
 from answer_graders.programs.settings import SettingsError, parse, run
-from baseline_research.study.design import InlineStudy, Run, StackStudy, Study, missing_flags
+from baseline_research.study.design import InlineStudy, StackStudy, Study
+from baseline_research.study.own_flags import missing_flags
+from baseline_research.study.runs import Run
 from baseline_research.tiny.supervise import ProgramFailed, explained
 
 PROG = "openrlhf-js study"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from baseline_research.study.design import OWN, Cell
+from baseline_research.study.runs import OWN, Cell
 from baseline_research.study.values import (
     OUTCOMES,
     SHARES,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from baseline_research.study.design import Cell, Run, Study
+from baseline_research.study.design import Study
+from baseline_research.study.runs import Cell, Run
 
 FACTOR = 2.0  # between learning rates
 

@@ -4,94 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-import re
-from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import model_validator
 from tyro.conf import Suppress
 
 from answer_graders.programs.files import fingerprint
 from answer_graders.programs.settings import Field, Settings
-from baseline_research.tiny.record import TinyTask
+from baseline_research.study.own_flags import missing_flags, training_flags
+from baseline_research.study.runs import OWN, Cell, Run, seeds_of
+from baseline_research.study.versions import model_hash, task_version
 from baseline_research.tiny.tasks import PRETRAINED, TASKS
 from openrlhf_js.estimators.catalogue import find_estimator, in_training
 from openrlhf_js.estimators.own import parse_own
 from openrlhf_js.estimators.record import Estimator
 from paired_eval.sampling.settings import DTYPES
 
-OWN = "own"  # the task of a study that trains with the user's flags
-NEEDED = {  # needed behind -- to train the user's own model, with placeholder values
-    "actor.model_name_or_path": "MODEL",
-    "data.prompt_dataset": "PROMPTS",
-    "eval.dataset": "HELD_OUT",
-    "eval.steps": "N",
-    "reward.remote_url": "REWARD.py",
-    "vllm.num_engines": "1",
-}
-OTHER_REWARDS = ("reward.model_name_or_path", "train.agent_func_path")
 SEEDS = r"^\d{1,9}(-\d{1,9})?$"
-VERSION_ITEMS = 20  # of each kind, that a task's version is computed from
 
 Mix: TypeAlias = Literal["alike", "natural", "mixed"]
 StackMix: TypeAlias = Literal["natural", "mixed"]
 
 T = TypeVar("T")
 NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
-
-
-class Cell(NamedTuple):
-    """A setting to compare estimators in; runs of one cell and seed have the same start."""
-
-    task: str
-    mix: str
-    prompts: int  # in a batch; 0 for a budget, which each estimator splits for itself
-    responses: int  # to each prompt; of a budget, all of a batch
-
-    @property
-    def title(self) -> str:
-        """The cell's name in tables and above pictures."""
-        size = f"{self.prompts} x {self.responses}"
-        if not self.prompts:
-            size = f"{self.responses} responses a step"
-        return size if self.task == OWN else f"{self.task}, {self.mix}, {size}"
-
-
-class Run(NamedTuple):
-    """One training run; its fields are those of a cell and three more."""
-
-    task: str
-    mix: str
-    prompts: int
-    responses: int
-    estimator: str
-    learning_rate: float
-    seed: int
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Run:
-        """The run of a record."""
-        return cls._make(record[name] for name in cls._fields)
-
-    @property
-    def cell(self) -> Cell:
-        """The cell in which its estimator is compared."""
-        return Cell(self.task, self.mix, self.prompts, self.responses)
-
-    @property
-    def pair(self) -> tuple[Cell, int]:
-        """The cell and seed that it shares with the runs it is compared with."""
-        return self.cell, self.seed
-
-    @property
-    def name(self) -> str:
-        """A name for files; without the signs at which upstream cuts the path of a data set."""
-        cell = f"{self.task}-{self.mix}-{self.prompts}x{self.responses}"
-        estimator = re.sub("[:@]", "-", self.estimator)
-        return f"{cell}-{estimator}-{self.learning_rate:g}-{self.seed}"
 
 
 class StudySettings(Settings):
@@ -518,73 +454,4 @@ def _label_of(estimator: str) -> str:
     return f"{own.file.name}:{own.name}@{version}"
 
 
-def seeds_of(text: str) -> range:
-    """The seeds that `10` or `100-109` names."""
-    first, dash, last = text.partition("-")
-    return range(int(first), int(last) + 1) if dash else range(int(first))
-
-
 Study: TypeAlias = InlineStudy | StackStudy
-
-
-@cache
-def model_hash(folder: Path) -> str:
-    """Twelve characters that change with a model's weights.
-
-    Raises ValueError if there are none.
-    """
-    weights = list(folder.glob("*.safetensors"))
-    if not weights:
-        raise ValueError(
-            f"{folder} holds no *.safetensors: scripts/models/smollm2.sh makes such a folder"
-        )
-    return fingerprint(weights)[:12]
-
-
-@cache
-def task_version(task: TinyTask) -> str:
-    """Eight characters that change with what a task asks, grades, imitates or writes with."""
-    split = task.split(0, VERSION_ITEMS)
-    items = list(split.held_out)
-    for kind in split.train:
-        items += kind[:VERSION_ITEMS]
-    labels = [task.label(item) for item in items]
-    responses = [task.right_response(label) for label in labels[:VERSION_ITEMS]]
-    scores = [[task.score(response, label).value for label in labels] for response in responses]
-    described = {
-        "tokens": task.tokens,
-        "slips": task.slips,
-        "slip": task.slip,
-        "warm_start_steps": task.warm_start_steps,
-        "max_tokens": (task.max_prompt_tokens, task.max_new_tokens),
-        "prompts": [task.prompt(item) for item in items],
-        "labels": labels,
-        "responses": responses,
-        "scores": scores,
-    }
-    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:8]
-
-
-def missing_flags(words: Sequence[str]) -> list[str]:
-    """The flags that a study of the user's own model lacks behind --, such as `--eval.steps N`."""
-    given = {name for name, value in training_flags(words) if value}
-    if not given.isdisjoint(OTHER_REWARDS):
-        given.add("reward.remote_url")
-    return [f"--{name} {value}" for name, value in NEEDED.items() if name not in given]
-
-
-def training_flags(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Each word of a command line as (flag, value); a flag without `=` has the value "".
-
-    Examples:
-        >>> training_flags(["--a", "1", "2", "--b=3"])
-        [('a', ''), ('a', '1'), ('a', '2'), ('b', '3')]
-    """
-    flags = []
-    flag = ""
-    for word in words:
-        value = word
-        if word.startswith("--"):
-            flag, _, value = word.removeprefix("--").partition("=")
-        flags.append((flag, value))
-    return flags

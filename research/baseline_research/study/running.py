@@ -20,7 +20,9 @@ from answer_graders.programs.files import fingerprint, make_folder
 from answer_graders.programs.store import Record, Store
 from baseline_research.study import stack
 from baseline_research.study.budget import all_runs
-from baseline_research.study.design import OWN, Cell, Run, StackStudy, Study, task_version
+from baseline_research.study.design import StackStudy, Study
+from baseline_research.study.runs import OWN, Cell, Run
+from baseline_research.study.versions import task_version
 from baseline_research.tiny.supervise import prepare_libraries
 from baseline_research.tiny.tasks import TASKS
 

@@ -19,8 +19,10 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from answer_graders.programs.files import atomic_write, read_yaml
-from baseline_research.study.design import OWN, Run, StackStudy, training_flags
+from baseline_research.study.design import StackStudy
 from baseline_research.study.figures import Figures, learning_curve, may_be_in_unit
+from baseline_research.study.own_flags import training_flags
+from baseline_research.study.runs import OWN, Run
 from baseline_research.tiny.supervise import ProgramFailed, supervised
 from baseline_research.tiny.tasks import TASKS, write_lines, write_reward_file
 from openrlhf_js.estimators.catalogue import in_training

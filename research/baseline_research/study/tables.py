@@ -9,7 +9,7 @@ from typing import TypeAlias
 from answer_graders.programs import console
 from baseline_research.study.analysis import Average, Findings, StudyRow
 from baseline_research.study.budget import Tried
-from baseline_research.study.design import OWN
+from baseline_research.study.runs import OWN
 from baseline_research.study.values import CAUSES, OUTCOMES
 from paired_eval.pages.text import with_interval
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
-from baseline_research.study.design import OWN, Cell, Run
+from baseline_research.study.runs import OWN, Cell, Run
 from openrlhf_js.estimators import ESTIMATORS
 
 OUTCOMES = ("pass1", "reward")

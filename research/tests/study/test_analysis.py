@@ -9,9 +9,9 @@ from charts import forests_of, panels_of
 from chromium import opened
 
 from baseline_research.study.analysis import analyse
-from baseline_research.study.design import Run
 from baseline_research.study.figures import Figures, may_be_in_unit
 from baseline_research.study.page import picture, write
+from baseline_research.study.runs import Run
 from baseline_research.study.tables import (
     cause_table,
     conclusion,

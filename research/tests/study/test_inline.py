@@ -9,9 +9,10 @@ import torch
 
 from answer_graders.programs.settings import SettingsError
 from answer_graders.record import scored
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline import engine, prompts, rollout
 from baseline_research.study.inline.training import Loss, Objective, Training, set_gradient
+from baseline_research.study.runs import Run
 from baseline_research.tiny import model
 from baseline_research.tiny.policy import TinyPolicy, load
 from baseline_research.tiny.record import SOLVED, UNSOLVABLE, Problem

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from baseline_research.study.design import InlineStudy, Run
+from baseline_research.study.design import InlineStudy
 from baseline_research.study.figures import Figures, learning_curve
 from baseline_research.study.inline.prompts import held_out_rates, policy_in, training_problems
 from baseline_research.study.inline.training import Objective, Step, Training
+from baseline_research.study.runs import Run
 from baseline_research.tiny.policy import TinyPolicy
 from paired_eval.stats import pass_at_k
 

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from answer_graders.programs.files import atomic_write
-from baseline_research.study.design import Run, StudySettings
+from baseline_research.study.design import StudySettings
 from baseline_research.study.inline.rollout import (
     pass_rates,
     right_probabilities,
     right_responses,
     valid_tokens,
 )
+from baseline_research.study.runs import Run
 from baseline_research.tiny import model
 from baseline_research.tiny.policy import TinyPolicy, load
 from baseline_research.tiny.record import SOLVED, UNSOLVABLE, Problem, TinySplit

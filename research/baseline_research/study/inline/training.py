@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from baseline_research.study.design import Run
 from baseline_research.study.inline.rollout import Rollout, sample, valid_tokens
+from baseline_research.study.runs import Run
 from baseline_research.tiny.policy import TinyPolicy
 from baseline_research.tiny.record import SOLVED, UNSOLVABLE, Problem
 from baseline_research.tiny.tasks import TASKS
