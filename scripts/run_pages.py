@@ -112,6 +112,8 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each command")
     parser.add_argument("--list", action="store_true", help="run nothing")
     options = parser.parse_args()
+    # A program that starts in the background ignores Ctrl-C, and its commands would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pages = [Path(page) for page in options.pages]
     if not pages:
         pages = [page for pattern in PAGES for page in sorted(ROOT.glob(pattern))]
