@@ -8,8 +8,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing.queues import SimpleQueue
 from typing import Any
 
 import psutil
@@ -27,6 +28,7 @@ from baseline_research.tiny.supervise import prepare_libraries
 from baseline_research.tiny.tasks import TASKS
 
 METHOD = 2  # increases when a run trains or measures differently: such runs must not mix
+POLL_SECONDS = 1.0  # between looks at what workers say
 INLINE_ENGINE = "baseline_research.study.inline.engine"
 
 
@@ -140,13 +142,16 @@ def _train(runs: Sequence[Run], settings: Study, store: Store, starts: dict[str,
             store.append([{**record, "start": starts.get(record["task"])}])
             bar.advance()
 
+        def note(text: str) -> None:
+            bar.update(bar.done, text)
+
         if jobs > 1:
             bar.show(f"starting {jobs} processes")
-            _train_in_workers(runs, settings, jobs, keep)
+            _train_in_workers(runs, settings, jobs, keep, note)
             return
         for run in runs:
             bar.show(run.name)
-            keep(_train_one(run, settings, note=lambda text: bar.update(bar.done, text)))
+            keep(_train_one(run, settings, note))
 
 
 def _default_jobs(settings: Study) -> int:
@@ -157,18 +162,27 @@ def _default_jobs(settings: Study) -> int:
 
 
 def _train_in_workers(
-    runs: Sequence[Run], settings: Study, jobs: int, keep: Callable[[Record], None]
+    runs: Sequence[Run],
+    settings: Study,
+    jobs: int,
+    keep: Callable[[Record], None],
+    note: Callable[[str], None],
 ) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, INLINE_ENGINE])  # takes seconds, once for all
     resource_tracker.ensure_running()  # it unblocks SIGINT
     with _interrupts_blocked():  # the server and its forks leave interrupts to us
         forkserver.ensure_running()
-    pool = ProcessPoolExecutor(jobs, context, _start_worker)
+    notes = context.SimpleQueue()
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, (notes,))
     try:
-        futures = [pool.submit(_train_in_worker, run, settings) for run in runs]
-        for future in as_completed(futures):
-            keep(future.result())
+        unfinished = {pool.submit(_train_in_worker, run, settings) for run in runs}
+        while unfinished:
+            finished, unfinished = wait(unfinished, POLL_SECONDS, FIRST_COMPLETED)
+            for future in finished:
+                keep(future.result())
+            while not notes.empty():
+                note(notes.get())
     except BaseException:
         for server in psutil.Process().children():
             for process in (server, *server.children()):
@@ -199,15 +213,20 @@ def _train_one(run: Run, settings: Study, note: Callable[[str], None]) -> Record
     return {**run._asdict(), **figures._asdict()}
 
 
+_notes: SimpleQueue  # of a worker: what its parent shows
+
+
 def _train_in_worker(run: Run, settings: Study) -> Record:
     try:
-        return _train_one(run, settings, note=lambda text: None)
+        return _train_one(run, settings, _notes.put)
     except KeyboardInterrupt:  # the run's programs have ended
         os._exit(130)
 
 
-def _start_worker() -> None:
+def _start_worker(notes: SimpleQueue) -> None:
     """Sets up a worker to leave Ctrl-C to its parent, and to end with it, programs included."""
+    global _notes
+    _notes = notes
     prepare_libraries()
     signal.signal(signal.SIGINT, lambda *_: None)  # its child processes have the default again
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -52,6 +52,17 @@ def records(folder):
     return [json.loads(line) for line in lines[1:]]
 
 
+def test_workers_tell_their_steps(tmp_path):
+    make_start(tmp_path)
+    settings = study.read(flags(tmp_path, "--seeds", "1"))
+    trained = []
+    notes = []
+    runs = settings.runs()
+    running._train_in_workers(runs, settings, 2, keep=trained.append, note=notes.append)
+    assert len(trained) == len(runs) == 2
+    assert {f"{run.name}, step 0 of 10" for run in runs} <= set(notes)
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_killed_study_resumes_and_trains_nothing_twice(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "a study"
