@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "*/README.md", "docs/*.md")
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 # What later lines of a block need.
-STATE = re.compile(r"(export )?\w+=(\$\(.*\)|[^ ]*)$|cd |source ")
+STATE = re.compile(r'(export )?\w+=("[^"]*"|\$\(.*\)|[^ ]*)$|cd |source ')
 
 CANNOT_RUN = {
     r"URL_OF_THIS_REPOSITORY|\$repository|github\.com": "the internet",
