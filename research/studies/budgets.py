@@ -153,7 +153,10 @@ def picture_of(findings: Findings, tried: list[Tried], path: Path) -> None:
 
 
 def print_over_tasks(studies: Iterable[Findings]) -> None:
-    """Points of pass@1 over the reference, prompts as drawn: means and intervals over tasks."""
+    """Points of pass@1 over the reference: means and intervals over tasks.
+
+    Prompts as drawn, one optimizer step with each batch.
+    """
     rows = [row for findings in studies for row in findings.differences]
     rows = [row for row in rows if row.quantity == "pass1" and "natural" in row.cell]
     print("\n| estimator | tasks | over `rloo` |\n|---|---:|---:|")
@@ -199,7 +202,9 @@ def main() -> None:
         records = settings.with_suffix(".jsonl.xz")
         if records.is_file():
             study = InlineStudy(**read_yaml(settings, numbers=False))
-            found.append(print_study(study, records, images))
+            findings = print_study(study, records, images)
+            if study.passes == 1:
+                found.append(findings)
     print("\nOver tasks")
     print_over_tasks(found)
 

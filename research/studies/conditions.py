@@ -22,6 +22,7 @@ LONG = "long"
 CONDITIONS = {
     "plain": "none",
     "kl": "KL 0.01",
+    "kl_8": "KL 0.01",
     "constant": "constant loss",
     LONG: "300 steps",
 }

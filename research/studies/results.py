@@ -25,6 +25,7 @@ OF_OTHERS = (  # kept records of other scripts
     "rates",
     "rates_warm_up",
     "kl",
+    "kl_8",
     "constant",
     "long",
     "plain",

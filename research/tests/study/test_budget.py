@@ -171,6 +171,8 @@ def test_the_results_page_has_what_the_kept_records_say(printed):
         ("multiplication in a mix", "chains_mix", "product_60"),
         ("the walk in a mix, prompts come again", "chains_again", "walk_60"),
         ("multiplication in a mix, prompts come again", "chains_again", "product_60"),
+        ("the walk, four steps with each batch", "chains_passes", "walk_60"),
+        ("multiplication, four steps with each batch", "chains_passes", "product_60"),
     ],
 )
 def test_the_first_table_of_the_readme_is_that_of_the_kept_records(printed, named, study, task):
