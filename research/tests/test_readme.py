@@ -98,6 +98,40 @@ def test_the_means_over_tasks(of_budgets):
     assert f"({none} on average, `js_grad` {value})" in README
 
 
+@pytest.mark.parametrize(
+    ("named", "study", "task"),
+    [
+        ("a walk on a grid", "chains", "walk_60"),
+        ("sorting by swaps", "chains", "swaps_60"),
+        ("long multiplication", "chains", "product_60"),
+        ("a stack machine, held out", "chains_held_out", "machine_60"),
+        ("a cellular automaton, held out", "chains_held_out", "rows_60"),
+        ("the walk in a mix", "chains_mix", "walk_60"),
+        ("multiplication in a mix", "chains_mix", "product_60"),
+        ("the walk in a mix, prompts come again", "chains_again", "walk_60"),
+        ("multiplication in a mix, prompts come again", "chains_again", "product_60"),
+        ("the walk, four steps with each batch", "chains_passes", "walk_60"),
+        ("multiplication, four steps with each batch", "chains_passes", "product_60"),
+    ],
+)
+def test_each_row_of_the_first_table(of_budgets, named, study, task):
+    (row,) = [cells(line) for line in README_LINES if line.startswith(f"| {named} |")]
+    rows = table(of_budgets, "| task | estimator |", after=f"{study}: ")
+    finals = {final["estimator"]: final for final in rows if final["task"] == task}
+    names = ("rloo", "grpo", "no_baseline", "js_grad")
+    for cell, name in zip(row[1:5], names, strict=True):
+        if cell == "not run":
+            assert name not in finals
+            continue
+        split = finals[name]["prompts x responses"].replace(" ", "")
+        assert cell == f"{finals[name]['pass@1']} ({split})"
+    ours = finals["js_grad"]
+    value, half = map(float, ours["over rloo"].split(" ± "))
+    shown, low, high = map(float, re.findall(r"[-+]?[\d.]+", row[5]))
+    assert shown == value and (high - low) / 2 == pytest.approx(half, abs=0.1)
+    assert row[6] == ours["share of samples"]
+
+
 def test_what_the_first_table_shows():
     rows = [cells(line) for line in README_LINES if re.search(r"\| 0\.\d\d \|$", line)]
     assert len(rows) == 11

@@ -160,48 +160,6 @@ def test_the_results_page_has_what_the_kept_records_say(printed):
 
 
 @pytest.mark.parametrize(
-    ("named", "study", "task"),
-    [
-        ("a walk on a grid", "chains", "walk_60"),
-        ("sorting by swaps", "chains", "swaps_60"),
-        ("long multiplication", "chains", "product_60"),
-        ("a stack machine, held out", "chains_held_out", "machine_60"),
-        ("a cellular automaton, held out", "chains_held_out", "rows_60"),
-        ("the walk in a mix", "chains_mix", "walk_60"),
-        ("multiplication in a mix", "chains_mix", "product_60"),
-        ("the walk in a mix, prompts come again", "chains_again", "walk_60"),
-        ("multiplication in a mix, prompts come again", "chains_again", "product_60"),
-        ("the walk, four steps with each batch", "chains_passes", "walk_60"),
-        ("multiplication, four steps with each batch", "chains_passes", "product_60"),
-    ],
-)
-def test_the_first_table_of_the_readme_is_that_of_the_kept_records(printed, named, study, task):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    (row,) = [cells_of(line) for line in readme if line.startswith(f"| {named} |")]
-    finals = {}
-    (first,) = [place for place, line in enumerate(printed) if line.startswith(f"{study}: ")]
-    for line in printed[first : printed.index("On the choice seeds", first)]:
-        if line.startswith(f"| {task} |"):
-            cells = cells_of(line)
-            finals[cells[1].strip("`")] = cells
-    names = ("rloo", "grpo", "no_baseline", "js_grad")
-    for cell, name in zip(row[1:5], names, strict=True):
-        if cell == "not run":
-            assert name not in finals
-            continue
-        split = finals[name][2].replace(" ", "")
-        assert cell == f"{finals[name][4]} ({split})"
-    over, low, high = map(float, re.findall(r"[-+]?[\d.]+", row[5]))
-    value, half = map(float, finals["js_grad"][5].split(" ± "))
-    assert over == value and (high - low) / 2 == pytest.approx(half, abs=0.1)
-    assert row[6] == finals["js_grad"][7]
-
-
-def cells_of(row):
-    return [cell.strip() for cell in row.strip("|").split("|")]
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"splits": [3]}, "3 responses to each prompt do not divide --budget 16; choose from 1, 2"),
