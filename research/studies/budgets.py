@@ -5,7 +5,6 @@
 Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
 """
 
-import runpy
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
@@ -21,7 +20,7 @@ from baseline_research.study.design import InlineStudy
 from baseline_research.study.page import curves_of, results_by_split
 from baseline_research.study.runs import Run
 from baseline_research.study.tables import by_estimator, choice_table
-from baseline_research.study.values import RunRecord, grouped
+from baseline_research.study.values import RunRecord, grouped, read_runs
 from paired_eval.pages import figures, style
 from paired_eval.stats import clustered_mean
 
@@ -31,7 +30,6 @@ PANEL_WIDTH = 250  # pixels
 OURS = "js_grad"
 ALSO = "_also"  # in a file's name, after the study's: the final seeds at settings not chosen
 MEASURED = {"pass16": "pass@16", "pass4": "pass@4"}  # beside pass@1; the first that a study has
-read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 
 def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str]) -> None:
@@ -172,7 +170,7 @@ def points(value: float, low: float, high: float) -> str:
 
 def print_study(settings: InlineStudy, path: Path, images: Path) -> Findings:
     """The tables of one study, cell by cell, and its picture."""
-    records = {Run.of(record): record for record in read(path)}
+    records = {Run.of(record): record for record in read_runs(path)}
     name = path.name.partition(".")[0]
     print(f"\n{name}: {len(records)} runs")
     final = final_records(settings, records.values())
@@ -189,7 +187,7 @@ def print_study(settings: InlineStudy, path: Path, images: Path) -> Findings:
     also = HERE / f"{name}{ALSO}.jsonl.xz"
     if also.is_file():
         print("\nNot chosen")
-        print_not_chosen(read(also), final)
+        print_not_chosen(read_runs(also), final)
     print("\nEvery setting")
     print_settings(records.values())
     return findings

@@ -11,10 +11,11 @@ tables, and writes OUT/chain_gradients.csv.xz.
 import argparse
 import csv
 import lzma
-import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import gradients
 
 from baseline_research.lab.settings import LIMIT
 from baseline_research.plot import Axis, Panel, draw
@@ -25,7 +26,6 @@ from paired_eval.pages import figures, style
 HERE = Path(__file__).parent
 IMAGES = HERE.parents[1] / "docs/images"
 KEPT = HERE / "chain_gradients.csv.xz"
-gradients = runpy.run_path(str(HERE / "gradients.py"))
 CHAINS = ("walk_60", "swaps_60", "product_60")
 FAMILIES = ("walk", "swaps", "product")
 PANEL_WIDTH = 250  # pixels
@@ -53,13 +53,11 @@ def measure_task(
         learning_rate=1e-4,
         seed=0,
     )
-    start = gradients["trained"](prompts.parent, run, settings, (after,))[after]
+    start = gradients.trained(prompts.parent, run, settings, (after,))[after]
     if not prompts.is_file():
-        gradients["write_prompts"](prompts, task, mix, settings, WRITTEN_PROMPTS)
-    sample = gradients["sample_words"](start, prompts, task)
-    rows = gradients["measure"](
-        prompts.parent / "same_m", sample, (16,), SAME_M, baselines=ESTIMATORS
-    )
+        gradients.write_prompts(prompts, task, mix, settings, WRITTEN_PROMPTS)
+    sample = gradients.sample_words(start, prompts, task)
+    rows = gradients.measure(prompts.parent / "same_m", sample, (16,), SAME_M, baselines=ESTIMATORS)
     return [{"task": task, "prompts_are": mix, "steps": after, **row} for row in rows]
 
 
@@ -168,7 +166,7 @@ def main() -> None:
     for task in arguments.tasks:
         for mix in arguments.mixes:
             rows += measure_task(arguments.out, task, mix, settings, after=arguments.after)
-            gradients["write"](rows, arguments.out / "chain_gradients.csv.xz")
+            gradients.write(rows, arguments.out / "chain_gradients.csv.xz")
     print_tables(rows)
 
 

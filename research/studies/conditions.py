@@ -3,7 +3,6 @@
 .venv/bin/python research/studies/conditions.py [IMAGES]      # the picture: default docs/images
 """
 
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from statistics import fmean
 
 from baseline_research.study.analysis import analyse
 from baseline_research.study.page import curves_of
-from baseline_research.study.values import RunRecord, chosen_runs, grouped, setting_of
+from baseline_research.study.values import RunRecord, chosen_runs, grouped, read_runs, setting_of
 from paired_eval.pages import figures, style
 from paired_eval.stats import clustered_mean
 
@@ -27,12 +26,11 @@ CONDITIONS = {
     LONG: "300 steps",
 }
 REFERENCE = "rloo"
-read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 
 def kept(name: str) -> list[RunRecord]:
     """The kept runs under a condition."""
-    return read(HERE / f"{name}.jsonl.xz")
+    return read_runs(HERE / f"{name}.jsonl.xz")
 
 
 def print_table() -> None:

@@ -9,7 +9,6 @@ docs/results.md has the whole command.
 
 from __future__ import annotations
 
-import runpy
 import sys
 from dataclasses import replace
 from math import isfinite
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from baseline_research.study.analysis import Findings, analyse
 from baseline_research.study.tables import by_estimator
+from baseline_research.study.values import read_runs
 from openrlhf_js.estimators.baselines.grad import Memory, grad_baseline
 from openrlhf_js.estimators.group_stats import sum_of_others
 
@@ -97,7 +97,7 @@ def main() -> None:
     """Prints pass@1 of `js_grad`, and the others' points over it, with half of their interval."""
     kept = HERE / "parts.jsonl.xz"
     path = Path(sys.argv[1]) / "runs-inline.jsonl" if sys.argv[1:] else kept
-    runs = runpy.run_path(str(HERE / "results.py"))["read"](path)
+    runs = read_runs(path)
     for run in runs:
         run["estimator"] = (
             run["estimator"].partition(".py:")[2].partition("@")[0] or run["estimator"]

@@ -4,16 +4,17 @@
 """
 
 import lzma
-import runpy
 import sys
 from pathlib import Path
 
 import altair as alt
 import numpy as np
 import pandas as pd
+from results import IN_WORDS, analysed, averages, comparable
 from scipy.stats import gmean
 
 from baseline_research.study.analysis import share_to_reach
+from baseline_research.study.values import read_runs
 from paired_eval.pages import figures, style
 from paired_eval.pages.forest import Forest, ForestRow
 from paired_eval.stats import paired_difference
@@ -21,13 +22,11 @@ from paired_eval.stats import paired_difference
 HERE = Path(__file__).parent
 GRADIENTS = HERE / "gradients.csv.xz"
 IMAGES = HERE.parents[1] / "docs/images"
-results = runpy.run_path(str(HERE / "results.py"))
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
 BY_RATE = ("smollm2_js_grad", "js_grad_grid", "js_grad_held_out")
 CURVES = ("smollm2_js_grad", "js_grad", "js_grad_stack", "js_grad_again")  # these have mean curves
 REDUCTION = "reduction_percent"
 IN_DIRECTION = "reduction_at_best_length_percent"
-IN_WORDS = results["IN_WORDS"]
 SETTINGS = {  # of the forest plot: a file of records, and the name for its runs
     "smollm2_js_grad": "SmolLM2",
     "smollm2_long": "SmolLM2, 150 steps",
@@ -148,7 +147,7 @@ def training() -> list[ForestRow]:
     """js_grad and the best other estimator in every setting, in points of pass@1 over RLOO."""
     rows = []
     for name, title in SETTINGS.items():
-        table = results["averages"](results["read"](HERE / f"{name}.jsonl.xz"))
+        table = averages(read_runs(HERE / f"{name}.jsonl.xz"))
         for (responses, mix), group in table.groupby(["responses", "mix"], sort=False):
             heading = f"{title}, {IN_WORDS[mix]}, {responses}"
             ours = group[group.estimator == "js_grad"]
@@ -164,10 +163,10 @@ def print_training() -> None:
     columns += ("over", "low", "high")
     print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
     for name, title in SETTINGS.items():
-        runs = results["read"](HERE / f"{name}.jsonl.xz")
-        table = results["averages"](runs)
+        runs = read_runs(HERE / f"{name}.jsonl.xz")
+        table = averages(runs)
         for row in table[table.estimator != "rloo"].itertuples():
-            of_size = results["comparable"](runs)[row.responses]
+            of_size = comparable(runs)[row.responses]
             rates = len({run["learning_rate"] for run in of_size})
             seeds = len({run["seed"] for run in of_size})
             setting = f"{title}, {IN_WORDS[row.mix]} | {row.estimator}"
@@ -180,9 +179,9 @@ def print_tasks() -> None:
     columns = ("task", "mix", "responses", "over", "low", "high")
     print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
     for name in ("js_grad_grid", "js_grad_held_out"):
-        by_size = results["comparable"](results["read"](HERE / f"{name}.jsonl.xz"))
+        by_size = comparable(read_runs(HERE / f"{name}.jsonl.xz"))
         for responses, runs in by_size.items():
-            for row in results["analysed"](runs).differences:
+            for row in analysed(runs).differences:
                 if (row.estimator, row.quantity) == ("js_grad", "pass1"):
                     points = (f"{100 * number:.1f}" for number in (row.value, row.low, row.high))
                     setting = f"{row.task} | {IN_WORDS[row.mix]} | {responses}"
@@ -195,7 +194,7 @@ def print_rates() -> None:
     columns += ("low", "high", "entropy of rloo", "of js_grad")
     print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
     for name in BY_RATE:
-        runs = pd.DataFrame(results["read"](HERE / f"{name}.jsonl.xz"))
+        runs = pd.DataFrame(read_runs(HERE / f"{name}.jsonl.xz"))
         for cell, group in runs.groupby(["task", "mix", "responses", "learning_rate"]):
             by_seed = group.pivot(index="seed", columns="estimator", values=["pass1", "entropy"])
             pairs = by_seed.dropna()
@@ -218,7 +217,7 @@ def print_samples() -> None:
     print(f"|---|{'---:|' * 5}")
     for name in CURVES:
         title = SETTINGS[name]
-        runs = pd.DataFrame(results["read"](HERE / f"{name}.jsonl.xz"))
+        runs = pd.DataFrame(read_runs(HERE / f"{name}.jsonl.xz"))
         cells = ["task", "mix", "responses", "learning_rate"]
         for (task, mix, responses, rate), cell in runs.groupby(cells):
             curves = {
@@ -244,7 +243,7 @@ def print_variances() -> None:
     """
     names = ("js", "js_grad")
     print("\n| mix | responses | js | js_grad |\n|---|---:|---:|---:|")
-    runs = pd.DataFrame(results["read"](HERE / "js_grad_grid.jsonl.xz"))
+    runs = pd.DataFrame(read_runs(HERE / "js_grad_grid.jsonl.xz"))
     for (mix, responses), group in runs.groupby(["mix", "responses"]):
         pairs = group.pivot(
             index=["task", "learning_rate", "seed"],

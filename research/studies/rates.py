@@ -3,7 +3,6 @@
 .venv/bin/python research/studies/rates.py [IMAGES]      # the picture: default docs/images
 """
 
-import runpy
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -12,7 +11,7 @@ from statistics import fmean
 
 from baseline_research import plot
 from baseline_research.study.page import RATES
-from baseline_research.study.values import RunRecord, grouped
+from baseline_research.study.values import RunRecord, grouped, read_runs
 from paired_eval.pages import figures, style
 
 HERE = Path(__file__).parent
@@ -21,14 +20,13 @@ SEEDS = (100, 101)
 SERIES = ("js_grad", "no_baseline", "grpo", "rloo")  # whose place decides the look
 CONSTANT = ("chains", "rates")
 WARM_UP = "warm-up of ten steps"
-read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 Setting = tuple[str, int, int, str, float]
 
 
 def kept(name: str) -> list[RunRecord]:
     """The kept runs of a study on the seeds compared."""
-    return [run for run in read(HERE / f"{name}.jsonl.xz") if run["seed"] in SEEDS]
+    return [run for run in read_runs(HERE / f"{name}.jsonl.xz") if run["seed"] in SEEDS]
 
 
 def setting(run: RunRecord) -> Setting:

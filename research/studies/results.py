@@ -4,8 +4,6 @@
 .venv/bin/python research/studies/results.py runs/results    # of a study's folder
 """
 
-import json
-import lzma
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from baseline_research.study.analysis import Findings, analyse
-from baseline_research.study.values import RunRecord, grouped
+from baseline_research.study.values import RunRecord, grouped, read_runs
 
 HERE = Path(__file__).parent
 REFERENCES = ("rloo", "bloo")  # the latter with one response per prompt
@@ -32,15 +30,6 @@ OF_OTHERS = (  # kept records of other scripts
     "rlhf_smollm2",
 )
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
-
-
-def read(path: Path) -> list[RunRecord]:
-    """The runs of a file of records, whose first line has the settings."""
-    content = path.read_bytes()
-    if path.suffix == ".xz":
-        content = lzma.decompress(content)
-    lines = content.decode().splitlines()
-    return [json.loads(line) for line in lines[1:]]
 
 
 def comparable(runs: Sequence[RunRecord]) -> dict[int, list[RunRecord]]:
@@ -104,7 +93,7 @@ def main() -> None:
     of_others = {path.with_suffix(".jsonl.xz") for path in HERE.glob("*.yaml")}  # budgets.py
     of_others |= {HERE / f"{name}.jsonl.xz" for name in OF_OTHERS}
     for path in paths or [path for path in kept if path not in of_others]:
-        runs = read(path)
+        runs = read_runs(path)
         print(f"\n{path.name}: {len(runs)} runs\n")
         print_table(averages(runs))
 

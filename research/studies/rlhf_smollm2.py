@@ -131,7 +131,8 @@ def trained_reward_model(start: Path, settings: InlineStudy) -> Path:
     train = [*program, "train", "--js.device", "cpu", "--model.model_name_or_path", start]
     train += ["--eval.dataset", files["held_out"]]
     train += ["--data.dataset", files["train"], "--data.max_len", 128, "--data.apply_chat_template"]
-    train += ["--train.batch_size", 32, "--train.micro_batch_size", 8, "--adam.lr", 5e-5]
+    train += ["--train.batch_size", 8, "--train.micro_batch_size", 8, "--train.max_epochs", 2]
+    train += ["--adam.lr", 2e-5]
     train += ["--ckpt.path", settings.out / "checkpoints", "--ckpt.output_dir", folder]
     evaluate = [*program, "eval", files["held_out"], "--model", folder, "--apply_chat_template"]
     evaluate += ["--dtype", "float32"]  # bf16 is slow on a CPU

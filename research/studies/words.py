@@ -3,19 +3,18 @@
 .venv/bin/python research/studies/words.py
 """
 
-import runpy
 from operator import itemgetter
 from pathlib import Path
 
+from baseline_research.study.values import read_runs
 from paired_eval.stats import clustered_mean
 
 HERE = Path(__file__).parent
 QUANTITIES = {"pass@1": "pass1", "pass@4": "pass4", "training reward": "reward"}
-read = runpy.run_path(str(HERE / "results.py"))["read"]
 
 
 def main() -> None:
-    runs = sorted(read(HERE / "smollm2_words.jsonl.xz"), key=itemgetter("seed"))
+    runs = sorted(read_runs(HERE / "smollm2_words.jsonl.xz"), key=itemgetter("seed"))
     columns = ("seed", "estimator", *QUANTITIES, "nats per token", "variance of the gradient")
     print(f"| {' | '.join(columns)} |\n|---:|---|{'---:|' * (len(columns) - 2)}")
     for run in runs:

@@ -1,26 +1,24 @@
 """The figures in the README's sentences are those of the kept records."""
 
 import re
-import runpy
 import sys
 from contextlib import redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-STUDIES = ROOT / "research/studies"
 README_LINES = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
 README = " ".join(README_LINES)
 
 
 def printed(script, *arguments):
     """The lines that a script prints."""
-    path = STUDIES / f"{script}.py"
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as shown:
-        patch.setattr(sys, "argv", [path.name, *map(str, arguments)])
-        runpy.run_path(str(path))["main"]()
+        patch.setattr(sys, "argv", [f"{script}.py", *map(str, arguments)])
+        import_module(script).main()
     return shown.getvalue().splitlines()
 
 

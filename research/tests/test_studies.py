@@ -2,17 +2,23 @@
 
 import json
 import re
-import runpy
 import sys
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
+import chain_gradients
+import gradients
+import pictures
 import pytest
+import results
 import torch
+import tried
 
 from answer_graders.record import scored
 from baseline_research.study.design import InlineStudy
+from baseline_research.study.values import read_runs
 from baseline_research.tiny import model
 from baseline_research.tiny.tasks import TASKS
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator
@@ -21,14 +27,9 @@ from openrlhf_js.estimators.own import load_own
 STUDIES = Path(__file__).parents[2] / "research/studies"
 
 
-@pytest.fixture(scope="module")
-def results():
-    return runpy.run_path(str(STUDIES / "results.py"))
-
-
 @pytest.mark.parametrize("records", STUDIES.glob("*.jsonl.xz"), ids=lambda path: path.name)
-def test_the_kept_records_are_of_estimators_that_there_are(records, results):
-    runs = results["read"](records)
+def test_the_kept_records_are_of_estimators_that_there_are(records):
+    runs = read_runs(records)
     names = {run["estimator"] for run in runs}
     assert {name for name in names if ".py:" not in name} <= set(ESTIMATORS)
 
@@ -49,7 +50,7 @@ def run_of(estimator, task, seed, pass1):
     }
 
 
-def test_a_studys_averages_are_a_table(results, tmp_path, monkeypatch, capsys):
+def test_a_studys_averages_are_a_table(tmp_path, monkeypatch, capsys):
     finals = {  # by estimator and task, of two seeds
         ("rloo", "sort"): (0.40, 0.44),
         ("rloo", "maze"): (0.40, 0.44),
@@ -64,7 +65,7 @@ def test_a_studys_averages_are_a_table(results, tmp_path, monkeypatch, capsys):
             lines.append(json.dumps(run_of(estimator, task, seed, pass1)))
     (tmp_path / "runs-inline.jsonl").write_text("\n".join(lines))
     monkeypatch.setattr(sys, "argv", ["results.py", str(tmp_path)])
-    results["main"]()
+    results.main()
     *_, head, _, row = capsys.readouterr().out.splitlines()
     assert head == "| responses | prompts | js | bloo | js low | js high |"
     assert row == "| 2 | as drawn | **+3.0** | -0.5 | +2.9 | +3.1 |"
@@ -78,24 +79,23 @@ def score_of_even_lengths(response, label):
 def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     even = replace(TASKS["sort"], warm_start_steps=2, score=score_of_even_lengths)
     monkeypatch.setitem(TASKS, "sort", even)
-    gradients = runpy.run_path(str(STUDIES / "gradients.py"))
     smaller = {"TINY": ["sort"], "MIXES": ["mixed"], "PROMPTS": 32, "RESPONSES": 8, "BATCHES": 10}
     smaller |= {"BATCH_PROMPTS": [16], "BATCH_RESPONSES": [2, 4]}
     smaller |= {"InlineStudy": partial(InlineStudy, width=16, layers=1)}
     smaller |= {"measure_pretrained": lambda out, policy: [], "WORDS": "a b c d"}
     smaller |= {"STORY_BATCH_PROMPTS": [16], "PRETRAINED_BATCH_RESPONSES": [2]}
     smaller |= {"STORY_RESPONSES": 8, "STORY_TOKENS": 30}
-    gradients["main"].__globals__.update(smaller)
+    for name, value in smaller.items():
+        monkeypatch.setattr(gradients, name, value)
     tokenizer = model.make_tokenizer([*"abcd.,;"])
     policy = tmp_path / "policy"
     model.save(model.make_model(tokenizer, 0, width=16, layers=1), tokenizer, policy)
     monkeypatch.setattr(sys, "argv", ["gradients.py", str(tmp_path), "--model", str(policy)])
-    gradients["main"]()
+    gradients.main()
     capsys.readouterr()
-    pictures = runpy.run_path(str(STUDIES / "pictures.py"))
-    pictures["main"].__globals__["GRADIENTS"] = tmp_path / "gradients.csv.xz"
+    monkeypatch.setattr(pictures, "GRADIENTS", tmp_path / "gradients.csv.xz")
     monkeypatch.setattr(sys, "argv", ["pictures.py", str(tmp_path)])
-    pictures["main"]()
+    pictures.main()
     tables = [row.split(" | ") for row in capsys.readouterr().out.splitlines()]
     assert [row[1] for row in tables if row[0] == "| sort, mix"] == ["2", "4"] * 2
     stories = [row for row in tables if row[0] == "| SmolLM2, stories"]
@@ -113,15 +113,14 @@ def test_gradients_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
 def test_gradients_of_chains_are_measured(tmp_path, monkeypatch, capsys):
     even = replace(TASKS["walk_20"], warm_start_steps=2, score=score_of_even_lengths)
     monkeypatch.setitem(TASKS, "walk_20", even)
-    script = runpy.run_path(str(STUDIES / "chain_gradients.py"))
-    smaller = {"WRITTEN_PROMPTS": 32, "SAME_M": [2]}
-    smaller |= {"InlineStudy": partial(InlineStudy, start_seed=1)}
-    script["main"].__globals__.update(smaller)
-    same_m = {"BATCHES": 10, "PROMPTS": 32, "RESPONSES": 8}
-    script["gradients"]["main"].__globals__.update(same_m)
+    monkeypatch.setattr(chain_gradients, "WRITTEN_PROMPTS", 32)
+    monkeypatch.setattr(chain_gradients, "SAME_M", [2])
+    monkeypatch.setattr(chain_gradients, "InlineStudy", partial(InlineStudy, start_seed=1))
+    for name, value in {"BATCHES": 10, "PROMPTS": 32, "RESPONSES": 8}.items():
+        monkeypatch.setattr(gradients, name, value)
     words = ["chain_gradients.py", str(tmp_path), "walk_20", "--mixes", "natural", "--after", "2"]
     monkeypatch.setattr(sys, "argv", words)
-    script["main"]()
+    chain_gradients.main()
     printed = capsys.readouterr().out
     rows = [row.split(" | ") for row in printed.splitlines() if row.startswith("| walk_20")]
     pool, normalized, direction, raw = rows
@@ -177,7 +176,7 @@ def test_the_tables_of_a_section_are_those_that_its_script_prints(
     monkeypatch, capsys, script, heading
 ):
     monkeypatch.setattr(sys, "argv", [f"{script}.py"])
-    runpy.run_path(str(STUDIES / f"{script}.py"))["main"]()
+    import_module(script).main()
     printed = [row for row in capsys.readouterr().out.splitlines() if row.startswith("|")]
     page = (STUDIES.parents[1] / "docs/results.md").read_text(encoding="utf-8")
     section = page.partition(f"{heading}\n")[2].partition("\n##")[0]
@@ -214,11 +213,11 @@ def last_baselines(estimator, given, reward=None):
 def test_the_errors_of_the_forms_that_were_tried(tmp_path, monkeypatch, capsys):
     even = replace(TASKS["walk_20"], warm_start_steps=2, score=score_of_even_lengths)
     monkeypatch.setitem(TASKS, "walk_20", even)
-    script = runpy.run_path(str(STUDIES / "tried.py"))
     smaller = {"STEPS": 6, "FIRST_STEPS": 2, "PROMPTS": 12, "RESPONSES": (2,)}
-    script["main"].__globals__.update(smaller)
+    for name, value in smaller.items():
+        monkeypatch.setattr(tried, name, value)
     monkeypatch.setattr(sys, "argv", ["tried.py", str(tmp_path), "walk_20"])
-    script["main"]()
+    tried.main()
     printed = capsys.readouterr().out.splitlines()
     rows = [row.strip("| ").split(" | ") for row in printed if row.startswith("| walk")]
     assert [row[0] for row in rows] == ["walk_20, natural", "walk_20, mixed"]
@@ -228,7 +227,7 @@ def test_the_errors_of_the_forms_that_were_tried(tmp_path, monkeypatch, capsys):
 
 def test_the_results_page_has_the_kept_gradients_of_chains(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["chain_gradients.py", "--images", str(tmp_path)])
-    runpy.run_path(str(STUDIES / "chain_gradients.py"))["main"]()
+    chain_gradients.main()
     printed = capsys.readouterr().out.splitlines()
     page = (STUDIES.parents[1] / "docs/results.md").read_text(encoding="utf-8")
     for heading, least in (("### Chains\n", 15), ("## Up to which length?\n", 5)):

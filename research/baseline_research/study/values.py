@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,6 +42,14 @@ class Value(NamedTuple):
     seed: int
     value: float
     split: str = ""  # of a budget, such as "16 x 8"
+
+
+def read_runs(path: Path) -> list[RunRecord]:
+    """The runs of a study's records, whose first line has the settings; `.xz` is compressed."""
+    open_file = lzma.open if path.suffix == ".xz" else open
+    with open_file(path, "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    return [json.loads(line) for line in lines[1:]]
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:

@@ -3,13 +3,16 @@
 import json
 import lzma
 import re
-import runpy
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
+import budgets
+import conditions
 import pytest
+import rates
 import yaml
 
 from answer_graders.programs.settings import SettingsError
@@ -26,7 +29,6 @@ from baseline_research.study.tables import choice_table
 from baseline_research.tiny.chains import FAMILIES
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "research/studies/budgets.py"
 TASK_IN_STEPS = re.compile(rf"\| ({'|'.join(family.name for family in FAMILIES)})_\d+ \|")
 
 
@@ -105,22 +107,26 @@ def test_the_results_are_those_of_the_final_seeds():
     assert rloo["16 x 1"] == "" and js_grad["16 x 1"] == "90.1 at 0.0004"
 
 
-def kept(folder, settings, records):
-    """The script's `main`, with this study as the kept one."""
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Writes a study's records as the kept ones of the script."""
+    monkeypatch.setattr(budgets, "HERE", tmp_path)
+    return partial(keep, tmp_path)
+
+
+def keep(folder, settings, records):
     given = settings.model_dump(include=settings.model_fields_set)
     (folder / "own.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(given, default=str))))
     lines = ["{}", *map(json.dumps, records)]
     (folder / "own.jsonl.xz").write_bytes(lzma.compress("\n".join(lines).encode()))
-    script = runpy.run_path(str(SCRIPT))
-    script["main"].__globals__["HERE"] = folder
-    return script["main"]
 
 
-def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
+def test_kept_studies_are_printed_and_drawn(kept, tmp_path, monkeypatch, capsys):
     settings = study()
     records, _ = trained(settings)
     monkeypatch.setattr(sys, "argv", ["budgets.py", str(tmp_path)])
-    kept(tmp_path, settings, records.values())()
+    kept(settings, records.values())
+    budgets.main()
     rows = capsys.readouterr().out.splitlines()
     end = "| 0, the same runs |  | 1.00 | 95.0 | 0.100 |"
     assert f"| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0 {end}" in rows
@@ -129,12 +135,14 @@ def test_kept_studies_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
     assert "| sort | `js_grad` | 16 x 1 | 0.0004 | 4 | 0 | 90.1 | 90.0 | 95.0 | 0.100 |" in rows
     assert (tmp_path / "results_own.png").stat().st_size > 10_000
     of_four = [{**record, "pass16": None, "pass4": 0.95} for record in records.values()]
-    kept(tmp_path, settings, of_four)()
+    kept(settings, of_four)
+    budgets.main()
     shown = capsys.readouterr().out
     assert f"| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0 {end}" in shown
     assert shown.count("| pass@4 |") == 2
     unfinished = [record for run, record in records.items() if run.seed >= 100]
-    kept(tmp_path, settings, unfinished)()
+    kept(settings, unfinished)
+    budgets.main()
     assert "| sort | `js_grad` | 16 x 1 | 0.0004 | 90.0" not in capsys.readouterr().out
 
 
@@ -143,9 +151,9 @@ def printed(tmp_path_factory):
     """What these scripts print of the kept records."""
     images = tmp_path_factory.mktemp("images")
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as shown:
-        for script in (SCRIPT, SCRIPT.with_name("rates.py"), SCRIPT.with_name("conditions.py")):
-            patch.setattr(sys, "argv", [script.name, str(images)])
-            runpy.run_path(str(script))["main"]()
+        patch.setattr(sys, "argv", ["a script", str(images)])
+        for script in (budgets, rates, conditions):
+            script.main()
     assert (images / "results_rates.png").is_file()
     return shown.getvalue().splitlines()
 
