@@ -17,7 +17,12 @@ from answer_graders.tasks.questions import WORDS
 from baseline_research.cli import lab
 from baseline_research.lab.pool import open_samples
 from baseline_research.study.design import InlineStudy
-from baseline_research.study.inline.prompts import policy_in, training_problems, warm_start
+from baseline_research.study.inline.prompts import (
+    policy_in,
+    training_batches,
+    training_problems,
+    warm_start,
+)
 from baseline_research.study.inline.training import Training
 from baseline_research.study.runs import Run
 from baseline_research.study.tables import MIXES_EXPLAINED
@@ -53,7 +58,7 @@ def measure_tiny(out: Path) -> list[dict]:
     rows = []
     settings = InlineStudy(out=out, tasks=list(TINY), mixes=list(MIXES), steps=60)
     for task in TINY:
-        start = warm_start(task, settings, lambda step: None)
+        start = warm_start(task, settings)
         for mix in MIXES:
             folder = out / f"{task}-{mix}"
             prompts = folder / "prompts.jsonl"
@@ -128,12 +133,10 @@ def trained(out: Path, run: Run, settings: InlineStudy, wanted: tuple[int, ...])
     folders = {steps: out / f"policy-{steps}" if steps else start for steps in wanted}
     if all(folder.is_dir() for folder in folders.values()):
         return folders
-    problems = training_problems(run, settings)
     policy = policy_in(start, settings)
-    training = Training(run, policy, run.estimator)
-    for number in range(max(folders)):
-        first = number * run.prompts
-        step = training.step(number, problems[first : first + run.prompts])
+    training = Training(run, policy, settings)
+    for number, problems in enumerate(training_batches(run, settings)[: max(folders)]):
+        step = training.step(number, problems)
         print(f"rloo, step {number + 1} of {max(folders)}, reward {step.reward:.2f}", flush=True)
         if number + 1 in folders:
             policy.model.save_pretrained(folders[number + 1])

@@ -22,7 +22,7 @@ from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import (
     held_out_pass1,
     policy_in,
-    training_problems,
+    training_batches,
     warm_start,
 )
 from baseline_research.study.inline.rollout import Rollout, sample, valid_tokens
@@ -120,8 +120,8 @@ def train(form: str, longest_delay: int, seed: int, start: Path, settings: Inlin
         seed=seed,
     )
     policy = policy_in(start, settings)
-    training = Training(run, policy, run.estimator)
-    problems = training_problems(run, settings)
+    training = Training(run, policy, settings)
+    batches = training_batches(run, settings)
     delays = random.Random(seed)
     advantages_of = FORMS[form]()
     arriving: dict[int, list[SampledGroup]] = {step: [] for step in range(settings.steps + 9)}
@@ -129,8 +129,7 @@ def train(form: str, longest_delay: int, seed: int, start: Path, settings: Inlin
     noise_of_rloo: list[float] = []
     for step in range(settings.steps):
         advantages_of.begin(step)
-        first = step * run.prompts
-        for group in sampled(training, problems[first : first + run.prompts], step):
+        for group in sampled(training, batches[step], step):
             arriving[step + delays.randint(0, longest_delay)].append(group)
         groups = arriving[step]
         if not groups:
@@ -142,7 +141,7 @@ def train(form: str, longest_delay: int, seed: int, start: Path, settings: Inlin
         noise.append(float((weights * advantages.square()).sum()))
         noise_of_rloo.append(float((weights * advantage("rloo", rewards).square()).sum()))
     return {
-        "pass1": held_out_pass1(TASK, settings, policy, settings.samples),
+        "pass1": held_out_pass1(TASK, settings, policy),
         "noise": sum(noise) / sum(noise_of_rloo),
         "later_noise": sum(noise[FIRST_STEPS:]) / sum(noise_of_rloo[FIRST_STEPS:]),
     }
@@ -153,13 +152,12 @@ def sampled(training: Training, problems: list[Problem], step: int) -> list[Samp
     run, policy = training.run, training.policy
     generator = policy.generator(run.seed * SEEDS_PER_RUN + step)
     rollout = sample(policy, training.task, problems, run.responses, generator)
-    valid = valid_tokens(policy, rollout.responses)
     shape = rollout.rewards.shape
     columns = zip(
         problems,
         rollout.responses.unflatten(0, shape),
         rollout.log_probs.unflatten(0, shape),
-        squared_score_norms(rollout.log_probs, valid).view(shape),
+        squared_score_norms(rollout.log_probs, rollout.valid).view(shape),
         rollout.rewards,
         strict=True,
     )
@@ -172,9 +170,11 @@ def update(training: Training, groups: list[SampledGroup], advantages: Tensor) -
     responses = [response for group in groups for response in group.responses]
     log_probs = [response for group in groups for response in group.log_probs]
     padding = policy.tokenizer.pad_token_id
+    padded = pad_sequence(responses, batch_first=True, padding_value=padding)
     rollout = Rollout(
         prompts=policy.prompts([group.problem.prompt for group in groups]),
-        responses=pad_sequence(responses, batch_first=True, padding_value=padding),
+        responses=padded,
+        valid=valid_tokens(policy, padded),
         log_probs=pad_sequence(log_probs, batch_first=True),
         rewards=torch.stack([group.rewards for group in groups]),
         greedy_rewards=None,
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     out = parser.parse_args().out
     settings = InlineStudy(out=out, tasks=[TASK], steps=60)
-    start = warm_start(TASK, settings, lambda step: None)
+    start = warm_start(TASK, settings)
     path = out / DONE
     found = json.loads(path.read_text()) if path.is_file() else {}
     for seed in SEEDS:

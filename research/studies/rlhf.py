@@ -25,7 +25,7 @@ PROMPTS = 6400  # twice what 50 steps of 64 need
 
 def write_data(settings: InlineStudy) -> None:
     """Writes the initial model, preferences between its responses, and prompts for RLHF."""
-    policy = policy_in(warm_start(TASK, settings, lambda step: None), settings)
+    policy = policy_in(warm_start(TASK, settings), settings)
     items = sort.split(settings.start_seed, settings.held_out).train
     for seed, (name, count) in enumerate(PAIRS.items()):
         sampled_items = sample_items(items, count, random.Random(seed))
@@ -74,7 +74,7 @@ def print_records(settings: InlineStudy, study: Path) -> None:
     for line in lines:
         record = json.loads(line)
         policy = policy_in(study / "stack" / Run.of(record).name / "model", settings)
-        passed = held_out_pass1(TASK, settings, policy, settings.samples)
+        passed = held_out_pass1(TASK, settings, policy)
         results = {"task": TASK, "pass1": passed, "score": record["pass1"]}
         print(json.dumps(record | results))
 

@@ -33,11 +33,11 @@ from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import (
     held_out,
     policy_in,
-    training_problems,
+    training_batches,
     warm_start,
 )
-from baseline_research.study.inline.rollout import MEASURING_SEED, sample, valid_tokens
-from baseline_research.study.inline.training import Objective, Training
+from baseline_research.study.inline.rollout import MEASURING_SEED, sample
+from baseline_research.study.inline.training import Training
 from baseline_research.study.runs import Run
 from baseline_research.study.values import grouped
 from baseline_research.tiny.policy import TinyPolicy
@@ -54,6 +54,7 @@ PROMPTS_AT_ONCE = 32
 LOG_ODDS = 10.0  # of a preference, for a difference of 1 in the rule
 ESTIMATORS = ("rloo", "js_grad", "grpo", "js")
 PROMPTS, RESPONSES = 8, 4  # of a step
+LEARNING_RATE = 2e-5
 STEPS = 20
 STEPS_PER_JUDGEMENT = 10
 HELD_OUT = 64
@@ -69,7 +70,6 @@ def main() -> None:
     parser.add_argument("out", type=Path, nargs="?", help="folder of pairs, reward model and runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
     parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=ESTIMATORS)
-    parser.add_argument("--learning_rate", type=float, default=2e-5)
     arguments = parser.parse_args()
     if arguments.model and not arguments.out:
         parser.error("give MODEL and OUT, or neither")
@@ -78,9 +78,15 @@ def main() -> None:
         print_results([json.loads(line) for line in lines])
         return
     settings = InlineStudy(
-        model=arguments.model, tasks=[TASK], held_out=HELD_OUT, steps=STEPS, out=arguments.out
+        model=arguments.model,
+        tasks=[TASK],
+        estimators=list(ESTIMATORS),
+        held_out=HELD_OUT,
+        steps=STEPS,
+        kl=KL,
+        out=arguments.out,
     )
-    start = warm_start(TASK, settings, lambda step: None)
+    start = warm_start(TASK, settings)
     reward_model = trained_reward_model(start, settings)
     proxy = RewardModel.load(reward_model, dtype="float32")
     policy = policy_in(start, settings)
@@ -88,7 +94,7 @@ def main() -> None:
     make_folder(arguments.out / "runs")
     for seed in arguments.seeds:
         for estimator in arguments.estimators:
-            run = run_of(estimator, seed, arguments.learning_rate)
+            run = run_of(estimator, seed)
             record = arguments.out / "runs" / f"{run.name}.json"
             if not record.is_file():
                 result = trained(run, start, settings, proxy)
@@ -97,14 +103,14 @@ def main() -> None:
     print_results([json.loads(path.read_text()) for path in arguments.out.glob("runs/*.json")])
 
 
-def run_of(estimator: str, seed: int, learning_rate: float) -> Run:
+def run_of(estimator: str, seed: int) -> Run:
     return Run(
         task=TASK,
         mix="natural",
         prompts=PROMPTS,
         responses=RESPONSES,
         estimator=estimator,
-        learning_rate=learning_rate,
+        learning_rate=LEARNING_RATE,
         seed=seed,
     )
 
@@ -197,14 +203,12 @@ def scored_by(proxy: RewardModel, policy: TinyPolicy) -> TinyTask:
 def trained(run: Run, start: Path, settings: InlineStudy, proxy: RewardModel) -> dict[str, Any]:
     """Trains, and returns the judgements of the held-out prompts and the entropy of each step."""
     policy = policy_in(start, settings)
-    training = Training(run, policy, run.estimator, Objective(kl=KL))
+    training = Training(run, policy, settings)
     training.task = scored_by(proxy, policy)
-    problems = training_problems(run, settings)
     judgements = []
     entropy = []
-    for number in range(STEPS):
-        first = number * run.prompts
-        step = training.step(number, problems[first : first + run.prompts])
+    for number, problems in enumerate(training_batches(run, settings)):
+        step = training.step(number, problems)
         entropy.append(step.entropy)
         if (number + 1) % STEPS_PER_JUDGEMENT == 0:
             judgement = judged(policy, training.start, training.task, settings)
@@ -227,8 +231,7 @@ def judged(
     labels = [problem.label for problem in problems for _ in range(HELD_OUT_RESPONSES)]
     with torch.no_grad():
         at_start = start.log_probs(rollout.prompts, rollout.responses)
-    valid = valid_tokens(policy, rollout.responses)
-    divergence = (rollout.log_probs - at_start).where(valid, 0.0).sum(1).mean()
+    divergence = (rollout.log_probs - at_start).where(rollout.valid, 0.0).sum(1).mean()
     return {
         "proxy": rollout.rewards.mean().item(),
         "rule": fmean(map(rule, texts, labels)),

@@ -34,7 +34,7 @@ def rates_of(estimator: str, seed: int, start: Path, settings: InlineStudy) -> l
     print(f"{estimator}, seed {seed}: {settings.steps} steps, two to three minutes", flush=True)
     policy = policy_in(start, settings)
     train_policy(policy, run, settings)
-    return held_out_rates(QUESTIONS, settings, policy, samples=0)
+    return held_out_rates(QUESTIONS, settings, policy)
 
 
 def print_bands(before: np.ndarray, after: dict[str, np.ndarray]) -> None:
@@ -69,7 +69,7 @@ def main() -> None:
     found = json.loads(path.read_text()) if path.is_file() else {}
     if "before" not in found:
         policy = policy_in(start, settings)
-        found["before"] = held_out_rates(QUESTIONS, settings, policy, samples=0)
+        found["before"] = held_out_rates(QUESTIONS, settings, policy)
     for seed in SEEDS:
         for estimator in ESTIMATORS:
             name = f"{estimator} {seed}"

@@ -128,8 +128,8 @@ class OwnKappa(LongMemory):
 def weighted_errors(task: str, mix: str, responses: int, out: Path) -> dict[str, float]:
     """sum w (r - b)^2 of each estimator, in batches of the start's responses."""
     from baseline_research.study.design import InlineStudy
-    from baseline_research.study.inline.prompts import policy_in, training_problems, warm_start
-    from baseline_research.study.inline.rollout import sample, valid_tokens
+    from baseline_research.study.inline.prompts import policy_in, training_batches, warm_start
+    from baseline_research.study.inline.rollout import sample
     from baseline_research.study.inline.training import keys_of
     from baseline_research.study.runs import Run
     from baseline_research.tiny import tasks
@@ -137,19 +137,17 @@ def weighted_errors(task: str, mix: str, responses: int, out: Path) -> dict[str,
 
     settings = InlineStudy(out=out, tasks=[task], mixes=[mix], width=64, layers=2, steps=STEPS)
     run = Run(task, mix, PROMPTS, responses, estimator="rloo", learning_rate=1e-4, seed=0)
-    problems = training_problems(run, settings)
-    policy = policy_in(warm_start(task, settings, lambda step: None), settings)
+    policy = policy_in(warm_start(task, settings), settings)
     live = {name: LiveEstimator(name) for name in ("rloo", *ESTIMATORS)}
     live |= {form: LiveEstimator(f"{Path(__file__)}:{form}") for form in FORMS}
     errors = dict.fromkeys(live, 0.0)
-    for step in range(STEPS):
-        chunk = problems[step * PROMPTS : (step + 1) * PROMPTS]
-        rollout = sample(policy, tasks.TASKS[task], chunk, responses, policy.generator(step))
-        valid = valid_tokens(policy, rollout.responses)
-        weights = squared_score_norms(rollout.log_probs, valid).view(PROMPTS, responses)
+    for step, problems in enumerate(training_batches(run, settings)):
+        rollout = sample(policy, tasks.TASKS[task], problems, responses, policy.generator(step))
+        weights = squared_score_norms(rollout.log_probs, rollout.valid)
+        weights = weights.view(PROMPTS, responses)
         for name, estimator in live.items():
             batch = estimator.batch(
-                rollout.rewards, squared_score_norms=weights, keys=keys_of(chunk), step=step
+                rollout.rewards, squared_score_norms=weights, keys=keys_of(problems), step=step
             )
             advantages = estimator.estimate(batch).advantages
             estimator.learn(batch)

@@ -64,7 +64,7 @@ def test_a_study_trains_it(folder, tmp_path, monkeypatch):
     assert study.main(flags.split()) == 0
     start = policy_in(settings.start_of("questions"), settings)
     assert start.chat
-    assert 0 < held_out_pass1("questions", settings, start, settings.samples) < 1
+    assert 0 < held_out_pass1("questions", settings, start) < 1
     other = InlineStudy(**{**settings.model_dump(), "model": settings.start_of("questions")})
     assert other.identity() != settings.identity()  # another model is another study
     assert start.dtype == getattr(torch, settings.dtype_name)

@@ -135,7 +135,7 @@ def _train_on_the_stack(settings: QuickstartSettings, folder: Path) -> None:
     study = settings.stack(folder)
     running.prepare(study)
     start = load(study.start_of(settings.task))
-    before = prompts.held_out_pass1(settings.task, study, start, study.samples)
+    before = prompts.held_out_pass1(settings.task, study, start)
     say(f"✓ warm start: pass@1 {before:.1%} ({study.pass1_in_words})")
     for record in running.run_all(study):
         say(

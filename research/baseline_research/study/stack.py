@@ -269,7 +269,7 @@ def figures(run: Run, settings: StackStudy) -> Figures:
         from baseline_research.study.inline import prompts  # slow to import
 
         policy = prompts.policy_in(folder_of(run, settings) / "model", settings)
-        pass1 = prompts.held_out_pass1(run.task, settings, policy, settings.samples)
+        pass1 = prompts.held_out_pass1(run.task, settings, policy)
     means = {tag: fmean(scalars[tag]) for tag in scalars.tags if len(scalars[tag])}
     variance = means.get("js/gradient_variance")
     deviations = scalars[DEVIATION]

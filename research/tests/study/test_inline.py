@@ -11,7 +11,7 @@ from answer_graders.programs.settings import SettingsError
 from answer_graders.record import scored
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline import engine, prompts, rollout
-from baseline_research.study.inline.training import Loss, Objective, Training, set_gradient
+from baseline_research.study.inline.training import Loss, Training, set_gradient
 from baseline_research.study.runs import Run
 from baseline_research.tiny import model
 from baseline_research.tiny.policy import TinyPolicy, load
@@ -36,7 +36,7 @@ def settings(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         by_chance = replace(TASKS["sort"], warm_start_steps=3, score=score_by_chance)
         patch.setitem(TASKS, "sort", by_chance)
-        prompts.warm_start("sort", study, on_step=lambda step: None)
+        prompts.warm_start("sort", study)
         yield study
 
 
@@ -215,6 +215,7 @@ def test_the_gradient_is_the_policy_gradient_however_it_is_cut(settings, policy)
     pad = policy.tokenizer.pad_token_id
     end = policy.tokenizer.eos_token_id
     batch.responses[0] = torch.tensor([5, pad, 7, end, pad, pad])  # the first pad was sampled
+    batch = batch._replace(valid=rollout.valid_tokens(policy, batch.responses))
     valid = slow_valid(batch.responses, end)
     assert valid[0].tolist() == [True, True, True, True, False, False]
     weights = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
@@ -314,7 +315,7 @@ def test_the_kl_term_is_the_third_estimate():
 
 def test_the_rate_rises_over_the_warm_up_and_every_pass_is_an_update(policy, monkeypatch):
     run = Run("sort", "natural", 4, 2, "rloo", learning_rate=4e-4, seed=0)
-    training = Training(run, policy, "rloo", Objective(warm_up=3, passes=2, kl=0.01))
+    training = Training(run, policy, InlineStudy(warm_up=3, passes=2, kl=0.01))
     rates = []
     monkeypatch.setattr(
         training.optimizer,
@@ -333,10 +334,10 @@ def test_a_constant_loss_divides_by_the_most_tokens_that_responses_may_have(poli
     sampled = rollout.sample(policy, TASKS["sort"], problems, 2, policy.generator(0))
     advantages = torch.tensor([[1.0, -1.0]] * 4)
     gradients = []
-    for objective in (Objective(), Objective(divides_by_constant=True)):
-        loss = Training(run, policy, "rloo", objective)._loss(sampled)
+    for divided_by in ("token_mean", "constant"):
+        loss = Training(run, policy, InlineStudy(loss=divided_by))._loss(sampled)
         set_gradient(policy, sampled, advantages, 1, loss)
         gradients.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
-    tokens = int(rollout.valid_tokens(policy, sampled.responses).sum())
+    tokens = int(sampled.valid.sum())
     share = tokens / (8 * TASKS["sort"].max_new_tokens)
     assert torch.allclose(gradients[1], share * gradients[0], rtol=1e-4, atol=1e-8)

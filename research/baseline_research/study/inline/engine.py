@@ -12,8 +12,8 @@ from statistics import fmean
 
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.figures import Figures, learning_curve
-from baseline_research.study.inline.prompts import held_out_rates, policy_in, training_problems
-from baseline_research.study.inline.training import Objective, Step, Training
+from baseline_research.study.inline.prompts import held_out_rates, policy_in, training_batches
+from baseline_research.study.inline.training import Step, Training
 from baseline_research.study.runs import Run
 from baseline_research.tiny.policy import TinyPolicy
 from paired_eval.stats import pass_at_k
@@ -35,23 +35,13 @@ def train_policy(
     policy: TinyPolicy, run: Run, settings: InlineStudy, note: Callable[[str], None] = silent
 ) -> Figures:
     """Trains a policy in place, and returns what was measured; `note` gets the progress."""
-    problems = training_problems(run, settings)
-    estimator = settings.estimator_name(run.estimator)
-    objective = Objective(
-        warm_up=settings.warm_up,
-        passes=settings.passes,
-        clip=settings.clip,
-        kl=settings.kl,
-        divides_by_constant=settings.loss == "constant",
-    )
-    training = Training(run, policy, estimator, objective)
+    training = Training(run, policy, settings)
     steps: list[Step] = []
-    for number in range(settings.steps):
+    for number, problems in enumerate(training_batches(run, settings)):
         note(f"{run.name}, step {number} of {settings.steps}")
-        first = number * run.prompts
-        steps.append(training.step(number, problems[first : first + run.prompts]))
-    rates = held_out_rates(run.task, settings, policy, settings.samples)
-    return _figures(steps, rates, settings.samples, groups=len(problems))
+        steps.append(training.step(number, problems))
+    rates = held_out_rates(run.task, settings, policy)
+    return _figures(steps, rates, settings.samples, groups=len(steps) * run.prompts)
 
 
 def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: int) -> Figures:

@@ -38,7 +38,9 @@ IMITATION_LEARNING_RATE = 5e-5
 KINDS_OF_MIXED = 3  # in turn: as drawn, solved, unsolvable
 
 
-def warm_start(task: str, settings: StudySettings, on_step: Callable[[int], None]) -> Path:
+def warm_start(
+    task: str, settings: StudySettings, on_step: Callable[[int], None] = lambda step: None
+) -> Path:
     """The folder of the model that all runs of a task start from; makes it if missing."""
     folder = settings.start_of(task)
     if folder.is_dir():
@@ -144,6 +146,13 @@ def training_problems(run: Run, settings: StudySettings) -> list[Problem]:
     return in_order[:count]
 
 
+def training_batches(run: Run, settings: StudySettings) -> list[list[Problem]]:
+    """A run's prompts and labels, step by step."""
+    problems = training_problems(run, settings)
+    starts = range(0, len(problems), run.prompts)
+    return [problems[start : start + run.prompts] for start in starts]
+
+
 def _drawn(run: Run, settings: StudySettings, rng: random.Random) -> list[Problem]:
     """One pass over a run's problems: the distinct ones, or all if none repeats."""
     items_by_kind = _split(run.task, settings).train
@@ -166,19 +175,17 @@ def held_out(task: str, settings: StudySettings) -> list[Problem]:
     return _problems_of(task, _split(task, settings).held_out)
 
 
-def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy, samples: int) -> float:
-    """pass@1 on the held-out prompts, from `samples` responses to each; exact with 0."""
-    return fmean(held_out_rates(task, settings, policy, samples))
+def held_out_pass1(task: str, settings: StudySettings, policy: TinyPolicy) -> float:
+    """pass@1 on the held-out prompts, exact with 0 samples."""
+    return fmean(held_out_rates(task, settings, policy))
 
 
-def held_out_rates(
-    task: str, settings: StudySettings, policy: TinyPolicy, samples: int
-) -> list[float]:
-    """The pass rate of each held-out prompt, from `samples` responses; exact with 0."""
+def held_out_rates(task: str, settings: StudySettings, policy: TinyPolicy) -> list[float]:
+    """The pass rate of each held-out prompt, exact with 0 samples."""
     problems = held_out(task, settings)
-    if samples == 0:
+    if settings.samples == 0:
         return right_probabilities(policy, TASKS[task], problems)
-    return pass_rates(policy, TASKS[task], problems, samples)
+    return pass_rates(policy, TASKS[task], problems, settings.samples)
 
 
 def _problems_of(task: str, items: list[Any]) -> list[Problem]:

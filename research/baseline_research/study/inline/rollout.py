@@ -21,6 +21,7 @@ class Rollout(NamedTuple):
 
     prompts: PaddedPrompts  # (n, P)
     responses: Tensor  # (n * m, T)
+    valid: Tensor  # (n * m, T) bool, True where a token is
     log_probs: Tensor  # (n * m, T)
     rewards: Tensor  # (n, m)
     greedy_rewards: Tensor | None  # (n,)
@@ -45,6 +46,7 @@ def sample(
     return Rollout(
         prompts=prompts,
         responses=sampled.tokens,
+        valid=valid_tokens(policy, sampled.tokens),
         log_probs=sampled.log_probs,
         rewards=_grade(policy, task, problems, sampled.tokens),
         greedy_rewards=greedy_rewards,

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from baseline_research.study.inline.rollout import Rollout, sample, valid_tokens
+from baseline_research.study.design import InlineStudy
+from baseline_research.study.inline.rollout import Rollout, sample
 from baseline_research.study.runs import Run
 from baseline_research.tiny.policy import TinyPolicy
 from baseline_research.tiny.record import SOLVED, UNSOLVABLE, Problem
@@ -49,31 +50,16 @@ class PolicyGradient(NamedTuple):
     noise: nats per token."""
 
 
-class Objective(NamedTuple):
-    """How a batch is used, beside its policy gradient."""
-
-    warm_up: int = 0  # first steps, over which the learning rate rises
-    passes: int = 1  # optimizer steps with each batch
-    clip: float = 0.2  # from 1, of the ratio of probabilities in later passes; 0: none
-    kl: float = 0.0  # coefficient of the divergence from the start, in the loss
-    divides_by_constant: bool = False  # the loss: by the most tokens that responses may have
-
-
-ONE_PASS = Objective()
-
-
 class Training:
-    """A policy in training, with its optimizer and the estimator of the given name."""
+    """A run's policy in training, with its optimizer and its estimator."""
 
-    def __init__(
-        self, run: Run, policy: TinyPolicy, estimator: str, objective: Objective = ONE_PASS
-    ):
+    def __init__(self, run: Run, policy: TinyPolicy, settings: InlineStudy):
         self.run = run
-        self.objective = objective
-        self.start = copy.deepcopy(policy) if objective.kl else None
+        self.settings = settings
+        self.start = copy.deepcopy(policy) if settings.kl else None
         self.task = TASKS[run.task]
         self.policy = policy
-        self.estimator = LiveEstimator(estimator)
+        self.estimator = LiveEstimator(settings.estimator_name(run.estimator))
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
             lr=run.learning_rate,
@@ -96,18 +82,17 @@ class Training:
         micro_batches = 1
         if number % STEPS_PER_MEASUREMENT == 0:
             micro_batches = min(MICRO_BATCHES, len(problems))
-        share = min(1.0, (number + 1) / (self.objective.warm_up + 1))
+        share = min(1.0, (number + 1) / (self.settings.warm_up + 1))
         self.optimizer.param_groups[0]["lr"] = share * self.run.learning_rate
         loss = self._loss(rollout)
         gradient = set_gradient(self.policy, rollout, estimated.advantages, micro_batches, loss)
         self._update()
-        valid = valid_tokens(self.policy, rollout.responses)
-        later_loss = loss._replace(sampled=rollout.log_probs.where(valid, 0.0))
-        for _ in range(self.objective.passes - 1):
+        later_loss = loss._replace(sampled=rollout.log_probs.where(rollout.valid, 0.0))
+        for _ in range(self.settings.passes - 1):
             set_gradient(self.policy, rollout, estimated.advantages, 1, later_loss)
             self._update()
         all_equal = rollout.rewards.amax(1) == rollout.rewards.amin(1)
-        lengths = valid.sum(1).float()
+        lengths = rollout.valid.sum(1).float()
         return Step(
             reward=_learnable_reward(problems, rollout.rewards),
             equal_groups=int(all_equal.sum()) if self.run.responses > 1 else 0,
@@ -125,25 +110,25 @@ class Training:
         """The loss of the first pass, whose policy is the one that sampled."""
         reference = None
         if self.start is not None:
-            valid = valid_tokens(self.policy, rollout.responses)
             with torch.no_grad():
                 reference = self.start.log_probs(rollout.prompts, rollout.responses)
-            reference = reference.where(valid, 0.0)
+            reference = reference.where(rollout.valid, 0.0)
+        constant = self.settings.loss == "constant"
         return Loss(
             reference=reference,
-            clip=self.objective.clip,
-            kl=self.objective.kl,
-            tokens_each=self.task.max_new_tokens if self.objective.divides_by_constant else None,
+            clip=self.settings.clip,
+            kl=self.settings.kl,
+            tokens_each=self.task.max_new_tokens if constant else None,
         )
 
     def _estimate(self, rollout: Rollout, problems: Sequence[Problem], step: int) -> Estimated:
         """The advantages of a rollout, from which the estimator then learns."""
-        valid = valid_tokens(self.policy, rollout.responses)
         shape = rollout.rewards.shape
+        norms = squared_score_norms(rollout.log_probs, rollout.valid)
         batch = self.estimator.batch(
             rollout.rewards,
-            lengths=valid.sum(1).view(shape),
-            squared_score_norms=squared_score_norms(rollout.log_probs, valid).view(shape),
+            lengths=rollout.valid.sum(1).view(shape),
+            squared_score_norms=norms.view(shape),
             greedy_rewards=rollout.greedy_rewards,
             keys=keys_of(problems),
             step=step,
@@ -210,12 +195,11 @@ def set_gradient(
     loss: Loss = PLAIN,
 ) -> PolicyGradient:
     """Sets the gradient of the loss, added up over micro-batches of whole prompt groups."""
-    valid = valid_tokens(policy, rollout.responses)  # (n * m, T)
     total = [torch.zeros_like(parameter) for parameter in policy.model.parameters()]
     squares = 0.0
     squared_responses = 0
     surprise = 0.0
-    for part in _micro_batches(policy, rollout, advantages, valid, micro_batches, loss):
+    for part in _micro_batches(policy, rollout, advantages, micro_batches, loss):
         torch._foreach_add_(total, part.gradients)
         squares += _squared_norm(part.gradients)
         squared_responses += part.responses**2
@@ -228,7 +212,7 @@ def set_gradient(
         responses=advantages.numel(),
         squared_responses=squared_responses,
     )
-    return PolicyGradient(sums, entropy=surprise / int(valid.sum()))
+    return PolicyGradient(sums, entropy=surprise / int(rollout.valid.sum()))
 
 
 class _MicroBatch(NamedTuple):
@@ -244,12 +228,11 @@ def _micro_batches(
     policy: TinyPolicy,
     rollout: Rollout,
     advantages: Tensor,
-    valid: Tensor,
     count: int,
     loss: Loss,
 ) -> Iterator[_MicroBatch]:
     prompts, responses = advantages.shape
-    tokens = int(valid.sum())
+    tokens = int(rollout.valid.sum())
     if loss.tokens_each is not None:
         tokens = prompts * responses * loss.tokens_each
     of_responses = advantages.reshape(-1, 1)
@@ -257,7 +240,7 @@ def _micro_batches(
     for places in torch.arange(prompts).tensor_split(count):
         rows = slice(int(places[0]) * responses, (int(places[-1]) + 1) * responses)
         log_probs = policy.log_probs(rollout.prompts.at(places), rollout.responses[rows])
-        log_probs = log_probs.where(valid[rows], 0.0)
+        log_probs = log_probs.where(rollout.valid[rows], 0.0)
         losses = loss.of(log_probs, of_responses[rows], rows)
         yield _MicroBatch(
             gradients=torch.autograd.grad(losses.sum() / tokens, parameters),
