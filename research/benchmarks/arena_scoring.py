@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from markdown_table import print_table
+from baseline_research.markdown_table import print_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "eval" / "tests"))
 from judged_bench import random_rows, write_judged

@@ -18,8 +18,8 @@ from statistics import median
 
 import numpy as np
 import torch
-from markdown_table import print_table
 
+from baseline_research.markdown_table import print_table
 from openrlhf_js.estimators import ESTIMATORS, LiveEstimator
 
 PROMPTS, BATCH = 256, 64

@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=2048, help="--data.max_len")
     options = parser.parse_args(argv)
     if not options.model:
-        from markdown_table import print_table
+        from baseline_research.markdown_table import print_table
 
         columns = ["model", "trained", *(f"{card} GB" for card in CARDS), "machine, GiB"]
         print_table(columns=columns, rows=table_rows())

@@ -18,7 +18,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from markdown_table import print_table
+
+from baseline_research.markdown_table import print_table
 
 
 class Size(NamedTuple):

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from markdown_table import print_table
 
 from answer_graders.tasks import gsm8k, math
+from baseline_research.markdown_table import print_table
 
 TABLES = sorted((Path(__file__).parents[2] / "reward_models/tests/math").glob("math_pairs*.jsonl"))
 LEAST_AGREEMENT = 0.975

@@ -27,11 +27,10 @@ from itertools import islice
 from statistics import median
 from typing import Any
 
-from markdown_table import print_table
-
 from answer_graders.pool import GradingPool
 from answer_graders.tasks import reasoning_gym
 from answer_graders.tasks.reasoning_gym import library
+from baseline_research.markdown_table import print_table
 
 MARK = "hostile_canary"
 # fmt: off

@@ -16,8 +16,8 @@ from itertools import product
 
 import numpy as np
 import torch
-from markdown_table import print_table
 
+from baseline_research.markdown_table import print_table
 from openrlhf_js.estimators import baseline
 from paired_eval.stats import ratio_of_means
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from markdown_table import print_table
+from baseline_research.markdown_table import print_table
 
 UPSTREAM = """
 import runpy, sys

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from markdown_table import print_table
 from ray import cloudpickle
 
+from baseline_research.markdown_table import print_table
 from openrlhf_js.trainers.openrlhf.run.device import prepare_device
 
 RESPONSES = 8  # to a prompt

@@ -5,7 +5,7 @@
 Kept records lie beside their settings: chains.yaml and chains.jsonl.xz.
 """
 
-import sys
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from operator import itemgetter
@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from answer_graders.programs.files import read_yaml
+from baseline_research.markdown_table import print_table
 from baseline_research.study.analysis import Findings, analyse
 from baseline_research.study.budget import Tried, final_records, tried_splits
 from baseline_research.study.design import InlineStudy
@@ -38,14 +39,14 @@ def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str])
     columns = ("task", "estimator", "prompts x responses", "rate", "pass@1")
     columns += (f"over `{findings.reference}`", f"over `{OURS}`")
     columns += ("share of samples", MEASURED[pass_k], "nats per token")
-    print(f"\n| {' | '.join(columns)} |\n|---|---|---|{'---:|' * (len(columns) - 3)}")
+    rows = []
     for cell in cells:
         means = by_estimator(findings.means, cell)
         shares = {row.estimator: row.share for row in findings.samples if row.cell == cell}
         for estimator in sorted(means, key=lambda name: -means[name]["pass1"].value):
             pass1 = means[estimator]["pass1"]
             share = shares[estimator]
-            row = [
+            row = (
                 task_of(cell),
                 f"`{estimator}`",
                 pass1.split,
@@ -56,8 +57,10 @@ def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str])
                 "never" if share is None else f"{share:.2f}",
                 f"{100 * means[estimator][pass_k].value:.1f}",
                 f"{means[estimator]['entropy'].value:.3f}",
-            ]
-            print(f"| {' | '.join(row)} |")
+            )
+            rows.append(row)
+    print()
+    print_table(columns, rows, text_columns=3)
 
 
 def measured(names: Iterable[str]) -> str:
@@ -85,11 +88,9 @@ def print_splits(tried: list[Tried]) -> None:
     """pass@1 of each split at its best rate, on the choice seeds."""
     by_cell = grouped(tried, lambda row: row.cell)
     tables = {cell: choice_table(rows) for cell, rows in by_cell.items()}
-    columns = next(iter(tables.values()))[0]
-    print(f"\n| task | {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 1)}")
-    for cell, rows in tables.items():
-        for row in rows:
-            print(f"| {task_of(cell)} | {' | '.join(row.values())} |")
+    columns = ("task", *next(iter(tables.values()))[0])
+    shown = [(task_of(cell), *row.values()) for cell, rows in tables.items() for row in rows]
+    print_table(columns, shown, text_columns=2)
 
 
 def print_settings(runs: Iterable[RunRecord]) -> None:
@@ -101,37 +102,44 @@ def print_settings(runs: Iterable[RunRecord]) -> None:
     runs = list(runs)
     starts = {task: start_reward(own) for task, own in grouped(runs, itemgetter("task")).items()}
     pass_k = measured(name for name, value in runs[0].items() if value is not None)
-    print(
-        "\n| task | estimator | prompts x responses | rate | runs | ruined | pass@1 | lowest | "
-        f"{MEASURED[pass_k]} | nats per token |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
-    )
+    columns = ("task", "estimator", "prompts x responses", "rate", "runs", "ruined", "pass@1")
+    columns += ("lowest", MEASURED[pass_k], "nats per token")
+    rows = []
     names = ("task", "estimator", "responses", "learning_rate")
     by_setting = grouped(runs, lambda run: tuple(run[name] for name in names))
     for (task, estimator, responses, rate), own in sorted(by_setting.items()):
         passed = [100 * run["pass1"] for run in own]
         ruined = sum(run["pass1"] < starts[task] for run in own)
-        any_right = 100 * fmean(run[pass_k] for run in own)
-        entropy = fmean(run["entropy"] for run in own)
-        split = f"{own[0]['prompts']} x {responses}"
-        numbers = f"{fmean(passed):.1f} | {min(passed):.1f} | {any_right:.1f} | {entropy:.3f}"
-        print(
-            f"| {task} | `{estimator}` | {split} | {rate:g} | {len(own)} | {ruined} | {numbers} |"
+        row = (
+            task,
+            f"`{estimator}`",
+            f"{own[0]['prompts']} x {responses}",
+            f"{rate:g}",
+            len(own),
+            ruined,
+            f"{fmean(passed):.1f}",
+            f"{min(passed):.1f}",
+            f"{100 * fmean(run[pass_k] for run in own):.1f}",
+            f"{fmean(run['entropy'] for run in own):.3f}",
         )
+        rows.append(row)
+    print_table(columns, rows, text_columns=3)
 
 
 def print_not_chosen(others: Sequence[RunRecord], final: Sequence[Mapping[str, Any]]) -> None:
     """Settings that were not chosen, on the final seeds, and what `js_grad` has over them."""
     ours = {(run["task"], run["seed"]): run["pass1"] for run in final if run["estimator"] == OURS}
-    print(f"\n| task | estimator | prompts x responses | rate | pass@1 | `{OURS}` over it |")
-    print("|---|---|---|---:|---:|---:|")
+    columns = ("task", "estimator", "prompts x responses", "rate", "pass@1", f"`{OURS}` over it")
+    rows = []
     names = ("task", "estimator", "prompts", "responses", "learning_rate")
     for key, runs in grouped(others, lambda run: tuple(run[name] for name in names)).items():
         task, estimator, prompts, responses, rate = key
         over = clustered_mean([ours[task, run["seed"]] - run["pass1"] for run in runs])
-        shown = points(over.value, over.low, over.high)
-        pass1 = 100 * fmean(run["pass1"] for run in runs)
+        pass1 = f"{100 * fmean(run['pass1'] for run in runs):.1f}"
         split = f"{prompts} x {responses}"
-        print(f"| {task} | `{estimator}` | {split} | {rate:g} | {pass1:.1f} | {shown} |")
+        shown = points(over.value, over.low, over.high)
+        rows.append((task, f"`{estimator}`", split, f"{rate:g}", pass1, shown))
+    print_table(columns, rows, text_columns=3)
 
 
 def start_reward(runs: Sequence[RunRecord]) -> float:
@@ -157,10 +165,11 @@ def print_over_tasks(studies: Iterable[Findings]) -> None:
     """
     rows = [row for findings in studies for row in findings.differences]
     rows = [row for row in rows if row.quantity == "pass1" and "natural" in row.cell]
-    print("\n| estimator | tasks | over `rloo` |\n|---|---:|---:|")
+    shown = []
     for estimator, own in grouped(rows, lambda row: row.estimator).items():
         over = clustered_mean([row.value for row in own])
-        print(f"| `{estimator}` | {len(own)} | {points(over.value, over.low, over.high)} |")
+        shown.append((f"`{estimator}`", len(own), points(over.value, over.low, over.high)))
+    print_table(("estimator", "tasks", "over `rloo`"), shown)
 
 
 def points(value: float, low: float, high: float) -> str:
@@ -182,19 +191,23 @@ def print_study(settings: InlineStudy, path: Path, images: Path) -> Findings:
         print_results(findings, over_ours, cells)
         finished = [row for row in tried if row.cell in cells]
         picture_of(findings, finished, images / f"results_{name}.png")
-    print("\nOn the choice seeds")
+    print("\nOn the choice seeds\n")
     print_splits(tried)
     also = HERE / f"{name}{ALSO}.jsonl.xz"
     if also.is_file():
-        print("\nNot chosen")
+        print("\nNot chosen\n")
         print_not_chosen(read_runs(also), final)
-    print("\nEvery setting")
+    print("\nEvery setting\n")
     print_settings(records.values())
     return findings
 
 
 def main() -> None:
-    images = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("images", type=Path, nargs="?", default=IMAGES, help="of the pictures")
+    images = parser.parse_args().images
     found = []
     for settings in sorted(HERE.glob("*.yaml")):
         records = settings.with_suffix(".jsonl.xz")
@@ -203,7 +216,7 @@ def main() -> None:
             findings = print_study(study, records, images)
             if study.passes == 1:
                 found.append(findings)
-    print("\nOver tasks")
+    print("\nOver tasks\n")
     print_over_tasks(found)
 
 

@@ -9,15 +9,14 @@ tables, and writes OUT/chain_gradients.csv.xz.
 """
 
 import argparse
-import csv
-import lzma
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gradients
+import pandas as pd
 
 from baseline_research.lab.settings import LIMIT
+from baseline_research.markdown_table import print_table
 from baseline_research.plot import Axis, Panel, draw
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.runs import Run
@@ -61,80 +60,64 @@ def measure_task(
     return [{"task": task, "prompts_are": mix, "steps": after, **row} for row in rows]
 
 
-def print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_tables(rows: pd.DataFrame) -> None:
     """Percent below rloo at the same m."""
     print_pools(rows)
-    print_table(rows, NORMALIZED, ESTIMATORS)
-    print_table(rows, "reduction_at_best_length_percent", ESTIMATORS)
-    print_table(rows, "reduction_percent", ESTIMATORS)
+    for quantity in (NORMALIZED, "reduction_at_best_length_percent", "reduction_percent"):
+        print_reductions(rows, quantity)
 
 
-def print_pools(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_pools(rows: pd.DataFrame) -> None:
     """The mean reward, and rho: squared score lengths of right responses over those of wrong ones,
     of their medians, and of the weights that `js_grad` is given."""
     ratios = ("squared_norms", "squared_norm_medians", "weights")
     names = ("mean_reward", *(f"{name}_right_over_wrong" for name in ratios))
-    print(
-        "\n| task, prompts | mean reward | rho | of the medians | of the weights |\n"
-        "|---|---:|---:|---:|---:|"
-    )
-    pools: dict[str, dict[str, str]] = {}
-    for row in rows:
-        if row["quantity"] in names and row["value"] is not None:
-            pool = pools.setdefault(title_of(row), {})
-            pool[row["quantity"]] = f"{row['value']:.2f}"
-    for pool, values in pools.items():
-        print(f"| {pool} | {' | '.join(values.get(name, '') for name in names)} |")
+    found = []
+    for pool, own in pools_of(rows[rows.quantity.isin(names)]):
+        values = dict(zip(own.quantity, own.value.map("{:.2f}".format), strict=True))
+        found.append((pool, *(values.get(name, "") for name in names)))
+    print()
+    columns = ("task, prompts", "mean reward", "rho", "of the medians", "of the weights")
+    print_table(columns, found)
 
 
-def print_table(
-    rows: Sequence[Mapping[str, Any]], quantity: str, estimators: tuple[str, ...]
-) -> None:
+def print_reductions(rows: pd.DataFrame, quantity: str) -> None:
     """One quantity by task, mix and size: a column for each estimator."""
-    print(f"\n{quantity}\n\n| task, prompts | n x m | {' | '.join(estimators)} |")
-    print(f"|---|---|{'---:|' * len(estimators)}")
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        if row["quantity"] == quantity:
-            setting = title_of(row), f"{row['n']} x {row['m']}"
-            shown = "" if row["value"] is None else str(round(row["value"]))
-            cells.setdefault(setting, {})[row["estimator"]] = shown
-    for setting, values in cells.items():
-        columns = [values.get(name, "") for name in estimators]
-        print(f"| {' | '.join((*setting, *columns))} |")
+    found = []
+    for pool, own in pools_of(rows[rows.quantity == quantity]):
+        for (prompts, responses), of_size in own.groupby(["n", "m"]):
+            values = dict(zip(of_size.estimator, map(round, of_size.value), strict=True))
+            shown = [values.get(name, "") for name in ESTIMATORS]
+            found.append((pool, f"{prompts} x {responses}", *shown))
+    print(f"\n{quantity}\n")
+    print_table(("task, prompts", "n x m", *ESTIMATORS), found, text_columns=2)
 
 
-def title_of(row: Mapping[str, Any]) -> str:
-    """The pool of a row."""
-    title = f"{row['task']}, {row['prompts_are']}"
-    return title if int(row["steps"]) == 0 else f"{title}, after {row['steps']} steps"
+def pools_of(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows by pool, with the pool's title."""
+    groups = rows.dropna(subset="value").groupby(list(gradients.POOL), sort=False)
+    titled = []
+    for (task, prompts_are, steps), own in groups:
+        title = f"{task}, {prompts_are}"
+        titled.append((f"{title}, after {steps} steps" if steps else title, own))
+    return titled
 
 
-def picture_of_lengths(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+def picture_of_lengths(rows: pd.DataFrame, path: Path) -> None:
     """Draws `js_grad` by the length of the chain: a panel a family, prompts as drawn."""
+    drawn = rows[(rows.prompts_are == "natural") & (rows.steps == 0) & rows.m.isin(IN_PICTURE)]
+    drawn = drawn[(drawn.quantity == NORMALIZED) & (drawn.estimator == "js_grad")]
     points = []
     panels = {}
-    for row in rows:
-        family, _, tokens = row["task"].rpartition("_")
-        names = ("prompts_are", "steps", "quantity", "estimator")
-        shown = ("natural", "0", NORMALIZED, "js_grad")
-        if tuple(row[name] for name in names) == shown and int(row["m"]) in IN_PICTURE:
-            point = {name: float(row[name]) for name in ("value", "low", "high")}
-            line = f"{row['m']} responses"
-            points.append({"family": family, "tokens": int(tokens), "line": line, **point})
-            panels[family] = Panel(family, "% below RLOO", intervals="bars", reference=0)
+    for row in drawn.itertuples():
+        family, _, tokens = row.task.rpartition("_")
+        point = {"value": row.value, "low": row.low, "high": row.high}
+        line = f"{row.m} responses"
+        points.append({"family": family, "tokens": int(tokens), "line": line, **point})
+        panels[family] = Panel(family, "% below RLOO", intervals="bars", reference=0)
     in_order = {family: panels[family] for family in FAMILIES if family in panels}
     drawings = draw(points, in_order, LENGTHS, line="line", panel="family")
     style.save_png(figures.picture(drawings, [PANEL_WIDTH] * len(drawings)), path)
-
-
-def read_kept() -> list[dict[str, Any]]:
-    """The rows of the kept figures."""
-    with lzma.open(KEPT, "rt", encoding="utf-8") as file:
-        rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    for row in rows:
-        row["value"] = float(row["value"]) if row["value"] else None
-    return rows
 
 
 def main() -> None:
@@ -150,7 +133,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, default=IMAGES, help="folder of the picture")
     arguments = parser.parse_args()
     if arguments.out is None:
-        kept = read_kept()
+        kept = gradients.read(KEPT)
         print_tables(kept)
         picture_of_lengths(kept, arguments.images / "results_lengths.png")
         return
@@ -162,12 +145,12 @@ def main() -> None:
         width=arguments.width,
         layers=arguments.layers,
     )
-    rows = []
+    path = arguments.out / "chain_gradients.csv.xz"
     for task in arguments.tasks:
         for mix in arguments.mixes:
-            rows += measure_task(arguments.out, task, mix, settings, after=arguments.after)
-            gradients.write(rows, arguments.out / "chain_gradients.csv.xz")
-    print_tables(rows)
+            rows = measure_task(arguments.out, task, mix, settings, after=arguments.after)
+            gradients.write(rows, path)
+    print_tables(gradients.read(path))
 
 
 if __name__ == "__main__":

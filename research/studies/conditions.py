@@ -3,11 +3,12 @@
 .venv/bin/python research/studies/conditions.py [IMAGES]      # the picture: default docs/images
 """
 
-import sys
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
+from baseline_research.markdown_table import print_table
 from baseline_research.study.analysis import analyse
 from baseline_research.study.page import curves_of
 from baseline_research.study.values import RunRecord, chosen_runs, grouped, read_runs, setting_of
@@ -33,25 +34,30 @@ def kept(name: str) -> list[RunRecord]:
     return read_runs(HERE / f"{name}.jsonl.xz")
 
 
-def print_table() -> None:
+def print_conditions() -> None:
     """Each estimator under each condition, in percent, and its points over RLOO."""
     columns = ("task", "condition", "prompts x responses", "estimator", "rate", "pass@1")
     columns += ("lowest", f"over `{REFERENCE}`", "pass@16", "nats per token")
-    print(f"| {' | '.join(columns)} |\n|---|---|---|---|{'---:|' * (len(columns) - 4)}")
+    rows = []
     for name, condition in CONDITIONS.items():
         chosen = grouped(chosen_runs(kept(name)), setting_of)
         for (cell, estimator), runs in chosen.items():
-            split = f"{cell.prompts} x {cell.responses}"
-            over = "" if estimator == REFERENCE else difference(runs, chosen[cell, REFERENCE])
             rates = sorted({run["learning_rate"] for run in runs})
             passed = [100 * run["pass1"] for run in runs]
-            pass16 = fmean(100 * run["pass16"] for run in runs)
-            entropy = fmean(run["entropy"] for run in runs)
-            named = f"{cell.task} | {condition} | {split} | `{estimator}`"
-            shown = f"{' '.join(f'{rate:g}' for rate in rates)} | {fmean(passed):.1f}"
-            print(
-                f"| {named} | {shown} | {min(passed):.1f} | {over} | {pass16:.1f} | {entropy:.3f} |"
+            row = (
+                cell.task,
+                condition,
+                f"{cell.prompts} x {cell.responses}",
+                f"`{estimator}`",
+                " ".join(f"{rate:g}" for rate in rates),
+                f"{fmean(passed):.1f}",
+                f"{min(passed):.1f}",
+                "" if estimator == REFERENCE else difference(runs, chosen[cell, REFERENCE]),
+                f"{fmean(100 * run['pass16'] for run in runs):.1f}",
+                f"{fmean(run['entropy'] for run in runs):.3f}",
             )
+            rows.append(row)
+    print_table(columns, rows, text_columns=4)
 
 
 def difference(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> str:
@@ -62,8 +68,12 @@ def difference(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> str
 
 
 def main() -> None:
-    images = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
-    print_table()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("images", type=Path, nargs="?", default=IMAGES, help="of the pictures")
+    images = parser.parse_args().images
+    print_conditions()
     findings = analyse(kept(LONG), REFERENCE)
     curves = curves_of(findings, findings.estimators)
     picture = figures.picture(curves, [PANEL_WIDTH] * len(curves))

@@ -6,12 +6,11 @@ Writes OUT/gradients.csv.xz, from which `pictures.py` makes the heat map and the
 """
 
 import argparse
-import csv
-import io
 import json
-import lzma
 from pathlib import Path
 from random import Random
+
+import pandas as pd
 
 from answer_graders.tasks.questions import WORDS
 from baseline_research.cli import lab
@@ -49,7 +48,8 @@ STORIES = 32
 STORY_RESPONSES = 16
 STORY_TOKENS = 192  # at most, per response
 STORY_BATCH_PROMPTS = (8, 16)
-COLUMNS = ("task", "prompts_are", "steps", "n", "m", "estimator", "quantity")
+POOL = ("task", "prompts_are", "steps")
+COLUMNS = (*POOL, "n", "m", "estimator", "quantity")
 COLUMNS += ("value", "low", "high")
 
 
@@ -188,11 +188,19 @@ def measure(
 
 
 def write(rows: list[dict], path: Path) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    path.write_bytes(lzma.compress(text.getvalue().encode()))
+    """Adds rows to a file, in place of earlier ones of the same pools."""
+    table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("n", "m"), "Int64"))
+    if path.is_file():
+        earlier = read(path)
+        measured = set(table[list(POOL)].itertuples(index=False))
+        kept = [pool not in measured for pool in earlier[list(POOL)].itertuples(index=False)]
+        table = pd.concat([earlier[kept], table])
+    table.to_csv(path, index=False)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The rows of a file: one for each setting, estimator, n, m and quantity."""
+    return pd.read_csv(path, dtype=dict.fromkeys(("n", "m"), "Int64"))
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from baseline_research.markdown_table import print_table
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import (
     held_out_pass1,
@@ -33,7 +34,7 @@ from baseline_research.study.inline.training import (
     set_gradient,
 )
 from baseline_research.study.runs import Run
-from baseline_research.tiny.tasks import Problem
+from baseline_research.tiny.record import Problem
 from openrlhf_js.estimators import LiveEstimator, OnlineBaseline, advantage, squared_score_norms
 from paired_eval.stats import clustered_mean, paired_difference
 
@@ -184,13 +185,11 @@ def update(training: Training, groups: list[SampledGroup], advantages: Tensor) -
     training.optimizer.step()
 
 
-def print_table(found: dict[str, dict]) -> None:
+def print_results(found: dict[str, dict]) -> None:
     """pass@1, points over `rloo` with 95 % intervals, and the noise in percent of `rloo`'s."""
-    print(
-        "| Groups come | Advantages | pass@1 | over `rloo` | low | high | noise, % of `rloo`'s | "
-        f"after {FIRST_STEPS} steps |"
-    )
-    print("|---|---|" + "---:|" * 6)
+    columns = ("Groups come", "Advantages", "pass@1", "over `rloo`", "low", "high")
+    columns += ("noise, % of `rloo`'s", f"after {FIRST_STEPS} steps")
+    rows = []
     for delay in LONGEST_DELAYS:
         reference = percent(found, "pass1", "`rloo`", delay)
         for form in FORMS:
@@ -208,7 +207,8 @@ def print_table(found: dict[str, dict]) -> None:
             ]
             if form == "`rloo`":
                 cells[3:] = ["", "", "", "100", "100"]
-            print(f"| {' | '.join(cells)} |")
+            rows.append(cells)
+    print_table(columns, rows, text_columns=2)
 
 
 def print_cost(found: dict[str, dict]) -> None:
@@ -254,7 +254,7 @@ def main() -> None:
                     print(name, flush=True)
                     found[name] = train(form, delay, seed, start, settings)
                     path.write_text(json.dumps(found))
-    print_table(found)
+    print_results(found)
     print_cost(found)
 
 

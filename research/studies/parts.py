@@ -9,12 +9,13 @@ docs/results.md has the whole command.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baseline_research.markdown_table import print_table
 from baseline_research.study.analysis import Findings, analyse
 from baseline_research.study.tables import by_estimator
 from baseline_research.study.values import read_runs
@@ -96,14 +97,18 @@ def finished(findings: Findings) -> list[str]:
 def main() -> None:
     """Prints pass@1 of `js_grad`, and the others' points over it, with half of their interval."""
     kept = HERE / "parts.jsonl.xz"
-    path = Path(sys.argv[1]) / "runs-inline.jsonl" if sys.argv[1:] else kept
-    runs = read_runs(path)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, nargs="?", help="folder of a study (default: kept runs)")
+    folder = parser.parse_args().out
+    runs = read_runs(folder / "runs-inline.jsonl" if folder else kept)
     for run in runs:
         run["estimator"] = (
             run["estimator"].partition(".py:")[2].partition("@")[0] or run["estimator"]
         )
     findings = analyse(runs, WHOLE)
-    print(f"| task | {WHOLE} | {' | '.join(FORMS)} |\n|---|---:|{'---:|' * len(FORMS)}")
+    rows = []
     for cell in finished(findings):
         whole = by_estimator(findings.means, cell)[WHOLE]["pass1"].value
         over = by_estimator(findings.differences, cell)
@@ -112,7 +117,8 @@ def main() -> None:
             row = over[form]["pass1"]
             half = f" ± {50 * (row.high - row.low):.1f}" if isfinite(row.low) else ""
             shown.append(f"{100 * row.value:+.1f}{half}")
-        print(f"| {cell} | {' | '.join(shown)} |")
+        rows.append((cell, *shown))
+    print_table(("task", WHOLE, *FORMS), rows)
 
 
 if __name__ == "__main__":

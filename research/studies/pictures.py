@@ -3,21 +3,22 @@
 .venv/bin/python research/studies/pictures.py [FOLDER]      # default docs/images
 """
 
-import lzma
-import sys
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import altair as alt
-import numpy as np
+import gradients
 import pandas as pd
 from results import IN_WORDS, analysed, averages, comparable
 from scipy.stats import gmean
 
-from baseline_research.study.analysis import share_to_reach
-from baseline_research.study.values import read_runs
+from baseline_research.markdown_table import print_table
+from baseline_research.study.analysis import Findings, analyse
+from baseline_research.study.tables import by_estimator
+from baseline_research.study.values import RunRecord, grouped, read_runs
 from paired_eval.pages import figures, style
 from paired_eval.pages.forest import Forest, ForestRow
-from paired_eval.stats import paired_difference
 
 HERE = Path(__file__).parent
 GRADIENTS = HERE / "gradients.csv.xz"
@@ -25,6 +26,7 @@ IMAGES = HERE.parents[1] / "docs/images"
 SHOWN = ["js_grad", "js", "no_baseline", "bloo", "weighted_rloo", "ebpo", "opo"]
 BY_RATE = ("smollm2_js_grad", "js_grad_grid", "js_grad_held_out")
 CURVES = ("smollm2_js_grad", "js_grad", "js_grad_stack", "js_grad_again")  # these have mean curves
+PAIR = ("rloo", "js_grad")
 REDUCTION = "reduction_percent"
 IN_DIRECTION = "reduction_at_best_length_percent"
 SETTINGS = {  # of the forest plot: a file of records, and the name for its runs
@@ -40,10 +42,9 @@ SETTINGS = {  # of the forest plot: a file of records, and the name for its runs
 }
 
 
-def gradients() -> pd.DataFrame:
-    """The results of `gradients.py`: one row per setting, estimator, n, m and quantity."""
-    with lzma.open(GRADIENTS, "rt") as file:
-        rows = pd.read_csv(file)
+def kept_gradients() -> pd.DataFrame:
+    """The kept results of `gradients.py`."""
+    rows = gradients.read(GRADIENTS)
     rows["setting"] = [_setting(row) for row in rows.itertuples()]
     return rows
 
@@ -63,14 +64,17 @@ def expected(pass_rate: float, ratio: float, responses: int) -> float:
 
 def print_expected(rows: pd.DataFrame) -> None:
     """The prediction of the two-length model, beside js_grad in batches of 64 prompts."""
-    print("\n| task | right over wrong | m | expected | measured |\n|---|---:|---:|---:|---:|")
+    found = []
     for setting, group in rows[rows.prompts_are == "alike"].groupby("setting", sort=False):
         said = group[group.m.isna()].set_index("quantity").value
         measured = group[(group.estimator == "js_grad") & (group.quantity == REDUCTION)]
         for row in measured[measured.n == 64].itertuples():
             ratio = said["squared_norms_right_over_wrong"]
             number = expected(said["mean_reward"], ratio, row.m)
-            print(f"| {setting} | {ratio:.2f} | {row.m:.0f} | {number:.0f} | {row.value:.0f} |")
+            numbers = f"{ratio:.2f}", f"{row.m:.0f}", f"{number:.0f}", f"{row.value:.0f}"
+            found.append((setting, *numbers))
+    print()
+    print_table(("task", "right over wrong", "m", "expected", "measured"), found)
 
 
 def _setting(row) -> str:
@@ -134,13 +138,14 @@ def heat_map(rows: pd.DataFrame) -> alt.FacetChart:
 def print_gradients(rows: pd.DataFrame) -> None:
     """The table of js_grad with its intervals, and of the others."""
     others = [name for name in SHOWN if name != "js_grad"]
-    print(f"| setting | m | `js_grad` | low | high | {' | '.join(f'`{n}`' for n in others)} |")
-    print(f"|---|{'---:|' * (len(others) + 4)}")
+    columns = ("setting", "m", "`js_grad`", "low", "high", *(f"`{name}`" for name in others))
+    shown = []
     for (setting, m), group in rows.groupby(["setting", "m"], sort=False):
         found = {row.estimator: row for row in group.itertuples()}
         ours = found["js_grad"]
         numbers = [ours.value, ours.low, ours.high, *(found[name].value for name in others)]
-        print(f"| {setting} | {m:.0f} | {' | '.join(f'{number:.0f}' for number in numbers)} |")
+        shown.append((setting, *(f"{number:.0f}" for number in (m, *numbers))))
+    print_table(columns, shown)
 
 
 def training() -> list[ForestRow]:
@@ -161,7 +166,7 @@ def print_training() -> None:
     """Prints what every estimator gained in every setting."""
     columns = ("setting", "estimator", "responses", "tasks", "rates", "seeds")
     columns += ("over", "low", "high")
-    print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
+    rows = []
     for name, title in SETTINGS.items():
         runs = read_runs(HERE / f"{name}.jsonl.xz")
         table = averages(runs)
@@ -169,43 +174,44 @@ def print_training() -> None:
             of_size = comparable(runs)[row.responses]
             rates = len({run["learning_rate"] for run in of_size})
             seeds = len({run["seed"] for run in of_size})
-            setting = f"{title}, {IN_WORDS[row.mix]} | {row.estimator}"
-            gain = f"{row.value:+.1f} | {row.low:.1f} | {row.high:.1f}"
-            print(f"| {setting} | {row.responses} | {row.cells} | {rates} | {seeds} | {gain} |")
+            counts = row.responses, row.cells, rates, seeds
+            gain = f"{row.value:+.1f}", f"{row.low:.1f}", f"{row.high:.1f}"
+            rows.append((f"{title}, {IN_WORDS[row.mix]}", row.estimator, *counts, *gain))
+    print()
+    print_table(columns, rows, text_columns=2)
 
 
 def print_tasks() -> None:
     """Prints what js_grad gained on every task of the grid and on the held-out tasks."""
-    columns = ("task", "mix", "responses", "over", "low", "high")
-    print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
+    rows = []
     for name in ("js_grad_grid", "js_grad_held_out"):
         by_size = comparable(read_runs(HERE / f"{name}.jsonl.xz"))
         for responses, runs in by_size.items():
             for row in analysed(runs).differences:
                 if (row.estimator, row.quantity) == ("js_grad", "pass1"):
                     points = (f"{100 * number:.1f}" for number in (row.value, row.low, row.high))
-                    setting = f"{row.task} | {IN_WORDS[row.mix]} | {responses}"
-                    print(f"| {setting} | {' | '.join(points)} |")
+                    rows.append((row.task, IN_WORDS[row.mix], responses, *points))
+    print()
+    print_table(("task", "mix", "responses", "over", "low", "high"), rows, text_columns=2)
 
 
 def print_rates() -> None:
     """js_grad beside rloo at every learning rate, paired by seed; pass@1 in percent."""
     columns = ("task", "mix", "responses", "rate", "seeds", "rloo", "js_grad", "over")
     columns += ("low", "high", "entropy of rloo", "of js_grad")
-    print(f"\n| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 2)}")
+    rows = []
     for name in BY_RATE:
-        runs = pd.DataFrame(read_runs(HERE / f"{name}.jsonl.xz"))
-        for cell, group in runs.groupby(["task", "mix", "responses", "learning_rate"]):
-            by_seed = group.pivot(index="seed", columns="estimator", values=["pass1", "entropy"])
-            pairs = by_seed.dropna()
-            passed = 100 * pairs.pass1
-            gain = paired_difference(passed.js_grad.to_numpy(), passed.rloo.to_numpy()).estimate
-            numbers = [passed.rloo.mean(), passed.js_grad.mean(), *gain]
-            entropies = [pairs.entropy.rloo.mean(), pairs.entropy.js_grad.mean()]
-            texts = [*map(str, cell), str(len(pairs))]
-            texts += [f"{number:.1f}" for number in numbers]
-            texts += [f"{number:.2f}" for number in entropies]
-            print(f"| {' | '.join(texts)} |")
+        for findings in by_rate(read_runs(HERE / f"{name}.jsonl.xz")):
+            cell = findings.cells[0]
+            means = by_estimator(findings.means, cell)
+            over = by_estimator(findings.differences, cell)["js_grad"]["pass1"]
+            passed = [means[estimator]["pass1"].value for estimator in PAIR]
+            entropies = [means[estimator]["entropy"].value for estimator in PAIR]
+            row = [over.task, over.mix, over.responses, over.learning_rate, over.seeds]
+            row += [f"{100 * value:.1f}" for value in (*passed, over.value, over.low, over.high)]
+            rows.append([*row, *(f"{value:.2f}" for value in entropies)])
+    print()
+    print_table(columns, rows, text_columns=2)
 
 
 def print_samples() -> None:
@@ -213,27 +219,27 @@ def print_samples() -> None:
 
     At the same learning rate.
     """
-    print("\n| setting | responses | rate | seeds | js_grad % | rloo % |")
-    print(f"|---|{'---:|' * 5}")
+    rows = []
     for name in CURVES:
-        title = SETTINGS[name]
-        runs = pd.DataFrame(read_runs(HERE / f"{name}.jsonl.xz"))
-        cells = ["task", "mix", "responses", "learning_rate"]
-        for (task, mix, responses, rate), cell in runs.groupby(cells):
-            curves = {
-                estimator: {run.seed: run.curve for run in group.itertuples()}
-                for estimator, group in cell.groupby("estimator")
-            }
-            seeds = sorted(set(curves["rloo"]) & set(curves["js_grad"]))
-            ours, theirs = (
-                np.mean([curves[name][seed] for seed in seeds], 0) for name in ("js_grad", "rloo")
-            )
-            shares = []
-            for curve in (ours, theirs):
-                share = share_to_reach(curve, end=theirs)
-                shares.append("never" if share is None else f"{100 * share:.0f}")
-            setting = f"{title}: {task}, {IN_WORDS[mix]}"
-            print(f"| {setting} | {responses} | {rate:g} | {len(seeds)} | {' | '.join(shares)} |")
+        for findings in by_rate(read_runs(HERE / f"{name}.jsonl.xz")):
+            first = findings.means[0]
+            shares = {found.estimator: found.share for found in findings.samples}
+            setting = f"{SETTINGS[name]}: {first.task}, {IN_WORDS[first.mix]}"
+            row = [setting, first.responses, first.learning_rate, first.seeds]
+            for estimator in reversed(PAIR):
+                share = shares[estimator]
+                row.append("never" if share is None else f"{100 * share:.0f}")
+            rows.append(row)
+    print()
+    print_table(("setting", "responses", "rate", "seeds", "js_grad %", "rloo %"), rows)
+
+
+def by_rate(runs: Sequence[RunRecord]) -> list[Findings]:
+    """The findings of js_grad against rloo, in each cell at each learning rate."""
+    pairs = [run for run in runs if run["estimator"] in PAIR]
+    names = ("task", "mix", "responses", "learning_rate")
+    groups = grouped(pairs, lambda run: tuple(run[name] for name in names))
+    return [analyse(group, PAIR[0]) for _, group in sorted(groups.items())]
 
 
 def print_variances() -> None:
@@ -242,7 +248,7 @@ def print_variances() -> None:
     The geometric mean over tasks, learning rates and seeds of the grid.
     """
     names = ("js", "js_grad")
-    print("\n| mix | responses | js | js_grad |\n|---|---:|---:|---:|")
+    rows = []
     runs = pd.DataFrame(read_runs(HERE / "js_grad_grid.jsonl.xz"))
     for (mix, responses), group in runs.groupby(["mix", "responses"]):
         pairs = group.pivot(
@@ -251,7 +257,9 @@ def print_variances() -> None:
             values="gradient_variance",
         )
         below = [100 - 100 * gmean(pairs[name] / pairs.rloo, nan_policy="omit") for name in names]
-        print(f"| {IN_WORDS[mix]} | {responses} | {below[0]:.0f} | {below[1]:.0f} |")
+        rows.append((IN_WORDS[mix], responses, *(f"{value:.0f}" for value in below)))
+    print()
+    print_table(("mix", "responses", *names), rows)
 
 
 def forest(rows: list[ForestRow]) -> alt.ConcatChart:
@@ -268,8 +276,12 @@ def forest(rows: list[ForestRow]) -> alt.ConcatChart:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
-    rows = gradients()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("images", type=Path, nargs="?", default=IMAGES, help="of the pictures")
+    folder = parser.parse_args().images
+    rows = kept_gradients()
     of_16 = rows[rows.estimator.isin(SHOWN) & (rows.n == 16)]
     reductions = of_16[of_16.quantity == REDUCTION]
     print_gradients(reductions)

@@ -3,13 +3,14 @@
 .venv/bin/python research/studies/rates.py [IMAGES]      # the picture: default docs/images
 """
 
-import sys
+import argparse
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
 from baseline_research import plot
+from baseline_research.markdown_table import print_table
 from baseline_research.study.page import RATES
 from baseline_research.study.values import RunRecord, grouped, read_runs
 from paired_eval.pages import figures, style
@@ -37,23 +38,22 @@ def setting(run: RunRecord) -> Setting:
 def print_comparison(constant: Sequence[RunRecord], warm: Sequence[RunRecord]) -> None:
     """pass@1 in percent of each setting that was trained both ways, its lower run, and pass@16."""
     columns = [grouped(runs, setting) for runs in (constant, warm)]
-    figures_of = "lower | pass@16"
-    print(f"\n| task | prompts x responses | estimator | rate | constant | {figures_of}", end="")
-    print(f" | {WARM_UP} | {figures_of} |\n|---|---|---|{'---:|' * 7}")
+    names = ("task", "prompts x responses", "estimator", "rate", "constant", "lower", "pass@16")
+    rows = []
     for key in sorted(columns[1]):
         task, prompts, responses, estimator, rate = key
-        cells = [shown(runs.get(key, [])) for runs in columns]
-        split = f"{prompts} x {responses}"
-        print(f"| {task} | {split} | `{estimator}` | {rate:g} | {' | '.join(cells)} |")
+        cells = [cell for runs in columns for cell in shown(runs.get(key, []))]
+        rows.append((task, f"{prompts} x {responses}", f"`{estimator}`", f"{rate:g}", *cells))
+    print_table((*names, WARM_UP, "lower", "pass@16"), rows, text_columns=3)
 
 
-def shown(runs: Sequence[RunRecord]) -> str:
+def shown(runs: Sequence[RunRecord]) -> list[str]:
     """The mean over both seeds, the lower one, and the mean pass@16; empty without any."""
     if not runs:
-        return " |  | "
+        return ["", "", ""]
     passed = [100 * run["pass1"] for run in runs]
     pass16 = fmean(100 * run["pass16"] for run in runs)
-    return f"{fmean(passed):.1f} | {min(passed):.1f} | {pass16:.1f}"
+    return [f"{fmean(passed):.1f}", f"{min(passed):.1f}", f"{pass16:.1f}"]
 
 
 def picture_of(constant: Sequence[RunRecord], warm: Sequence[RunRecord], path: Path) -> None:
@@ -75,7 +75,11 @@ def picture_of(constant: Sequence[RunRecord], warm: Sequence[RunRecord], path: P
 
 
 def main() -> None:
-    images = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("images", type=Path, nargs="?", default=IMAGES, help="of the pictures")
+    images = parser.parse_args().images
     constant = list(chain.from_iterable(map(kept, CONSTANT)))
     warm = kept("rates_warm_up")
     print_comparison(constant, warm)

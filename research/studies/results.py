@@ -4,30 +4,35 @@
 .venv/bin/python research/studies/results.py runs/results    # of a study's folder
 """
 
-import sys
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from baseline_research.markdown_table import print_table
 from baseline_research.study.analysis import Findings, analyse
 from baseline_research.study.values import RunRecord, grouped, read_runs
 
 HERE = Path(__file__).parent
 REFERENCES = ("rloo", "bloo")  # the latter with one response per prompt
 SHOWN_FIRST = ("js_grad", "js", "bloo")  # the first one present, with its interval
-OF_OTHERS = (  # kept records of other scripts
-    "parts",
-    "chains_mix_also",
-    "rates",
-    "rates_warm_up",
-    "kl",
-    "kl_8",
-    "constant",
-    "long",
-    "plain",
-    "rlhf_smollm2",
+KEPT = (  # other scripts print the other records
+    "baselines",
+    "js_grad",
+    "js_grad_again",
+    "js_grad_grid",
+    "js_grad_held_out",
+    "js_grad_one",
+    "js_grad_rlhf",
+    "js_grad_stack",
+    "rivals",
+    "smollm2",
+    "smollm2_gpu",
+    "smollm2_js_grad",
+    "smollm2_long",
+    "smollm2_words",
 )
 IN_WORDS = {"natural": "as drawn", "alike": "alike", "mixed": "mix"}
 
@@ -61,21 +66,21 @@ def averages(runs: Sequence[RunRecord]) -> pd.DataFrame:
     return pd.concat(tables)
 
 
-def print_table(rows: pd.DataFrame) -> None:
+def print_averages(rows: pd.DataFrame) -> None:
     """Prints averages in Markdown; bold if the 95 % interval excludes 0."""
     first = _first(SHOWN_FIRST, set(rows.estimator))
     estimators = [first, *sorted(set(rows.estimator) - {first})]
-    print(f"| responses | prompts | {' | '.join(estimators)} | {first} low | {first} high |")
-    print(f"|---:|---|{'---:|' * (len(estimators) + 2)}")
+    shown = []
     for (responses, mix), of_mix in rows.groupby(["responses", "mix"], sort=False):
         by_estimator = {row.estimator: row for row in of_mix.itertuples()}
-        cells = [str(responses), IN_WORDS[mix]]
+        cells = [IN_WORDS[mix], str(responses)]
         for estimator in estimators:
             row = by_estimator.get(estimator)
             cells.append(_points(row) if row else "")
         row = by_estimator.get(first)
         cells += [f"{row.low:+.1f}", f"{row.high:+.1f}"] if row else ["", ""]
-        print(f"| {' | '.join(cells)} |")
+        shown.append(cells)
+    print_table(("prompts", "responses", *estimators, f"{first} low", f"{first} high"), shown)
 
 
 def _first(names: Sequence[str], present: set[str]) -> str:
@@ -88,14 +93,15 @@ def _points(row: Any) -> str:
 
 
 def main() -> None:
-    paths = [Path(folder) / "runs-inline.jsonl" for folder in sys.argv[1:]]
-    kept = sorted(HERE.glob("*.jsonl.xz"))
-    of_others = {path.with_suffix(".jsonl.xz") for path in HERE.glob("*.yaml")}  # budgets.py
-    of_others |= {HERE / f"{name}.jsonl.xz" for name in OF_OTHERS}
-    for path in paths or [path for path in kept if path not in of_others]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, nargs="*", help="folders of studies (default: kept runs)")
+    paths = [folder / "runs-inline.jsonl" for folder in parser.parse_args().out]
+    for path in paths or [HERE / f"{name}.jsonl.xz" for name in KEPT]:
         runs = read_runs(path)
         print(f"\n{path.name}: {len(runs)} runs\n")
-        print_table(averages(runs))
+        print_averages(averages(runs))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
 .venv/bin/python research/studies/rlhf.py FOLDER STUDY      # the study's records, with pass@1
 """
 
+import argparse
 import json
 import math
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,12 +80,17 @@ def print_records(settings: InlineStudy, study: Path) -> None:
 
 
 def main() -> None:
-    folder, *studies = map(Path, sys.argv[1:])
-    settings = InlineStudy(out=folder)
-    for study in studies:
-        print_records(settings, study)
-    if not studies:
-        folder.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("study", type=Path, nargs="?", help="folder of a study, to print its runs")
+    arguments = parser.parse_args()
+    settings = InlineStudy(out=arguments.folder)
+    if arguments.study:
+        print_records(settings, arguments.study)
+    else:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
         write_data(settings)
 
 

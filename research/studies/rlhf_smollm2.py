@@ -29,6 +29,7 @@ import torch
 
 from answer_graders.programs.files import make_folder, write_json
 from answer_graders.record import Score
+from baseline_research.markdown_table import print_table
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.prompts import (
     held_out,
@@ -243,13 +244,21 @@ def judged(
 def print_results(records: Sequence[dict[str, Any]]) -> None:
     """Both judgements by step, and the differences to rloo where there are several seeds."""
     in_order = sorted(records, key=lambda run: (ESTIMATORS.index(run["estimator"]), run["seed"]))
-    print("| estimator | step | seeds | proxy | rule | words | kl |\n|---|" + "---:|" * 6)
+    rows = []
     for estimator, runs in grouped(in_order, itemgetter("estimator")).items():
         for at_step in zip(*(run["judgements"] for run in runs), strict=True):
             mean = {name: fmean(judgement[name] for judgement in at_step) for name in at_step[0]}
-            scores = f"{mean['proxy']:.3f} | {mean['rule']:.3f}"
-            others = f"{mean['words']:.1f} | {round(mean['kl'], 1) + 0:.1f}"  # no -0.0
-            print(f"| `{estimator}` | {mean['step']:.0f} | {len(runs)} | {scores} | {others} |")
+            row = (
+                f"`{estimator}`",
+                f"{mean['step']:.0f}",
+                len(runs),
+                f"{mean['proxy']:.3f}",
+                f"{mean['rule']:.3f}",
+                f"{mean['words']:.1f}",
+                f"{round(mean['kl'], 1) + 0:.1f}",  # no -0.0
+            )
+            rows.append(row)
+    print_table(("estimator", "step", "seeds", "proxy", "rule", "words", "kl"), rows)
     if len({run["seed"] for run in records}) > 1:
         print_differences(records)
 
@@ -257,15 +266,17 @@ def print_results(records: Sequence[dict[str, Any]]) -> None:
 def print_differences(records: Sequence[dict[str, Any]]) -> None:
     """The differences to rloo on the same seeds, after the last step."""
     last = {(run["estimator"], run["seed"]): run["judgements"][-1] for run in records}
-    print("\n| estimator | judged by | over `rloo` | low | high |\n|---|---|---:|---:|---:|")
+    print()
+    rows = []
     for estimator in ESTIMATORS[1:]:
         seeds = [seed for name, seed in last if name == estimator and ("rloo", seed) in last]
         for name in ("proxy", "rule"):
             differences = [last[estimator, seed][name] - last["rloo", seed][name] for seed in seeds]
             if differences:
                 over = clustered_mean(differences)
-                shown = f"{over.value:+.3f} | {over.low:+.3f} | {over.high:+.3f}"
-                print(f"| `{estimator}` | {name} | {shown} |")
+                shown = (f"{value:+.3f}" for value in (over.value, over.low, over.high))
+                rows.append((f"`{estimator}`", name, *shown))
+    print_table(("estimator", "judged by", "over `rloo`", "low", "high"), rows, text_columns=2)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from baseline_research.markdown_table import print_table
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.inline.engine import train_policy
 from baseline_research.study.inline.prompts import held_out_rates, policy_in, warm_start
@@ -39,15 +40,13 @@ def rates_of(estimator: str, seed: int, start: Path, settings: InlineStudy) -> l
 
 def print_bands(before: np.ndarray, after: dict[str, np.ndarray]) -> None:
     """The mean probabilities of each band, in percent; `after` has a row a seed."""
-    columns = " | ".join(f"`{name}`" for name in after)
-    print(
-        f"| before | questions | mean before | {columns} |\n|---|---:|---:|{'---:|' * len(after)}"
-    )
+    columns = ("before", "questions", "mean before", *(f"`{name}`" for name in after))
+    rows = []
     for low, high in BANDS:
         here = (before >= low) & (before <= high)
         means = [before[here].mean(), *(rates[:, here].mean() for rates in after.values())]
-        numbers = " | ".join(f"{100 * mean:.1f}" for mean in means)
-        print(f"| {low} to {high} | {here.sum()} | {numbers} |")
+        rows.append((f"{low} to {high}", here.sum(), *(f"{100 * mean:.1f}" for mean in means)))
+    print_table(columns, rows)
 
 
 def main() -> None:

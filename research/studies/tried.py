@@ -12,11 +12,13 @@ openrlhf-js study --estimators rloo js_grad research/studies/tried.py:Wider ...
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
+from baseline_research.markdown_table import print_table
 from openrlhf_js.estimators.group_stats import ratio, sum_of_others
 
 if TYPE_CHECKING:
@@ -163,15 +165,16 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of a study, with its warm starts")
     parser.add_argument("tasks", nargs="*", default=TASKS, metavar="TASK")
     arguments = parser.parse_args()
-    columns = (*ESTIMATORS, *FORMS)
-    print(f"| task | m | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}")
-    for task in arguments.tasks:
-        for mix in ("natural", "mixed"):
-            for responses in RESPONSES:
-                errors = weighted_errors(task, mix, responses, arguments.out)
-                below = [100 * (1 - errors[name] / errors["rloo"]) for name in columns]
-                shown = " | ".join(f"{value:.0f}" for value in below)
-                print(f"| {task}, {mix} | {responses} | {shown} |", flush=True)
+    settings = itertools.product(arguments.tasks, ("natural", "mixed"), RESPONSES)
+    rows = (row_of(*setting, arguments.out) for setting in settings)
+    print_table(("task", "m", *ESTIMATORS, *FORMS), rows)
+
+
+def row_of(task: str, mix: str, responses: int, out: Path) -> list[str]:
+    """One setting: how far each error is below RLOO's, in percent."""
+    errors = weighted_errors(task, mix, responses, out)
+    below = [100 * (1 - errors[name] / errors["rloo"]) for name in (*ESTIMATORS, *FORMS)]
+    return [f"{task}, {mix}", str(responses), *(f"{value:.0f}" for value in below)]
 
 
 if __name__ == "__main__":

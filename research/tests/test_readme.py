@@ -66,7 +66,7 @@ def of_results():
 
 
 def test_a_pretrained_model(of_results):
-    rows = table(of_results, "| responses", after="smollm2_js_grad")
+    rows = table(of_results, "| prompts", after="smollm2_js_grad")
     two, four = (only(rows, responses=responses) for responses in ("2", "4"))
     assert f"ends {over(two)[0]} points ({over(two)[1]}) above `rloo` with two" in README
     assert f"where no baseline gains {plain(two['no_baseline'])}, " in README
@@ -80,7 +80,7 @@ def test_a_pretrained_model(of_results):
 
 
 def test_where_it_loses(of_results):
-    rows = table(of_results, "| responses", after="js_grad_grid")
+    rows = table(of_results, "| prompts", after="js_grad_grid")
     mix = only(rows, responses="2", prompts="mix")
     drawn = only(rows, responses="2", prompts="as drawn")
     assert f"({over(mix)[0]}, {over(mix)[1]}); as drawn {over(drawn)[0]}" in README

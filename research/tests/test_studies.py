@@ -34,6 +34,18 @@ def test_the_kept_records_are_of_estimators_that_there_are(records):
     assert {name for name in names if ".py:" not in name} <= set(ESTIMATORS)
 
 
+@pytest.mark.parametrize("script", sorted(STUDIES.glob("*.py")), ids=lambda path: path.name)
+def test_every_script_explains_itself(script, monkeypatch, capsys):
+    module = import_module(script.stem)
+    if not hasattr(module, "main"):
+        return  # a file of rewards
+    monkeypatch.setattr(sys, "argv", [script.name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 0
+    assert module.__doc__.splitlines()[0] in " ".join(capsys.readouterr().out.split())
+
+
 def run_of(estimator, task, seed, pass1):
     return {
         "task": task,
@@ -63,12 +75,12 @@ def test_a_studys_averages_are_a_table(tmp_path, monkeypatch, capsys):
     for (estimator, task), values in finals.items():
         for seed, pass1 in enumerate(values):
             lines.append(json.dumps(run_of(estimator, task, seed, pass1)))
-    (tmp_path / "runs-inline.jsonl").write_text("\n".join(lines))
+    (tmp_path / "runs-inline.jsonl").write_text("".join(f"{line}\n" for line in lines))
     monkeypatch.setattr(sys, "argv", ["results.py", str(tmp_path)])
     results.main()
     *_, head, _, row = capsys.readouterr().out.splitlines()
-    assert head == "| responses | prompts | js | bloo | js low | js high |"
-    assert row == "| 2 | as drawn | **+3.0** | -0.5 | +2.9 | +3.1 |"
+    assert head == "| prompts | responses | js | bloo | js low | js high |"
+    assert row == "| as drawn | 2 | **+3.0** | -0.5 | +2.9 | +3.1 |"
 
 
 def score_of_even_lengths(response, label):

@@ -196,14 +196,15 @@ class Measured(NamedTuple):
         self, m: int, name: str, judged: NDArray[np.bool_], *, normalized: bool = False
     ) -> Floats:
         """(judged,) distances of an estimator's gradients times the one factor that fits best;
-        `normalized`: of each gradient divided by its norm."""
+        `normalized`: of each gradient divided by its norm, or 0 if its square is measured below 0.
+        """
         where = self.responses.index(m), self.names.index(name), judged
         squared_norms = self.squared_norms[where]
         products = self.products[where]
         signals = self.distances[where] - squared_norms + 2 * products
         if normalized:
-            norms = np.sqrt(np.maximum(squared_norms, TINY))
-            squared_norms = squared_norms / norms**2
+            norms = np.sqrt(np.where(squared_norms > 0, squared_norms, np.inf))
+            squared_norms = np.isfinite(norms).astype(float)
             products = products / norms
         factor = products.sum() / max(squared_norms.sum(), TINY)
         return factor**2 * squared_norms - 2 * factor * products + signals

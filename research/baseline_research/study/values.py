@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
+from answer_graders.programs.store import read_store
 from baseline_research.study.runs import OWN, Cell, Run
 from openrlhf_js.estimators import ESTIMATORS
 
@@ -45,11 +46,12 @@ class Value(NamedTuple):
 
 
 def read_runs(path: Path) -> list[RunRecord]:
-    """The runs of a study's records, whose first line has the settings; `.xz` is compressed."""
-    open_file = lzma.open if path.suffix == ".xz" else open
-    with open_file(path, "rt", encoding="utf-8") as file:
-        lines = file.read().splitlines()
-    return [json.loads(line) for line in lines[1:]]
+    """The runs of a study's store, or of compressed records, whose first line has the settings."""
+    if path.suffix == ".xz":
+        lines = lzma.decompress(path.read_bytes()).splitlines()
+        return [json.loads(line) for line in lines[1:]]
+    _, records = read_store(path)
+    return list({Run.of(record): record for record in records}.values())
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:

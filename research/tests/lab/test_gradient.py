@@ -226,6 +226,18 @@ def test_a_rare_long_gradient_does_not_decide_where_each_is_divided_by_its_norm(
     assert rows["reduction_normalized_percent"] == pytest.approx(0)
 
 
+def test_a_gradient_whose_squared_norm_is_measured_below_0_counts_as_0(samples):
+    """js has rloo's gradients, but for the second, whose norm is lost in noise."""
+    squared_norms = np.array([[[4.0, 4.0], [4.0, -0.1]]])
+    products = np.array([[[2.0, 2.0], [2.0, 0.1]]])
+    plan = BatchPlan(2, 2, (2,))
+    distances = squared_norms - 2 * products + 4
+    measured = made(distances, samples, plan, squared_norms, products)
+    rows = {row.quantity: row.value for row in compare(measured, plan).rows}  # the last is of js
+    wanted = 100 * (1 - ((4 - 1) + 4) / (2 * (4 - 1)))
+    assert rows["reduction_normalized_percent"] == pytest.approx(wanted)
+
+
 def test_rows_and_caption(samples):
     rloo = np.array([[4.0, 6.0, 5.0, 5.0], [2.0, 2.0, 3.0, 1.0]])
     plan = BatchPlan(4, 2, (2, 4))
