@@ -41,6 +41,7 @@ from paired_eval.stats import clustered_mean, paired_difference
 TASK = "sort"
 LONGEST_DELAYS = (0, 8)  # steps
 SEEDS = range(100, 105)
+STEPS = 60
 FIRST_STEPS = 10  # without a past, or with a short one
 DONE = "online.json"
 
@@ -242,7 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     out = parser.parse_args().out
-    settings = InlineStudy(out=out, tasks=[TASK], steps=60)
+    settings = InlineStudy(out=out, tasks=[TASK], steps=STEPS)
     start = warm_start(TASK, settings)
     path = out / DONE
     found = json.loads(path.read_text()) if path.is_file() else {}

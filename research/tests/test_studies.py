@@ -10,6 +10,7 @@ from pathlib import Path
 
 import chain_gradients
 import gradients
+import online
 import pictures
 import pytest
 import results
@@ -235,6 +236,21 @@ def test_the_errors_of_the_forms_that_were_tried(tmp_path, monkeypatch, capsys):
     assert [row[0] for row in rows] == ["walk_20, natural", "walk_20, mixed"]
     assert rows[0][2] == "0"  # weighted_rloo, which is rloo with two responses
     assert all(abs(float(cell)) < 1000 for row in rows for cell in row[1:])
+
+
+def test_groups_that_come_late_train_too(tmp_path, monkeypatch, capsys):
+    even = replace(TASKS["sort"], warm_start_steps=2, score=score_of_even_lengths)
+    monkeypatch.setitem(TASKS, "sort", even)
+    smaller = {"STEPS": 6, "FIRST_STEPS": 2, "SEEDS": (0, 1)}
+    smaller |= {"InlineStudy": partial(InlineStudy, width=16, layers=1, held_out=20, samples=1)}
+    for name, value in smaller.items():
+        monkeypatch.setattr(online, name, value)
+    monkeypatch.setattr(sys, "argv", ["online.py", str(tmp_path)])
+    online.main()
+    printed = capsys.readouterr().out
+    rows = [row.split(" | ") for row in printed.splitlines() if row.startswith("| up to 8")]
+    assert [row[1] for row in rows] == list(online.FORMS)
+    assert rows[0][-2:] == ["100", "100 |"]
 
 
 def test_the_results_page_has_the_kept_gradients_of_chains(tmp_path, monkeypatch, capsys):
