@@ -124,6 +124,13 @@ def test_retry_after_is_waited_for():
     assert 1 <= second - first < 3
 
 
+def test_a_long_retry_after_is_waited_for_too():
+    slow_down = (429, b"slow down", {"Retry-After": "300"})  # more than the client waits itself
+    with serving(lambda *_: slow_down) as served, pytest.raises(NoReply, match="limits your rate"):
+        ask(served.url)
+    assert len(served.requests) == 1
+
+
 def test_a_limited_rate_is_waited_for():
     limited = (429, b'{"error": "requests per minute"}')
     with serving(lambda _, number: limited if number < 11 else GOOD) as served:

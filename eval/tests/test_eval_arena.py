@@ -30,6 +30,17 @@ from paired_eval.cli import arena as eval_arena
 ROOT = Path(__file__).parents[2]
 
 
+def test_a_model_that_finds_no_memory_is_one_line(monkeypatch, capsys):
+    torch = pytest.importorskip("torch")
+
+    def without_memory(settings):
+        raise torch.OutOfMemoryError("Tried to allocate")
+
+    monkeypatch.setattr(eval_arena, "_generate", without_memory)
+    assert eval_arena.generate(["--model", "m", "--name", "m", "--bench", "v2.0"]) == 1
+    assert "smaller --batch_size" in capsys.readouterr().err
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """A tiny model; tokens are characters, the official one is downloaded."""

@@ -62,11 +62,6 @@ class Ledger:
                 return str(record["refused"])
         return _result(counted[-1]["text"]) if len(counted) >= TRIES else None
 
-    def drop_if_empty(self) -> None:
-        """Removes a ledger without replies, which would bind later calls to its settings."""
-        if not self.store.records:
-            self.store.path.unlink()
-
 
 @cache
 def _result(text: str) -> data.GameResult:

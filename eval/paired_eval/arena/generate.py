@@ -93,6 +93,7 @@ def generate(
                 grade=_records,
                 title="answering",
                 unit="answers",
+                describe=_asked,
             )
         finally:
             if store.records:  # else a first call would take the file for another program's
@@ -131,10 +132,14 @@ def _records(results: Outcomes) -> list[Record]:
     """The records of answers, which have no grades."""
     records = []
     for request, reply in results:
-        prompt = request.messages[-1]["content"]
-        record = {"uid": request.uid, "prompt": prompt, **reply._asdict(), "tstamp": time.time()}
-        records.append(record)
+        record = {**reply._asdict(), "tstamp": time.time()}
+        records.append({"uid": request.uid, **_asked(request), **record})
     return records
+
+
+def _asked(request: Request) -> Record:
+    """What a record says of its question, so that one with another text is asked again."""
+    return {"prompt": request.messages[-1]["content"]}
 
 
 def _export(

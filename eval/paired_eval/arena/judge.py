@@ -167,9 +167,7 @@ class Judging:
         except ValueError as error:
             raise ValueError(f"{error}\n--judge_name keeps judgments apart") from None
         stack.enter_context(store)
-        ledger = Ledger(store, prompt, assignment.retry_failed)
-        stack.callback(ledger.drop_if_empty)
-        return ledger
+        return Ledger(store, prompt, assignment.retry_failed)
 
     def _add_models(
         self, ledger: Ledger, category: str, questions: Sequence[data.Question]

@@ -13,7 +13,12 @@ from answer_graders.marks import name_marks
 from answer_graders.programs.console import say, table
 from answer_graders.programs.files import atomic_write
 from answer_graders.programs.settings import Field, Settings, choose, program
-from paired_eval.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
+from paired_eval.sampling.settings import (
+    PromptForm,
+    ServerSettings,
+    ThinkingSettings,
+    memory_failures,
+)
 
 if TYPE_CHECKING:  # pandas, scipy, statsmodels and altair: not for --help
     from paired_eval.arena.board import Boards
@@ -281,8 +286,8 @@ class ScoreSettings(BenchSettings, ThinkingSettings):
     )
     ci: Literal["clustered", "official"] = Field(
         "clustered",
-        description="intervals of 95 %: clustered by question, or official, by row as the bench's "
-        "own script has them",
+        description="intervals: clustered by question, of 95 %, or official, by row as the bench's "
+        "own script has them (v0.1 95 %, v2.0 90 %)",
     )
     verdict: Literal["unquoted", "official"] | None = Field(
         None,
@@ -363,6 +368,14 @@ def _write(path: Path, content: str) -> None:
 
 
 fetch = partial(program, f"{PROG} fetch", FetchSettings, _fetch, resumes=True)
-generate = partial(program, f"{PROG} generate", GenerateSettings, _generate, resumes=True)
+
+
+def generate(argv: list[str]) -> int:
+    """Runs `openrlhf-js eval arena generate`."""
+    prog = f"{PROG} generate"
+    failures = memory_failures()
+    return program(prog, GenerateSettings, _generate, argv, resumes=True, failures=failures)
+
+
 judge = partial(program, f"{PROG} judge", JudgeFlags, _judge, resumes=True)
 score = partial(program, f"{PROG} score", ScoreSettings, _score)

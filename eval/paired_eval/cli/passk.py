@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,13 @@ from pydantic import model_validator
 from answer_graders.marks import name_marks
 from answer_graders.programs.console import say, table
 from answer_graders.programs.files import make_folder, write_json
-from answer_graders.programs.settings import Failures, Field, parse, run
-from paired_eval.sampling.settings import PromptForm, ServerSettings, ThinkingSettings
+from answer_graders.programs.settings import Field, program
+from paired_eval.sampling.settings import (
+    PromptForm,
+    ServerSettings,
+    ThinkingSettings,
+    memory_failures,
+)
 
 if TYPE_CHECKING:
     from paired_eval.pages.passk import PasskRun
@@ -148,24 +152,17 @@ def main(argv: list[str]) -> int:
 
     Returns 0 if done, 1 if the server or the disk fails, 2 for unusable input.
     """
-    settings = parse(PasskSettings, PASSK, argv)
-    message = "no memory is left: give a smaller --batch_size; the same command resumes"
-    failures: Failures = {}
-    if find_spec("torch"):  # of models in this process: paired-eval[local]
-        from torch import OutOfMemoryError
+    return program(PASSK, PasskSettings, _passk, argv, resumes=True, failures=memory_failures())
 
-        failures = {OutOfMemoryError: lambda error: message}
 
-    def work() -> None:
-        name_marks(settings.thinking_mark)
-        if settings.compare:
-            compare(settings, settings.compare)
-        elif settings.responses and settings.out:
-            grade(settings, settings.out)
-        elif settings.model and settings.out:
-            evaluate(settings, settings.model, settings.out)
-
-    return run(PASSK, work, True, failures)
+def _passk(settings: PasskSettings) -> None:
+    name_marks(settings.thinking_mark)
+    if settings.compare:
+        compare(settings, settings.compare)
+    elif settings.responses and settings.out:
+        grade(settings, settings.out)
+    elif settings.model and settings.out:
+        evaluate(settings, settings.model, settings.out)
 
 
 def compare(settings: PasskSettings, folders: Sequence[Path]) -> None:

@@ -145,6 +145,7 @@ def complete(
     grade: Callable[[Outcomes], Iterable[Record]],
     title: str,
     unit: str = "responses",
+    describe: Callable[[Job], Record] = lambda job: {},
 ) -> list[tuple[Job, NoReply]]:
     """Works on jobs (see `missing`), and appends a record of each to a store.
 
@@ -155,6 +156,7 @@ def complete(
         grade: turns results into records, with the fields of the store's key.
         title: names the work, for the progress bar.
         unit: names the jobs, for the progress bar.
+        describe: the fields of a refused job's record beside its key and the reason.
 
     Returns:
         The jobs without a record, and why. A refused job has a record that says so.
@@ -167,7 +169,12 @@ def complete(
     def keep(results: Outcomes) -> None:
         replies, refusals = triage.sort(results)
         refused = [
-            {**_key_fields(store, job), "finish_reason": REFUSED, "refused": str(reason)}
+            {
+                **_key_fields(store, job),
+                **describe(job),
+                "finish_reason": REFUSED,
+                "refused": str(reason),
+            }
             for job, reason in refusals
         ]
         store.append([*grade(replies), *refused])
@@ -176,14 +183,9 @@ def complete(
 
     if not jobs:
         return []
-    try:
-        with progress(title, len(jobs), unit) as bar:
-            work(jobs, keep)
-        triage.check(at_end=True)
-    except BaseException:
-        if not store.records:  # an empty store would bind the next call to these settings
-            store.path.unlink(missing_ok=True)
-        raise
+    with progress(title, len(jobs), unit) as bar:
+        work(jobs, keep)
+    triage.check(at_end=True)
     return triage.unanswered
 
 

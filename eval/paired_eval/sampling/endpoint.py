@@ -1,7 +1,7 @@
 """A model behind an OpenAI-compatible address: one request at a time (`run_all` makes many).
 
 The `openai` package sends each request. It retries 429, 5xx and lost connections with back-off, and
-waits as long as `Retry-After` says, up to two minutes.
+waits as long as `Retry-After` says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import openai
 CONNECT_SECONDS = 4.0
 LISTING_SECONDS = 5.0
 RETRIES = 16  # about two minutes of back-off
-PAUSE_SECONDS = 8.0  # after these, where the server limits the rate
+PAUSE_SECONDS = 8.0  # at least, after these, where the server limits the rate
 SHORTEST_KEY = 12  # a shorter one, such as "EMPTY", may be a word of any text
 LARGEST_COUNT = 10**9  # of tokens
 EXCERPT_CHARACTERS = 300
@@ -158,7 +158,7 @@ class Endpoint:
                         limited = self._error(error.status_code, error.response.text)
                         if isinstance(limited, EndpointError):  # its quota is used up
                             raise limited from None
-                        await anyio.sleep(PAUSE_SECONDS)
+                        await anyio.sleep(_pause(error.response.headers.get("retry-after", "")))
         except openai.APIStatusError as error:
             raise self._error(error.status_code, error.response.text) from None
         except TimeoutError:
@@ -210,6 +210,14 @@ def _key_of(variable: str) -> str:
     if not re.fullmatch(r"[!-~]+", key):
         raise ValueError(f"the environment variable {variable} holds no API key")
     return key
+
+
+def _pause(retry_after: str) -> float:
+    """Seconds to wait where a server limits the rate, as it says or as we choose."""
+    try:
+        return max(PAUSE_SECONDS, float(retry_after))
+    except ValueError:  # none, or a date
+        return PAUSE_SECONDS
 
 
 def _excerpt(body: str) -> str:

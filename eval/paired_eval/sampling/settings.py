@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
+from importlib.util import find_spec
 from typing import Literal, TypeAlias
 
 from answer_graders.programs.model_folders import TRUSTED
-from answer_graders.programs.settings import Field, Settings
+from answer_graders.programs.settings import Failures, Field, Settings
 
 PromptForm: TypeAlias = Literal["auto", "chat", "text"]
 ROWS = {"transformers": 64, "vllm": 2048}  # responses at once, by default
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "float32": "float32"}
+
+
+def memory_failures() -> Failures:
+    """What a program says where a model in this process finds no memory."""
+    if not find_spec("torch"):  # it comes with paired-eval[local]
+        return {}
+    from torch import OutOfMemoryError
+
+    message = "no memory is left: give a smaller --batch_size; the same command resumes"
+    return {OutOfMemoryError: lambda error: message}
 
 
 class EngineSettings(Settings):
@@ -57,7 +67,7 @@ class EngineSettings(Settings):
         """ "vllm" or "transformers"."""
         if self.engine != "auto":
             return self.engine
-        installed = importlib.util.find_spec("vllm") is not None
+        installed = find_spec("vllm") is not None
         return "vllm" if installed and self.device_name == "cuda" else "transformers"
 
     @property

@@ -116,6 +116,20 @@ def test_what_cannot_be_answered_is_recorded_and_what_was_lost_is_open(place):
     assert len(texts) == 3
 
 
+def test_a_refused_question_whose_text_has_changed_is_asked_again(place):
+    def say(number):
+        return NoReply("too long", refused=True) if number == 0 else "yes"
+
+    assert place(say)[0]["q0"] == "too long"
+    assert place(pytest.fail)[2] == []
+    path = place.folder.questions
+    rows = read_lines(path)
+    rows[0]["prompt"] = "a shorter one"
+    write_lines(path, rows)
+    texts, _, asked = place(lambda number: "now")
+    assert (texts["q0"], asked) == ("now", [(0, ["user"])])
+
+
 def test_other_settings_and_other_programs_are_refused(place):
     place(lambda number: "a", wanted=["q0"])
     with pytest.raises(ValueError, match=r"temperature: 0\.0 there, 1\.0 now"):

@@ -23,6 +23,8 @@ Key = tuple[Hashable, ...]
 class Store:
     """Records on disk, held by one process at a time; a context manager.
 
+    A store without a record leaves no file, which would bind the next call to its settings.
+
     Args:
         path: the file; it is made, with its folder, if it does not exist.
         identity: the settings that the records depend on.
@@ -69,6 +71,8 @@ class Store:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self.records:
+            self.path.unlink(missing_ok=True)
         self._file.close()
 
     def __contains__(self, key: Key) -> bool:

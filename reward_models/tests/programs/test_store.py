@@ -41,9 +41,17 @@ def test_only_what_is_asked_for_stays_in_memory(tmp_path: Path) -> None:
             assert store.records == {(1,): {"n": 1}}
 
 
-def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+def test_a_store_without_a_record_leaves_no_file(tmp_path: Path) -> None:
     with opened(tmp_path / "s.jsonl"):
         pass
+    assert not (tmp_path / "s.jsonl").exists()
+    with opened(tmp_path / "s.jsonl", temperature=0.5):
+        pass
+
+
+def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+    with opened(tmp_path / "s.jsonl") as store:
+        store.append([{"item": 0, "draw": 0}])
     with pytest.raises(ValueError, match=r"temperature: 1\.0 there, 0\.5 now"):
         opened(tmp_path / "s.jsonl", temperature=0.5)
 
