@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 from answer_graders.programs.console import progress
 from answer_graders.programs.files import atomic_write
 from answer_graders.programs.store import read_store
+from answer_graders.thinking import after_thinking
 from paired_eval.pages.pages import embedded, render, script_of
 from paired_eval.pages.passk import PasskRun, Table
 from paired_eval.pages.text import beginning
 from paired_eval.passk.evaluate import UNGRADED
-from paired_eval.passk.grading import NOT_VOTING, graded_part
+from paired_eval.passk.grading import NOT_VOTING
 from paired_eval.passk.summary import FILE as RESULTS
 from paired_eval.sampling.complete import ITEMS, Sample
 
@@ -31,7 +32,6 @@ PROMPT_CHARACTERS = 160  # of a row
 GOLD_CHARACTERS = 80
 
 Item = Mapping[str, Any]  # of samples/NAME.items.jsonl: what was asked
-Key = tuple[str, int]  # uid of the problem, and draw
 
 
 class ResponseKind(NamedTuple):
@@ -189,7 +189,7 @@ def _responses(run: PasskRun, task: str, longest: int) -> dict[str, list[ShownRe
 
 
 def _response(sample: Sample, longest: int) -> ShownResponse:
-    graded = graded_part(sample.text)
+    graded = after_thinking(sample.text)
     thoughts = sample.text[: len(sample.text) - len(graded)]
     return ShownResponse(
         kind=_kind(sample),

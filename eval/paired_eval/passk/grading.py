@@ -13,7 +13,6 @@ from typing import NamedTuple
 import answer_graders
 from answer_graders import marks
 from answer_graders.prompt_files import Example
-from answer_graders.thinking import after_thinking
 from paired_eval import __version__
 
 THREADS = 32  # slow answers are graded in parallel
@@ -50,11 +49,6 @@ def grade(item: Example, text: str) -> Grade:
     status = item.task.score(text, item.label).status
     answer = None if status in NOT_VOTING else item.task.voted_answer(text)
     return Grade(status, None if answer is None else answer.strip()[:LONGEST_ANSWER])
-
-
-def graded_part(text: str) -> str:
-    """The part of a response that graders read: all after its thinking, which may be nothing."""
-    return after_thinking(text)
 
 
 def grade_all(items: Sequence[Example], texts: Sequence[str]) -> list[Grade]:

@@ -66,15 +66,10 @@ def missing(store: Store, jobs: Iterable[Job], retry_refused: bool = False) -> l
     """Returns the jobs without a record; with `retry_refused`, refused ones too."""
     open_jobs = []
     for job in jobs:
-        record = record_of(store, job)
+        record = store.records.get(tuple(_key_fields(store, job).values()))
         if record is None or (retry_refused and record.get("refused") is not None):
             open_jobs.append(job)
     return open_jobs
-
-
-def record_of(store: Store, job: Job) -> Record | None:
-    """Returns the record of a job, or None."""
-    return store.records.get(tuple(_key_fields(store, job).values()))
 
 
 class AllRefusedError(ValueError):

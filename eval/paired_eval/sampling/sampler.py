@@ -35,7 +35,7 @@ SEED_SHIFT = 32  # leaves 31 bits, which every server takes
 # The fields of a sampler's identity that tell which model it is.
 MODEL_IDENTITY = ("model_sha256", "url", "served_model", "served_root", "responses_sha256")
 RECORDED_AT_ONCE = 256
-NOTES = ("model", "device", "greedy_answers")  # the last only in older stores
+NOTES = ("model", "device")
 
 
 class Request(NamedTuple):
