@@ -23,8 +23,9 @@ from openrlhf_js.trainers.openrlhf.checks.models import without_torch
 from openrlhf_js.trainers.openrlhf.flags import Flat
 from openrlhf_js.trainers.openrlhf.flags.parser import settings_text, upstream_parser
 from openrlhf_js.trainers.openrlhf.run import failures
-from openrlhf_js.trainers.openrlhf.run.checkpoints import choose_checkpoint, latest_checkpoint
+from openrlhf_js.trainers.openrlhf.run.checkpoints import choose_checkpoint, has_checkpoint
 from openrlhf_js.trainers.openrlhf.run.device import prepare_device
+from openrlhf_js.trainers.openrlhf.run.leftovers import interrupt_on_signals
 from openrlhf_js.trainers.openrlhf.run.overview import print_overview
 from openrlhf_js.trainers.openrlhf.run.ray_session import train
 from openrlhf_js.trainers.openrlhf.run.record import recorded
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     0 done, 1 failed, 2 bad input, 130 interrupted.
     """
     flat: Flat = {}
+    interrupt_on_signals()
     gc.disable()  # until all is imported, which then takes a sixth less time
     try:
         args, parser = parse(sys.argv[1:] if argv is None else argv)
@@ -75,7 +77,7 @@ def check_start(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tu
     """
     flat = vars(args)
     if flat["js.requeued"]:
-        flat["ckpt.load_enable"] = latest_checkpoint(flat).is_file()
+        flat["ckpt.load_enable"] = has_checkpoint(flat)
     starts = not flat["js.dry_run"]
     with contextlib.nullcontext() if starts else without_torch():
         checked = check(args, download=starts)

@@ -1,6 +1,8 @@
 """`openrlhf-js train`: what it prints of a failure, and its exit status."""
 
 import os
+import signal
+from zipfile import ZipFile
 
 import pytest
 from ray.exceptions import RayTaskError
@@ -9,6 +11,15 @@ from openrlhf_js.cli import train
 from openrlhf_js.trainers.openrlhf.checks import Checked
 from openrlhf_js.trainers.openrlhf.checks.start import earlier_run_problems
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, BadReward
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Signals do afterwards what they did before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def in_ray(error: Exception) -> Exception:
@@ -20,8 +31,10 @@ def in_ray(error: Exception) -> Exception:
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
     if saved:
-        (tmp_path / "_actor").mkdir()
+        (tmp_path / "_actor/global_step2").mkdir(parents=True)
         (tmp_path / "_actor/latest").write_text("global_step2")
+        with ZipFile(tmp_path / "_actor/global_step2/rank_0_optim_states.pt", "w"):
+            pass
     (tmp_path / "batch_000001.npz").touch()
     resumes = []
 
@@ -32,6 +45,7 @@ def test_a_requeued_run_resumes_what_it_has_saved(saved, tmp_path, monkeypatch):
 
     monkeypatch.setattr(train, "check", check)
     words = ["--js.requeued", "--ckpt.path", str(tmp_path), "--js.save_batches", str(tmp_path)]
+    words += ["--actor.num_gpus_per_node", "1"]
     assert train.main(words) == 2
     assert resumes == [saved]
 
@@ -96,6 +110,13 @@ def test_a_failure_before_there_is_a_log_is_printed(capsys, monkeypatch):
     assert train.main([*FLAGS]) == 1
     shown = capsys.readouterr().err
     assert "Traceback" in shown and "the whole log" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_ray_has_started_interrupts_the_run(number, started, capfd):
+    signal.signal(number, signal.SIG_DFL)
+    assert started(lambda: os.kill(os.getpid(), number)) == 130
+    assert capfd.readouterr().err.endswith("openrlhf_js: interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from openrlhf_js.reward_model.checkpoint import (
 )
 from openrlhf_js.reward_model.preferences import LEAST_TO_NORMALISE, Keys
 from openrlhf_js.trainers.openrlhf import upstream
+from openrlhf_js.trainers.openrlhf.checks import TWO_TEMPLATES
 from openrlhf_js.trainers.openrlhf.checks.batch_sizes import multiple_problems
 from openrlhf_js.trainers.openrlhf.checks.models import TRUST, code_problems, lora_problems
 from openrlhf_js.trainers.openrlhf.flags import Flat, our_group
@@ -105,6 +106,8 @@ def _problems(flat: Flat) -> Iterator[str]:
         what="--train.batch_size",
         why=f"--train.micro_batch_size x {max(1, ranks)} ranks",
     )
+    if flat["data.input_template"] and flat["data.apply_chat_template"]:
+        yield TWO_TEMPLATES
     yield from lora_problems(flat)
     name, trust = flat[MODEL], flat[TRUST]
     if not name:

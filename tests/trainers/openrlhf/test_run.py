@@ -32,7 +32,11 @@ from openrlhf_js.trainers.openrlhf.flags.parser import (
     upstream_parser,
 )
 from openrlhf_js.trainers.openrlhf.run import failures, leftovers, ray_session
-from openrlhf_js.trainers.openrlhf.run.checkpoints import choose_checkpoint, latest_checkpoint
+from openrlhf_js.trainers.openrlhf.run.checkpoints import (
+    choose_checkpoint,
+    has_checkpoint,
+    latest_checkpoint,
+)
 from openrlhf_js.trainers.openrlhf.run.device import needs_gpu, versions
 from openrlhf_js.trainers.openrlhf.run.record import SETTINGS, recorded
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
@@ -299,7 +303,9 @@ def test_a_run_that_would_wait_for_gpus_is_refused(settings, needed, monkeypatch
     with pytest.raises(BadInput, match=f"need {needed} GPUs; this machine has {needed - 1}: "):
         ray_session._check_gpus(args, None)
     ray_session._check_gpus(args, "10.0.0.1:6379")
-    assert "The run waits for more" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("openrlhf_js: ")  # the run's screen shows no other lines
+    assert "The run waits for more" in said
 
 
 def test_attention_falls_back_to_sdpa_and_rings_are_refused():
@@ -450,6 +456,12 @@ def test_a_damaged_checkpoint_is_skipped_for_the_newest_that_is_whole_of_every_m
         damage(flat, f"global_step{step}")
     with pytest.raises(BadInput, match=r"checkpoints has no complete checkpoint"):
         choose_checkpoint(flat)
+    capsys.readouterr()
+    assert not has_checkpoint(flat)  # as --js.requeued asks
+    assert "no complete checkpoint: the run begins again" in capsys.readouterr().out
+    save(flat, "global_step91")
+    save(flat, "global_step91", role="critic")
+    assert has_checkpoint(flat)
 
 
 def test_ray_folders_of_killed_runs_are_removed_and_nothing_else(tmp_path, monkeypatch):
@@ -510,14 +522,15 @@ def test_each_node_of_a_cluster_must_have_our_versions_and_see_the_files(tmp_pat
         assert Path(paths[-1]).parent == tmp_path  # written, to see
         return {
             "10.0.0.1": function(paths),
-            "10.0.0.2": ({**here, "torch": "2.0.0"}, paths[-1:]),
+            "10.0.0.2": ({**here, "torch": "2.0.0"}, "/root", paths[-1:]),
             "10.0.0.3": RuntimeError("no worker"),
         }
 
     monkeypatch.setattr(ray_session, "_on_each_node", answers)
     with pytest.raises(BadInput) as caught:
         ray_session._check_nodes(args)
-    other, unseen, dead = str(caught.value).splitlines()
+    other, elsewhere, unseen, dead = str(caught.value).splitlines()
+    assert f"10.0.0.2 looks for relative paths in /root, this command in {os.getcwd()}" in elsewhere
     assert "10.0.0.2" in other and "'torch': '2.0.0'" in other
     assert "10.0.0.2" in unseen and "--ckpt.path" in unseen
     assert "10.0.0.3" in dead

@@ -49,6 +49,10 @@ NO_ESTIMATOR = (
     "--help lists the others (OpenRLHF by itself would take gae, which trains a critic)"
 )
 
+TWO_TEMPLATES = (
+    "--data.input_template does nothing with --data.apply_chat_template: leave one of them out"
+)
+
 
 class Checked(NamedTuple):
     """What the checks have found out."""
@@ -133,6 +137,8 @@ def flag_problems(flat: Flat) -> Iterator[str]:
             f"--ds.param_dtype {flat['ds.param_dtype']}: OpenRLHF's vLLM engines hold bfloat16 and "
             "take no other weights: leave it out"
         )
+    if flat["data.input_template"] and flat["data.apply_chat_template"]:
+        yield TWO_TEMPLATES
     max_len = flat["data.max_len"]
     max_new_tokens = flat["rollout.max_new_tokens"]
     if max_new_tokens is not None and max_new_tokens >= max_len:

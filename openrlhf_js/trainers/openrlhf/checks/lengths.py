@@ -207,10 +207,12 @@ def _lengths(rows: Any, flat: Flat, tokenizer: Any) -> Lengths:
         for number, row in enumerate(used, 1):
             try:
                 prompt = prompt_of(row, flat, tokenizer)
-            except Exception as error:  # a chat template can raise anything
+            except Exception as error:  # a template can raise anything
+                template = f"--data.input_template {flat['data.input_template']!r}"
+                if flat["data.apply_chat_template"]:
+                    template = f"the chat template of {flat[MODEL]}"
                 raise BadInput(
-                    f"row {number:,} is refused by the chat template of {flat[MODEL]}: "
-                    f"{first_line(error)}"
+                    f"row {number:,} is refused by {template}: {first_line(error)}"
                 ) from None
             prompts.append(prompt)
             images.append(row.get(image_key))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from openrlhf_js.trainers.openrlhf.data_files import (
@@ -64,11 +65,22 @@ def check_prompts(flat: Flat, download: bool = False) -> Prompts:
             parse_probabilities(shares, len(trained))
         except BadInput as error:
             problems.append(str(error))
+    problems += _image_problems(trained, flat)
     drops = flat["js.on_long_prompt"] == "drop" and not flat["train.agent_func_path"]
     is_unseen = any(rows is None for rows in trained)
     if shares is not None or is_unseen or drops:
         return Prompts(problems, data_sets, None)
     return Prompts(problems, data_sets, min(sum(map(len, trained)), flat["data.max_samples"]))
+
+
+def _image_problems(trained: Sequence[Any], flat: Flat) -> Iterator[str]:
+    """A problem if prompts may have images, and no data set has a column of them."""
+    key = flat["data.image_key"]
+    known = [rows.column_names for rows in trained if rows is not None]
+    has_images = len(known) < len(trained) or any(key in columns for columns in known)
+    if flat["data.max_images_per_prompt"] and not has_images:
+        there = ", ".join(dict.fromkeys(chain.from_iterable(known)))
+        yield f"--data.image_key: no data set has a column {key!r}; there are {there}"
 
 
 def _usable_rows(name: str, flag: str, flat: Flat, download: bool) -> Any:
@@ -78,6 +90,8 @@ def _usable_rows(name: str, flag: str, flat: Flat, download: bool) -> Any:
     """
     rows = read_local(name, flat[SPLITS[flag]])
     if rows is not None:
+        if not len(rows):
+            raise BadInput("is empty")
         _check_columns(rows.column_names, flat)
         columns = (flat["data.input_key"], flat["data.image_key"])
         for number, row in enumerate(first_rows(rows, flat["data.max_samples"], columns), 1):

@@ -41,6 +41,15 @@ def rank_problems(flat: Flat) -> Iterator[str]:
             )
 
 
+def has_checkpoint(flat: Flat) -> bool:
+    """Whether there is a complete checkpoint to resume; says so where there are others."""
+    if _whole_for_all(flat):
+        return True
+    if latest_checkpoint(flat).is_file():
+        say(f"openrlhf_js: {flat['ckpt.path']} has no complete checkpoint: the run begins again")
+    return False
+
+
 def choose_checkpoint(flat: Flat) -> None:
     """Makes `--ckpt.load_enable` resume the newest complete checkpoint; removes incomplete ones.
 
@@ -48,9 +57,8 @@ def choose_checkpoint(flat: Flat) -> None:
     count them, and remove a complete one, which is older. Raises BadInput if there is no complete
     one.
     """
-    roles = ["actor", "critic"] if flat["algo.advantage.estimator"] == "gae" else ["actor"]
-    latest_files = [latest_checkpoint(flat, role) for role in roles]
-    whole = set.intersection(*(_whole_checkpoints(flat, role) for role in roles))
+    latest_files = [latest_checkpoint(flat, role) for role in _roles(flat)]
+    whole = _whole_for_all(flat)
     if not whole:
         raise BadInput(
             f"--ckpt.load_enable: {flat['ckpt.path']} has no complete checkpoint: remove it to "
@@ -77,6 +85,16 @@ def choose_checkpoint(flat: Flat) -> None:
 def _changed_at(path: Path) -> float:
     """When a file or folder was last changed, in seconds."""
     return path.stat().st_mtime
+
+
+def _roles(flat: Flat) -> list[str]:
+    """The models that a run saves."""
+    return ["actor", "critic"] if flat["algo.advantage.estimator"] == "gae" else ["actor"]
+
+
+def _whole_for_all(flat: Flat) -> set[str]:
+    """The names of the checkpoints that are complete for each model."""
+    return set.intersection(*(_whole_checkpoints(flat, role) for role in _roles(flat)))
 
 
 def _whole_checkpoints(flat: Flat, role: str) -> set[str]:

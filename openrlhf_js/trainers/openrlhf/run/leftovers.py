@@ -20,6 +20,13 @@ FOLDER = "ojs-"  # prefix of Ray's temporary folder; short, since socket paths a
 PATIENCE_SECONDS = 5.0  # for a process to end by itself
 
 
+def interrupt_on_signals() -> None:
+    """Makes signals that end a run do what Ctrl-C does, unless they are ignored, as by nohup."""
+    for number in SIGNALS[1:]:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
 def end_run(
     marker: str, session: int | None = None, spared: tuple[int, float] | None = None
 ) -> None:

@@ -13,7 +13,6 @@ import glob
 import importlib
 import os
 import shlex
-import signal
 import sys
 import tempfile
 import uuid
@@ -37,8 +36,8 @@ from openrlhf_js.trainers.openrlhf.run.device import (
 )
 from openrlhf_js.trainers.openrlhf.run.failures import existing_folder
 from openrlhf_js.trainers.openrlhf.run.leftovers import (
-    SIGNALS,
     end_run,
+    interrupt_on_signals,
     remove_dead_folders,
 )
 from openrlhf_js.trainers.openrlhf.upstream import BadInput, UpstreamMismatch
@@ -102,9 +101,7 @@ def ray_session(args: argparse.Namespace, device: str) -> Iterator[None]:
             _check_nodes(args)
         if node.nursery and ray.get_runtime_context().get_job_id() != environment.RAY_JOB:
             raise UpstreamMismatch("Ray counts its jobs in another way")
-        for number in SIGNALS[1:]:  # replaces Ray's handlers, which skip the cleanup
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.default_int_handler)
+        interrupt_on_signals()  # replaces Ray's handlers, which skip the cleanup
         yield
 
 
@@ -167,7 +164,10 @@ def _check_gpus(args: argparse.Namespace, cluster: str | None) -> None:
     problem = f"policy, reference, vLLM's engines and other models need {needed} GPUs; "
     if not cluster:
         raise BadInput(f"{problem}this machine has {present}: {advice}")
-    say(f"{problem}the cluster has {present}. The run waits for more; if none come, {advice}")
+    say(
+        f"openrlhf_js: {problem}the cluster has {present}. The run waits for more; if none come, "
+        f"{advice}"
+    )
 
 
 def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
@@ -195,7 +195,9 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, An
 
 def _check_nodes(args: argparse.Namespace) -> None:
     """Raises BadInput unless each node has our versions and sees the files of the run."""
-    paths = _local_paths(args)
+    here = os.getcwd()
+    paths = [os.path.abspath(name) for name in _local_files(args)]
+    has_relative_paths = not all(map(os.path.isabs, [*_local_files(args), *_folders(args)]))
     with tempfile.NamedTemporaryFile(dir=existing_folder(args.ckpt.path)) as shared:
         paths.append(shared.name)
         nodes = _on_each_node(_look, paths)
@@ -207,9 +209,14 @@ def _check_nodes(args: argparse.Namespace) -> None:
                 f"node {address} cannot start a worker with {sys.executable}: {type(seen).__name__}"
             )
             continue
-        versions_there, missing_files = seen
+        versions_there, folder, missing_files = seen
         if versions_there != versions_here:
             problems.append(f"the node {address} has {versions_there}, this one {versions_here}")
+        if has_relative_paths and folder != here:
+            problems.append(
+                f"the node {address} looks for relative paths in {folder}, this command in {here}: "
+                "give absolute ones, or run `ray start` in the folder of this command"
+            )
         for path in missing_files:
             title = f"--ckpt.path {args.ckpt.path}" if path == shared.name else path
             problems.append(f"the node {address} does not see {title}: put it on a shared disk")
@@ -217,7 +224,18 @@ def _check_nodes(args: argparse.Namespace) -> None:
         raise BadInput("\n".join(problems))
 
 
-def _local_paths(args: argparse.Namespace) -> list[str]:
+def _folders(args: argparse.Namespace) -> list[str]:
+    """The folders into which a run writes."""
+    folders = (
+        args.ckpt.path,
+        args.ckpt.output_dir,
+        args.logger.tensorboard_dir,
+        args.js.save_batches,
+    )
+    return [folder for folder in folders if folder]
+
+
+def _local_files(args: argparse.Namespace) -> list[str]:
     """The files and folders that the flags name and that exist here."""
     names = [
         args.actor.model_name_or_path,
@@ -233,9 +251,9 @@ def _local_paths(args: argparse.Namespace) -> list[str]:
         for data_set in data_sets.split(","):
             path = data_set.partition("@")[0].strip()
             names += glob.glob(path) or [path]
-    return [os.path.abspath(name) for name in names if name and os.path.exists(name)]
+    return [name for name in names if name and os.path.exists(name)]
 
 
-def _look(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """A node's versions, and the paths that do not exist on it."""
-    return versions(), [path for path in paths if not os.path.exists(path)]
+def _look(paths: Sequence[str]) -> tuple[dict[str, str], str, list[str]]:
+    """A node's versions, the folder of its workers, and the paths that do not exist on it."""
+    return versions(), os.getcwd(), [path for path in paths if not os.path.exists(path)]

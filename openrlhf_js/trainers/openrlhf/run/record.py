@@ -48,6 +48,13 @@ MAY_CHANGE = {
     ),
 }
 PATTERNS = " ".join(MAY_CHANGE.values()).split()
+BATCHES = (  # what begins the data again, or makes other numbers of steps from it
+    "data.*",
+    "rollout.batch_size",
+    "rollout.n_samples_per_prompt",
+    "train.batch_size",
+    "train.max_epochs",
+)
 STEPS = ("train.num_episodes", "js.max_steps")  # they set the learning rate schedule
 
 
@@ -134,10 +141,17 @@ def resume_problems(flat: Flat) -> list[str]:
         if before[name] != now[name]
     }
     refused = []
+    has_schedule = flat["actor.lr_scheduler"] != "constant"
     for name, difference in differences.items():
+        if name in allowed and has_schedule and any(fnmatchcase(name, one) for one in BATCHES):
+            return [
+                f"--js.changed {name}: the schedule of the learning rate would be over other "
+                "steps, and may rise again: go on at a fixed rate, with --actor.lr_scheduler "
+                "constant, which --js.changed must name, too"
+            ]
         if name in allowed:
             say(f"openrlhf_js: the checkpoint's run had {difference}")
-        elif name in STEPS and flat["actor.lr_scheduler"] != "constant":
+        elif name in STEPS and has_schedule:
             say(
                 f"openrlhf_js: the checkpoint's run had {difference}: the schedule of the learning "
                 "rate is now over the new number of steps"
