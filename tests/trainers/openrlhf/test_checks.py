@@ -95,7 +95,6 @@ def write_other_files(rows: list[dict[str, str]]) -> None:
     Path("folder/test.jsonl").write_bytes(lines)
     Path("folder/train.jsonl").write_bytes(lines)
     table = datasets.Dataset.from_list(rows)
-    table.select([]).save_to_disk("nothing")
     datasets.DatasetDict({"train": table, "test": table}).save_to_disk("saved")
 
 

@@ -90,8 +90,6 @@ def _usable_rows(name: str, flag: str, flat: Flat, download: bool) -> Any:
     """
     rows = read_local(name, flat[SPLITS[flag]])
     if rows is not None:
-        if not len(rows):
-            raise BadInput("is empty")
         _check_columns(rows.column_names, flat)
         columns = (flat["data.input_key"], flat["data.image_key"])
         for number, row in enumerate(first_rows(rows, flat["data.max_samples"], columns), 1):
