@@ -11,6 +11,11 @@ from torch import Tensor
 from openrlhf_js.estimators.group_stats import as_tensor
 
 
+def as_plain(value: Any) -> Any:
+    """An array or tensor as Python numbers, by which it is compared; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 class Groups:
     """The prompt groups of B responses, of any sizes and in any order.
 
@@ -32,7 +37,7 @@ class Groups:
         Raises ValueError for ids of another shape.
         """
         try:
-            ids = list(ids.tolist() if hasattr(ids, "tolist") else ids)
+            ids = [as_plain(each) for each in as_plain(ids)]
             numbers = {group: row for row, group in enumerate(dict.fromkeys(ids))}
         except TypeError as error:
             raise ValueError(

@@ -22,8 +22,13 @@ def key_of(*texts: str | None) -> int:
 
 
 def digest_of(content: Any) -> str:
-    """A hash that identifies bytes, or the pixels of a decoded image."""
-    return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).hexdigest()
+    """A hash that identifies bytes, an array, or the pixels of a decoded image."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    if hasattr(content, "convert"):  # the bytes of an image may be places in its palette
+        content = content.convert("RGBA")
+    size = repr(getattr(content, "shape", content.size))
+    return hashlib.sha256(size.encode() + content.tobytes()).hexdigest()
 
 
 def keys_of(batch: Batch) -> Tensor:

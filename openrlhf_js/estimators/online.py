@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from openrlhf_js.estimators.advantages import LiveEstimator
 from openrlhf_js.estimators.batch import Batch
+from openrlhf_js.estimators.flat import as_plain
 from openrlhf_js.estimators.gradient import squared_score_norms
 from openrlhf_js.estimators.group_stats import as_tensor
 from openrlhf_js.estimators.memory import key_of
@@ -74,7 +75,7 @@ class OnlineBaseline:
         self._steps_kept = steps_kept
         self._states: dict[int, LiveEstimator] = {}  # what was known when each step began
         self._recent: deque[Group] = deque(maxlen=GROUPS_KEPT)
-        self._unlearnt = 0  # how many of them, the last ones
+        self._unlearnt: list[Group] = []
         self._last_numbers: dict[str, int] = {}  # of each worker
         self._worker = uuid.uuid4().hex
         self._numbers = itertools.count(1)
@@ -94,12 +95,14 @@ class OnlineBaseline:
             if self._states and step <= max(self._states):
                 return
             state = _copy(self._state_at(step))
-            new = list(self._recent)[-self._unlearnt :] if self._unlearnt else []
             # in an order that depends neither on that of arrival nor on the size of the rewards
-            new.sort(key=lambda group: (group.step, key_of(repr(group[:4]))))
+            new = sorted(self._unlearnt, key=lambda group: (group.step, key_of(repr(group[:4]))))
             for sampled_at, groups in itertools.groupby(new, key=lambda group: group.step):
-                state.learn(self._batch(sampled_at, list(groups)))
-            self._unlearnt = 0
+                batch = self._batch(sampled_at, list(groups))
+                if state.memory is not None:
+                    state.memory.recall(batch)  # what always comes before `learn`
+                state.learn(batch)
+            self._unlearnt = []
             self._states[step] = state
             if len(self._states) > self._steps_kept:
                 del self._states[min(self._states)]
@@ -132,7 +135,7 @@ class OnlineBaseline:
         if log_probs is not None:
             score_weights = _score_weights(log_probs, mask)
         weights = None if score_weights is None else as_tensor(score_weights, "weights")[None]
-        keys = torch.tensor([key_of(str(prompt_id))])
+        keys = torch.tensor([key_of(str(as_plain(prompt_id)))])
         with self._lock:
             step = max(self._states, default=-1) + 1 if step is None else step
             if step > max(self._states, default=-math.inf):  # else it comes late
@@ -166,7 +169,7 @@ class OnlineBaseline:
     def _add(self, group: Group) -> None:
         self._last_numbers[group.worker] = group.number
         self._recent.append(group)
-        self._unlearnt += 1
+        self._unlearnt.append(group)
 
     def _state_at(self, step: int) -> LiveEstimator:
         """What was known when the step began, or the last one before it that is kept."""
@@ -187,11 +190,10 @@ class OnlineBaseline:
         """What a checkpoint holds."""
         with self._lock:
             states = {step: state.state_dict() for step, state in self._states.items()}
-            groups = [tuple(group) for group in self._recent]
             return {
                 "states": states,
-                "groups": groups,
-                "unlearnt": self._unlearnt,
+                "groups": [tuple(group) for group in self._recent],
+                "unlearnt": [tuple(group) for group in self._unlearnt],
                 "last_numbers": dict(self._last_numbers),
             }
 
@@ -202,7 +204,7 @@ class OnlineBaseline:
             for step, loaded in self._states.items():
                 loaded.load_state_dict(state["states"][step])
             self._recent = deque(map(Group._make, state["groups"]), maxlen=GROUPS_KEPT)
-            self._unlearnt = state["unlearnt"]
+            self._unlearnt = list(map(Group._make, state["unlearnt"]))
             self._last_numbers = dict(state["last_numbers"])
 
 

@@ -46,7 +46,8 @@ class ShrinkageGRPOTrainer(GRPOTrainer):
     def _add_prompt_id_to_inputs(self, samples: list[Any]) -> list[Any]:
         samples = super()._add_prompt_id_to_inputs(samples)
         for each in samples:  # with ms-swift's ids, the first prompt of a step is always 0
-            row = [each.messages, each.images, each.videos, each.audios, each.extra]
+            media = [each.images, each.videos, each.audios, each.objects]
+            row = [each.messages, each.tools, *media, each.extra]
             each.prompt_id = str(prompt_key(row))
         return samples
 

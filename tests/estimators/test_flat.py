@@ -41,7 +41,13 @@ def test_groups_of_different_sizes_and_masked_responses():
 
 
 @pytest.mark.parametrize(
-    "groups", [[0, 0, 1, 1], np.array([9, 9, 5, 5]), torch.tensor([1, 1, 2, 2])]
+    "groups",
+    [
+        [0, 0, 1, 1],
+        np.array([9, 9, 5, 5]),
+        torch.tensor([1, 1, 2, 2]),
+        list(torch.tensor([1, 1, 2, 2])),
+    ],
 )
 @pytest.mark.parametrize(
     "rewards", [[1, 0, 1, 1], [True, False, True, True], np.array([1, 0, 1, 1], dtype=np.int8)]

@@ -459,6 +459,47 @@ def test_a_users_own_baseline_may_be_given_one_group_at_a_time(tmp_path):
     assert online.advantages("q", [1, 0], step=1).tolist() == [0, -1]
 
 
+PREDICTED = """
+class Predicted:
+    def baseline(self, batch):
+        self.predicted = batch.rewards * 0 + 0.5
+        return self.predicted
+
+    def learn(self, batch):
+        assert self.predicted.shape == batch.rewards.shape
+"""
+
+
+def test_a_users_own_baseline_is_asked_for_each_batch_before_it_learns_from_it(tmp_path):
+    (tmp_path / "mine.py").write_text(PREDICTED)
+    online = OnlineBaseline(f"{tmp_path}/mine.py:Predicted")
+    online.advantages("p", [1, 0], step=0)
+    online.advantages("q", [1, 0, 1], step=0)
+    online.begin(1)
+
+
+def test_a_prompt_may_be_known_by_its_tokens():
+    online = OnlineBaseline("js_grad")
+    for middle in range(2):  # a tensor this long is not written out by str()
+        tokens = torch.zeros(1500, dtype=torch.int64)
+        tokens[700] = middle
+        online.advantages(tokens, [1, 0], step=0)
+    assert len({group.key for group in online.groups()}) == 2
+
+
+def test_all_groups_of_a_step_are_learnt_however_few_are_kept(monkeypatch):
+    monkeypatch.setattr("openrlhf_js.estimators.online.GROUPS_KEPT", 2)
+    few = OnlineBaseline("js_grad")
+    monkeypatch.setattr("openrlhf_js.estimators.online.GROUPS_KEPT", 100)
+    many = OnlineBaseline("js_grad")
+    groups = drawn(0, (2, 3, 2, 1))
+    for online in (few, many):
+        give(online, groups, 0)
+        online.begin(1)
+    assert len(few.groups()) == 2
+    assert torch.equal(known(few)["moments"], known(many)["moments"])
+
+
 @pytest.mark.parametrize(
     ("name", "inputs", "message"),
     [

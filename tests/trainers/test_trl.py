@@ -323,3 +323,9 @@ def test_a_prompt_is_known_by_its_images() -> None:
 
     assert key(1, 2) == key(1, 2)
     assert len({key(1, 2), key(2, 1), key(1, 1)}) == 3
+    wide, high = (Image.new("L", size, 1) for size in ((4, 8), (8, 4)))
+    assert prompt_key([wide]) != prompt_key([high])
+    palettes = [Image.new("P", (2, 2), 0) for _ in range(2)]
+    palettes[0].putpalette([255, 0, 0])
+    palettes[1].putpalette([0, 255, 0])
+    assert prompt_key(palettes[:1]) != prompt_key(palettes[1:])
