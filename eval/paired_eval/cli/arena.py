@@ -12,7 +12,7 @@ import tyro
 from answer_graders.marks import name_marks
 from answer_graders.programs.console import say, table
 from answer_graders.programs.files import atomic_write
-from answer_graders.programs.settings import Field, Settings, choose, program
+from answer_graders.programs.settings import Field, Settings, choose, parse, program, run
 from paired_eval.sampling.settings import (
     PromptForm,
     ServerSettings,
@@ -373,8 +373,8 @@ fetch = partial(program, f"{PROG} fetch", FetchSettings, _fetch, resumes=True)
 def generate(argv: list[str]) -> int:
     """Runs `openrlhf-js eval arena generate`."""
     prog = f"{PROG} generate"
-    failures = memory_failures()
-    return program(prog, GenerateSettings, _generate, argv, resumes=True, failures=failures)
+    settings = parse(GenerateSettings, prog, argv)
+    return run(prog, lambda: _generate(settings), resumes=True, failures=memory_failures())
 
 
 judge = partial(program, f"{PROG} judge", JudgeFlags, _judge, resumes=True)

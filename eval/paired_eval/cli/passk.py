@@ -12,7 +12,7 @@ from pydantic import model_validator
 from answer_graders.marks import name_marks
 from answer_graders.programs.console import say, table
 from answer_graders.programs.files import make_folder, write_json
-from answer_graders.programs.settings import Field, program
+from answer_graders.programs.settings import Field, parse, run
 from paired_eval.sampling.settings import (
     PromptForm,
     ServerSettings,
@@ -152,7 +152,8 @@ def main(argv: list[str]) -> int:
 
     Returns 0 if done, 1 if the server or the disk fails, 2 for unusable input.
     """
-    return program(PASSK, PasskSettings, _passk, argv, resumes=True, failures=memory_failures())
+    settings = parse(PasskSettings, PASSK, argv)
+    return run(PASSK, lambda: _passk(settings), resumes=True, failures=memory_failures())
 
 
 def _passk(settings: PasskSettings) -> None:

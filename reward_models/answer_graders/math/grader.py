@@ -118,7 +118,7 @@ def golds_of(label: str) -> tuple[Gold, ...]:
 
 
 def is_readable(label: str) -> bool:
-    """Whether the grammar reads all gold answers; others need equal text, or math-verify.
+    """Whether the grammar reads all gold answers; others need equal text.
 
     ValueError if the label is malformed.
     """

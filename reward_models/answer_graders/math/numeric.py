@@ -1,8 +1,7 @@
-r"""Compares expressions by their values, and with math-verify where our grammar ends.
+r"""Compares expressions by their values.
 
 This runs in a worker process, which is killed when it takes too long. Expressions are equal if they
-agree wherever both are real. Only the LaTeX grammar of math-verify is used: its parser for plain
-expressions passes text to sympy's `parse_expr`, which runs it as Python.
+agree wherever both are real.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-import math_verify
 from mpmath import mp  # type: ignore[import-untyped]
 
 from answer_graders.math.compare import Judge, Undecided
@@ -108,15 +105,6 @@ class Numeric(Judge):
 # one answer
 
 _OF_TEN = re.compile(r"\\ln|\\log ?[({]? ?10+(?!\d)")  # `\log 100` is 2
-_LATEX = [math_verify.LatexExtractionConfig()]
-_DIGITS = 100  # of precision when math-verify compares closed forms
-_DECIMALS_OF_FLOATS = 14  # of precision when it reads decimal numbers
-_ADVANCED = re.compile(  # what math-verify may read: no words, lists, relations or towers of powers
-    r"(?=.*\\(?:[io]*nt|sum|prod|lim|det|partial|nabla|frac\{ ?d)(?![a-z]))"
-    r"(?!.*(?:\^ ?\{[^{}+-]*\^ ?\{|(?:[({] ?){6}))(?:_ ?\{[^{}]*\}|_(?! ?\{)|\d{1,8}(?!\d)"
-    r"|(?:\\(?!approx|ldots|[bx]?cancel|sout|not)[a-zA-Z]+|[a-zA-Z]{1,3})(?![a-zA-Z])"
-    r"|[-+*/^(){}\[\]|. ]){1,400}"
-)
 
 
 def compare(answer: str, label: str) -> Score:
@@ -127,35 +115,9 @@ def compare(answer: str, label: str) -> Score:
     logs = ["ln"]
     if "log" in text + gold_text:  # a gold `\\log` may mean either
         logs = ["lg"] if _OF_TEN.search(gold_text) else ["ln", "lg"]
-    score = scored("wrong", "another value")
     try:
         if any(decide(text, golds, Numeric(log=log)) for log in logs):
             return scored("correct", "equal value")
     except (NotRead, RecursionError) as error:
-        score = scored("malformed", f"cannot be read: {error}")
-    is_advanced = len(golds) == 1 and _ADVANCED.fullmatch(f"{text} {gold_text}")
-    if is_advanced and _math_verify_agrees(text, gold_text):
-        return scored("correct", "math-verify finds them equal")
-    return score
-
-
-def _math_verify_agrees(text: str, gold_text: str) -> bool:
-    """Whether math-verify finds both equal as LaTeX; the worker's own time limit bounds it."""
-    gold = _math_verify_parse(gold_text)
-    answer = _math_verify_parse(text)
-    return bool(
-        math_verify.verify(
-            gold,
-            answer,
-            float_rounding=_DECIMALS_OF_FLOATS,
-            numeric_precision=_DIGITS,
-            timeout_seconds=None,
-        )
-    )
-
-
-def _math_verify_parse(latex: str) -> list[Any]:
-    trees: list[Any] = math_verify.parse(
-        f"${latex}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None
-    )
-    return trees
+        return scored("malformed", f"cannot be read: {error}")
+    return scored("wrong", "another value")

@@ -145,13 +145,6 @@ def test_what_is_left_goes_through_the_pool():
     assert not verdict(r"\sqrt{3}", r"\sqrt{2}")
 
 
-def test_integrals_and_sums_are_left_to_math_verify():
-    score = grader.grade(r"\sum_{k=1}^{10} k + \int_0^1 x \, dx", "55.5")
-    assert score.status == "correct"
-    assert score.detail.endswith("math-verify finds them equal")
-    assert not verdict(r"\int_0^1 x \, dx + 1", r"\frac{1}{2}")
-
-
 def test_which_packages_are_loaded_and_when():
     """None of mathematics with the grader, and none by an answer in the worker."""
     done = subprocess.run(
@@ -162,7 +155,7 @@ def test_which_packages_are_loaded_and_when():
 
 LOADING = r"""
 import sys, answer_graders.math.grader
-print(*{"sympy", "mpmath", "math_verify", "torch", "numpy"} & set(sys.modules), end="")
+print(*{"sympy", "mpmath", "torch", "numpy"} & set(sys.modules), end="")
 from answer_graders.math import numeric
 loaded = set(sys.modules)
 answer, label = r"\log_2 \binom{4}{2} + \sin \frac{x}{7}", r"1 + \log_2 3 + \sin(x/7)"
@@ -295,11 +288,3 @@ def test_hostile_answers_are_refused_at_once(in_process, monkeypatch, tmp_path, 
         assert score.detail.isascii()
         assert time.process_time() - began < 5, answer[:60]
     assert not list(tmp_path.iterdir())
-
-
-def test_math_verify_runs_no_answer_as_code(in_process, monkeypatch):
-    evaluated = []
-    monkeypatch.setattr("math_verify.parser.parse_expr", lambda text, **_: evaluated.append(text))
-    for code in (answer for answer in HOSTILE if "touched" in answer):
-        assert grader.grade(code, r"\int_0^1 x\,dx").status in ("wrong", "malformed")
-    assert not evaluated
