@@ -268,6 +268,8 @@ class _Parser:
             return self.ratio(left, right)
         if kind == "mul":
             return product(left, right)
+        if sign == "-" and is_set(right):
+            return node("minus", left, right)
         if sign == "-":
             right = node("neg", right)
         return node(kind, left, right)

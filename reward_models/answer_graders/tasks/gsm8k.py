@@ -30,6 +30,7 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _TEXT = r"((?:[^.!?]|\.(?=[0-9])){1,300}?)"  # of a sentence
 _ANSWER = rf"[\s:*]{{0,9}}{_TEXT}[\s*]{{0,20}}\.?[\s*]{{0,20}}"
 _SUBJECT = r"(?:the |my )?(?:final |correct )?answer"
+_STEP = re.compile(r"\**step [0-9]", re.IGNORECASE)
 _HEADING = re.compile(rf"\**{_SUBJECT}[\s:*]*", re.IGNORECASE)
 _HEADED = re.compile(rf"\**{_SUBJECT}(?![a-z])(?: is)?{_ANSWER}", re.IGNORECASE)
 _BEFORE = r"(?:.*[.!?:;]\s)?\W{0,4}"  # earlier sentences, and marks such as bold stars
@@ -96,10 +97,15 @@ def answer_of(response: str) -> str | None:
 
 
 def _after_hashes(response: str) -> str | None:
-    """The text after the last `####`; after a heading such as `Final Answer`, all text below it."""
+    """The text after the last `####`; after a heading such as `Final Answer`, all text below it.
+
+    None if a step of the solution has the heading.
+    """
     line = answers.last_hashes(response)
     if not line or len(line) > _LONGEST_SENTENCE:
         return line
+    if _STEP.match(line):
+        return None
     if not _HEADING.match(line):
         return stated(line)
     headed = _HEADED.fullmatch(response[response.rindex(line) :][:_LONGEST_SENTENCE])
