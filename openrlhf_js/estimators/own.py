@@ -86,7 +86,6 @@ def _load(spec: str, own: OwnName, source: bytes) -> Estimator:
     record = Estimator(
         name=spec,
         summary=(inspect.getdoc(made) or f"{own.name} of {own.file.name}").splitlines()[0],
-        equation=r"b_i^j = \text{" + own.name.replace("_", r"\_") + "}",
         source=str(own.file),
         unbiased=True,
         baseline=functools.partial(_recalled if remembers else _computed, spec, made),

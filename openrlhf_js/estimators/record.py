@@ -112,8 +112,6 @@ class Estimator:
     name: str
     summary: str
     """One line: what the baseline is."""
-    equation: str
-    """The baseline as LaTeX."""
     source: str
     """Where it comes from."""
     unbiased: bool

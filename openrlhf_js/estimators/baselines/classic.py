@@ -97,7 +97,6 @@ def _batch_mean_error(moments: Moments, batch: Batch) -> Tensor:
 NO_BASELINE = Estimator(
     name="no_baseline",
     summary="no baseline: the reward itself",
-    equation=r"b_i^j = 0",
     source="Williams (1992)",
     unbiased=True,
     baseline=zero,
@@ -106,7 +105,6 @@ NO_BASELINE = Estimator(
 RLOO = Estimator(
     name="rloo",
     summary="mean of the prompt's other rewards",
-    equation=r"b_i^j = \hat\mu_i^{-j}",
     source="Kool, van Hoof and Welling (2019); Ahmadian et al. (2024)",
     unbiased=True,
     baseline=loo_prompt_mean,
@@ -117,7 +115,6 @@ RLOO = Estimator(
 BLOO = Estimator(
     name="bloo",
     summary="mean of the other prompts' means",
-    equation=r"b_i^j = \bar\mu_{-i}",
     source="eq. local_loo of the paper; REINFORCE with a leave-one-out batch mean",
     unbiased=True,
     baseline=loo_batch_mean,
@@ -127,7 +124,6 @@ BLOO = Estimator(
 GRPO = Estimator(
     name="grpo",
     summary="prompt mean; divided by the prompt's standard deviation",
-    equation=r"b_i^j = \hat\mu_i",
     source="Shao et al. (2024)",
     unbiased=False,
     baseline=prompt_mean,
@@ -139,7 +135,6 @@ GRPO = Estimator(
 DR_GRPO = Estimator(
     name="dr_grpo",
     summary="prompt mean",
-    equation=r"b_i^j = \hat\mu_i",
     source="Liu et al. (2025)",
     unbiased=False,
     baseline=prompt_mean,
@@ -150,7 +145,6 @@ DR_GRPO = Estimator(
 REINFORCE_BASELINE = Estimator(
     name="reinforce_baseline",
     summary="prompt mean; divided by the batch's standard deviation",
-    equation=r"b_i^j = \hat\mu_i",
     source="Hu (2025), REINFORCE++-baseline",
     unbiased=False,
     baseline=prompt_mean,
@@ -162,7 +156,6 @@ REINFORCE_BASELINE = Estimator(
 FLASH_REINFORCE = Estimator(
     name="flash_reinforce",
     summary="batch mean",
-    equation=r"b_i^j = \bar\mu",
     source="OpenRLHF 0.11.2",
     unbiased=False,
     baseline=batch_mean,
@@ -173,7 +166,6 @@ FLASH_REINFORCE = Estimator(
 REINFORCE_PLUS_PLUS = Estimator(
     name="reinforce++",
     summary="batch mean; divided by the batch's standard deviation",
-    equation=r"b_i^j = \bar\mu",
     source="Hu (2025)",
     unbiased=False,
     baseline=batch_mean,
@@ -185,7 +177,6 @@ REINFORCE_PLUS_PLUS = Estimator(
 REMAX = Estimator(
     name="remax",
     summary="reward of the greedy response",
-    equation=r"b_i^j = r_i^{\mathrm{greedy}}",
     source="Li et al. (2024)",
     unbiased=True,
     baseline=greedy_reward,

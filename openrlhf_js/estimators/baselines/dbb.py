@@ -68,7 +68,6 @@ DBB = Estimator(
     name="dbb",
     summary="success rate of the prompt's discounted history, today's responses among it; divided "
     "by its standard deviation",
-    equation=r"b_i^j = \alpha_i / (\alpha_i + \beta_i)",
     source="Kim et al. (2026), arXiv 2603.18444, eqs. 11 to 13",
     unbiased=False,
     baseline=lambda batch: success_rate(batch).expand_as(batch.rewards),

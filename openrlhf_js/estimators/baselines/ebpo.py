@@ -113,7 +113,6 @@ EBPO = Estimator(
     name="ebpo",
     summary="prompt mean shrunk to the mean of all rewards since the start, normalised over the "
     "batch",
-    equation=r"b_i^j = (1-S_i)\,\hat\mu_i + S_i\,\mu_{\mathrm{glob}}",
     source="Han et al. (2026), arXiv 2602.05165, eqs. 2 to 4",
     unbiased=False,
     baseline=lambda batch: centred(batch, shrunk_mean(batch)),

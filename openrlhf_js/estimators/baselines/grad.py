@@ -414,8 +414,6 @@ JS_GRAD = Estimator(
     name="js_grad",
     summary="weighted regression on the prompt's other responses, today's and earlier ones; the "
     "weights are the squared lengths of the score gradients",
-    equation=r"b_i^j = \bar r_{-i} + \alpha_{-i} (x_i^j - \bar x_{-i}) "
-    r"+ \beta_{-i} (z_i^j - \bar z_{-i})",
     source="docs/js_grad.md",
     unbiased=True,
     baseline=grad_baseline,

@@ -98,7 +98,6 @@ def smoothed_baseline(batch: Batch) -> Tensor:
 JSPO_PLUS_PLUS = Estimator(
     name="jspo++",
     summary="js with a coefficient and a mean that are smoothed over the steps",
-    equation=r"b_i^j = (1-\tilde\lambda)\,\hat\mu_i^{-j} + \tilde\lambda\,\tilde\mu",
     source="Zeng, Zhou, Arora and Zanette, code of guanning03/JSPO-Official",
     unbiased=False,
     baseline=smoothed_baseline,

@@ -27,7 +27,6 @@ def success_rate(batch: Batch) -> Tensor:
 MAXRL = Estimator(
     name="maxrl",
     summary="prompt mean; divided by the prompt mean",
-    equation=r"b_i^j = \hat\mu_i",
     source="Tajwar et al. (2026), arXiv 2602.02710",
     unbiased=False,
     baseline=prompt_mean,

@@ -49,7 +49,6 @@ def median_deviation(batch: Batch) -> Tensor:
 MC_GRPO = Estimator(
     name="mc_grpo",
     summary="median of the prompt's rewards, over the median distance to it",
-    equation=r"b_i^j = \mathrm{median}_k\, r_i^k",
     source="Kim (2026), arXiv 2601.22582",
     unbiased=False,
     baseline=group_median,

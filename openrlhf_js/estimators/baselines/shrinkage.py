@@ -65,7 +65,6 @@ JS = Estimator(
     name="js",
     summary="the shrinkage baseline: rloo shrunk to the mean of the other prompts by the paper's "
     "coefficient",
-    equation=r"b_i^j = (1-\lambda_i)\,\hat\mu_i^{-j} + \lambda_i\,\bar\mu_{-i}",
     source=f"{PAPER}, eq. js-final-baseline",
     unbiased=True,
     shrink=paper_shrinkage,
@@ -74,7 +73,6 @@ JS = Estimator(
 JS_FIXED = Estimator(
     name="js_fixed",
     summary="js with the coefficient that the user gives (--js.shrinkage)",
-    equation=r"\lambda_i = \lambda",
     source=f"{PAPER}, eq. js-final-baseline",
     unbiased=True,
     shrink=given_shrinkage,
@@ -85,7 +83,6 @@ JS_FIXED = Estimator(
 JS1 = Estimator(
     name="js1",
     summary="the naive form of js: prompt mean shrunk to the batch mean, nothing left out (biased)",
-    equation=r"b_i^j = (1-\lambda)\,\hat\mu_i + \lambda\,\bar\mu",
     source=f"{PAPER}, eq. JSnaive",
     unbiased=False,
     baseline=naive_baseline,

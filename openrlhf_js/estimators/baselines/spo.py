@@ -55,7 +55,6 @@ def tracked_value(batch: Batch) -> Tensor:
 SPO = Estimator(
     name="spo",
     summary="value tracked over the prompt's earlier visits alone, normalised over the batch",
-    equation=r"b_i^j = \hat v_i",
     source="Xu and Ding (2025), arXiv 2509.13232, section 4, with a fixed forgetting",
     unbiased=False,
     baseline=lambda batch: centred(batch, tracked_value(batch)),

@@ -49,7 +49,6 @@ def length_weighted_mean(batch: Batch) -> Tensor:
 WEIGHTED_RLOO = Estimator(
     name="weighted_rloo",
     summary="mean of the prompt's other rewards, weighted by squared lengths of score gradients",
-    equation=r"b_i^j = \sum_{l \ne j} w_i^l r_i^l / \sum_{l \ne j} w_i^l",
     source="Greensmith, Bartlett and Baxter (2004)",
     unbiased=True,
     baseline=weighted_loo_mean,
@@ -59,7 +58,6 @@ WEIGHTED_RLOO = Estimator(
 WEIGHTED_MEAN = Estimator(
     name="weighted_mean",
     summary="mean of the prompt's rewards, weighted by squared lengths of score gradients",
-    equation=r"b_i^j = \sum_l w_i^l r_i^l / \sum_l w_i^l",
     source="Li et al. (2026), The Optimal Token Baseline, of whole responses",
     unbiased=False,
     baseline=weighted_mean,
@@ -69,7 +67,6 @@ WEIGHTED_MEAN = Estimator(
 OPO = Estimator(
     name="opo",
     summary="mean of the prompt's rewards, weighted by the lengths of the responses",
-    equation=r"b_i^j = \sum_k l_i^k r_i^k / \sum_k l_i^k",
     source="Hao et al. (2025), arXiv 2505.23585",
     unbiased=False,
     baseline=length_weighted_mean,
