@@ -33,8 +33,6 @@ class GroupStatistics(NamedTuple):
     """(n,) lambda, the paper's coefficient (eq. lambda-est), with 0/0 := 0."""
     reward_variance: Tensor
     """(n,) unbiased variance of each prompt's own rewards."""
-    other_reward_variance: Tensor
-    """(n,) its mean over the other prompts."""
     valid_responses: Tensor
     """(n,) valid responses of each prompt, as float."""
     other_prompts: Tensor
@@ -148,7 +146,6 @@ def checked_statistics(rewards: Tensor, mask: Tensor) -> GroupStatistics:
         between_variance=between,
         shrinkage=other_prompts / (other_prompts + 1) * ratio(within, within + between),
         reward_variance=variance,
-        other_reward_variance=sum_of_others(variance, 0) / others_with_variance,
         valid_responses=valid,
         other_prompts=other_prompts,
     )

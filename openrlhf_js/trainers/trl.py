@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
-import warnings
-from collections.abc import Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Mapping, Sized
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -31,7 +27,7 @@ from openrlhf_js.estimators import (
 from openrlhf_js.estimators.batch import make_batch
 from openrlhf_js.estimators.catalogue import RECOMMENDED
 from openrlhf_js.estimators.own import parse_own
-from openrlhf_js.trainers import check_prompts, prompt_key
+from openrlhf_js.trainers import check_prompts, check_settings, prompt_key
 from openrlhf_js.trainers.kept import has_other_weights, is_memory_of, kept_memory
 
 if TYPE_CHECKING:
@@ -88,30 +84,6 @@ RELIED_ON_IN_RLOO = {
 }
 
 
-@contextmanager
-def _warnings_at_caller(caller: FrameType) -> Iterator[None]:
-    """Reports warnings that TRL raises at its caller's line, which is in this file, at ours."""
-    show = warnings.showwarning
-
-    def show_at_caller(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: Any = None,
-        line: str | None = None,
-    ) -> None:
-        if filename == __file__:
-            filename, lineno = caller.f_code.co_filename, caller.f_lineno
-        show(message, category, filename, lineno, file, line)
-
-    warnings.showwarning = show_at_caller
-    try:
-        yield
-    finally:
-        warnings.showwarning = show
-
-
 class ShrinkageMixin(Trainer):
     """Gives a TRL trainer our advantages; stands before TRL's class in the list of bases.
 
@@ -159,8 +131,7 @@ class ShrinkageMixin(Trainer):
         self._train_sampler: Any = None  # a stream of prompts has none
         self._check_settings(config)
         self._check_sizes(config, given.get("train_dataset"))
-        with _warnings_at_caller(sys._getframe(1)):
-            super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)
         for notice in self._notices():
             if self.accelerator.is_main_process:
                 logger.warning(notice)
@@ -171,13 +142,7 @@ class ShrinkageMixin(Trainer):
         record = self.estimator.record
         if record.needs_greedy:
             raise ValueError(f"TRL draws no greedy responses, which {record.name} needs.")
-        for name, value in self.needs.items():
-            setting = getattr(config, name)
-            if setting != value:
-                raise ValueError(
-                    f"{name} is {setting!r}; set {name}={value!r}, as {record.name} needs."
-                )
-
+        check_settings(config, self.needs)
         if self.replaced == "rloo" and config.num_generations == 1 and config.beta != 0:
             raise ValueError(
                 f"beta is {config.beta:g}, and TRL's RLOO trainer drops its KL penalty with one "
