@@ -239,7 +239,7 @@ def test_the_fields_of_a_rollout_do_not_change_its_prompt(tmp_path: Path) -> Non
     def score(score: list[float], **_: Any) -> list[float]:
         return score
 
-    with pytest.warns(UserWarning, match="You are using 'rollout_func'") as caught:
+    with pytest.warns(UserWarning, match="You are using 'rollout_func'"):
         trainer = make(
             tmp_path,
             "GRPO",
@@ -249,10 +249,6 @@ def test_the_fields_of_a_rollout_do_not_change_its_prompt(tmp_path: Path) -> Non
             per_device_train_batch_size=2 * M,
             max_steps=3,
         )
-    # TRL's warnings point at whoever made the trainer, as with its own classes
-    (warning,) = [each for each in caught if "rollout_func" in str(each.message)]
-    assert Path(warning.filename).name == "trl_kit.py"
-    assert "Noting(" in Path(warning.filename).read_text().splitlines()[warning.lineno - 1]
     trainer.train()
     assert len(counts) == 3
     assert len(trainer.estimator.memory.table) == 2

@@ -94,7 +94,8 @@ def store_of(settings: Study) -> Store:
         "torch": torch.__version__,
         "files": settings.files(),
     }
-    return Store(settings.out / f"runs-{settings.engine}.jsonl", identity, Run._fields)
+    path = settings.out / f"runs-{settings.engine}.jsonl"
+    return Store(path, identity, Run._fields, keeps_empty=True)  # of commands that were printed
 
 
 def _check_starts(missing: Iterable[Run], starts: dict[str, str], store: Store) -> None:

@@ -205,7 +205,9 @@ def with_data(argv: list[str], folder: Path) -> list[str]:
     """A dry run's command line, with `--data.max_samples` rows for each file not built yet."""
     flags = Flags(argv)
     key = flags.text("data.input_key", "input")
-    row = {key: "a prompt", "label": _answers(_graded_task(flags)).labels[0]}
+    row: Row = {key: "a prompt", "label": _answers(_graded_task(flags)).labels[0]}
+    if "data.image_key" in flags:
+        row[flags.text("data.image_key")] = []
     row_counts = {"data.prompt_dataset": flags.count("data.max_samples", 1), "eval.dataset": 1}
     for name, count in row_counts.items():
         missing = []

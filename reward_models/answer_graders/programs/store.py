@@ -23,7 +23,8 @@ Key = tuple[Hashable, ...]
 class Store:
     """Records on disk, held by one process at a time; a context manager.
 
-    A store without a record leaves no file, which would bind the next call to its settings.
+    A store without a record leaves no file, which would bind the next call to its settings, unless
+    `keeps_empty`.
 
     Args:
         path: the file; it is made, with its folder, if it does not exist.
@@ -46,11 +47,13 @@ class Store:
         notes: Sequence[str] = (),
         keep: Callable[[Record], Record] = lambda record: record,
         may_replace: Callable[[Record, Record], bool] = lambda earlier, later: True,
+        keeps_empty: bool = False,
     ):
         self.path = path
         self.key_fields = tuple(key)
         self.keep = keep
         self.may_replace = may_replace
+        self.keeps_empty = keeps_empty
         self.identity: Record = json.loads(json.dumps(identity, default=str))
         self.records: dict[Key, Record] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +74,7 @@ class Store:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.records:
+        if not self.records and not self.keeps_empty:
             self.path.unlink(missing_ok=True)
         self._file.close()
 
