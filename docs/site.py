@@ -18,7 +18,7 @@ ELSEWHERE = {
     "research/README.md": "research.md",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]*)(#[^)\s]*)?\)")
-PICTURE = re.compile(r'<img src="([^"]*)"[^>]* alt="([^"]*)">')
+PICTURE = re.compile(r'<img src="([^"]*)" width="([^"]*)" alt="([^"]*)">')
 CODE = re.compile(r"<code>([^<]*)</code>")
 FLAG = re.compile(r"--[\w.]+")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -53,7 +53,7 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def _relink(markdown: str, source: str) -> str:
     """Links between files of the repository as links of the site; to what it lacks, as text."""
-    markdown = PICTURE.sub(r"![\2](\1)", markdown)
+    markdown = PICTURE.sub(r"![\3](\1){ width=\2 }", markdown)
 
     def relinked(match: re.Match[str]) -> str:
         picture, text, target, anchor = match.groups(default="")
