@@ -27,8 +27,8 @@ def digest_of(content: Any) -> str:
         return hashlib.sha256(content).hexdigest()
     if hasattr(content, "convert"):  # the bytes of an image may be places in its palette
         content = content.convert("RGBA")
-    size = repr(getattr(content, "shape", content.size))
-    return hashlib.sha256(size.encode() + content.tobytes()).hexdigest()
+    size = getattr(content, "shape", None) or getattr(content, "size", None)
+    return hashlib.sha256(repr(size).encode() + content.tobytes()).hexdigest()
 
 
 def keys_of(batch: Batch) -> Tensor:

@@ -36,6 +36,7 @@ from openrlhf_js.trainers.openrlhf.run.checkpoints import (
     choose_checkpoint,
     has_checkpoint,
     latest_checkpoint,
+    rank_problems,
 )
 from openrlhf_js.trainers.openrlhf.run.device import needs_gpu, versions
 from openrlhf_js.trainers.openrlhf.run.record import SETTINGS, recorded
@@ -460,8 +461,9 @@ def test_a_damaged_checkpoint_is_skipped_for_the_newest_that_is_whole_of_every_m
     assert not has_checkpoint(flat)  # as --js.requeued asks
     assert "no complete checkpoint: the run begins again" in capsys.readouterr().out
     save(flat, "global_step91")
-    save(flat, "global_step91", role="critic")
-    assert has_checkpoint(flat)
+    flat["actor.num_gpus_per_node"] = 2
+    assert has_checkpoint(flat)  # it is refused, and the run does not begin again
+    assert list(rank_problems(flat))
 
 
 def test_ray_folders_of_killed_runs_are_removed_and_nothing_else(tmp_path, monkeypatch):

@@ -42,8 +42,11 @@ def rank_problems(flat: Flat) -> Iterator[str]:
 
 
 def has_checkpoint(flat: Flat) -> bool:
-    """Whether there is a complete checkpoint to resume; says so where there are others."""
-    if _whole_for_all(flat):
+    """Whether there is a checkpoint, if only one of other ranks, which is refused later.
+
+    Says so where all are cut short.
+    """
+    if any(map(_is_readable, latest_checkpoint(flat).parent.glob("*"))):
         return True
     if latest_checkpoint(flat).is_file():
         say(f"openrlhf_js: {flat['ckpt.path']} has no complete checkpoint: the run begins again")
@@ -57,8 +60,9 @@ def choose_checkpoint(flat: Flat) -> None:
     count them, and remove a complete one, which is older. Raises BadInput if there is no complete
     one.
     """
-    latest_files = [latest_checkpoint(flat, role) for role in _roles(flat)]
-    whole = _whole_for_all(flat)
+    roles = ["actor", "critic"] if flat["algo.advantage.estimator"] == "gae" else ["actor"]
+    latest_files = [latest_checkpoint(flat, role) for role in roles]
+    whole = set.intersection(*(_whole_checkpoints(flat, role) for role in roles))
     if not whole:
         raise BadInput(
             f"--ckpt.load_enable: {flat['ckpt.path']} has no complete checkpoint: remove it to "
@@ -87,28 +91,20 @@ def _changed_at(path: Path) -> float:
     return path.stat().st_mtime
 
 
-def _roles(flat: Flat) -> list[str]:
-    """The models that a run saves."""
-    return ["actor", "critic"] if flat["algo.advantage.estimator"] == "gae" else ["actor"]
-
-
-def _whole_for_all(flat: Flat) -> set[str]:
-    """The names of the checkpoints that are complete for each model."""
-    return set.intersection(*(_whole_checkpoints(flat, role) for role in _roles(flat)))
+def _is_readable(checkpoint: Path) -> bool:
+    """Whether a folder has files of PyTorch, none cut short: zip archives, whose index is last."""
+    files = list(checkpoint.glob("*.pt"))
+    return bool(files) and all(map(is_zipfile, files))
 
 
 def _whole_checkpoints(flat: Flat, role: str) -> set[str]:
-    """The names of the complete ones, which have a file of each rank.
-
-    PyTorch's files are zip archives, whose index comes last.
-    """
+    """The names of the complete ones, which have a file of each rank."""
     whole = set()
     for checkpoint in latest_checkpoint(flat, role).parent.glob("*"):
-        files = list(checkpoint.glob("*.pt"))
         is_sharded = flat["ds.zero_stage"] > 0 and not flat["ds.use_universal_ckpt"]
         if is_sharded and _saved_ranks(checkpoint) != _ranks(flat, role):
             continue
-        if files and all(map(is_zipfile, files)):
+        if _is_readable(checkpoint):
             whole.add(checkpoint.name)
     return whole
 
