@@ -196,8 +196,9 @@ def _on_each_node(function: Callable[..., Any], *arguments: Any) -> dict[str, An
 def _check_nodes(args: argparse.Namespace) -> None:
     """Raises BadInput unless each node has our versions and sees the files of the run."""
     here = os.getcwd()
-    paths = [os.path.abspath(name) for name in _local_files(args)]
-    has_relative_paths = not all(map(os.path.isabs, [*_local_files(args), *_folders(args)]))
+    files = _local_files(args)
+    paths = [os.path.abspath(name) for name in files]
+    has_relative_paths = not all(map(os.path.isabs, [*files, *_folders(args)]))
     with tempfile.NamedTemporaryFile(dir=existing_folder(args.ckpt.path)) as shared:
         paths.append(shared.name)
         nodes = _on_each_node(_look, paths)
