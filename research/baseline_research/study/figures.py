@@ -30,6 +30,8 @@ class Figures(NamedTuple):
     pass4: float | None = None
     pass16: float | None = None
     """As pass1; None with fewer samples, or where a response may earn a part of the reward."""
+    greedy: float | None = None
+    """Mean reward of the greedy responses to the held-out prompts, after training."""
     length: float | None = None
     """Mean tokens of a response, late in training."""
     entropy: float | None = None

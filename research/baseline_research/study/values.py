@@ -17,6 +17,7 @@ OUTCOMES = ("pass1", "reward")
 CAUSES = {
     "pass4": "pass@4 after training",
     "pass16": "pass@16 after training",
+    "greedy": "greedy responses, after training",
     "baseline_error": "error of the baseline / rloo's",
     "gradient_variance": "gradient variance",
     "gradient_snr": "gradient signal / noise",

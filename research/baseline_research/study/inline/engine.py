@@ -12,7 +12,12 @@ from statistics import fmean
 
 from baseline_research.study.design import InlineStudy
 from baseline_research.study.figures import Figures, learning_curve
-from baseline_research.study.inline.prompts import held_out_rates, policy_in, training_batches
+from baseline_research.study.inline.prompts import (
+    held_out_greedy,
+    held_out_rates,
+    policy_in,
+    training_batches,
+)
 from baseline_research.study.inline.training import Step, Training
 from baseline_research.study.runs import Run
 from baseline_research.tiny.policy import TinyPolicy
@@ -41,10 +46,13 @@ def train_policy(
         note(f"{run.name}, step {number} of {settings.steps}")
         steps.append(training.step(number, problems))
     rates = held_out_rates(run.task, settings, policy)
-    return _figures(steps, rates, settings.samples, groups=len(steps) * run.prompts)
+    greedy = held_out_greedy(run.task, settings, policy)
+    return _figures(steps, rates, greedy, settings.samples, groups=len(steps) * run.prompts)
 
 
-def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: int) -> Figures:
+def _figures(
+    steps: Sequence[Step], rates: list[float], greedy: float, samples: int, groups: int
+) -> Figures:
     """The figures of these steps of `groups` groups, and of held-out prompts after them."""
     gradients = [step.gradient for step in steps if step.gradient is not None]
     variance = fmean(gradient.variance for gradient in gradients)
@@ -59,6 +67,7 @@ def _figures(steps: Sequence[Step], rates: list[float], samples: int, groups: in
         pass1=fmean(rates),
         pass4=pass_at(4, rates, samples),
         pass16=pass_at(16, rates, samples),
+        greedy=greedy,
         reward=fmean(rewards),
         curve=learning_curve(rewards),
         steps=len(steps),

@@ -19,6 +19,7 @@ import torch
 from answer_graders.programs.files import atomic_write
 from baseline_research.study.design import StudySettings
 from baseline_research.study.inline.rollout import (
+    greedy_reward,
     pass_rates,
     right_probabilities,
     right_responses,
@@ -186,6 +187,11 @@ def held_out_rates(task: str, settings: StudySettings, policy: TinyPolicy) -> li
     if settings.samples == 0:
         return right_probabilities(policy, TASKS[task], problems)
     return pass_rates(policy, TASKS[task], problems, settings.samples)
+
+
+def held_out_greedy(task: str, settings: StudySettings, policy: TinyPolicy) -> float:
+    """The mean reward of the greedy responses to the held-out prompts."""
+    return greedy_reward(policy, TASKS[task], held_out(task, settings))
 
 
 def _problems_of(task: str, items: list[Any]) -> list[Problem]:

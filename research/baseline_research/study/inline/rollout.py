@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -75,6 +76,17 @@ def pass_rates(
         chunk = problems[start : start + PROMPTS_AT_ONCE]
         rates += sample(policy, task, chunk, samples, generator).rewards.mean(1).tolist()
     return rates
+
+
+def greedy_reward(policy: TinyPolicy, task: TinyTask, problems: Sequence[Problem]) -> float:
+    """The mean reward of the greedy responses."""
+    rewards: list[float] = []
+    for start in range(0, len(problems), PROMPTS_AT_ONCE):
+        chunk = problems[start : start + PROMPTS_AT_ONCE]
+        prompts = policy.prompts([problem.prompt for problem in chunk])
+        responses = policy.sample(prompts, 1, task.max_new_tokens, None).tokens
+        rewards += _grade(policy, task, chunk, responses).flatten().tolist()
+    return fmean(rewards)
 
 
 @torch.no_grad()
