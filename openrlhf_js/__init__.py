@@ -1,4 +1,4 @@
-"""The James-Stein shrinkage baseline for OpenRLHF. `openrlhf_js.estimators` needs only torch."""
+"""Baselines for reinforcement learning of language models. `estimators` needs torch alone."""
 
 from importlib.util import find_spec
 
@@ -9,5 +9,7 @@ def needs(extra: str, *modules: str) -> None:
     """Raises ModuleNotFoundError that names the extra, if one of its modules is not installed."""
     for module in modules:
         if find_spec(module) is None:
-            install = f"pip install 'openrlhf-js[{extra}]'"
-            raise ModuleNotFoundError(f"this needs an extra, for {module}: {install}")
+            raise ModuleNotFoundError(
+                f"{module} is not installed; it comes with openrlhf-js[{extra}] "
+                "(how to install it: docs/install.md, Four packages)"
+            )

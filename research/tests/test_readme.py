@@ -8,6 +8,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from scipy.stats import t as student
+from statsmodels.stats.multitest import multipletests
 
 ROOT = Path(__file__).parents[2]
 README_LINES = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
@@ -83,7 +85,7 @@ def test_where_it_loses(of_results):
     rows = table(of_results, "| prompts", after="js_grad_grid")
     mix = only(rows, responses="2", prompts="mix")
     drawn = only(rows, responses="2", prompts="as drawn")
-    assert f"({over(mix)[0]}, {over(mix)[1]}); as drawn {over(drawn)[0]}" in README
+    assert f"({over(mix)[0]}, {over(mix)[1]}). As drawn it gains {over(drawn)[0]}" in README
 
 
 def test_the_means_over_tasks(of_budgets):
@@ -138,11 +140,21 @@ def test_what_the_first_table_shows():
         [float(cell.split(" ")[0]) for cell in row[1:5] if cell != "not run"] for row in rows
     ]
     within = sum(row[-1] >= max(row) - 1 for row in figures)
-    assert within == 11 and "In eleven of these twelve settings `js_grad` is within a" in README
     best = sum(row[-1] == max(row) for row in figures)
-    assert best == 7 and "in seven it has the highest mean" in README
-    excluded = sum(float(re.search(r"\((-?[\d.]+) to", row[5])[1]) > 0 for row in rows)
+    assert (best, within) == (7, 7 + 4)
+    assert "**In seven of these twelve settings `js_grad` has the highest mean" in README
+    assert "and in four more it is within a point of it.**" in README
+    intervals = [list(map(float, re.findall(r"[-+]?[\d.]+", row[5]))) for row in rows]
+    excluded = sum(low > 0 for _, low, _ in intervals)
     assert excluded == 8 and "Eight intervals over `rloo` exclude 0" in README
+    pairs = 5
+    widths = [(high - low) / 2 / student.ppf(0.975, pairs - 1) for _, low, high in intervals]
+    differences = [difference for difference, _, _ in intervals]
+    ratios = [difference / width for difference, width in zip(differences, widths, strict=True)]
+    remain, *_ = multipletests(
+        [2 * student.sf(ratio, pairs - 1) for ratio in ratios], method="holm"
+    )
+    assert sum(remain) == 7 and "seven remain with Holm's correction" in README
 
 
 def test_the_mix_with_a_better_choice_for_rloo(of_budgets):
@@ -160,7 +172,7 @@ def test_what_the_table_of_settings_says(of_budgets, tmp_path):
     eight = differences_by_split(of_budgets, "chains", "16 x 8")
     sixteen = differences_by_split(of_budgets, "chains", "8 x 16")
     held_out = differences_by_split(of_budgets, "chains_held_out", "16 x 8")
-    assert f"with eight {eight[0]} to {eight[-1]} points over RLOO with eight on three" in README
+    assert f"with eight, {eight[0]} to {eight[-1]} points over RLOO with eight on three" in README
     assert f"{held_out[0]} and {held_out[-1]} on the held-out two" in README
     assert f"with sixteen {sixteen[0]} to {sixteen[-1]} on three" in README
     again = ours_over_rloo(of_budgets, "chains_again")
@@ -175,14 +187,15 @@ def test_what_the_table_of_settings_says(of_budgets, tmp_path):
     rows = table(of_budgets, "| task | estimator |", after="chains_passes_mix: ")
     none = only(rows, estimator="no_baseline")["over js_grad"].lstrip("+")
     assert f"on the one that was tried, {none} above `js_grad`" in README
-    constant = only(
-        table(printed("conditions", tmp_path), "| task | condition |"),
-        condition="constant loss",
-        estimator="js_grad",
+    conditions = table(printed("conditions", tmp_path), "| task | condition |")
+    two = [row for row in conditions if row["prompts x responses"] == "64 x 2"]
+    default, constant = (
+        plain(only(two, condition=name, estimator="js_grad")["over rloo"])
+        for name in ("none", "constant loss")
     )
-    assert f"it gained [{plain(constant['over rloo']).split(' ')[0]}](" in README
+    assert f"it gained [{default}](" in README and f"({constant} under the constant" in README
     parts = only(table(printed("parts"), "| task |"), task="product_60, natural, 64 x 2")
-    assert f"and [{parts['rloo'].lstrip('-').split(' ')[0]}](" in README
+    assert f"and [{parts['rloo'].lstrip('-')}](" in README
     chains = printed("chain_gradients", "--images", tmp_path)
     row = {"task, prompts": "product_150, natural", "n x m": "16 x 2"}
     near, direction = (

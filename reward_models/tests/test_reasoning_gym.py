@@ -21,7 +21,7 @@ def test_without_the_library_its_extra_is_named(monkeypatch):
     label = label_of("chain_sum", "7")
     for use in (lambda: list(task.generate(1, 0, "train", MIX)), lambda: task.score("", label)):
         with pytest.raises(
-            ModuleNotFoundError, match=r"pip install 'answer-graders\[reasoning-gym\]'"
+            ModuleNotFoundError, match=r"it comes with answer-graders\[reasoning-gym\]"
         ):
             use()
 

@@ -79,8 +79,8 @@ class LocalEngine:
     def __init__(self, settings: EngineSettings, files: ModelFiles):
         if find_spec("torch") is None:
             raise ValueError(
-                "a model in this process needs pip install 'paired-eval[local]'; or give --model "
-                "the address of a server"
+                "a model in this process needs paired-eval[local] (docs/install.md, Four "
+                "packages); or give --model the address of a server"
             )
         self.settings = settings
         self.files = files

@@ -1,4 +1,4 @@
-"""The shrinkage baseline inside OpenRLHF: the only package that uses upstream's internal names."""
+"""Our estimators inside OpenRLHF: the only package that uses upstream's internal names."""
 
 from openrlhf_js import needs
 

@@ -30,7 +30,7 @@ PAIRED: dict[str, Any] = {
 
 
 class QuickstartSettings(Settings):
-    """Make a tiny model, train it with the shrinkage baseline, and compare it with two others.
+    """Make a tiny model, train it with js_grad, and compare js_grad with rloo and js.
 
     It makes everything itself: a model of 0.65M parameters, its tokenizer, and a task. The model
     first imitates careless demonstrations. Then the real stack (Ray, DeepSpeed, vLLM, OpenRLHF)

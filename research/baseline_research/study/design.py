@@ -289,9 +289,10 @@ class InlineStudy(StudySettings):
     """Train with several estimators from one start, on paired seeds, and compare them.
 
     Every combination of the listed values is a run; runs of one seed share the warm start and the
-    prompts in their order. This process trains a tiny model in seconds, with plain REINFORCE and
-    one update per batch: it is for laptops. With --engine stack, `openrlhf-js train` trains it, or
-    your model with the flags that follow `--` (`--engine stack --help`). A stopped study resumes.
+    prompts in their order. This process trains a tiny model in seconds, with plain REINFORCE
+    (with `--passes` several steps with each batch): it is for laptops. With --engine stack,
+    `openrlhf-js train` trains it, or your model with the flags that follow `--` (`--engine stack
+    --help`). A stopped study resumes.
 
     examples:
       openrlhf-js study --estimators rloo bloo js_grad --seeds 10

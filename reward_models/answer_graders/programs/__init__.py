@@ -52,8 +52,10 @@ def needs(requirement: str, *modules: str) -> None:
     """Raises ModuleNotFoundError that names what to install, if one of the modules is missing."""
     for module in modules:
         if find_spec(module) is None:
-            install = f"pip install '{requirement}'"
-            raise ModuleNotFoundError(f"this needs {module}, which is not installed: {install}")
+            raise ModuleNotFoundError(
+                f"{module} is not installed; it comes with {requirement} "
+                "(how to install it: docs/install.md, Four packages)"
+            )
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from openrlhf_js.estimators.catalogue import ADDED, OPENRLHF, in_training
 from openrlhf_js.estimators.own import parse_own
 
 DESCRIPTION = """\
-Trains a language model by reinforcement learning with OpenRLHF, and the shrinkage baseline:
+Trains a language model by reinforcement learning with OpenRLHF and js_grad or another estimator:
 
   openrlhf-js train run.yaml --js.dry_run      checks all, shows the run on one screen
   openrlhf-js train run.yaml --js.max_steps 9  flags win over the file

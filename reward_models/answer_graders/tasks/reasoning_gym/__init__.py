@@ -1,4 +1,4 @@
-"""Reasoning Gym: generated problems of some ninety kinds, from the library of that name.
+"""Reasoning Gym: generated problems of 85 kinds, from the library of that name.
 
 The library writes the questions, and its scorers grade in a worker process that can be killed.
 A data set is refused by name if its scorer runs answers as code, or gives wrong answers the full
@@ -172,9 +172,8 @@ def wrong_response(label: str) -> str:
 
 TASK = Task(
     name=NAME,
-    summary="Reasoning Gym: generated problems of some ninety kinds, from the library of that name",
-    right_if="the library's score of its last `<answer>` is 1, and it earns less for less: "
-    "[Reasoning Gym](#reasoning-gym)",
+    summary="Reasoning Gym: generated problems of 85 kinds, from the library of that name",
+    right_if="the library's score of its last `<answer>` is 1; other answers may earn a part",
     label_form="JSON: the data set, the answer, what its scorer needs",
     problems=GeneratedProblems(
         generate=generate,
