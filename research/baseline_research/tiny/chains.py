@@ -3,7 +3,12 @@
 Each family has a dial: a right response to `walk_60` has at most 60 tokens; the easiest prompts
 take about half as many steps as the hardest. In a demonstration a step may go wrong, and the steps
 after it go on from the wrong result. Half of the hardest demonstrations end right, so a model that
-has learnt to imitate them is right about as often.
+has learnt to imitate them is right about as often. These slips are random, so its most likely
+response is right.
+
+In `misled_walk_60` demonstrations err by habit: two thirds of the steps whose result is a 7 have an
+8 in its place, and the other steps are right. The most likely response of the imitator is then
+wrong wherever the right one has such a step.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ LENGTHS = (20, 60, 150, 300)  # tokens of the longest right responses
 TRAINING_ITEMS = 20_000
 TRIES = 20  # for each item, to find one that is new
 RIGHT = 0.5  # share of the hardest demonstrations
+HABIT = 2 / 3  # share of a misled demonstration's steps with a misread result that go wrong
+MISLED = "misled_"  # before the family's name
 ANSWER = "="  # stands before the answer, and nowhere else in a response
 MOVES = {"U": (0, 1), "D": (0, -1), "L": (-1, 0), "R": (1, 0)}
 RULE_110 = {"111": "0", "110": "1", "101": "1", "100": "0", "011": "1", "010": "1", "001": "1"}
@@ -43,6 +50,7 @@ class Family:
     warm_start_steps: int
     fewest_steps: int = 2
     slips_that_count: float = 1.0  # share of the steps whose slip makes the answer wrong
+    misread: str = ""  # digits that misled demonstrations mistake for the next one
 
     def prompt(self, question: str) -> str:
         """`walk(35URRD)`: the response begins after it."""
@@ -205,6 +213,7 @@ FAMILIES = (
         draw=_draw_walk,
         work=_walk,
         warm_start_steps=1200,
+        misread="7",
     ),
     Family(
         name="swaps",
@@ -229,6 +238,7 @@ FAMILIES = (
         work=_product,
         warm_start_steps=1000,
         fewest_steps=3,
+        misread="67",
     ),
     Family(
         name="machine",
@@ -299,9 +309,21 @@ def _demonstrate(family: Family, slip: float, question: str, rng: random.Random)
     return family.work(question, careless)
 
 
-def _task(family: Family, length: int) -> TinyTask:
+def _demonstrate_misled(family: Family, question: str, rng: random.Random) -> str:
+    def by_habit(result: str, results: Sequence[str]) -> str:
+        if result in family.misread and rng.random() < HABIT:
+            return results[(results.index(result) + 1) % len(results)]
+        return result
+
+    return family.work(question, by_habit)
+
+
+def _task(family: Family, length: int, *, misled: bool = False) -> TinyTask:
     most_steps = family.most_steps(length)
     slip = 1 - RIGHT ** (1 / (most_steps * family.slips_that_count))
+    demonstrate = partial(_demonstrate, family, slip)
+    if misled:
+        demonstrate = partial(_demonstrate_misled, family)
     longest = family.draw(most_steps, random.Random(0))
     return TinyTask(
         tokens=tuple(dict.fromkeys(family.prompt("") + family.symbols + ANSWER)),
@@ -315,10 +337,15 @@ def _task(family: Family, length: int) -> TinyTask:
         label=family.right_response,
         right_response=str,
         score=_score,
-        demonstrate=partial(_demonstrate, family, slip),
+        demonstrate=demonstrate,
     )
 
 
 TASKS = {
     f"{family.name}_{length}": _task(family, length) for family in FAMILIES for length in LENGTHS
+} | {
+    f"{MISLED}{family.name}_{length}": _task(family, length, misled=True)
+    for family in FAMILIES
+    if family.misread
+    for length in LENGTHS
 }

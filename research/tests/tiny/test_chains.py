@@ -70,6 +70,23 @@ def test_about_half_of_the_hardest_demonstrations_end_right(family):
     assert 0.4 < fmean(rewards) < 0.65
 
 
+@pytest.mark.parametrize("name", ["misled_walk_60", "misled_product_60"])
+def test_misled_demonstrations_go_wrong_by_habit(name):
+    """Most are wrong where the right response has a step that is misread, and none elsewhere."""
+    task = TASKS[name]
+    family = next(family for family in FAMILIES if family.name in name)
+    rng = random.Random(1)
+    rewards = {True: [], False: []}
+    for item in task.split(0, 60).train[-1][:300]:
+        steps = []
+        family.work(item, lambda result, _, steps=steps: steps.append(result) or result)
+        response = task.demonstrate(item, rng) + END
+        is_misread = not set(family.misread).isdisjoint(steps)
+        rewards[is_misread].append(task.reward(response, task.label(item)))
+    assert set(rewards[False]) == {1.0}
+    assert fmean(rewards[True]) < 0.4 and len(rewards[True]) > 150
+
+
 def test_no_prompt_is_both_trained_and_held_out():
     split = TASKS["walk_60"].split(3, 200)
     assert len(split.held_out) == 200
