@@ -18,7 +18,7 @@
 #   MAX_NEW_TOKENS, TEMPERATURE        of an answer (default: 4096, 0)
 #   SETTINGS     the judge's (default: eval/arena_hard_v2.0.yaml or eval/arena_hard_v0.1.yaml)
 #   JUDGE        the endpoint's name of the judge; default: that of the settings
-#   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE
+#   JUDGE_NAME   the judge's name in the results, such as gemini-2.5; default: JUDGE, or that of the settings
 #   JUDGE_URL    where the judge is (default: https://api.openai.com/v1)
 #   JUDGE_KEY    the environment variable of its key (default: OPENAI_API_KEY; none: no key)
 #   GENERATE_FLAGS, JUDGE_FLAGS        more flags of `eval arena generate` and `judge`
@@ -37,6 +37,7 @@ if [[ $# -ne 1 || $1 == -* ]]; then
     exit 2
 fi
 checkpoint="${1%/}"
+[[ $checkpoint != . ]] || checkpoint=$PWD # which has a name
 if [[ $checkpoint == http*://* && -z ${NAME:-} ]]; then
     # Another checkpoint may be served there tomorrow.
     echo "A served model needs a name in the results: give it with NAME=js-step200." >&2
@@ -51,8 +52,7 @@ if [[ ! -f $settings ]]; then
     echo "There are no settings of a judge in $settings: give them with SETTINGS=FILE." >&2
     exit 2
 fi
-judge="${JUDGE:-$(sed -n 's/^judge_model: *//p' "$settings")}"
-result="${JUDGE_NAME:-$judge}"
+result="${JUDGE_NAME:-${JUDGE:-}}" # without one, the only judge there is scored
 out="${OUT:-runs/arena-hard/$name}"
 key="${JUDGE_KEY:-OPENAI_API_KEY}"
 
@@ -70,13 +70,14 @@ read -r -a judge_flags <<<"${JUDGE_FLAGS:-}"
 categories=(${CATEGORY:+--category "$CATEGORY"})
 place=(--data "$data" --bench "$bench")
 against=("${place[@]}" ${BASELINE:+--baseline "$BASELINE"})
-judging=("${against[@]}" "${categories[@]}" --models "$name" --judge "$judge"
-    --settings "$settings" ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"}
+judging=("${against[@]}" "${categories[@]}" --models "$name" --settings "$settings"
+    ${JUDGE:+--judge "$JUDGE"} ${JUDGE_NAME:+--judge_name "$JUDGE_NAME"}
     ${RETRY_FAILED:+--retry_failed} "${judge_flags[@]}")
 paying=(--url "${JUDGE_URL:-https://api.openai.com/v1}")
 [[ $key == none ]] || paying+=(--key_env "$key")
 [[ ${BUDGET:-none} == none ]] || paying+=(--budget "$BUDGET")
-judged_file="$data/$bench/model_judgment/${result##*/}/${name##*/}.jsonl"
+judge_folder="${result##*/}"
+judged_files="$data/$bench/model_judgment/${judge_folder:-*}/${name##*/}.jsonl"
 
 if [[ $bench == arena-hard-v* && ! -f $data/$bench/judge_prompts.json ]]; then
     # What is missing is said here, and looked for again by the next call.
@@ -97,10 +98,10 @@ if [[ -z ${BUDGET:-} ]]; then
     exit "$answered"
 fi
 arena judge "${judging[@]}" "${paying[@]}" && judged=0 || judged=$?
-[[ $judged -eq 0 || ($judged -eq 1 && -f $judged_file) ]] || exit "$judged"
+[[ $judged -eq 0 ]] || { [[ $judged -eq 1 ]] && compgen -G "$judged_files" >/dev/null; } || exit "$judged"
 
 mkdir -p "$out"
-arena score "${against[@]}" "${categories[@]}" --judge "$result" \
+arena score "${against[@]}" "${categories[@]}" ${result:+--judge "$result"} \
     ${COMPARE:+--compare "$name" "$COMPARE"} --json "$out/scores.json" \
     --html "$out/arena.html"
 echo "Every question with both answers and verdicts: $out/arena.html"

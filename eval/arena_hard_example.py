@@ -8,6 +8,7 @@ everything behind them can be looked at.
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import re
@@ -89,7 +90,7 @@ def write(folder: Path) -> None:
 def main(folder: Path) -> int:
     """Makes the example in a folder, or resumes it, and returns the shell file's exit status."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads slow so small a model down
-    if not (folder / "tiny").is_dir():
+    if not (folder / "tiny/tokenizer_config.json").is_file():  # written last
         write(folder)
     served = Served(judge, (JUDGE,))
     with running(served):
@@ -110,4 +111,8 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="what is written, and resumed")
+    sys.exit(main(parser.parse_args().folder))

@@ -7,6 +7,8 @@ set -euo pipefail
 export LC_ALL=C PYTHONNOUSERSITE=1 PYTHONDONTWRITEBYTECODE=1
 unset PYTHONPATH PYTHONHOME
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/uv.sh
+source scripts/uv.sh
 
 out=dist torches=()
 while [ $# -gt 0 ]; do
@@ -98,10 +100,11 @@ PYTHON
 
 environment() { # folder, and what else to install
     "$python" -m venv --without-pip "$1"
-    "$uv" pip install --quiet --python "$1/bin/python" "${@:2}" "$scratch"/dist/openrlhf_js-*.whl
+    "$uv" pip install --quiet "${no_index[@]}" --python "$1/bin/python" "${@:2}" "$scratch"/dist/openrlhf_js-*.whl
 }
 
 build
+uv_settings
 environment "$scratch/own" --offline --no-deps
 own=$("$scratch/own/bin/python" -c 'import site; print(site.getsitepackages()[0])')
 theirs=$("$python" -c 'import site; print(site.getsitepackages()[0])')

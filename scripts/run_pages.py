@@ -74,7 +74,7 @@ def run(command: str, limit: float) -> tuple[str, str]:
     """How a command ended, and the last lines that it printed."""
     paths = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as printed:
+    with tempfile.TemporaryFile("w+", errors="replace") as printed:
         process = subprocess.Popen(
             ["bash", "-ec", command],
             cwd=ROOT,
@@ -90,6 +90,9 @@ def run(command: str, limit: float) -> tuple[str, str]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGINT)
             ended = _after_interrupt(process)
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         printed.seek(0)
         last = "".join(printed.readlines()[-8:])
     return f"{ended} after {time.monotonic() - began:.0f} s", last
@@ -117,6 +120,9 @@ def main() -> int:
     pages = [Path(page) for page in options.pages]
     if not pages:
         pages = [page for pattern in PAGES for page in sorted(ROOT.glob(pattern))]
+    missing = [str(page) for page in pages if not page.is_file()]
+    if missing:
+        parser.error(f"no such page: {', '.join(missing)}")
     failed = 0
     for page in pages:
         for state, command in commands(page):

@@ -9,6 +9,8 @@ export LC_ALL=C PYTHONNOUSERSITE=1
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
 cd "$root" || exit 1
+# shellcheck source=scripts/uv.sh
+source scripts/uv.sh
 
 venv=$root/.venv
 stamp=$venv/setup.stamp # what is built here; "building" stands before it until it is whole
@@ -33,7 +35,7 @@ parse_arguments() {
         mode=$(sed -n -E '1s/^(building )?(cpu|gpu) .*/\2/p' "$stamp" 2>/dev/null)
     fi
     if [ -z "$mode" ]; then
-        if nvidia-smi -L 2>/dev/null | grep -q GPU; then mode=gpu; else mode=cpu; fi
+        if [[ $(nvidia-smi -L 2>/dev/null) == *GPU* ]]; then mode=gpu; else mode=cpu; fi
     fi
     [ -z "$with_flash_attn" ] || [ "$mode" = gpu ] || fail "--with-flash-attn needs a GPU: leave it out"
 }
@@ -98,8 +100,8 @@ stop() { # Ctrl-C, or a kill
     exit 130
 }
 
-in_background() { # its output goes to the log; a signal need not wait for it
-    setsid "$@" >>"$log" 2>&1 &
+in_background() { # its output is the log; a signal need not wait for it
+    setsid "$@" >"$log" 2>&1 &
     job=$!
     wait "$job"
     local status=$?
@@ -107,22 +109,10 @@ in_background() { # its output goes to the log; a signal need not wait for it
     [ "$status" = 0 ] || explain_failure
 }
 
-from_pip() { # a setting of pip, from the environment or else its files, becomes uv's variable
-    local values
-    values=$("$venv/bin/python" -m pip config list 2>/dev/null | sed -n -E "s/^[^=]*\.$1=['\"](.*)['\"]$/\1/p" |
-        head -n 1 | sed 's/\\n/ /g')
-    [ -z "$values" ] || export "$2=${!2:-$values}"
-}
-
 uv_install() {
-    from_pip index-url UV_DEFAULT_INDEX
-    from_pip extra-index-url UV_INDEX
-    from_pip find-links UV_FIND_LINKS
-    from_pip trusted-host UV_INSECURE_HOST
-    from_pip cert SSL_CERT_FILE
-    export UV_INDEX_STRATEGY=unsafe-best-match # as pip: the newest release of all indexes
+    uv_settings
     UV_CACHE_DIR=$cache UV_PYTHON_DOWNLOADS=never DS_BUILD_OPS=0 \
-        in_background "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "$@"
+        in_background "$venv/bin/python" -m uv pip install "${no_index[@]}" --python "$venv/bin/python" "$@"
 }
 
 explain_failure() {
@@ -136,16 +126,19 @@ explain_failure() {
     fail "fetching ${package:-packages} failed (log: $log): check the network and run again, it resumes"
 }
 
-clear_the_ground() { # keep a half-built venv of this very lock and Python, so that a second call goes on
+clear_the_ground() { # keep a venv of this mode, place and Python: half-built, or of another lock, whose packages stay
     [ -e "$venv" ] || return 0
     [ -f "$stamp" ] || fail "$venv was not built by this script: move it away or remove it, then run again"
-    if [ "$(cat "$stamp")" = "building $(expected_stamp)" ] && "$venv/bin/python" -m pip --version 2>/dev/null |
-        grep -q "(python $python_version)"; then
+    local was
+    was=$(head -n 1 "$stamp")
+    if [ "$was" = "$mode $root" ] && venv_works && python_as_named; then
+        say "bringing .venv up to the new lock"
+    elif [ "$was" = "building $mode $root" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 && python_as_named; then
         say "going on with a .venv that is half-built"
         # INSTALLER is written when all other files stand: without it a package was cut short.
         find "$venv/lib" -maxdepth 3 -name '*.dist-info' -exec sh -c '[ -f "$1/INSTALLER" ] || rm -rf "$1"' _ {} \;
     else
-        say "removing a .venv that is broken or out of date"
+        say "removing a .venv that is broken, or of another Python, place or kind"
         rm -rf "$venv"
     fi
 }
@@ -159,8 +152,8 @@ build() {
     check_disk
     { mkdir -p "$venv" && printf 'building %s\n' "$(expected_stamp)" >"$stamp" && : >"$log"; } 2>/dev/null ||
         fail "$root cannot be written: change its permissions and run again"
-    say "building .venv for $mode with Python $python_version; details in $log"
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" >>"$log" 2>&1 || fail "$python -m venv failed: read $log"
+    say "building .venv for $mode with Python $(version_of "$venv/bin/python"); details in $log"
     # Torch alone comes in two builds with needs of their own, and the indexes decide which one
     # a machine without a GPU gets. The lock is complete, so that nothing else is resolved.
     in_background "$venv/bin/python" -m pip install --disable-pip-version-check "$(grep '^uv==' scripts/locks/"$mode".txt)"
@@ -170,7 +163,6 @@ build() {
     fi
     say "the $(wc -l <scripts/locks/"$mode".txt) packages of scripts/locks/$mode.txt"
     uv_install --no-deps --requirement scripts/locks/"$mode".txt
-    rm -rf "$cache"
     venv_works || fail "the new .venv cannot find its packages: read $log, then run again"
     expected_stamp >"$stamp"
 }
@@ -208,4 +200,5 @@ if ! built; then
 fi
 install_project
 settle_flash_attn
+rm -rf "$cache"
 say "ready: .venv for $mode"

@@ -43,8 +43,12 @@ if [ $# -eq 0 ]; then
     stage graders bash scripts/alone.sh reward_models -n 2 --dist loadfile
     stage evaluation bash scripts/alone.sh eval -n 2 --dist loadfile
     stage product bash scripts/alone.sh . tests/estimators tests/reward_model -n 2 --dist loadfile
-    arguments+=(reward_models/tests/test_{reasoning_gym,rewards,thought_rewards}.py eval/tests research/tests tests)
+    arguments+=(reward_models/tests/test_{reasoning_gym,rewards,thought_rewards}.py research/tests tests)
+    arguments+=(eval/tests/test_eval_{arena,passk}.py eval/tests/sampling/test_{engines,sampler}.py)
     arguments+=(--ignore tests/estimators)
+    for file in tests/reward_model/test_*.py; do
+        [[ $file == */test_eval_cli.py ]] || arguments+=(--ignore "$file")
+    done
 fi
 
 # Whole files go to two processes, those that run the stack first.

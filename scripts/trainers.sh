@@ -5,9 +5,11 @@
 #   bash scripts/trainers.sh swift
 #   bash scripts/trainers.sh verifiers           beside the packages of .venv: OpenRLHF, vLLM and TRL
 # The environment lies in .venv/alone/ (0.4 to 8 GB) and is kept until a pyproject.toml or this file changes.
-# UV_FIND_LINKS or UV_INDEX may name a place with PyTorch for CPUs, which then comes in place of NVIDIA's.
+# UV_FIND_LINKS, UV_INDEX or pip's settings may name a place with PyTorch for CPUs, which then comes in place of NVIDIA's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/uv.sh
+source scripts/uv.sh
 
 # What the tested modules import without, and what is large or needs a GPU, is left out.
 ours=(-e . -e reward_models)
@@ -36,28 +38,21 @@ case "${1:-}" in
         needed=("verifiers[ta]==0.4.0" renderers==0.1.12)
         left_out=()
         ;;
-    *) sed -n '2,/^[^#]/s/^# //p' "$0"; [ "${1:-}" = --help ] || [ "${1:-}" = -h ] || exit 2; exit ;;
+    *) sed -n '2,/^[^#]/s/^# //p' scripts/trainers.sh; [ "${1:-}" = --help ] || [ "${1:-}" = -h ] || exit 2; exit ;;
 esac
 name=$1
 shift
-[ -x .venv/bin/uv ] || { echo "trainers: .venv is missing: run 'bash scripts/setup.sh' first" >&2; exit 2; }
 
-venv=.venv/alone/$name
-stamp=$(cat pyproject.toml reward_models/pyproject.toml "$0" | sha256sum)
-if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
-    rm -rf "$venv"
-    .venv/bin/uv venv --quiet --python "$python" "$venv"
-    # a marker that no Python fulfils takes a package out
-    for package in "${left_out[@]}"; do echo "$package ; python_version < '3'"; done >"$venv/left_out.txt"
-    printf '%s\n' "${instead[@]}" >>"$venv/left_out.txt"
-    if [ "$name" = verifiers ]; then # its packages come before those of .venv, which has the trainers
-        packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-        echo "import site; site.addsitedir('$packages')" >"$("$venv/bin/python" -c \
-            'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
-    fi
-    UV_INDEX_STRATEGY=unsafe-best-match .venv/bin/uv pip install --quiet --python "$venv/bin/python" \
-        --prerelease if-necessary-or-explicit --override "$venv/left_out.txt" \
-        "${ours[@]}" "${needed[@]}" hypothesis pytest pytest-timeout
-    echo "$stamp" >"$venv/stamp"
+overrides() { # a marker that no Python fulfils takes a package out
+    for package in "${left_out[@]}"; do echo "$package ; python_version < '3'"; done
+    printf '%s\n' "${instead[@]}"
+}
+
+files=(pyproject.toml reward_models/pyproject.toml)
+alone "$name" "$python" --prerelease if-necessary-or-explicit --override <(overrides) "${ours[@]}" "${needed[@]}"
+if [ "$name" = verifiers ]; then # its packages come before those of .venv, which has the trainers
+    purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+    echo "import site; site.addsitedir('$(.venv/bin/python -c "$purelib")')" \
+        >"$("$venv/bin/python" -c "$purelib")/project.pth"
 fi
 exec "$venv/bin/pytest" tests/trainers/test_"$name"*.py "$@"

@@ -40,8 +40,12 @@ import contextlib, io, sys
 from openrlhf_js.cli.main import main
 
 for words in sys.argv[1:]:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        main([*words.split(), "--help"])
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            status = main([*words.split(), "--help"])
+        except SystemExit as ended:
+            status = ended.code
+    assert not status, words
 print(*{name.partition(".")[0] for name in sys.modules})
 """
 

@@ -89,7 +89,6 @@ PARITY = Task(
 def parity(monkeypatch: pytest.MonkeyPatch) -> Task:
     """The task as the catalogue would list it."""
     monkeypatch.setitem(TASKS, "parity", PARITY)
-    monkeypatch.setitem(TASKS, "parity", PARITY)
     return PARITY
 
 

@@ -39,7 +39,7 @@ def tree(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / folder / package, tmp_path / folder / package)
         for file in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / folder / file, tmp_path / folder / file)
-    for file in ("LICENSE", "CITATION.cff", "scripts/release.sh"):
+    for file in ("LICENSE", "CITATION.cff", "scripts/release.sh", "scripts/uv.sh"):
         shutil.copy(ROOT / file, tmp_path / file)
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{openrlhf_js.__version__}]\n")
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")

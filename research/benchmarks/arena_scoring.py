@@ -9,6 +9,7 @@ files included. It is compared only to a goal of 5 seconds for the scores.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -73,6 +74,9 @@ def measure(folder: Folder) -> Seconds:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with tempfile.TemporaryDirectory() as data:
         folder = write_pool(Path(data))
         size_bytes = sum(path.stat().st_size for path in folder.root.rglob("*.jsonl"))

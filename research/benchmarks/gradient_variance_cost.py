@@ -9,6 +9,7 @@ per gradient, so its share is lower with larger ones.
 
 from __future__ import annotations
 
+import argparse
 import math
 import multiprocessing
 import os
@@ -170,4 +171,7 @@ def row(size: Size) -> list[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     print_table(columns=["parameters", "step", "hooks' share"], rows=map(row, SIZES))

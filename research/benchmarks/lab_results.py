@@ -27,7 +27,7 @@ HELD_OUT = 200  # task items, as in the quickstart
 
 
 class ExperimentSettings(Settings):
-    """A tiny model made from scratch, and the lab's figures on it."""
+    __doc__ = __doc__  # this file's, for --help
 
     out: Path = Field(Path("runs/lab-results"), description="folder of model, samples and results")
     seed: int = Field(0, ge=0, description="of everything")

@@ -29,7 +29,6 @@ from typing import Any
 
 from answer_graders.pool import GradingPool
 from answer_graders.tasks import reasoning_gym
-from answer_graders.tasks.reasoning_gym import library
 from baseline_research.markdown_table import print_table
 
 MARK = "hostile_canary"
@@ -67,6 +66,8 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=16)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
+    from answer_graders.tasks.reasoning_gym import library
+
     names = options.only.split(",") if options.only else library.names()
     watch = CodeWatch()
     rows = []
@@ -96,6 +97,8 @@ class CodeWatch:
 
 def table_row(name: str, count: int, pool: GradingPool, watch: CodeWatch) -> dict[str, Any]:
     """A row of the table, by column."""
+    from answer_graders.tasks.reasoning_gym import library
+
     began = time.perf_counter()
     items = list(islice(library.entries(name, random.Random(0)), count))
     items_per_second = count / (time.perf_counter() - began)
@@ -207,6 +210,8 @@ def is_same(first: str, second: str) -> bool:
 
 def raw_score(answer: str, entry: dict[str, Any]) -> float:
     """The library's score in this process; 0 if it fails or takes too long."""
+    from answer_graders.tasks.reasoning_gym import library
+
     with limited(), contextlib.suppress(Exception):
         return library.score(answer, json.dumps(entry)).value
     return 0.0

@@ -11,6 +11,7 @@ coefficient, which cannot be known from data.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from itertools import product
 
@@ -87,6 +88,9 @@ def row(shape: str, spread: str, s2: float, m: int) -> list[object]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     torch.set_num_threads(1)
     print(f"n = {PROMPTS} prompts, {BATCHES} batches, seed {SEED}\n")
     cells = product(SHAPES, SPREADS, VALUE_VARIANCES, RESPONSES)

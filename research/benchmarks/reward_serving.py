@@ -10,6 +10,7 @@ this measures the server: HTTP, queueing, batching, tokenizing.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -179,6 +180,9 @@ def compared(title: str, ours: list[float], theirs: list[float]) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     rounds = all_rounds()
     rows = []
     for server, of_server in rounds.items():

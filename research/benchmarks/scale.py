@@ -266,4 +266,7 @@ def main(runs: dict[str, RunSize] = RUNS) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     main()

@@ -153,12 +153,14 @@ def read_results(file: Path) -> dict[str, Outcome]:
 def comparison(package: str, theirs: dict[str, Outcome], ours: dict[str, Outcome]) -> str:
     """The report, with the commonest reasons for which tests say nothing."""
     passed = [name for name, outcome in theirs.items() if outcome.passed]
-    differ = [name for name in passed if not ours[name].passed]
+    left_out = Outcome(passed=False, reason="did not run")
+    differ = {name: ours.get(name, left_out) for name in passed}
+    differ = {name: outcome.reason for name, outcome in differ.items() if not outcome.passed}
     lines = [
         f"{package} {version(package)}: {len(theirs)} tests ran, {len(passed)} pass with theirs, "
         f"{len(passed) - len(differ)} of these pass with ours"
     ]
-    lines += [f"  {name}: {ours[name].reason}" for name in differ]
+    lines += [f"  {name}: {reason}" for name, reason in differ.items()]
     reasons = Counter(outcome.reason[:100] for outcome in theirs.values() if not outcome.passed)
     lines += [f"left out, {count}: {reason}" for reason, count in reasons.most_common(5)]
     return "\n".join(lines)

@@ -39,6 +39,9 @@ def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str])
     columns = ("task", "estimator", "prompts x responses", "rate", "pass@1")
     columns += (f"over `{findings.reference}`", f"over `{OURS}`")
     columns += ("share of samples", MEASURED[pass_k], "nats per token")
+    has_greedy = any(row.quantity == "greedy" for row in findings.means)
+    if has_greedy:
+        columns += ("greedy",)
     rows = []
     for cell in cells:
         means = by_estimator(findings.means, cell)
@@ -46,7 +49,7 @@ def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str])
         for estimator in sorted(means, key=lambda name: -means[name]["pass1"].value):
             pass1 = means[estimator]["pass1"]
             share = shares[estimator]
-            row = (
+            row: tuple[Any, ...] = (
                 task_of(cell),
                 f"`{estimator}`",
                 pass1.split,
@@ -58,6 +61,9 @@ def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str])
                 f"{100 * means[estimator][pass_k].value:.1f}",
                 f"{means[estimator]['entropy'].value:.3f}",
             )
+            if has_greedy:
+                greedy = means[estimator].get("greedy")
+                row += (f"{100 * greedy.value:.1f}" if greedy else "",)
             rows.append(row)
     print()
     print_table(columns, rows, text_columns=3)

@@ -3,6 +3,7 @@
 # preferences, and served; rloo and js_grad train on its scores. Resumes.
 #   bash research/studies/rlhf.sh [FOLDER]          # default runs/rlhf; needs port 5000
 set -euo pipefail
+case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# //p' "$0"; exit ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 folder=$(realpath -m "${1:-$root/runs/rlhf}")
 export PATH=$root/.venv/bin:$PATH

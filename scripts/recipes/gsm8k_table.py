@@ -1,11 +1,12 @@
 """The paper's table of baselines on GSM8K, from the runs that gsm8k_table.sh has trained.
 
-.venv/bin/python scripts/recipes/gsm8k_table.py [FOLDER]    (default runs/gsm8k_table)
+    .venv/bin/python scripts/recipes/gsm8k_table.py [FOLDER]    (default runs/gsm8k_table)
 
 Test accuracy in % after the last step, the mean over seeds, and what it was before the first one;
 then each estimator less rloo, paired by seed, with 95 % intervals.
 """
 
+import argparse
 import sys
 from pathlib import Path
 from statistics import fmean
@@ -42,7 +43,11 @@ def show_row(cells: list[str]) -> None:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/gsm8k_table")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default="runs/gsm8k_table")
+    folder = parser.parse_args().folder
     path = folder / "runs-stack.jsonl"
     if not path.is_file():
         sys.exit(f"{path} is not there: bash scripts/recipes/gsm8k_table.sh trains and writes it")

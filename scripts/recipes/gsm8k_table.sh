@@ -13,7 +13,7 @@ recipe() {
     shift "${#by_run[@]}"
     exec "$root/.venv/bin/openrlhf-js" study --engine stack --estimators rloo js bloo remax grpo reinforce++ \
         --responses 2 4 8 --seeds 5 --learning_rates 1e-6 --prompts 64 --steps 500 \
-        --out "${OUT:-runs/gsm8k_table}" "$@" -- "${flags[@]}"
+        --out runs/gsm8k_table "$@" -- "${flags[@]}"
 }
 # shellcheck source=scripts/recipes/gsm8k_0.5b.sh
 source "$(dirname "${BASH_SOURCE[0]}")/gsm8k_0.5b.sh"

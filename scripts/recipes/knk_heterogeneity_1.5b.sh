@@ -9,7 +9,7 @@
 # Unclear:   it has no table: all settings are those of knk_1.5b.sh, the same model. "800 gradient steps"
 #            are taken as steps; if updates are meant, of which a step has 2, --js.max_steps 400.
 read -ra people <<<"${PEOPLE:-4 5}"
-variant="_${people[0]}_${people[1]}"
+printf -v recipe_variant '_%s' "${people[@]}"
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 build train knights_knaves --split train --people "${people[@]}" --count 20000 --wording paper

@@ -7,7 +7,7 @@
 #            128 prompts of DAPO-17k, 256 responses each; 20 batches of 64 prompts, here 2000.
 # Hardware:  1 GPU of 80 GB; the paper does not say. 4 hours (an estimate).
 # Unclear:   nothing; `reduction_to_all_percent` is the paper's figure, without the true gradient's error.
-dataset=math
+recipe_data=math
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 build train math --split train --dataset dapo

@@ -7,7 +7,7 @@
 #            ReMax are further. 128 responses to a prompt, 20 batches of 64 prompts of DAPO-17k, here 2000.
 # Hardware:  1 GPU of 80 GB; the paper does not say. Half an hour a checkpoint (an estimate).
 # Unclear:   how many prompts (here 128, as in B.2), and which checkpoints. Settings are those of math_4b.sh.
-dataset=math
+recipe_data=math
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 trained=runs/math_4b/js-0/checkpoints

@@ -7,7 +7,7 @@
 # Hardware:  4 GPUs of 80 GB; the paper's 4 GH200. About 4 hours (an estimate).
 # Unclear:   the number of steps is not given: one pass over the data, 279 steps. "Maximum token length
 #            of 2048" in the text is that of responses in the table.
-dataset=math
+recipe_data=math
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 build train math --split train --dataset dapo

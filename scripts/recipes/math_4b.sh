@@ -7,7 +7,7 @@
 # Hardware:  4 GPUs of 80 GB, as the paper's 4 H100. About 10 hours (an estimate).
 # Unclear:   the clip ratio is 0.28 in the table, and taken; it is 0.25 in the text (--actor.eps_clip 0.25).
 #            The mean over all tokens is said of this model alone. Steps as in math_1.5b.sh.
-dataset=math
+recipe_data=math
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 build train math --split train --dataset dapo

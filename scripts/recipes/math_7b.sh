@@ -6,7 +6,7 @@
 #            models. The accuracies themselves are in its figure alone.
 # Hardware:  4 GPUs of 80 GB; the paper's 4 GH200. About 10 hours (an estimate).
 # Unclear:   as in math_1.5b.sh; LoRA's alpha and layers are not given: alpha 256, all linear ones.
-dataset=math
+recipe_data=math
 # shellcheck source=scripts/recipes/paper.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paper.sh"
 build train math --split train --dataset dapo

@@ -11,9 +11,13 @@
 #
 # shellcheck disable=SC2034  # the recipes use the arrays
 set -euo pipefail
+case "${1:-}" in -h | --help)
+    sed -s -n '2,/^# shellcheck/{/^# shellcheck/!s/^# \{0,1\}//p}' "${BASH_SOURCE[-1]}" "${BASH_SOURCE[0]}"
+    exit ;;
+esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-name="$(basename "${BASH_SOURCE[1]}" .sh)${variant:-}"
-graders="$root/reward_models" data="runs/data/${dataset:-$name}"
+name="$(basename "${BASH_SOURCE[1]}" .sh)${recipe_variant:-}"
+graders="$root/reward_models" data="runs/data/${recipe_data:-$name}"
 flags=()
 tried="$*"
 

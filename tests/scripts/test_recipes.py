@@ -72,8 +72,7 @@ def dry_run(capsys, path: str, *flags: str, status: int = 0) -> str:
 @pytest.mark.parametrize("path", RECIPES)
 def test_a_recipe_passes_every_check(capsys, path):
     flags = settings(dry_run(capsys, path, "--dry_run", "--verbose"))
-    others = {"one_card_24gb": "js_grad", "rlhf_llama3.2_3b_rloo": "rloo"}
-    assert flags["algo.advantage.estimator"] == others.get(Path(path).stem, "js")
+    assert flags["algo.advantage.estimator"] == ("js_grad" if path == ONE_CARD else "js")
     if flags["ds.lora.rank"] != "0":
         assert flags["ds.lora.alpha"] == flags["ds.lora.rank"]
 
@@ -89,7 +88,7 @@ def settings(output: str) -> dict[str, str]:
 
 
 def test_variables_choose_estimator_seed_and_the_experiments_own_axis(capsys, monkeypatch):
-    for variable in ("ESTIMATOR=remax", "SEED=3", "M=8", "GPUS=2", "PEOPLE=2 9"):
+    for variable in ("ESTIMATOR=remax", "SEED=3", "M=8", "GPUS=2", "PEOPLE=2 9 3"):
         monkeypatch.setenv(*variable.split("="))
     shown = settings(dry_run(capsys, "scripts/recipes/gsm8k_0.5b.sh", "--dry_run", "--verbose"))
     assert (shown["algo.advantage.estimator"], shown["train.seed"]) == ("remax", "3")
@@ -97,7 +96,27 @@ def test_variables_choose_estimator_seed_and_the_experiments_own_axis(capsys, mo
     assert shown["vllm.num_engines"] == "2"
     assert shown["ckpt.output_dir"] == "runs/gsm8k_0.5b_m8/remax-3/model"
     words = command("scripts/recipes/knk_heterogeneity_1.5b.sh", "--dry_run")
-    assert "runs/data/knk_heterogeneity_1.5b_2_9/train.jsonl" in words
+    assert "runs/data/knk_heterogeneity_1.5b_2_9_3/train.jsonl" in words
+
+
+@pytest.mark.parametrize("name", ["maze_8b", "gsm8k_table"])
+def test_variables_of_other_programs_change_nothing(monkeypatch, name):
+    for variable in ("dataset", "variant", "OUT"):
+        monkeypatch.setenv(variable, "theirs")
+    words = command(f"scripts/recipes/{name}.sh", "--dry_run")
+    assert "theirs" not in " ".join(words)
+
+
+@pytest.mark.parametrize("name", ["knk_1.5b", "gsm8k_table"])
+def test_help_of_a_recipe_is_its_comment_and_builds_nothing(tmp_path, name):
+    recipe = ROOT / f"scripts/recipes/{name}.sh"
+    call = subprocess.run(
+        ["bash", recipe, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    first, second = recipe.read_text().splitlines()[1:3]
+    assert call.stdout.startswith(f"{first[2:]}\n{second[2:]}\n")
+    assert "\nESTIMATOR=rloo" in call.stdout and "shellcheck" not in call.stdout
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_recipe_builds_the_data_that_is_missing(tmp_path):
