@@ -60,10 +60,12 @@ def print_conditions() -> None:
     print_table(columns, rows, text_columns=4)
 
 
-def difference(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> str:
-    """Points of pass@1 over the reference on the same seeds, ± half of their interval."""
-    of_reference = {run["seed"]: run["pass1"] for run in reference}
-    over = clustered_mean([run["pass1"] - of_reference[run["seed"]] for run in runs])
+def difference(
+    runs: Sequence[RunRecord], reference: Sequence[RunRecord], quantity: str = "pass1"
+) -> str:
+    """Points of a quantity over the reference on the same seeds, ± half of their interval."""
+    of_reference = {run["seed"]: run[quantity] for run in reference}
+    over = clustered_mean([run[quantity] - of_reference[run["seed"]] for run in runs])
     return f"{100 * over.value:+.1f} ± {50 * (over.high - over.low):.1f}"
 
 
