@@ -37,12 +37,11 @@ MEASURED = {"pass16": "pass@16", "pass4": "pass@4"}  # beside pass@1; the first 
 def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str]) -> None:
     """Each estimator at its own split and rate, on the final seeds, in percent and points."""
     pass_k = measured(row.quantity for row in findings.means)
-    columns = ("task", "estimator", "prompts x responses", "rate", "pass@1")
-    columns += (f"over `{findings.reference}`", f"over `{OURS}`")
-    columns += ("share of samples", MEASURED[pass_k], "nats per token")
     has_greedy = any(row.quantity == "greedy" for row in findings.means)
-    if has_greedy:
-        columns += ("greedy",)
+    columns = ["task", "estimator", "prompts x responses", "rate", "pass@1"]
+    columns += ["greedy"] * has_greedy
+    columns += [f"over `{findings.reference}`", f"over `{OURS}`"]
+    columns += ["share of samples", MEASURED[pass_k], "nats per token"]
     rows = []
     for cell in cells:
         means = by_estimator(findings.means, cell)
@@ -50,21 +49,23 @@ def print_results(findings: Findings, over_ours: Findings, cells: Sequence[str])
         for estimator in sorted(means, key=lambda name: -means[name]["pass1"].value):
             pass1 = means[estimator]["pass1"]
             share = shares[estimator]
-            row: tuple[Any, ...] = (
+            row = [
                 task_of(cell),
                 f"`{estimator}`",
                 pass1.split,
                 pass1.learning_rate,
                 f"{100 * pass1.value:.1f}",
+            ]
+            if has_greedy:
+                greedy = means[estimator].get("greedy")
+                row.append(f"{100 * greedy.value:.1f}" if greedy else "")
+            row += [
                 shown_difference(findings, cell, estimator),
                 shown_difference(over_ours, cell, estimator),
                 "never" if share is None else f"{share:.2f}",
                 f"{100 * means[estimator][pass_k].value:.1f}",
                 f"{means[estimator]['entropy'].value:.3f}",
-            )
-            if has_greedy:
-                greedy = means[estimator].get("greedy")
-                row += (f"{100 * greedy.value:.1f}" if greedy else "",)
+            ]
             rows.append(row)
     print()
     print_table(columns, rows, text_columns=3)

@@ -108,6 +108,14 @@ def test_without_samples_pass_at_4_is_that_of_each_prompts_probability(settings,
     assert (exact.pass1, exact.pass4) == (0.25, (1 - 0.5**4) / 2)
 
 
+def test_greedy_responses_are_those_of_a_rollout(settings, policy, monkeypatch):
+    monkeypatch.setattr(rollout, "PROMPTS_AT_ONCE", 7)
+    problems = prompts.held_out("sort", settings)
+    of_rollout = sampled(policy, problems, greedy=True).greedy_rewards.mean().item()
+    assert rollout.greedy_reward(policy, TASKS["sort"], problems) == pytest.approx(of_rollout)
+    assert 0 <= train(settings).greedy <= 1
+
+
 def test_a_mix_has_a_third_that_is_solved_and_a_third_that_cannot_be(settings, policy):
     problems = prompts.training_problems(first_run(settings, mix="mixed"), settings)
     labels = [problem.label for problem in problems[:300]]
