@@ -1,6 +1,6 @@
-"""What models solve greedily, and in samples: before training, and after 20 steps of it.
+"""What models solve greedily, and in samples: before training, early in it, and at its end.
 
-python research/studies/greedy.py                    # after 20 steps, from the kept records
+python research/studies/greedy.py                    # after 20 steps and at the end, as kept
 python research/studies/greedy.py OUT [TASK ...]     # start models; makes them: minutes each
 
 pass@1 is the share of right responses among 16 samples at temperature 1 to each of 200 held-out
@@ -10,6 +10,7 @@ response.
 
 import argparse
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 
@@ -24,9 +25,15 @@ from baseline_research.study.inline.prompts import (
     policy_in,
     warm_start,
 )
-from baseline_research.study.values import grouped, read_runs, setting_of
+from baseline_research.study.values import grouped, read_runs
 
-KEPT = Path(__file__).with_name("early.jsonl.xz")
+HERE = Path(__file__).parent
+KEPT = {  # records of runs, and what they are
+    "early": "after 20 steps of 64 x 2",
+    "chains": "after 60 steps, each estimator at its own best split and rate",
+    "chains_misled": "after 60 steps, each estimator at its own best split and rate",
+}
+FINAL_SEEDS = range(5)
 QUANTITIES = ("pass1", "greedy")
 TASKS = (
     "walk_60",
@@ -40,19 +47,24 @@ TASKS = (
 SAMPLES = 16
 
 
-def print_early() -> None:
-    """Each estimator after 20 steps, in percent, and its points over RLOO."""
-    by_setting = grouped(read_runs(KEPT), setting_of)
+def print_kept(name: str) -> None:
+    """Each estimator in percent, and its points over RLOO on the same seeds."""
+    runs = read_runs(HERE / f"{name}.jsonl.xz")
+    measured = [run for run in runs if "greedy" in run and run["seed"] in FINAL_SEEDS]
+    by_estimator = grouped(
+        sorted(measured, key=itemgetter("task")), itemgetter("task", "estimator")
+    )
     rows = []
-    for (cell, estimator), runs in by_setting.items():
-        row = [cell.task, f"`{estimator}`"]
+    for (task, estimator), runs in by_estimator.items():
+        row = [task, f"`{estimator}`"]
         for quantity in QUANTITIES:
             over = ""
             if estimator != REFERENCE:
-                over = difference(runs, by_setting[cell, REFERENCE], quantity)
+                over = difference(runs, by_estimator[task, REFERENCE], quantity)
             row += [f"{100 * fmean(run[quantity] for run in runs):.1f}", over]
         rows.append(row)
     over = f"over `{REFERENCE}`"
+    print(f"\n{name}: {KEPT[name]}\n")
     print_table(("task", "estimator", "pass@1", over, "greedy", over), rows, text_columns=2)
 
 
@@ -78,7 +90,8 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", default=TASKS, metavar="TASK")
     arguments = parser.parse_args()
     if arguments.out is None:
-        print_early()
+        for name in KEPT:
+            print_kept(name)
     else:
         print_starts(arguments.out, arguments.tasks)
 
