@@ -56,7 +56,7 @@ def print_kept(name: str) -> None:
     )
     rows = []
     for (task, estimator), runs in by_estimator.items():
-        row = [task, f"`{estimator}`"]
+        row = [f"`{task}`", f"`{estimator}`"]
         for quantity in QUANTITIES:
             over = ""
             if estimator != REFERENCE:
@@ -78,7 +78,7 @@ def print_starts(out: Path, tasks: Sequence[str]) -> None:
         rates = held_out_rates(task, settings, policy)
         greedy = held_out_greedy(task, settings, policy)
         shares = (fmean(rates), pass_at(SAMPLES, rates, SAMPLES), greedy)
-        rows.append((task, *(f"{100 * share:.1f}" for share in shares)))
+        rows.append((f"`{task}`", *(f"{100 * share:.1f}" for share in shares)))
     print_table(("task", "pass@1", "pass@16", "greedy"), rows)
 
 

@@ -157,7 +157,10 @@ def test_what_greedy_responses_gain(of_budgets):
     greedy = [float(row["greedy"]) for row in finals if row["greedy"]]
     assert (int(min(greedy)), max(greedy)) == (95, 99.5)
     assert "with every estimator 95 to 99.5 % of greedy responses are right at the end" in README
-    early = table(printed("greedy"), "| task |")
+    lines = printed("greedy")
+    early = table(lines, "| task |")
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
+    assert set(page) >= {line for line in lines[: lines.index("", 3)] if line.startswith("|")}
     rloo = {f"{float(row['greedy']):.0f}" for row in early if row["estimator"] == "rloo"}
     ours = {f"{float(row['greedy']):.0f}" for row in early if row["estimator"] == "js_grad"}
     assert rloo == {"98"} and ours == {"99", "100"}

@@ -97,7 +97,7 @@ def test_a_venv_of_another_lock_stays_until_the_new_packages_are_fetched(project
 )
 def test_uv_takes_the_settings_of_pip(tmp_path, variable, value, of_uv):
     stand_in(tmp_path / ".venv/bin/python", "")
-    script = f'source {ROOT}/scripts/uv.sh; uv_settings; env; echo "${{no_index[@]}}"'
+    script = f'source "{ROOT}/scripts/uv.sh"; uv_settings; env; echo "${{no_index[@]}}"'
     environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, variable: value}
     printed = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -113,5 +113,5 @@ def test_uv_takes_the_settings_of_pip(tmp_path, variable, value, of_uv):
 def stand_in(path: Path, before: str) -> None:
     """This Python, and what is done before it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'#!/usr/bin/env bash\n{before}\nexec {sys.executable} "$@"\n')
+    path.write_text(f'#!/usr/bin/env bash\n{before}\nexec "{sys.executable}" "$@"\n')
     path.chmod(0o755)

@@ -29,7 +29,7 @@ from baseline_research.study.tables import choice_table
 from baseline_research.tiny.chains import FAMILIES
 
 ROOT = Path(__file__).parents[3]
-TASK_IN_STEPS = re.compile(rf"\| ({'|'.join(family.name for family in FAMILIES)})_\d+ \|")
+TASK_IN_STEPS = re.compile(rf"\| (misled_)?({'|'.join(family.name for family in FAMILIES)})_\d+ \|")
 
 
 def study(**changes):
