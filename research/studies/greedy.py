@@ -43,6 +43,9 @@ TASKS = (
     "rows_60",
     "misled_walk_60",
     "misled_product_60",
+    "sort",
+    "countdown",
+    "maze",
 )
 SAMPLES = 16
 
