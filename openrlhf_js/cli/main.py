@@ -10,12 +10,11 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import NamedTuple, TextIO
 
-from openrlhf_js import __version__
+from openrlhf_js import HOW_TO_INSTALL, __version__
 
 PROG = "openrlhf-js"
 GROUP = "openrlhf_js.programs"  # of entry points: the program's name, and its `main(argv)`
 CLONE = "a clone of the repository: bash scripts/setup.sh"
-HOW = "how to install it: docs/install.md, Four packages"
 
 
 class Program(NamedTuple):
@@ -108,7 +107,7 @@ def _listed(name: str) -> str:
 def _say_what_is_missing(name: str, is_help: bool) -> int:
     """Says how to install a program: with --help on stdout, else as an error."""
     program = PROGRAMS[name]
-    missing = f"{name} is not installed; it comes with {program.install} ({HOW})"
+    missing = f"{name} is not installed; it comes with {program.install} ({HOW_TO_INSTALL})"
     if is_help:
         print(f"usage: {PROG} {name} ...\n\n{program.summary}\n\n{missing}")
         return 0
